@@ -1,0 +1,44 @@
+"""Checks of the arguments a layer is made with: each failure is one sentence with the rule and what came."""
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+
+def check_dropout(dropout: Any) -> float:
+    """Returns the dropout rate as a float in [0, 1)."""
+    if isinstance(dropout, bool) or not isinstance(dropout, Real):
+        raise TypeError(f"`dropout` must be a number. Received: dropout of type {type(dropout).__name__}.")
+    if not 0 <= float(dropout) < 1:
+        raise ValueError(
+            f"`dropout` must be at least 0 and less than 1. Received: dropout={dropout}. "
+            "It is the share of weights that is dropped, not a percentage."
+        )
+    return float(dropout)
+
+
+def check_seed(seed: Any) -> int | None:
+    """Returns the seed as an int, or None."""
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral)):
+        raise TypeError(f"`seed` must be an integer or None. Received: seed of type {type(seed).__name__}.")
+    return None if seed is None else int(seed)
+
+
+def check_scale(scale: Any) -> float | None:
+    """Returns the scale of a dot product as a finite float, or None."""
+    if scale is None:
+        return None
+    if isinstance(scale, bool) or not isinstance(scale, Real):
+        raise TypeError(f"`scale` must be a number or None. Received: scale of type {type(scale).__name__}.")
+    if not math.isfinite(scale):
+        raise ValueError(f"`scale` must be finite. Received: scale={scale}. Leave it None for 1/sqrt(D).")
+    return float(scale)
+
+
+def check_positive_integer(name: str, value: Any) -> int:
+    """Returns `value` as an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"`{name}` must be an integer. Received: {name} of type {type(value).__name__}.")
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
+    return int(value)

@@ -1,0 +1,66 @@
+"""Scaled dot-product attention."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from ._arguments import check_scale
+from ._checks import sizes_agree
+from ._pooling import AttentionPooling
+from ._scores import dot_product_scores
+from ._types import Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class DotProductAttention(AttentionPooling):
+    """Attention pooling with scaled dot products, for queries and keys of one size D. It has no weights.
+
+    `score(q, k) = scale q.k`, with `scale = 1/sqrt(D)` unless given: for standard normal q and k the scores then have
+    unit variance whatever D is.
+
+    Args:
+        dropout: Share of the weights dropped in training, at least 0 and less than 1.
+        scale: Factor of the dot products; None for `1/sqrt(D)`.
+        seed: Integer that fixes the draws of the dropout, or None.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
+
+    Numerics:
+        The queries are scaled before the product, which keeps float16 scores in range.
+
+    Example:
+        >>> layer = DotProductAttention(dropout=0.5)
+        >>> output, weights = layer(queries, keys, values, use_causal_mask=True, return_attention_scores=True)
+
+    Source: Vaswani et al. 2017, equation 1; there a single mask is added to the scores.
+    """
+
+    def __init__(
+        self, dropout: float = 0.0, *, scale: float | None = None, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(dropout, seed=seed, **kwargs)
+        self.scale = check_scale(scale)
+
+    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
+        """Raises ValueError when shapes do not agree, Dq and Dk among them."""
+        super().check_shapes(queries_shape, keys_shape, values_shape)
+        if not sizes_agree(queries_shape[-1], keys_shape[-1]):
+            raise ValueError(
+                "`queries` and `keys` must agree in D, their last axis: the score is a dot product. "
+                f"Received: queries shape {queries_shape}, keys shape {keys_shape}. "
+                "Project one of them with `keras.layers.Dense`, or use `AdditiveAttention`."
+            )
+
+    def score(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Scaled dot products of queries `B + (Tq, D)` and keys `B + (Tk, D)`."""
+        scale = self.scale
+        if scale is None:
+            size = queries.shape[-1]
+            scale = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype)) if size is None else size**-0.5
+        return dot_product_scores(queries, keys, scale)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        return {**super().get_config(), "scale": self.scale}

@@ -1,0 +1,200 @@
+"""From masks to weights: which pairs of query and key take part, and the softmax over those alone."""
+
+from functools import reduce
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from ._checks import as_tensor, check_attention_mask, check_scores, check_valid_lens, dtype_of, shape_of
+from ._types import Masks, Tensor
+
+
+def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
+    """True at key `j < valid_lens`, broadcastable to scores `B + (Tq, Tk)`.
+
+    The rank of the lengths says what they count, never a size: `B` and `Tq` may be equal.
+
+    Args:
+        valid_lens: Integers, `B` (for each example) or `B + (Tq,)` (for each query).
+        scores_rank: Number of axes of the scores.
+        num_keys: Tk, an integer or a scalar tensor.
+
+    Returns:
+        Booleans, `B + (1, Tk)` or `B + (Tq, Tk)`.
+    """
+    for _ in range(scores_rank - len(valid_lens.shape)):
+        valid_lens = ops.expand_dims(valid_lens, -1)
+    return ops.less(ops.arange(num_keys, dtype="int32"), valid_lens)
+
+
+def causal_mask(num_queries: Any, num_keys: Any) -> Tensor:
+    """True where query `i` may see key `j <= i`: booleans (Tq, Tk), aligned at the upper left."""
+    return ops.less_equal(
+        ops.arange(num_keys, dtype="int32"), ops.expand_dims(ops.arange(num_queries, dtype="int32"), -1)
+    )
+
+
+def intersect(*masks: Tensor | None) -> Tensor | None:
+    """The pairs that every given mask lets take part; None when no mask is given."""
+    given = [mask for mask in masks if mask is not None]
+    return reduce(ops.logical_and, given) if given else None
+
+
+def combine_masks(masks: Masks, num_queries: Any, num_keys: Any, scores_rank: int, *, causal: bool) -> Tensor | None:
+    """The pairs of query and key that every mask lets take part, or None when there is no mask.
+
+    Args:
+        masks: Lengths and masks, each checked.
+        num_queries: Tq, an integer or a scalar tensor.
+        num_keys: Tk, likewise.
+        scores_rank: Number of axes of the scores.
+        causal: Whether query `i` sees only keys `j <= i`.
+
+    Returns:
+        Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`. While all masks speak of keys alone, the query
+        axis keeps size 1: no mask of all pairs is made before one is needed.
+    """
+    lengths, attention_mask, queries_mask, keys_mask, values_mask = masks
+    keys_mask = intersect(keys_mask, values_mask)
+    mask = intersect(
+        None if lengths is None else lengths_mask(lengths, scores_rank, num_keys),
+        None if keys_mask is None else ops.expand_dims(keys_mask, -2),
+        attention_mask,
+        causal_mask(num_queries, num_keys) if causal else None,
+        None if queries_mask is None else ops.expand_dims(queries_mask, -1),
+    )
+    while mask is not None and len(mask.shape) < 2:
+        mask = ops.expand_dims(mask, 0)
+    return mask
+
+
+def hide(positions: Tensor, visible: Tensor) -> Tensor:
+    """Zeros where a position is not visible.
+
+    A selection, not a product: zero times NaN is NaN, and a selection stops gradients too.
+
+    Args:
+        positions: Features, `B + (T, D)`.
+        visible: Booleans that broadcast to `B + (T,)`.
+    """
+    return ops.where(ops.expand_dims(visible, -1), positions, 0.0)
+
+
+def softmax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over the last axis of the scores where `mask` is True; exact zeros elsewhere.
+
+    The first selection keeps masked scores out of the sum, the second makes rows without any key zero, and both
+    together keep their gradient zero. The fill is finite, so that such a row is never computed as inf - inf.
+    """
+    given_dtype = dtype_of(scores)
+    dtype = "float64" if given_dtype == "float64" else "float32"
+    scores = ops.cast(scores, dtype)
+    if mask is None:
+        return ops.cast(_softmax(scores), given_dtype)
+    weights = _softmax(ops.where(mask, scores, float(np.finfo(dtype).min)))
+    return ops.cast(ops.where(mask, weights, 0.0), given_dtype)
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last axis, in silence where that has a single entry: one key is no mistake here.
+
+    `keras.ops.softmax` warns of it, since a classifier with one class would be one.
+    """
+    if scores.shape[-1] == 1:
+        return ops.exp(scores - scores)  # 1, and NaN where the score is NaN or infinite
+    return ops.softmax(scores, axis=-1)
+
+
+def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) -> Tensor:
+    """Softmax over the keys that take part.
+
+    `weights[j] = exp(scores[j]) / sum(exp(scores[i]) for each i that takes part)`, and zero where `j` does not.
+
+    Args:
+        scores: Floats, `(..., Tq, Tk)`.
+        valid_lens: Integers, `(...)` or `(..., Tq)`. Key `j` takes part if `j < valid_lens`. None for all keys.
+        mask: Booleans that broadcast to the scores; True takes part. Intersected with the lengths.
+
+    Returns:
+        Weights of the shape and dtype of the scores. Each row sums to 1, or is zero when it has no key.
+
+    Numerics:
+        Computed in float32 at least. A score must be above the lowest float32 to count against the masked ones.
+
+    Raises:
+        TypeError: If scores are not floats, lengths not integers, or the mask not boolean.
+        ValueError: If shapes do not agree.
+
+    Example:
+        >>> masked_softmax(keras.ops.zeros((2, 1, 4)), [1, 2])
+        [[[1., 0., 0., 0.]], [[0.5, 0.5, 0., 0.]]]
+
+    Source: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.3, where masked scores are set to -1e6;
+        there a row without keys comes out uniform, here it is zero.
+    """
+    if any(isinstance(x, keras.KerasTensor) for x in (scores, valid_lens, mask)):
+        # In a functional model the whole becomes one layer: Tk may be unknown here, and is known when the layer runs.
+        return MaskedSoftmax(dtype=dtype_of(scores))(scores, valid_lens, attention_mask=mask)
+    scores = as_tensor(scores)
+    valid_lens, mask = check_softmax_inputs(scores, valid_lens, mask, mask_name="mask")
+    if valid_lens is not None:
+        valid_lens = lengths_mask(valid_lens, len(scores.shape), ops.shape(scores)[-1])
+    return softmax_where(scores, intersect(valid_lens, mask))
+
+
+def check_softmax_inputs(
+    scores: Tensor, valid_lens: Any, mask: Any, *, mask_name: str
+) -> tuple[Tensor | None, Tensor | None]:
+    """Checks what a masked softmax receives; returns lengths and mask as tensors."""
+    check_scores(scores)
+    if valid_lens is not None:
+        valid_lens = as_tensor(valid_lens)
+        check_valid_lens(valid_lens, shape_of(scores))
+    if mask is not None:
+        mask = as_tensor(mask)
+        check_attention_mask(mask_name, mask, shape_of(scores))
+    return valid_lens, mask
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class MaskedSoftmax(keras.layers.Layer):
+    """Softmax over the keys that take part, as a layer: see `masked_softmax`.
+
+    Call arguments:
+        scores: Floats, `(..., Tq, Tk)`.
+        valid_lens: Integers, `(...)` or `(..., Tq)`. Key `j` takes part if `j < valid_lens`.
+        attention_mask: Booleans that broadcast to the scores; True takes part.
+
+    Returns:
+        Weights of the shape of the scores, exactly zero where masked.
+
+    Masking:
+        Lengths and mask are intersected. A Keras mask on the scores is passed on unchanged.
+
+    Example:
+        >>> scores, lens = keras.Input((3, 4)), keras.Input((), dtype="int32")
+        >>> model = keras.Model([scores, lens], MaskedSoftmax()(scores, lens))
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def build(self, scores_shape: Any) -> None:
+        """Makes no weights."""
+
+    def call(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
+        """Computes the weights."""
+        check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
+        return masked_softmax(scores, valid_lens, mask=attention_mask)
+
+    def compute_output_spec(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
+        """The shape and dtype of the weights."""
+        check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
+        return keras.KerasTensor(shape_of(scores), dtype=self.compute_dtype)
+
+    def compute_output_shape(self, scores_shape: Any) -> Any:
+        """The shape of the weights: that of the scores."""
+        return scores_shape
