@@ -1,0 +1,185 @@
+"""Reads dates as people write them, in 37 languages, and gives ISO 8601: trained, exported, compared with Keras.
+
+Run it with `scripts/demo` or `python examples/date_normaliser.py`. It writes to `artifacts/`:
+
+- `dates.keras`, the trained model; `dates/`, the bundle made of it; `dates.png`, where its attention looks;
+- `dates_inputs.npz`, a few encoded dates for `keras-attn run artifacts/dates --inputs artifacts/dates_inputs.npz
+  --outputs artifacts/dates_outputs.npz`, whose answers `--decode artifacts/dates_outputs.npz` prints as text.
+
+It fails (exit code 1) when fewer than 98% of the held-out dates come out exactly, with or without noise, or when one
+answer of onnxruntime differs from Keras's.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import random
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from date_data import (
+    Row,
+    Style,
+    decode_iso,
+    encode_iso,
+    encode_rows,
+    make_rows,
+    make_vocabulary,
+    split_days,
+    write_date,
+)
+from date_noise import add_noise
+from date_report import accuracies, draw_attention, print_accuracies
+
+BAR = 0.98
+TRAINING_NOISE, TRAINING_TYPOS = 0.9, 0.3  # typos, the hard part, are three times as many as in the held-out dates
+BATCH_SIZE, SEED_OFFSET = 256, 1000
+# Examples; the first ones, in scripts that matplotlib's own font has, are drawn.
+DRAWN: list[tuple[str, Style]] = [
+    ("en_US", "full"),
+    ("el", "long"),
+    ("uk", "full"),
+    ("es", "long"),
+    ("hu", "full"),
+    ("ko", "short"),
+]
+EXAMPLES: list[tuple[str, Style]] = [*DRAWN, ("ja", "full"), ("hi", "long"), ("ar_EG", "full"), ("vi", "long")]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many dates of each locale and style there are: to train on, and held out."""
+
+    train: int
+    held_out: int
+
+
+FULL, QUICK = Size(train=2000, held_out=50), Size(train=20, held_out=2)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Train a date normaliser, export it, compare the export with Keras.")
+    parser.add_argument("--quick", action="store_true", help="train hardly at all, and set no bar on the accuracy")
+    parser.add_argument("--seed", type=int, default=0, help="of the split, the dates, the noise and the weights")
+    parser.add_argument("--out", type=Path, default=Path("artifacts"), help="the folder to write to")
+    parser.add_argument("--decode", type=Path, metavar="OUTPUTS", help="only print the dates in this .npz file")
+    args = parser.parse_args(argv)
+    if args.decode:
+        print("\n".join(decode_iso(np.load(args.decode)["iso"])))
+        return 0
+    problems = run_demo(QUICK if args.quick else FULL, args.seed, args.out)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def run_demo(size: Size, seed: int, out: Path) -> list[str]:
+    """Trains, measures, exports, compares and draws; returns what is wrong with the result, in sentences."""
+    training_days, held_out_days = split_days(seed)
+    vocabulary = make_vocabulary()
+    out.mkdir(parents=True, exist_ok=True)
+    model = train_model(size, seed, training_days, vocabulary)
+    model.save(out / "dates.keras")
+
+    held_out = [make_rows(held_out_days, size.held_out, seed=seed + SEED_OFFSET, noise=noise) for noise in (0, 1)]
+    inputs = [encode_rows(rows, vocabulary) for rows in held_out]
+    from_keras = [decode_iso(model.predict(x, batch_size=512, verbose=0)["iso"]) for x in inputs]
+    shares = [accuracies(rows, answers) for rows, answers in zip(held_out, from_keras, strict=True)]
+    print_accuracies(*shares)
+    means = [float(np.mean(list(share.values()))) for share in shares]
+    changed = sum(clean.text != noisy.text for clean, noisy in zip(*held_out, strict=True))
+    print(f"\n{len(held_out[0])} held-out dates, exact: {means[0]:.2%} clean, {means[1]:.2%} noisy", end=" ")
+    print(f"({changed} of them changed by the noise)")
+
+    examples = make_examples(held_out_days, seed)
+    encoded = encode_rows(examples, vocabulary)
+    bundle = export(model, out / "dates", encoded)
+    from_onnx = [run_in_batches(bundle, x) for x in inputs]
+    equal = sum(a == b for k, o in zip(from_keras, from_onnx, strict=True) for a, b in zip(k, o, strict=True))
+    total = sum(map(len, from_keras))
+    print(f"onnxruntime: {equal} of {total} answers equal to Keras's")
+
+    show_examples(bundle, examples, encoded, out)
+    if size is QUICK:
+        print("This was a quick run: its accuracy is not judged.")
+    return judge(means, equal, total, 0.0 if size is QUICK else BAR)
+
+
+def judge(means: list[float], equal: int, total: int, bar: float) -> list[str]:
+    """What is wrong: an accuracy below the bar, or answers of onnxruntime that are not Keras's."""
+    problems = []
+    if min(means) < bar:
+        problems.append(f"The accuracy is below {bar:.0%}: {means[0]:.2%} clean, {means[1]:.2%} noisy.")
+    if equal < total:
+        problems.append(f"{total - equal} of {total} answers of onnxruntime differ from Keras's.")
+    return problems
+
+
+def train_model(size: Size, seed: int, days: list[datetime.date], vocabulary: str) -> Any:
+    """The trained model; prints the seed, the versions and the time taken."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
+    import keras
+    from date_model import build_model, make_batches, train
+
+    print(f"seed {seed}, Python {platform.python_version()}, Keras {keras.__version__}, {os.cpu_count()} cores")
+    keras.utils.set_random_seed(seed)
+    start = time.perf_counter()
+    rows = make_rows(days, size.train, seed=seed, noise=TRAINING_NOISE, typo_share=TRAINING_TYPOS)
+    batches = make_batches(encode_rows(rows, vocabulary), encode_iso(rows), BATCH_SIZE, seed)
+    print(f"{len(rows)} training dates written in {time.perf_counter() - start:.0f} s", flush=True)
+    start = time.perf_counter()
+    model = build_model(len(vocabulary) + 2)
+    train(model, batches, verbose=1 if sys.stdout.isatty() else 2)
+    print(f"{model.count_params()} parameters trained in {time.perf_counter() - start:.0f} s\n", flush=True)
+    return model
+
+
+def export(model: Any, path: Path, samples: dict[str, np.ndarray]) -> Any:
+    """The bundle made of the model, checked once more from its files."""
+    from keras_attn_export import export_model, verify_bundle
+
+    bundle = export_model(model, path, sample_inputs=samples, overwrite=True)
+    print(f"export: {bundle.report.summary()}")
+    print(f"verify: {verify_bundle(path).summary()}")
+    return bundle
+
+
+def run_in_batches(bundle: Any, inputs: dict[str, np.ndarray], batch_size: int = 512) -> list[str]:
+    """The answers of onnxruntime."""
+    answers = []
+    for start in range(0, len(inputs["locale"]), batch_size):
+        batch = {name: array[start : start + batch_size] for name, array in inputs.items()}
+        answers += decode_iso(bundle.run(batch)["iso"])
+    return answers
+
+
+def make_examples(days: list[datetime.date], seed: int) -> list[Row]:
+    """One held-out date for each of `EXAMPLES`, as a person may type it."""
+    rng = random.Random(seed)
+    picked = zip(EXAMPLES, rng.sample(days, len(EXAMPLES)), strict=True)
+    return [
+        Row(add_noise(write_date(day, locale, style), locale, rng), locale, style, day.isoformat())
+        for (locale, style), day in picked
+    ]
+
+
+def show_examples(bundle: Any, rows: list[Row], encoded: dict[str, np.ndarray], out: Path) -> None:
+    """Prints the examples, writes them for `keras-attn run`, and draws where the ONNX model looks."""
+    np.savez(out / "dates_inputs.npz", **encoded)
+    outputs = bundle.run(encoded)
+    answers = decode_iso(outputs["iso"])
+    drawn = len(DRAWN)
+    draw_attention(rows[:drawn], answers[:drawn], outputs["attention"][:drawn], out / "dates.png")
+    print()
+    for row, answer in zip(rows, answers, strict=True):
+        print(f"{answer}  {row.locale:6}{row.text}")
+    print(f"\nwritten to {out}: dates.keras, dates (the bundle), dates_inputs.npz, dates.png")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

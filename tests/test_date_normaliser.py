@@ -1,0 +1,208 @@
+"""The demo's dates are real, have one reading each, and do not leak from the held-out days into training."""
+
+import datetime
+import importlib
+import sys
+from collections import Counter
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from babel import Locale
+from babel.dates import format_date
+
+import keras_attn  # noqa: F401  # registers the layers for load_model
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+date_data = importlib.import_module("date_data")
+date_model = importlib.import_module("date_model")
+date_normaliser = importlib.import_module("date_normaliser")
+date_report = importlib.import_module("date_report")
+
+SEED = 7
+SOME_DAYS = [
+    datetime.date(1970, 1, 1),
+    datetime.date(2000, 2, 29),
+    datetime.date(2024, 9, 30),
+    datetime.date(2069, 12, 31),
+]
+
+
+@pytest.fixture(scope="module")
+def noisy_rows():
+    training_days, _ = date_data.split_days(SEED)
+    return date_data.make_rows(training_days, 60, seed=SEED, noise=1.0)
+
+
+@pytest.fixture(scope="module")
+def clean_rows():
+    training_days, _ = date_data.split_days(SEED)
+    return date_data.make_rows(training_days, 60, seed=SEED, noise=0.0)
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return date_data.make_vocabulary()
+
+
+# The locales and their styles.
+
+
+def test_there_are_at_least_24_languages():
+    assert len({Locale.parse(locale).language for locale in date_data.LOCALES}) >= 24
+    assert len(set(date_data.LOCALES)) == len(date_data.LOCALES)
+
+
+@pytest.mark.parametrize("locale", date_data.LOCALES)
+def test_pieces_joined_are_what_babel_writes(locale):
+    months = [datetime.date(2031, month, 2 * month) for month in range(1, 13)]
+    for style in date_data.STYLES:
+        for day in SOME_DAYS + months:
+            pieces = date_data.write_date(day, locale, style)
+            assert "".join(text for _, text in pieces) == format_date(day, style, locale=locale)
+
+
+@pytest.mark.parametrize("locale", date_data.LOCALES)
+def test_every_style_says_year_month_and_day_once(locale):
+    for style in date_data.STYLES:
+        letters = [field[0].replace("L", "M") for field, _ in date_data.date_fields(locale, style) if field != "chars"]
+        assert [letters.count(letter) for letter in "yMd"] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("locale", date_data.LOCALES)
+def test_dates_of_numbers_only_have_one_order_in_a_locale(locale):
+    orders = set()
+    for style in date_data.STYLES:
+        fields = [field for field, _ in date_data.date_fields(locale, style) if field != "chars"]
+        if all(field[0] in "yMd" and len(field) <= 2 for field in fields):
+            orders.add("".join(field[0] for field in fields))
+    assert len(orders) <= 1
+
+
+# The split.
+
+
+def test_the_days_are_those_of_a_century_and_no_held_out_day_is_trained_on():
+    training_days, held_out_days = date_data.split_days(SEED)
+    assert len(training_days) + len(held_out_days) == 36525
+    assert len(held_out_days) == 3652
+    assert not set(training_days) & set(held_out_days)
+    assert {day.year % 100 for day in training_days + held_out_days} == set(range(100))
+    assert min(training_days + held_out_days) == datetime.date(1970, 1, 1)
+
+
+def test_rows_come_from_the_given_days_only():
+    training_days, held_out_days = date_data.split_days(SEED)
+    training = {row.iso for row in date_data.make_rows(training_days, 20, seed=1, noise=0.5)}
+    held_out = {row.iso for row in date_data.make_rows(held_out_days, 20, seed=1, noise=0.5)}
+    assert not training & held_out
+    assert held_out <= {day.isoformat() for day in held_out_days}
+
+
+def test_the_seed_fixes_the_split_and_the_rows():
+    assert date_data.split_days(3) == date_data.split_days(3)
+    assert date_data.split_days(3) != date_data.split_days(4)
+    rows = [date_data.make_rows(SOME_DAYS, 5, seed=seed, noise=0.8) for seed in (1, 1, 2)]
+    assert rows[0] == rows[1] != rows[2]
+
+
+def test_every_locale_and_style_has_as_many_rows(noisy_rows):
+    counts = Counter((row.locale, row.style) for row in noisy_rows)
+    assert set(counts.values()) == {60}
+    assert len(counts) == 4 * len(date_data.LOCALES)
+
+
+# The encoding.
+
+
+def test_no_written_date_has_an_unknown_character(noisy_rows, clean_rows, vocabulary):
+    assert {character for row in noisy_rows + clean_rows for character in row.text} <= set(vocabulary)
+
+
+def test_encoding_pads_and_counts():
+    inputs = date_data.encode(["1/2", "☃5"], ["en_US", "fr"], "/0125")
+    assert inputs["characters"].tolist() == [[4, 2, 5], [1, 6, 0]]
+    assert inputs["valid_lens"].tolist() == [3, 2]
+    assert inputs["locale"].tolist() == [date_data.LOCALES.index("en_US"), date_data.LOCALES.index("fr")]
+    assert {array.dtype.name for array in inputs.values()} == {"int32"}
+
+
+def test_answers_are_decoded_as_they_were_encoded(noisy_rows):
+    ids = date_data.encode_iso(noisy_rows)
+    assert date_data.decode_iso(np.eye(11)[ids]) == [row.iso for row in noisy_rows]
+
+
+# The model and the command line.
+
+
+def test_the_model_ignores_padding_and_reloads(tmp_path, noisy_rows, vocabulary):
+    rows = noisy_rows[::997]
+    model = date_model.build_model(len(vocabulary) + 2, width=8)
+    inputs = date_data.encode_rows(rows, vocabulary)
+    outputs = model.predict_on_batch(inputs)
+    assert outputs["iso"].shape == (len(rows), 10, 11)
+
+    garbage = np.full((len(rows), 3), 5, "int32")
+    longer = inputs | {"characters": np.concatenate([inputs["characters"], garbage], axis=1)}
+    np.testing.assert_allclose(model.predict_on_batch(longer)["iso"], outputs["iso"], atol=1e-5)
+
+    model.save(tmp_path / "dates.keras")
+    reloaded = keras.saving.load_model(tmp_path / "dates.keras")
+    np.testing.assert_array_equal(reloaded.predict_on_batch(inputs)["attention"], outputs["attention"])
+
+
+def test_batches_hold_every_row_once_with_little_padding(noisy_rows, vocabulary):
+    inputs, answers = date_data.encode_rows(noisy_rows, vocabulary), date_data.encode_iso(noisy_rows)
+    drawn = date_model.make_batches(inputs, answers, batch_size=64, seed=SEED)
+    assert sum(len(x["locale"]) for x, _ in drawn) == len(noisy_rows)
+    assert Counter(x for _, y in drawn for x in map(tuple, y["iso"])) == Counter(map(tuple, answers))
+    padded = sum(x["characters"].size for x, _ in drawn)
+    assert inputs["valid_lens"].sum() <= padded < 1.1 * inputs["valid_lens"].sum()
+
+
+def test_training_takes_batches_of_any_width(noisy_rows, vocabulary):
+    inputs, answers = date_data.encode_rows(noisy_rows, vocabulary), date_data.encode_iso(noisy_rows)
+    batches = date_model.make_batches(inputs, answers, batch_size=16, seed=SEED)
+    by_width = sorted(batches, key=lambda batch: batch[0]["characters"].shape[1])
+    model = date_model.build_model(len(vocabulary) + 2, width=8, depth=1)
+    before = model.get_weights()
+    date_model.train(model, [*by_width[:4], by_width[-1]], verbose=0)
+    assert by_width[0][0]["characters"].shape == by_width[3][0]["characters"].shape
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+    assert any(np.abs(a - b).max() > 1e-4 for a, b in zip(before, model.get_weights(), strict=True))
+
+
+def test_accuracy_is_counted_by_locale():
+    rows = [date_data.Row("", locale, "short", "2000-01-01") for locale in date_data.LOCALES for _ in range(2)]
+    answers = ["2000-01-01" if n % 2 or row.locale == "ja" else "2000-01-02" for n, row in enumerate(rows)]
+    shares = date_report.accuracies(rows, answers)
+    assert shares.pop("ja") == 1.0
+    assert set(shares.values()) == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("means", "equal", "words"),
+    [
+        ([1.0, 0.98], 50, []),
+        ([1.0, 0.97], 50, ["below 98%: 100.00% clean, 97.00% noisy"]),
+        ([0.9, 1.0], 49, ["below 98%", "1 of 50 answers"]),
+    ],
+)
+def test_the_verdict_names_what_is_wrong(means, equal, words):
+    problems = date_normaliser.judge(means, equal, 50, bar=0.98)
+    assert len(problems) == len(words)
+    assert all(word in problem for word, problem in zip(words, problems, strict=True))
+
+
+def test_a_problem_makes_the_demo_fail(monkeypatch, capsys):
+    monkeypatch.setattr(date_normaliser, "run_demo", lambda *_: ["Something is wrong."])
+    assert date_normaliser.main([]) == 1
+    assert capsys.readouterr().err == "Something is wrong.\n"
+
+
+def test_decode_prints_the_answers(tmp_path, capsys):
+    rows = [date_data.Row("", "en_US", "short", iso) for iso in ("1999-12-31", "2024-02-29")]
+    np.savez(tmp_path / "outputs.npz", iso=np.eye(11)[date_data.encode_iso(rows)], attention=np.zeros((2, 10, 3)))
+    assert date_normaliser.main(["--decode", str(tmp_path / "outputs.npz")]) == 0
+    assert capsys.readouterr().out == "1999-12-31\n2024-02-29\n"
