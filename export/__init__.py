@@ -1,0 +1,30 @@
+"""Export Keras models to ONNX with a proof, travelling with the file, that the numbers match.
+
+Importing this package loads neither TensorFlow nor Keras; `export_model` does when it is called.
+"""
+
+from ._bundle import Bundle, load_bundle, verify_bundle
+from ._errors import (
+    BundleError,
+    ExportError,
+    InputError,
+    ParityError,
+    ProviderError,
+    UnsupportedModelError,
+)
+from ._export import export_model
+from ._parity import ParityReport
+
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "ExportError",
+    "InputError",
+    "ParityError",
+    "ParityReport",
+    "ProviderError",
+    "UnsupportedModelError",
+    "export_model",
+    "load_bundle",
+    "verify_bundle",
+]

@@ -1,0 +1,7 @@
+"""`python -m keras_attn_export`: the same as the `keras-attn` command."""
+
+import sys
+
+from ._cli import main
+
+sys.exit(main())

@@ -1,0 +1,118 @@
+"""The golden cases of an export: inputs over batch sizes and lengths, and what Keras answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from ._axes import BATCH, Shapes, name_axes
+from ._drawer import Axis, Drawer
+from ._errors import InputError
+from ._signature import InputSpec, Signature, first_line
+from ._sources import LENGTHS, flat_samples, sources
+from ._verify import Arrays
+
+Sizes = dict[str, int]
+LONG = 64
+
+
+@dataclass
+class Cases:
+    """Golden cases, and the names of the axes they vary.
+
+    Attributes:
+        axes: Shape of every input; a string stands for a dynamic axis, the same string where axes must agree.
+        cases: (name, inputs, Keras's outputs) each.
+        sizes: The size every named axis has in each case.
+        refused: Cases that Keras itself cannot run, with its own explanation.
+    """
+
+    axes: Shapes
+    cases: list[tuple[str, Arrays, Arrays]] = field(default_factory=list)
+    sizes: list[Sizes] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def dynamic(self, spec: InputSpec) -> InputSpec:
+        """Return the input's spec with `None` where an axis has a name."""
+        shape = tuple(None if isinstance(size, str) else size for size in self.axes[spec.name])
+        return InputSpec(spec.name, spec.dtype, shape)
+
+    def output_axes(self, name: str, static: Iterable[int | None]) -> tuple[str | int, ...]:
+        """Return an output's shape: static sizes, names of input axes it equals in every case, or names of its own."""
+        shapes = [outputs[name].shape for _, _, outputs in self.cases]
+        named: list[str | int] = []
+        for axis, size in enumerate(static):
+            seen = [shape[axis] for shape in shapes]
+            same = (symbol for symbol in self.sizes[0] if seen == [sizes[symbol] for sizes in self.sizes])
+            named.append(size if size is not None else next(same, f"{name}_axis_{axis}"))
+        return tuple(named)
+
+
+def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str, Any] | None) -> Cases:
+    """Draw inputs over batch sizes and lengths, and run Keras on each.
+
+    Raises:
+        InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
+    """
+    given = flat_samples(signature, samples)
+    made = sources(model, signature, given)
+    drawer = Drawer(model, signature, made)
+    axes, base = name_axes(signature, given, drawer)
+    result = Cases(axes)
+
+    def add(name: str, inputs: Arrays) -> None:
+        try:
+            outputs = drawer.outputs(inputs)
+        except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
+            result.refused[name] = first_line(error)
+            return
+        if name.startswith(tuple(base)) and drawer.is_degenerate(inputs, outputs):
+            result.refused[name] = "Keras gives NaN, or an empty tensor on the way"
+            return
+        result.cases.append((name, inputs, outputs))
+        result.sizes.append(_sizes_of(axes, inputs))
+
+    if len(given) == len(signature.inputs):
+        add("samples", given)
+    for name, sizes, lengths in _sweep(base, any(source.lengths for source in made.values())):
+        add(name, drawer.inputs(_axis_sizes(axes, sizes), lengths))
+    if not result.cases:
+        raise InputError(f"Keras cannot run the model on drawn inputs: {next(iter(result.refused.values()))}")
+    return result
+
+
+def _sweep(base: Sizes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
+    """Yield (case name, sizes, pattern of lengths): each axis alone over small and large sizes, each pattern once."""
+    apart = {symbol: size + 1 + 2 * index for index, (symbol, size) in enumerate(base.items())}
+    yield "base", base, "mixed"
+    if base:
+        yield "axes apart", apart, "mixed"
+    for symbol, size in apart.items():
+        # beyond the base where that is cheap: the features of additive attention grow with the product of lengths
+        beyond = 2 * size + 1 if size <= LONG else size // 2 + 1
+        for other in (1, 2, beyond) if symbol == BATCH else (1, beyond):
+            yield f"{symbol} {other}", apart | {symbol: other}, "mixed"
+    if has_lengths:
+        for pattern in LENGTHS:
+            yield f"lengths {pattern}", apart, pattern
+
+
+def _axis_sizes(axes: Shapes, sizes: Sizes) -> dict[Axis, int]:
+    return {
+        (name, axis): sizes[symbol]
+        for name, shape in axes.items()
+        for axis, symbol in enumerate(shape)
+        if isinstance(symbol, str)
+    }
+
+
+def _sizes_of(axes: Shapes, inputs: Arrays) -> Sizes:
+    return {
+        symbol: size
+        for name, shape in axes.items()
+        for symbol, size in zip(shape, inputs[name].shape, strict=True)
+        if isinstance(symbol, str)
+    }

@@ -1,0 +1,1 @@
+"""How TensorFlow's graph becomes ONNX: one file a lowering."""

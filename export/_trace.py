@@ -1,0 +1,133 @@
+"""Trace a SavedModel's graph into an ONNX model with tf2onnx, or say by name what cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+import tensorflow as tf
+import tf2onnx
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.grappler import tf_optimizer
+from tf2onnx import tf_loader
+
+from ._errors import UnsupportedModelError
+from ._lowerings import portable
+from ._options import TRACED_OPSET
+from ._saved_model import ENDPOINT, output_shapes
+
+Shapes = dict[str, tuple[int | None, ...]]
+
+
+def trace(saved_model: Path, layers: Sequence[str]) -> tuple[onnx.ModelProto, Shapes]:
+    """Return the ONNX model (opset 18) of a SavedModel, and the static shapes of its outputs.
+
+    Args:
+        saved_model: The folder; its `serving_default` gives the input and output names.
+        layers: Names of the model's layers, for messages.
+
+    Raises:
+        UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
+    """
+    loaded = tf.saved_model.load(str(saved_model))  # must outlive freezing, which reads its variables
+    function = loaded.signatures[ENDPOINT]
+    inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]
+    outputs = [tensor.name for tensor in function.outputs]
+    renames = {name: name.partition(":")[0] for name in inputs}
+    renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
+    with _listening() as unmapped:
+        try:
+            graph = _inlined(tf_loader.from_function(function, inputs, outputs), inputs, outputs)
+            # private, as is everything in tf2onnx that takes a frozen graph: pinned in pyproject.toml
+            model, _ = tf2onnx.convert._convert_common(
+                graph,
+                name="keras-attn",
+                opset=TRACED_OPSET,
+                input_names=inputs,
+                output_names=outputs,
+                tensors_to_rename=renames,
+                custom_op_handlers=dict(portable.HANDLERS),
+            )
+        except Exception as error:
+            # tf2onnx raises whatever its handlers meet: AssertionError, ValueError, RuntimeError, KeyError
+            for node, op in unmapped:
+                raise UnsupportedModelError(_no_mapping(op, node, layers)) from error
+            raise UnsupportedModelError(f"tf2onnx cannot convert the model: {type(error).__name__}: {error}") from error
+    for node, op in [*unmapped, *_unknown_nodes(model.graph)]:
+        raise UnsupportedModelError(_no_mapping(op, node, layers))
+    return model, output_shapes(function)
+
+
+def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
+    """Inline the calls that freezing leaves: TensorFlow never inlines what is marked `jit_compile=True`."""
+    if not graph.library.function:
+        return graph
+    for holder in (*graph.node, *graph.library.function, *(n for f in graph.library.function for n in f.node_def)):
+        for mark in ("_XlaMustCompile", "_noinline"):
+            if mark in holder.attr:
+                del holder.attr[mark]
+    config = config_pb2.ConfigProto()
+    config.graph_options.rewrite_options.optimizers.append("function")
+    config.graph_options.rewrite_options.min_graph_nodes = -1  # or graphs of a few nodes are left as they are
+    with tf.Graph().as_default():  # export_meta_graph refuses to run eagerly
+        meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph)
+    meta_graph.collection_def["train_op"].node_list.value.extend(inputs + outputs)  # what the optimizer must keep
+    return tf_optimizer.OptimizeGraph(config, meta_graph)
+
+
+def _unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """Yield (node, op) for every op that ONNX does not know."""
+    for node in _all_nodes(graph):
+        if node.domain == "" and not onnx.defs.has(node.op_type, TRACED_OPSET):
+            yield node.name, node.op_type
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _all_nodes(inner)
+
+
+def _no_mapping(op: str, node: str, layers: Sequence[str]) -> str:
+    layer = next((part for part in reversed(node.split("/")) if _layer(part, layers)), None)
+    where = f"layer `{_layer(layer, layers)}`" if layer else f"node `{node}`"
+    return f"Op `{op}` of {where} has no mapping to ONNX. Write that layer with other ops, or move it out of the model."
+
+
+def _layer(scope: str, layers: Sequence[str]) -> str | None:
+    """Return the layer a name scope stands for; TensorFlow appends `_1` to a scope it has seen before."""
+    if scope in layers:
+        return scope
+    stem, _, count = scope.rpartition("_")
+    return stem if count.isdigit() and stem in layers else None
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[list[tuple[str, str]]]:
+    """Silence tf2onnx while it works, and collect (node, op) for every op it says it cannot map.
+
+    tf2onnx only logs such an op, writes it into the file under its TensorFlow name and goes on.
+    """
+    unmapped: list[tuple[str, str]] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if found := re.search(r"Tensorflow op \[(.+): (\w+)\] is not supported", record.getMessage()):
+                unmapped.append((found[1], found[2]))
+
+    logger, listener = logging.getLogger("tf2onnx"), Listener()
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    handlers, logger.handlers = logger.handlers, [listener]
+    try:
+        yield unmapped
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
