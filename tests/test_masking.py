@@ -144,3 +144,9 @@ def test_in_a_functional_model_of_unknown_sizes_and_after_a_reload(softmax, tmp_
     values = [np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32"), np.array([1, 3])]
     reloaded = keras.models.load_model(tmp_path / "softmax.keras")
     assert_identical(numpy_of(reloaded(values)), numpy_of(masked_softmax(*values)))
+
+
+def test_a_single_key_is_no_mistake():
+    """Keras warns of a softmax over one entry, and warnings are errors here."""
+    weights = masked_softmax(np.array([[[3.0], [-50.0]], [[0.0], [1e30]]], "float32"), [1, 0])
+    np.testing.assert_array_equal(weights, [[[1], [1]], [[0], [0]]])

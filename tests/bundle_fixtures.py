@@ -1,0 +1,35 @@
+"""One small real bundle, exported once a session.
+
+A pytest plugin: a test file that wants it says `pytest_plugins = ("bundle_fixtures",)`.
+"""
+
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+from bundles import small_model
+
+from keras_attn_export import export_model
+
+
+@pytest.fixture(scope="session")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the small model as a `.keras` file."""
+    file = tmp_path_factory.mktemp("model") / "small.keras"
+    small_model().save(file)
+    return file
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the bundle of the small model; it is shared, so a test that alters it takes `bundle`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras warns of a softmax over one key, which a golden case is
+        return export_model(small_model(), tmp_path_factory.mktemp("exported") / "bundle").path
+
+
+@pytest.fixture
+def bundle(exported: Path, tmp_path: Path) -> Path:
+    """Return a copy of the bundle that the test may alter."""
+    return shutil.copytree(exported, tmp_path / "bundle")

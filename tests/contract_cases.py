@@ -1,0 +1,211 @@
+"""What the contract tests run: the table of layers, their inputs, and the two ways to get numbers out of them.
+
+A new public layer is one row of `CASES`; test_contract.py fails until it has one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any
+
+import keras
+import numpy as np
+import reference
+import tensorflow as tf
+from keras import ops
+
+import keras_attn
+
+# Every axis has a size of its own. Where a score needs Dq == Dk both are 4.
+B, Tq, Tk, Dv, U = 2, 3, 5, 6, 8
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class BilinearAttention(keras_attn.AttentionPooling):
+    """A user's own subclass, with a weight: `q^T W k`, W (Dq, Dk). It stands for the base layer."""
+
+    def build(self, queries_shape, keys_shape, values_shape):
+        super().build(queries_shape, keys_shape, values_shape)
+        self.W = self.add_weight(shape=(queries_shape[-1], keys_shape[-1]), name="W")
+
+    def score(self, queries, keys):
+        return ops.matmul(ops.matmul(queries, self.W), ops.swapaxes(keys, -1, -2))
+
+
+@dataclass(frozen=True)
+class LayerCase:
+    """One layer of the contract.
+
+    Attributes:
+        name: The id in test names.
+        make: Gives the layer; takes further constructor options.
+        score: The oracle's score, from a built layer's weights.
+        Dq, Dk: The sizes of one query and one key.
+        options: Every further constructor option at a value that is not its default.
+        refused: Options that only their default is accepted for in this version, each with a value that is refused.
+        own_class: Whether the class is one of these tests' and so unknown to a process that imports keras_attn alone.
+    """
+
+    name: str
+    make: "partial[Any]"
+    score: Callable[[Any], reference.PairScore]
+    Dq: int
+    Dk: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    refused: Mapping[str, Any] = field(default_factory=dict)
+    own_class: bool = False
+
+    @property
+    def layer_class(self) -> type:
+        return self.make.func
+
+    @property
+    def covers(self) -> type:
+        """The public class that this row answers for."""
+        return next(c for c in self.layer_class.__mro__ if c.__name__ in keras_attn.__all__)
+
+    def layer(self, **options: Any) -> Any:
+        """A built layer with random weights of unit size."""
+        layer = self.make(**options)
+        layer.build((B, Tq, self.Dq), (B, Tk, self.Dk), (B, Tk, Dv))
+        randomise(layer)
+        return layer
+
+    def inputs(self, seed: int = 0, **sizes: Any) -> dict[str, np.ndarray]:
+        """Standard normal queries, keys and values; `leading`, `Tq`, `Tk` and `Dv` may be given."""
+        rng = np.random.default_rng(seed)
+        leading = sizes.get("leading", (B,))
+        shapes = {
+            "queries": (sizes.get("Tq", Tq), self.Dq),
+            "keys": (sizes.get("Tk", Tk), self.Dk),
+            "values": (sizes.get("Tk", Tk), sizes.get("Dv", Dv)),
+        }
+        return {name: rng.normal(size=(*leading, *shape)).astype("float32") for name, shape in shapes.items()}
+
+
+def bilinear_score(W: np.ndarray) -> reference.PairScore:
+    return lambda query, key: float(query @ np.asarray(W, "float64") @ key)
+
+
+def additive_score_of(layer: Any) -> reference.PairScore:
+    return reference.additive_score(*(as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v)))
+
+
+additive = partial(keras_attn.AdditiveAttention, num_hiddens=U)
+dot_product = partial(keras_attn.DotProductAttention)
+KERNEL = {"kernel_initializer": "he_normal", "kernel_regularizer": "l2", "kernel_constraint": "max_norm"}
+POOLING = {"dropout": 0.25, "seed": 11}
+
+CASES = [
+    LayerCase("additive", additive, additive_score_of, 4, 7, POOLING | KERNEL, refused={"query_block_size": 2}),
+    LayerCase("dot_product", dot_product, lambda layer: reference.scaled_dot_score(), 4, 4, POOLING | {"scale": 0.3}),
+    LayerCase(
+        "own",
+        partial(BilinearAttention),
+        lambda layer: bilinear_score(as_float64(layer.W)),
+        Dq=4,
+        Dk=7,
+        options=POOLING,
+        own_class=True,
+    ),
+]
+SOFTMAX_LAYERS = [keras_attn.MaskedSoftmax]
+"""Layers that take scores: test_contract_softmax.py is their contract."""
+VARIANTS = [  # options that change the score and nothing else: held to the oracle, not to all the rest
+    LayerCase("scaled", partial(dot_product, scale=0.7), lambda layer: reference.scaled_dot_score(0.7), 4, 4),
+    LayerCase("unscaled", partial(dot_product, scale=1.0), lambda layer: reference.scaled_dot_score(1.0), 4, 4),
+]
+
+
+def randomise(layer: Any, seed: int = 1) -> None:
+    """Standard normal weights, so that no score is nearly constant."""
+    rng = np.random.default_rng(seed)
+    for variable in layer.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape))
+
+
+def as_numpy(tensor: Any) -> np.ndarray:
+    return ops.convert_to_numpy(tensor)
+
+
+def as_float64(tensor: Any) -> np.ndarray:
+    return as_numpy(ops.cast(tensor, "float64"))
+
+
+def carrying(array: Any, mask: np.ndarray) -> Any:
+    """A tensor with the implicit mask that `Embedding(mask_zero=True)` or `Masking` would attach."""
+    tensor = tf.convert_to_tensor(array)
+    tensor._keras_mask = tf.convert_to_tensor(mask)
+    return tensor
+
+
+def call(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    """Calls the layer with `reference.attention`'s mask names: positional masks are attached to their tensors."""
+    masks = dict(masks or {})
+    tensors = {
+        name: array if masks.get(f"{name}_mask") is None else carrying(array, masks[f"{name}_mask"])
+        for name, array in inputs.items()
+    }
+    return layer(
+        tensors["queries"],
+        tensors["keys"],
+        tensors["values"],
+        masks.get("valid_lens"),
+        attention_mask=masks.get("attention_mask"),
+        use_causal_mask=masks.get("causal", False),
+        **options,
+    )
+
+
+def outputs(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    """Output and weights, as arrays."""
+    pair = call(layer, inputs, masks, return_attention_scores=True, **options)
+    return tuple(as_numpy(tensor) for tensor in pair)
+
+
+def gradients(
+    layer: Any,
+    inputs: Mapping[str, np.ndarray],
+    masks: Mapping[str, Any] | None = None,
+    *,
+    upstream: np.ndarray | None = None,
+    mode: str = "eager",
+) -> dict[str, np.ndarray]:
+    """Gradients of `sum(upstream * output)` by queries, keys, values and every weight of the layer, named.
+
+    Args:
+        layer: A built layer.
+        inputs: Queries, keys and values.
+        masks: As `call` takes them.
+        upstream: The gradient that arrives at the output, of the output's shape; 1, 2, 3, ... when left out.
+        mode: "eager", "graph" or "xla".
+    """
+    if upstream is None:
+        shape = (*inputs["queries"].shape[:-1], inputs["values"].shape[-1])
+        upstream = np.arange(1.0, np.prod(shape) + 1).reshape(shape)
+    masks = dict(masks or {})
+    causal = masks.pop("causal", False)
+    program = _gradient_program(layer, mode, causal)
+    results = program(
+        *({name: tf.convert_to_tensor(array) for name, array in group.items()} for group in (inputs, masks)), upstream
+    )
+    labels = [*inputs, *(variable.path for variable in layer.trainable_variables)]
+    return {label: as_numpy(gradient) for label, gradient in zip(labels, results, strict=True)}
+
+
+@lru_cache(maxsize=4)  # so that two calls with other numbers run the same compiled program
+def _gradient_program(layer: Any, mode: str, causal: bool) -> Callable[..., list[Any]]:
+    def compute(tensors: dict[str, Any], masks: dict[str, Any], upstream: Any) -> list[Any]:
+        watched = [*tensors.values()]
+        with tf.GradientTape() as tape:
+            tape.watch(watched)
+            output = call(layer, tensors, {**masks, "causal": causal})
+            loss = tf.reduce_sum(tf.cast(upstream, output.dtype) * output)
+        return tape.gradient(loss, [*watched, *(variable.value for variable in layer.trainable_variables)])
+
+    return compute if mode == "eager" else tf.function(compute, jit_compile=mode == "xla")
+
+
+def expected(case: LayerCase, layer: Any, inputs: Mapping[str, np.ndarray], masks: Mapping[str, Any] | None = None):
+    """The oracle's output and weights for the layer's present weights."""
+    return reference.attention(**inputs, score=case.score(layer), **(masks or {}))

@@ -1,0 +1,186 @@
+"""Models that break other exporters, each with the samples it needs: the table behind test_export_models.py."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+from keras import layers
+
+from keras_attn import AdditiveAttention, DotProductAttention, MaskedSoftmax
+
+
+@dataclass(frozen=True)
+class ExportCase:
+    """A model and what `export_model` needs beside it."""
+
+    build: Callable[[], keras.Model]
+    samples: Callable[[], Mapping[str, object] | None] = lambda: None
+
+
+def qkvl(queries=6, keys=8, values=5):
+    return (
+        keras.Input((None, queries), name="queries"),
+        keras.Input((None, keys), name="keys"),
+        keras.Input((None, values), name="values"),
+        keras.Input((), dtype="int32", name="valid_lens"),
+    )
+
+
+def additive():
+    q, k, v, lens = qkvl()
+    return keras.Model([q, k, v, lens], AdditiveAttention(7, name="attention")(q, k, v, lens))
+
+
+def dict_inputs_and_outputs():
+    q, k, v, lens = qkvl(keys=6)
+    out, weights = DotProductAttention(name="attention")(q, k, v, lens, return_attention_scores=True)
+    return keras.Model({"queries": q, "keys": k, "values": v, "valid_lens": lens}, {"context": out, "weights": weights})
+
+
+def list_outputs_of_one_layer():
+    q, k, v, lens = qkvl()
+    return keras.Model(
+        [q, k, v, lens], AdditiveAttention(4, name="attention")(q, k, v, lens, return_attention_scores=True)
+    )
+
+
+def per_query_lengths():
+    q, k, v, _ = qkvl()
+    lens = keras.Input((None,), dtype="int64", name="valid_lens")
+    return keras.Model([q, k, v, lens], AdditiveAttention(4)(q, k, v, lens))
+
+
+def boolean_and_causal_mask():
+    q, k, v, _ = qkvl(keys=6)
+    mask = keras.Input((None, None), dtype="bool", name="mask")
+    return keras.Model([q, k, v, mask], DotProductAttention()(q, k, v, attention_mask=mask, use_causal_mask=True))
+
+
+def masked_softmax_alone():
+    scores = keras.Input((3, None), name="scores")
+    lens = keras.Input((3,), dtype="int32", name="valid_lens")
+    return keras.Model([scores, lens], MaskedSoftmax()(scores, lens))
+
+
+def implicit_mask_and_encoders():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    embedded = layers.Embedding(11, 6, mask_zero=True)(ids)
+    encoded = layers.Bidirectional(layers.GRU(4, return_sequences=True))(embedded)
+    encoded = layers.LSTM(5, return_sequences=True)(encoded)
+    out = AdditiveAttention(4, name="attention")(encoded, encoded, encoded)
+    return keras.Model(ids, layers.Dense(3, activation="softmax", name="classes")(out))
+
+
+def gelu_norm_dropout_conv():
+    x = keras.Input((None, 6), name="x")
+    lens = keras.Input((), dtype="int32", name="valid_lens")
+    y = layers.Conv1D(8, 3, padding="same", activation="gelu")(x)
+    y = layers.LayerNormalization()(layers.Dropout(0.3)(y))
+    y = layers.BatchNormalization()(DotProductAttention(0.2)(y, y, y, lens))
+    return keras.Model([x, lens], layers.Dense(2, activation=keras.activations.gelu)(y))
+
+
+def stock_attention_beside_ours():
+    q, k, v, lens = qkvl(keys=6, values=6)
+    ours = AdditiveAttention(4)(q, k, v, lens)
+    theirs = layers.MultiHeadAttention(2, 3)(ours, k)
+    grouped = layers.GroupQueryAttention(3, 4, 2)(theirs, k)
+    pooled = layers.AdditiveAttention()([layers.Attention()([grouped, k]), k])
+    return keras.Model([q, k, v, lens], pooled)
+
+
+def shared_layer():
+    q, k, v, lens = qkvl(values=6)
+    attention = AdditiveAttention(4, name="attention")
+    return keras.Model([q, k, v, lens], attention(attention(q, k, v, lens), k, v, lens))
+
+
+def nested_model():
+    q, k, v, lens = qkvl()
+    inner = additive()
+    out = layers.Dense(3, name="outer")(inner([q, k, v, lens]))
+    return keras.Model([q, k, v, lens], out)
+
+
+def static_shapes():
+    q = keras.Input((2, 4), batch_size=3, name="queries")
+    k = keras.Input((5, 4), batch_size=3, name="keys")
+    lens = keras.Input((), batch_size=3, dtype="int32", name="valid_lens")
+    return keras.Model([q, k, lens], DotProductAttention()(q, k, k, lens))
+
+
+def sequential():
+    return keras.Sequential([keras.Input((7,), name="features"), layers.Dense(3, activation="relu", name="out")])
+
+
+def input_passed_through():
+    x = keras.Input((None, 3), name="x")
+    return keras.Model({"x": x}, {"x": x, "doubled": 2 * x})
+
+
+def one_hot_integers():
+    digit = keras.Input((), dtype="int32", name="digit")
+    return keras.Model(digit, layers.Dense(2, name="out")(keras.ops.one_hot(digit, 5)))
+
+
+@keras.saving.register_keras_serializable("tests")
+class TwoArguments(keras.Model):
+    """A subclass whose call takes several tensors, lengths among them."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = AdditiveAttention(4)
+        self.head = layers.Dense(3)
+
+    def call(self, q, kv, valid_lens=None, training=None):
+        context, weights = self.attention(q, kv, kv, valid_lens, return_attention_scores=True, training=training)
+        return {"logits": self.head(context), "weights": weights}
+
+
+@keras.saving.register_keras_serializable("tests")
+class OneMapping(keras.Model):
+    """A subclass whose call takes one mapping and returns a list."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = DotProductAttention()
+
+    def call(self, inputs):
+        out = self.attention(inputs["left"], inputs["right"], inputs["right"])
+        return [out, keras.ops.sum(out, axis=1)]
+
+
+def two_argument_samples():
+    rng = np.random.default_rng(0)
+    return {
+        "q": rng.standard_normal((2, 3, 6)).astype("float32"),
+        "kv": rng.standard_normal((2, 5, 4)),
+        "valid_lens": np.array([2, 5]),
+    }
+
+
+def mapping_samples():
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal((2, size, 4)).astype("float32") for name, size in (("left", 3), ("right", 5))}
+
+
+EXPORTED = {
+    "additive": ExportCase(additive),
+    "dict inputs and outputs": ExportCase(dict_inputs_and_outputs),
+    "list outputs of one layer": ExportCase(list_outputs_of_one_layer),
+    "per-query lengths": ExportCase(per_query_lengths),
+    "boolean and causal mask": ExportCase(boolean_and_causal_mask),
+    "masked softmax alone": ExportCase(masked_softmax_alone),
+    "implicit mask and encoders": ExportCase(implicit_mask_and_encoders),
+    "gelu, norm, dropout, conv": ExportCase(gelu_norm_dropout_conv),
+    "stock attention beside ours": ExportCase(stock_attention_beside_ours),
+    "shared layer": ExportCase(shared_layer),
+    "nested model": ExportCase(nested_model),
+    "static shapes": ExportCase(static_shapes),
+    "sequential": ExportCase(sequential),
+    "input passed through": ExportCase(input_passed_through),
+    "one-hot integers": ExportCase(one_hot_integers, lambda: {"digit": np.array([0, 4, 2], "int32")}),
+    "subclass with two arguments": ExportCase(TwoArguments, two_argument_samples),
+    "subclass with one mapping": ExportCase(OneMapping, mapping_samples),
+}

@@ -1,0 +1,152 @@
+"""The oracle: attention pooling in float64 NumPy, in plain loops, importing nothing but numpy.
+
+It is slow and says what the layers must compute, not how. A masked key is never scored and a masked value is never
+read, so that NaN or infinity in them cannot reach the result: masking a key is deleting it.
+
+Axes: `B` any number of leading axes, `Tq` queries, `Tk` keys, `Dq Dk Dv` sizes, `U` hidden units.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+PairScore = Callable[[np.ndarray, np.ndarray], float]
+"""The score of one query (Dq,) and one key (Dk,)."""
+
+
+def softmax_over(scores: list[float]) -> list[float]:
+    """Softmax of the scores of the keys that take part; an empty list gives an empty list."""
+    if not scores:
+        return []
+    largest = max(scores)
+    powers = [float(np.exp(score - largest)) for score in scores]
+    total = sum(powers)
+    return [power / total for power in powers]
+
+
+def additive_score(W_q: np.ndarray, W_k: np.ndarray, w_v: np.ndarray) -> PairScore:
+    """`w_v^T tanh(W_q q + W_k k)`; W_q (Dq, U), W_k (Dk, U), w_v (U, 1), as `keras.layers.Dense` stores them."""
+    W_q, W_k, w_v = (np.asarray(weight, "float64") for weight in (W_q, W_k, w_v))
+
+    def score(query: np.ndarray, key: np.ndarray) -> float:
+        total = 0.0
+        for unit in range(w_v.shape[0]):
+            hidden = sum(query[d] * W_q[d, unit] for d in range(len(query)))
+            hidden += sum(key[d] * W_k[d, unit] for d in range(len(key)))
+            total += w_v[unit, 0] * np.tanh(hidden)
+        return float(total)
+
+    return score
+
+
+def scaled_dot_score(scale: float | None = None) -> PairScore:
+    """`scale * q.k`, with `1/sqrt(D)` for `scale=None`."""
+
+    def score(query: np.ndarray, key: np.ndarray) -> float:
+        factor = 1.0 / np.sqrt(len(query)) if scale is None else scale
+        return float(factor * sum(query[d] * key[d] for d in range(len(query))))
+
+    return score
+
+
+def takes_part(
+    leading: tuple[int, ...],
+    Tq: int,
+    Tk: int,
+    *,
+    valid_lens: np.ndarray | None = None,
+    attention_mask: np.ndarray | None = None,
+    causal: bool = False,
+    queries_mask: np.ndarray | None = None,
+    keys_mask: np.ndarray | None = None,
+    values_mask: np.ndarray | None = None,
+) -> np.ndarray:
+    """The intersection of all masks: boolean `B + (Tq, Tk)`, True where key j takes part for query i."""
+    lengths = None if valid_lens is None else np.asarray(valid_lens)
+    if lengths is not None and lengths.shape not in (leading, (*leading, Tq)):
+        raise ValueError(f"valid_lens has shape {lengths.shape}; leading axes are {leading}, Tq is {Tq}")
+    explicit = None if attention_mask is None else np.broadcast_to(attention_mask, (*leading, Tq, Tk))
+    keep = np.zeros((*leading, Tq, Tk), dtype=bool)
+    for b, i, j in _positions(leading, Tq, Tk):
+        conditions = [True]
+        if lengths is not None:
+            conditions.append(j < (lengths[b] if lengths.ndim == len(leading) else lengths[(*b, i)]))
+        if explicit is not None:
+            conditions.append(explicit[(*b, i, j)])
+        if causal:
+            conditions.append(j <= i)
+        if queries_mask is not None:
+            conditions.append(queries_mask[(*b, i)])
+        if keys_mask is not None:
+            conditions.append(keys_mask[(*b, j)])
+        if values_mask is not None:
+            conditions.append(values_mask[(*b, j)])
+        keep[(*b, i, j)] = all(conditions)
+    return keep
+
+
+def masked_softmax(
+    scores: np.ndarray, valid_lens: np.ndarray | None = None, mask: np.ndarray | None = None
+) -> np.ndarray:
+    """Softmax over the last axis of scores `B + (Tq, Tk)`; exact zeros where masked, zeros in a row without keys."""
+    scores = np.asarray(scores, "float64")
+    *leading, Tq, Tk = scores.shape
+    keep = takes_part(tuple(leading), Tq, Tk, valid_lens=valid_lens, attention_mask=mask)
+    weights = np.zeros(scores.shape)
+    for b, i in _rows(tuple(leading), Tq):
+        kept = [j for j in range(Tk) if keep[(*b, i, j)]]
+        for j, weight in zip(kept, softmax_over([float(scores[(*b, i, j)]) for j in kept]), strict=True):
+            weights[(*b, i, j)] = weight
+    return weights
+
+
+def attention(
+    queries: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    score: PairScore,
+    *,
+    valid_lens: np.ndarray | None = None,
+    attention_mask: np.ndarray | None = None,
+    causal: bool = False,
+    queries_mask: np.ndarray | None = None,
+    keys_mask: np.ndarray | None = None,
+    values_mask: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Attention pooling: the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`."""
+    queries, keys, values = (np.asarray(array, "float64") for array in (queries, keys, values))
+    *leading, Tq, _ = queries.shape
+    Tk, Dv = values.shape[-2:]
+    keep = takes_part(
+        tuple(leading),
+        Tq,
+        Tk,
+        valid_lens=valid_lens,
+        attention_mask=attention_mask,
+        causal=causal,
+        queries_mask=queries_mask,
+        keys_mask=keys_mask,
+        values_mask=values_mask,
+    )
+    output = np.zeros((*leading, Tq, Dv))
+    weights = np.zeros((*leading, Tq, Tk))
+    for b, i in _rows(tuple(leading), Tq):
+        kept = [j for j in range(Tk) if keep[(*b, i, j)]]
+        row = softmax_over([score(queries[(*b, i)], keys[(*b, j)]) for j in kept])
+        for j, weight in zip(kept, row, strict=True):
+            weights[(*b, i, j)] = weight
+            for d in range(Dv):
+                output[(*b, i, d)] += weight * values[(*b, j, d)]
+    return output, weights
+
+
+def _rows(leading: tuple[int, ...], Tq: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    for b in np.ndindex(*leading):
+        for i in range(Tq):
+            yield b, i
+
+
+def _positions(leading: tuple[int, ...], Tq: int, Tk: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    for b, i in _rows(leading, Tq):
+        for j in range(Tk):
+            yield b, i, j

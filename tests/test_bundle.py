@@ -1,0 +1,297 @@
+"""A bundle on disk: loading, running, verifying."""
+
+import re
+import threading
+
+import numpy as np
+import onnxruntime
+import pytest
+from bundles import (
+    Dk,
+    alter_golden_outputs,
+    alter_manifest,
+    flip_byte,
+    read_manifest,
+    reseal,
+    small_inputs,
+)
+from tolerances import assert_identical
+
+from keras_attn_export import BundleError, InputError, ParityError, ProviderError, load_bundle, verify_bundle
+from keras_attn_export._bundle import checked_inputs, seal
+from keras_attn_export._verify import MODEL, load_cases
+
+pytest_plugins = ("bundle_fixtures",)
+
+SPECS = [
+    {"name": "queries", "dtype": "float32", "shape": ["batch", "queries_length", 4]},
+    {"name": "keys", "dtype": "float32", "shape": ["batch", "keys_length", 6]},
+    {"name": "values", "dtype": "float32", "shape": ["batch", "keys_length", 5]},
+    {"name": "valid_lens", "dtype": "int32", "shape": ["batch"]},
+]
+
+
+def checked(dtype, value, shape=("n",)):
+    """Return one input after `checked_inputs`."""
+    return checked_inputs([{"name": "x", "dtype": dtype, "shape": list(shape)}], {"x": value})["x"]
+
+
+# -------------------------------------------------------------------- loading
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path], ids=["str", "Path"])
+def test_load_bundle(exported, kind):
+    bundle = load_bundle(kind(exported))
+    assert bundle.path == exported
+    assert bundle.manifest == read_manifest(exported)
+    assert bundle.manifest["inputs"] == SPECS
+    assert bundle.report.passed
+    assert bundle.report.saved_model_rows
+
+
+def test_load_errors(bundle, tmp_path):
+    with pytest.raises(BundleError, match="No bundle at"):
+        load_bundle(tmp_path / "nowhere")
+    with pytest.raises(BundleError, match="No bundle at"):
+        load_bundle(bundle / MODEL)
+    flip_byte(bundle / MODEL)
+    with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
+        load_bundle(bundle)
+    alter_manifest(bundle, schema_version=2)
+    with pytest.raises(BundleError, match="schema version 2"):
+        load_bundle(bundle)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"rows": [{}], "saved_model_rows": []}', None])
+def test_a_report_that_cannot_be_read(bundle, text):
+    loaded = load_bundle(bundle)
+    file = bundle / "parity" / "report.json"
+    file.unlink() if text is None else file.write_text(text)
+    with pytest.raises(BundleError, match=r"report\.json is not a parity report \(\w+\)"):
+        loaded.report  # noqa: B018 - reading it is what fails
+
+
+def test_seal_hashes_every_file(tmp_path):
+    (tmp_path / "parity").mkdir()
+    (tmp_path / MODEL).write_text("model")
+    (tmp_path / "parity" / "cases.npz").write_text("cases")
+    seal(tmp_path, {"inputs": [], "outputs": [], "parity": {}})
+    manifest = load_bundle(tmp_path).manifest
+    assert sorted(manifest["sha256"]) == ["model.onnx", "parity/cases.npz", "verify.py"]
+    assert manifest["schema_version"] == 1
+
+
+# -------------------------------------------------------------------- running
+
+
+def test_run_gives_keras_outputs(exported):
+    bundle = load_bundle(exported)
+    for _, inputs, outputs in load_cases(exported / "parity" / "cases.npz"):
+        got = bundle.run(inputs)
+        assert list(got) == ["context", "weights"]
+        for name, expected in outputs.items():
+            np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-6, strict=True)
+
+
+def test_run_takes_other_widths_and_lists(exported):
+    bundle, inputs = load_bundle(exported), small_inputs()
+    wanted = bundle.run(inputs)
+    wide = {name: array.astype("int64" if name == "valid_lens" else "float64") for name, array in inputs.items()}
+    lists = {name: array.tolist() for name, array in inputs.items()}
+    turned = {name: np.asfortranarray(array) for name, array in inputs.items()}
+    for other in (wide, lists, turned):
+        for name, output in bundle.run(other).items():
+            assert_identical(output, wanted[name])
+
+
+@pytest.mark.parametrize("missing", [["keys"], ["queries", "valid_lens"]])
+def test_missing_inputs(exported, missing):
+    inputs = {name: array for name, array in small_inputs().items() if name not in missing}
+    message = f"Inputs {missing} are missing. The model takes ['queries', 'keys', 'values', 'valid_lens']."
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_bundle(exported).run(inputs)
+
+
+def test_unknown_inputs(exported):
+    with pytest.raises(InputError, match=r"Inputs \['mask', 'lens'\] are unknown\. The model takes \['queries', "):
+        load_bundle(exported).run(small_inputs() | {"mask": np.ones(2, bool), "lens": np.ones(2)})
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "wanted"),
+    [
+        ("valid_lens", "float32", "int32"),
+        ("valid_lens", "str", "int32"),
+        ("keys", "complex64", "float32"),
+        ("keys", "object", "float32"),
+    ],
+)
+def test_wrong_dtype(exported, name, dtype, wanted):
+    inputs = small_inputs()
+    inputs[name] = inputs[name].astype(dtype)
+    received = re.escape(str(inputs[name].dtype))
+    with pytest.raises(InputError, match=rf"Input `{name}` must be of dtype {wanted}\. Received: {received}\.$"):
+        load_bundle(exported).run(inputs)
+
+
+def test_wrong_rank(exported):
+    with pytest.raises(InputError, match=r"Input `valid_lens` must have shape \('batch',\)\. Received: \(2, 1\)\.$"):
+        load_bundle(exported).run(small_inputs() | {"valid_lens": np.array([[1], [2]])})
+
+
+def test_wrong_size(exported):
+    with pytest.raises(
+        InputError,
+        match=r"Input `keys` must have shape \('batch', 'keys_length', 6\), where 6 is fixed\. "
+        r"Received: \(2, 7, 9\)\.$",
+    ):
+        load_bundle(exported).run(small_inputs() | {"keys": np.zeros((2, 7, 9))})
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "rule"),
+    [
+        ("values", (2, 8, 5), "`keys_length` is 7 in input `keys`"),
+        ("keys", (3, 7, Dk), "`batch` is 2 in input `queries`"),
+        ("valid_lens", (1,), "`batch` is 2 in input `queries`"),
+    ],
+)
+def test_axes_that_disagree(exported, name, shape, rule):
+    inputs = small_inputs()
+    inputs[name] = np.ones(shape, inputs[name].dtype)
+    with pytest.raises(InputError, match=rf"Input `{name}` must have shape .*, where {rule}\. Received: "):
+        load_bundle(exported).run(inputs)
+
+
+def test_nested_lists_of_unequal_lengths(exported):
+    with pytest.raises(InputError, match="Input `queries` must be one array: "):
+        load_bundle(exported).run(small_inputs() | {"queries": [[[1.0] * 4], [[1.0] * 4, [2.0] * 4]]})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("int32", np.array([1, -5], "int64")),
+        ("int32", np.array([1], "uint8")),
+        ("int64", np.array([7], "uint64")),
+        ("float32", np.array([1, 2**24], "int64")),
+        ("float32", np.array([1.5, np.nan, np.inf, -np.inf])),
+        ("float16", np.array([65504.0])),
+        ("float64", np.array([1.5], "float32")),
+        ("bool", np.array([True, False])),
+        ("float32", np.array([1.5], ">f8")),
+    ],
+)
+def test_conversions_that_keep_the_values(dtype, value):
+    converted = checked(dtype, value)
+    assert converted.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(converted, value)
+
+
+def test_rounding_is_no_error():
+    assert_identical(checked("float32", [0.1]), np.array([0.1], "float32"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "said"),
+    [
+        ("int32", np.array([2**31]), "integers that do not fit int32"),
+        ("int32", np.array([-(2**31) - 1]), "integers that do not fit int32"),
+        ("int8", np.array([1, 200]), "integers that do not fit int8"),
+        ("int64", np.array([2**64 - 1], "uint64"), "integers that do not fit int64"),
+        ("float32", np.array([2**24 + 1]), "integers that do not fit float32"),
+        ("float32", np.array([1.0, 1e300]), "numbers that are infinite in float32"),
+        ("float16", np.array([-70000.0], "float32"), "numbers that are infinite in float16"),
+    ],
+)
+def test_conversions_that_would_change_values(dtype, value, said):
+    with pytest.raises(InputError, match=f"Input `x` holds {said}"):
+        checked(dtype, value)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("bool", [0, 1]), ("int32", [1.0]), ("uint8", [-1]), ("float32", [1j])])
+def test_conversions_to_another_kind(dtype, value):
+    with pytest.raises(InputError, match=f"Input `x` must be of dtype {dtype}"):
+        checked(dtype, value)
+
+
+def test_one_name_twice_in_one_input():
+    assert checked("float32", np.zeros((3, 3)), ("n", "n")).shape == (3, 3)
+    with pytest.raises(InputError, match="`n` is 3 in input `x`"):
+        checked("float32", np.zeros((3, 4)), ("n", "n"))
+
+
+def test_inputs_come_in_the_order_of_the_manifest():
+    shuffled = dict(reversed(small_inputs().items()))
+    assert list(checked_inputs(SPECS, shuffled)) == ["queries", "keys", "values", "valid_lens"]
+
+
+def test_session_is_opened_once(exported):
+    bundle = load_bundle(exported)
+    assert bundle.session() is bundle.session("cpu")
+    assert bundle.session() is not load_bundle(exported).session()
+    assert bundle.session().get_providers() == ["CPUExecutionProvider"]
+
+
+def test_running_from_several_threads(exported):
+    bundle, inputs, results = load_bundle(exported), small_inputs(), []
+    threads = [threading.Thread(target=lambda: results.append(bundle.run(inputs)["context"])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    for result in results:
+        assert_identical(result, results[0])
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
+    reason="shows what an onnxruntime without CUDA says; .ci/run installs [cpu]",
+)
+def test_a_provider_that_is_absent(exported):
+    with pytest.raises(ProviderError, match=r"Install keras-attn\[gpu\]"):
+        load_bundle(exported).run(small_inputs(), provider="cuda")
+    with pytest.raises(ProviderError, match=r"Install keras-attn\[gpu\]"):
+        verify_bundle(exported, provider="cuda")
+
+
+def test_an_unknown_provider(exported):
+    with pytest.raises(ProviderError, match="Received: 'tpu'"):
+        load_bundle(exported).session("tpu")
+
+
+def test_a_model_that_onnxruntime_cannot_load(bundle):
+    (bundle / MODEL).write_bytes(b"not a model")
+    reseal(bundle, MODEL)
+    with pytest.raises(BundleError, match=r"cannot load .*model\.onnx"):
+        load_bundle(bundle).run(small_inputs())
+
+
+# ------------------------------------------------------------------ verifying
+
+
+def test_verify_bundle(exported):
+    report = verify_bundle(exported)
+    assert report.passed
+    assert report.provider == "cpu"
+    assert report.saved_model_rows == ()
+    assert [(row.name, row.case, row.shape) for row in report.rows] == [
+        (row.name, row.case, row.shape) for row in load_bundle(exported).report.rows
+    ]
+
+
+def test_verify_bundle_shows_altered_golden_outputs(bundle):
+    alter_golden_outputs(bundle)
+    with pytest.raises(
+        ParityError, match="ONNX output `context` is outside the tolerance in case `axes apart`"
+    ) as caught:
+        verify_bundle(bundle)
+    assert [(row.name, row.case) for row in caught.value.report.rows if not row.passed] == [("context", "axes apart")]
+    assert len(caught.value.report.rows) == 2 * read_manifest(bundle)["parity"]["cases"]
+
+
+def test_verify_bundle_refuses_an_altered_file(bundle):
+    flip_byte(bundle / "parity" / "cases.npz")
+    with pytest.raises(BundleError, match=r"cases\.npz is not the file that was exported"):
+        verify_bundle(bundle)

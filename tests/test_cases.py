@@ -1,0 +1,132 @@
+"""Golden cases: which axes go together is found by trying, sizes and lengths are swept, Keras's answers are kept."""
+
+import keras
+import numpy as np
+import pytest
+from export_models import (
+    TwoArguments,
+    additive,
+    per_query_lengths,
+    static_shapes,
+    two_argument_samples,
+)
+from keras import layers
+
+from keras_attn_export import InputError
+from keras_attn_export._cases import golden_cases
+from keras_attn_export._signature import model_signature
+
+
+def cases_of(model, samples=None):
+    return golden_cases(model, model_signature(model, samples), samples)
+
+
+def test_axes_that_must_agree_share_a_name():
+    axes = cases_of(additive()).axes
+    assert axes == {
+        "queries": ("batch", "queries_length", 6),
+        "keys": ("batch", "keys_length", 8),
+        "values": ("batch", "keys_length", 5),
+        "valid_lens": ("batch",),
+    }
+
+
+def test_per_query_lengths_share_the_queries_axis():
+    assert cases_of(per_query_lengths()).axes["valid_lens"] == ("batch", "queries_length")
+
+
+def test_axes_that_need_not_agree_do_not():
+    a, b = keras.Input((None, 3), name="a"), keras.Input((None, 3), name="b")
+    pooled = layers.GlobalAveragePooling1D()(a) + layers.GlobalAveragePooling1D()(b)
+    axes = cases_of(keras.Model([a, b], pooled)).axes
+    assert axes == {"a": ("batch", "a_length", 3), "b": ("batch", "b_length", 3)}
+
+
+def test_three_axes_that_must_agree():
+    inputs = [keras.Input((None, 3), name=name) for name in "abc"]
+    axes = cases_of(keras.Model(inputs, layers.Concatenate()(inputs))).axes
+    assert {shape for shape in axes.values()} == {("batch", "a_length", 3)}
+
+
+def test_axes_beyond_the_second_are_named_by_number():
+    image = keras.Input((None, None, 2), name="image")
+    axes = cases_of(keras.Model(image, layers.Conv2D(3, 3, padding="same")(image))).axes
+    assert axes["image"] == ("batch", "image_length", "image_axis_2", 2)
+
+
+def test_static_axes_stay_static():
+    found = cases_of(static_shapes())
+    assert found.axes == {"queries": (3, 2, 4), "keys": (3, 5, 4), "valid_lens": (3,)}
+    assert all(inputs["keys"].shape == (3, 5, 4) for _, inputs, _ in found.cases)
+
+
+def test_a_subclass_finds_its_dynamic_axes_by_trying():
+    axes = cases_of(TwoArguments(), two_argument_samples()).axes
+    assert axes == {
+        "q": ("batch", "q_length", 6),
+        "kv": ("batch", "kv_length", 4),
+        "valid_lens": ("batch",),
+    }
+
+
+def test_sizes_and_lengths_are_swept():
+    found = cases_of(additive())
+    batches = {inputs["keys"].shape[0] for _, inputs, _ in found.cases}
+    lengths = {inputs["keys"].shape[1] for _, inputs, _ in found.cases}
+    assert {1, 2} < batches
+    assert 1 in lengths
+    assert len(lengths) >= 4
+    margins = {int(n) - inputs["keys"].shape[1] for _, inputs, _ in found.cases for n in inputs["valid_lens"]}
+    counts = {int(n) for _, inputs, _ in found.cases for n in inputs["valid_lens"]}
+    assert {0, 1} < counts
+    assert min(counts) < 0
+    assert {0, 3} < margins
+
+
+def test_golden_outputs_are_kerass_own():
+    model = additive()
+    for _, inputs, outputs in cases_of(model).cases:
+        expected = model([inputs[name] for name in ("queries", "keys", "values", "valid_lens")])
+        np.testing.assert_array_equal(outputs["attention"], expected)
+
+
+def test_complete_samples_are_a_case_of_their_own():
+    samples = two_argument_samples()
+    name, inputs, _ = cases_of(TwoArguments(), samples).cases[0]
+    assert name == "samples"
+    np.testing.assert_array_equal(inputs["valid_lens"], samples["valid_lens"])
+    np.testing.assert_array_equal(inputs["kv"], samples["kv"].astype("float32"))
+
+
+def test_sizes_that_keras_refuses_are_reported_not_hidden():
+    x = keras.Input((None, 3), name="x")
+    model = keras.Model(x, layers.Conv1D(2, 4)(x))  # needs at least four steps
+    found = cases_of(model)
+    assert list(found.refused) == ["x_length 1"]
+    assert len(found.cases) >= 5
+
+
+def test_a_model_that_runs_on_nothing_says_why():
+    a, b = keras.Input((3,), name="a"), keras.Input((None, 5), name="b")
+
+    class Broken(layers.Layer):
+        def call(self, a, b):
+            if hasattr(a, "numpy"):
+                raise ValueError("never on real tensors")
+            return a
+
+    model = keras.Model([a, b], Broken()(a, b))
+    with pytest.raises(InputError, match=r"Keras itself cannot run.*'a': \(3, 3\).*never on real tensors"):
+        cases_of(model)
+
+
+def test_output_axes_take_the_inputs_names():
+    found = cases_of(additive())
+    assert found.output_axes("attention", (None, None, 5)) == ("batch", "queries_length", 5)
+
+
+def test_an_output_axis_of_its_own_gets_a_name_of_its_own():
+    x = keras.Input((None, 3), name="x")
+    found = cases_of(keras.Model(x, keras.ops.concatenate([x, x], axis=1)))
+    (name,) = found.cases[0][2]
+    assert found.output_axes(name, (None, None, 3)) == ("batch", f"{name}_axis_1", 3)

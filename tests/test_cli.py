@@ -1,0 +1,527 @@
+"""The `keras-attn` command: exit codes, what is printed where, and what is left on disk."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import onnxruntime
+import pytest
+from bundles import (
+    alter_golden_outputs,
+    assert_one_line,
+    flip_byte,
+    python,
+    read_manifest,
+    small_inputs,
+)
+from tolerances import assert_identical
+
+import keras_attn_export
+from keras_attn_export import ParityReport, _cli, load_bundle
+from keras_attn_export._cli import main
+
+pytest_plugins = ("bundle_fixtures",)
+
+COMMANDS = ("export", "verify", "run", "inspect")
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def samples(tmp_path):
+    """Return a file of inputs of the small model."""
+    np.savez(tmp_path / "samples.npz", **small_inputs())
+    return tmp_path / "samples.npz"
+
+
+@pytest.fixture
+def call(capfd):
+    """Return a function that runs `main` here and gives the exit code and what was written to both streams."""
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+# ------------------------------------------------------------------- usage, help
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["bundle"],
+        ["--json"],
+        *([command] for command in COMMANDS),
+        ["export", "model.keras"],
+        ["export", "model.keras", "bundle", "--opset", "high"],
+        ["export", "model.keras", "bundle", "--lowering", "magic"],
+        ["export", "model.keras", "bundle", "--precision", "float8"],
+        ["verify", "bundle", "--provider", "tpu"],
+        ["verify", "bundle", "other"],
+        ["run", "bundle", "--inputs", "x.npz"],
+        ["run", "bundle", "--outputs", "y.npz"],
+        ["inspect", "bundle", "--provider", "cpu"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("usage: keras-attn")
+    assert "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=" ".join)
+def test_help(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([*command, "--help"])
+    assert caught.value.code == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.startswith(" ".join(["usage: keras-attn", *command]))
+    for expected in ["--debug"] if command else [*COMMANDS, "Exit codes"]:
+        assert expected in printed.out
+
+
+def test_both_ways_to_start_it(tmp_path):
+    script = Path(sys.executable).with_name("keras-attn")
+    module = python("-m", "keras_attn_export", "--help", cwd=tmp_path)
+    installed = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=60, check=False)
+    assert (module.returncode, module.stderr) == (installed.returncode, installed.stderr) == (0, "")
+    assert module.stdout == installed.stdout
+    assert python("-m", "keras_attn_export", "verify", cwd=tmp_path).returncode == 2
+
+
+def test_only_export_loads_tensorflow_and_keras(exported, samples, tmp_path):
+    heavy = ("tensorflow", "keras", "keras_attn", "onnx", "tf2onnx", "rich")
+    code = f"""
+import sys
+from keras_attn_export._cli import main
+for command in (["verify", "B"], ["run", "B", "--inputs", "X", "--outputs", "Y"], ["inspect", "B"], ["--help"]):
+    paths = {{"B": {str(exported)!r}, "X": {str(samples)!r}, "Y": {str(tmp_path / "outputs.npz")!r}}}
+    try:
+        code = main([paths.get(word, word) for word in command])
+    except SystemExit as exit:
+        code = exit.code
+    print("LOADED", command[0], code, *sorted(set(sys.modules) & set({heavy!r})))
+"""
+    done = python("-c", code, cwd=tmp_path)
+    loaded = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    assert loaded == ["LOADED verify 0", "LOADED run 0", "LOADED inspect 0", "LOADED --help 0"], done.stderr
+    assert done.stderr == ""
+
+
+# ------------------------------------------------------------------------ verify
+
+
+def test_verify_prints_a_table(exported, call):
+    code, out, err = call("verify", exported)
+    assert (code, err) == (0, "")
+    header, *rows, last = out.splitlines()
+    assert header.split()[:2] == ["case", "output"]
+    count = 2 * read_manifest(exported)["parity"]["cases"]
+    assert len(rows) == count
+    assert all(row.endswith(" ok") for row in rows)
+    assert last.startswith(f"all {count} comparisons match over {count // 2} cases; ")
+    assert last.endswith(" on CPUExecutionProvider")
+
+
+def test_verify_json(exported, call):
+    code, out, err = call("verify", exported, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["passed"] is True
+    assert ParityReport.from_json(out).passed
+
+
+def test_verify_shows_a_mismatch(bundle, call):
+    alter_golden_outputs(bundle)
+    code, out, err = call("verify", bundle)
+    assert code == 1
+    assert_one_line(err, "error: Outputs differ from Keras's: ONNX output `context`")
+    assert [line.split()[-5:] for line in out.splitlines() if "FAILED:" in line] == [
+        ["FAILED:", "is", "outside", "the", "tolerance"]
+    ]
+    code, out, err = call("verify", bundle, "--json")
+    assert code == 1
+    assert_one_line(err)
+    assert json.loads(out)["passed"] is False
+
+
+@pytest.mark.parametrize("command", [["verify"], ["inspect"], ["run", "--inputs", "none.npz", "--outputs", "out.npz"]])
+def test_a_bundle_that_cannot_be_read(bundle, call, command):
+    for break_it, said in (
+        (lambda: flip_byte(bundle / "model.onnx"), "model.onnx is not the file that was exported"),
+        ((bundle / "model.onnx").unlink, "is incomplete: model.onnx is missing"),
+        ((bundle / "manifest.json").unlink, "No bundle at"),
+    ):
+        break_it()
+        code, out, err = call(*command, bundle)
+        assert (code, out) == (1, "")
+        assert_one_line(err)
+        assert said in err
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
+    reason="shows what an onnxruntime without CUDA says; .ci/run installs [cpu]",
+)
+@pytest.mark.parametrize("command", ["verify", "run", "export"])
+def test_a_provider_that_is_absent(exported, model_file, samples, tmp_path, call, command):
+    arguments = {
+        "verify": [exported],
+        "run": [exported, "--inputs", samples, "--outputs", tmp_path / "out.npz"],
+        "export": [model_file, tmp_path / "new"],
+    }
+    code, out, err = call(command, *arguments[command], "--provider", "cuda")
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    assert "keras-attn[gpu]" in err
+    assert names(tmp_path) == ["samples.npz"]
+
+
+# ----------------------------------------------------------------------- inspect
+
+
+def test_inspect(exported, call):
+    code, out, err = call("inspect", exported)
+    assert (code, err) == (0, "")
+    manifest = read_manifest(exported)
+    for line in (
+        rf"bundle +{exported} \(0\.\d MB\)",
+        "model +small",
+        r"input +keys: float32 \[batch, keys_length, 6\]",
+        r"input +valid_lens: int32 \[batch\]",
+        r"output +weights: float32 \[batch, queries_length, keys_length\]",
+        "layer +attention: portable, float32",
+        "opset +18, needs onnxruntime 1.14 or newer",
+        f"made with +keras-attn {manifest['versions']['keras-attn']}, tensorflow .*",
+        r"parity +all \d+ comparisons match .*",
+    ):
+        assert re.search(f"^{line}$", out, flags=re.MULTILINE), f"{line} is not in {out}"
+
+
+def test_inspect_json(exported, call):
+    code, out, err = call("inspect", exported, "--json")
+    assert (code, err) == (0, "")
+    content = json.loads(out)
+    assert content["bundle"] == str(exported)
+    assert content["manifest"] == read_manifest(exported)
+    assert content["report"]["passed"] is True
+
+
+# --------------------------------------------------------------------------- run
+
+
+@pytest.mark.parametrize("name", ["outputs.npz", "outputs"])
+def test_run_writes_what_bundle_run_gives(exported, samples, tmp_path, call, name):
+    code, out, err = call("run", exported, "--inputs", samples, "--outputs", tmp_path / name)
+    assert (code, err) == (0, "")
+    assert out == f"{tmp_path / name}: context float32[2, 3, 5], weights float32[2, 3, 7]\n"
+    assert names(tmp_path) == sorted([name, "samples.npz"])
+    wanted = load_bundle(exported).run(small_inputs())
+    with np.load(tmp_path / name) as written:
+        assert written.files == list(wanted)
+        for output in written.files:
+            assert_identical(written[output], wanted[output])
+
+
+def test_run_replaces_earlier_outputs(exported, samples, tmp_path, call):
+    target = tmp_path / "outputs.npz"
+    target.write_text("earlier")
+    assert call("run", exported, "--inputs", samples, "--outputs", target)[0] == 0
+    assert zipfile.is_zipfile(target)
+
+
+def test_run_keeps_earlier_outputs_when_it_fails(exported, tmp_path, call):
+    inputs, target = tmp_path / "inputs.npz", tmp_path / "outputs.npz"
+    target.write_text("earlier")
+    np.savez(inputs, **(small_inputs() | {"valid_lens": np.array([1.0, 2.0])}))
+    code, out, err = call("run", exported, "--inputs", inputs, "--outputs", target)
+    assert (code, out) == (1, "")
+    assert_one_line(err, "error: Input `valid_lens` must be of dtype int32. Received: float64.")
+    assert target.read_text() == "earlier"
+    assert names(tmp_path) == ["inputs.npz", "outputs.npz"]
+
+
+def test_run_keeps_earlier_outputs_when_writing_fails(exported, samples, tmp_path, call, monkeypatch):
+    def disk_full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    target = tmp_path / "outputs.npz"
+    target.write_text("earlier")
+    monkeypatch.setattr(np.lib.format, "write_array", disk_full)
+    code, out, err = call("run", exported, "--inputs", samples, "--outputs", target)
+    assert (code, out) == (1, "")
+    assert_one_line(err, f"error: Cannot write {target}: No space left on device.")
+    assert target.read_text() == "earlier"
+    assert names(tmp_path) == ["outputs.npz", "samples.npz"]
+
+
+def test_run_needs_a_place_for_its_outputs(exported, samples, tmp_path, call):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for place, said in (
+        ("folder", "is there and is not a file"),
+        ("pipe", "is there and is not a file"),
+        ("nowhere/out.npz", "No such file or directory"),
+        ("samples.npz/out.npz", "Not a directory"),
+    ):
+        code, out, err = call("run", exported, "--inputs", samples, "--outputs", tmp_path / place)
+        assert (code, out) == (1, "")
+        assert_one_line(err)
+        assert str(tmp_path / place) in err
+        assert said in err
+    assert names(tmp_path) == ["folder", "pipe", "samples.npz"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_outputs_of_any_name_are_written(tmp_path):
+    arrays = {"file": np.ones(2, "float32"), "allow_pickle": np.array(3), "a/b": np.zeros((0, 2), bool)}
+    _cli._write_arrays(tmp_path / "out.npz", arrays)
+    with np.load(tmp_path / "out.npz") as written:
+        assert written.files == list(arrays)
+        for name, array in arrays.items():
+            assert_identical(written[name], array)
+
+
+def _save_objects(path):
+    np.savez(path, x=np.array([{}], object))
+
+
+def _save_single(path):
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+
+
+def _save_member_that_is_no_array(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("queries.npy", b"text")
+
+
+FILES = {
+    "missing": (lambda path: None, "There is no file"),
+    "folder": (lambda path: path.mkdir(), "Cannot read .*: Is a directory"),
+    "empty": (lambda path: path.touch(), "it is no zip archive"),
+    "text": (lambda path: path.write_text("1 2 3"), "it is no zip archive"),
+    "broken archive": (lambda path: path.write_bytes(b"PK\x03\x04 and no more"), "it is no zip archive"),
+    "pickle": (lambda path: path.write_bytes(b"\x80\x04}\x94."), "it is no zip archive"),
+    "objects": (_save_objects, "Object arrays cannot be loaded"),
+    "single array": (_save_single, "it holds a single array"),
+    "no array": (_save_member_that_is_no_array, "must be of dtype float32"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_files_that_hold_no_inputs(exported, tmp_path, call, kind):
+    make, said = FILES[kind]
+    file = tmp_path / "inputs.npz"
+    make(file)
+    if kind == "no array":
+        with zipfile.ZipFile(file, "a") as archive:
+            for name in ("keys", "values", "valid_lens"):
+                archive.writestr(f"{name}.npy", b"text")
+    code, out, err = call("run", exported, "--inputs", file, "--outputs", tmp_path / "out.npz")
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    assert re.search(said, err)
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_a_pickle_is_not_run(exported, tmp_path, call):
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "ran",))
+
+    np.savez(tmp_path / "inputs.npz", queries=np.array([Bomb()], object))
+    assert call("run", exported, "--inputs", tmp_path / "inputs.npz", "--outputs", tmp_path / "out.npz")[0] == 1
+    assert names(tmp_path) == ["inputs.npz"]
+
+
+# ------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify", "nowhere"],
+        ["inspect", "nowhere"],
+        ["run", "nowhere", "--inputs", "x.npz", "--outputs", "y.npz"],
+        ["export", "nowhere.keras", "bundle"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_debug_shows_the_traceback(arguments, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*arguments)
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    code, out, debug = call(*arguments, "--debug")
+    assert (code, out) == (1, "")
+    assert "Traceback (most recent call last):" in debug
+    assert err.removeprefix("error: ") in debug
+    assert names(tmp_path) == []
+
+
+def test_an_error_nobody_foresaw(exported, call, monkeypatch):
+    def fail(_):
+        raise RuntimeError("first line\n  second line")
+
+    monkeypatch.setattr(_cli, "load_bundle", fail)
+    code, out, err = call("inspect", exported)
+    assert (code, out) == (1, "")
+    assert_one_line(err, "error: unexpected RuntimeError: first line second line (run again with --debug to see where)")
+    assert "Traceback" in call("inspect", exported, "--debug")[2]
+
+
+def test_ctrl_c(exported, call, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_cli, "load_bundle", interrupted)
+    assert call("inspect", exported) == (130, "", "interrupted: nothing was written\n")
+
+
+def test_the_callers_signal_handler_is_kept(exported, call):
+    def ours(*_):
+        raise AssertionError("called")
+
+    before = signal.signal(signal.SIGTERM, ours)
+    try:
+        assert call("inspect", exported)[0] == 0
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# ------------------------------------------------------------------------ export
+
+
+def test_export_with_options_prints_only_json(bundle, model_file, samples, tmp_path, call):
+    code, out, err = call("export", model_file, bundle, "--samples", samples, "--opset", 20, "--overwrite", "--json")
+    assert (code, err) == (0, "")
+    content = json.loads(out)
+    assert content["bundle"] == str(bundle)
+    assert content["manifest"] == read_manifest(bundle)
+    assert content["manifest"]["opset"] == 20
+    assert {"samples", "base"} <= {row["case"] for row in content["report"]["rows"]}
+    assert content["report"]["refused"] == {}
+    assert names(tmp_path) == ["bundle", "samples.npz"]
+    assert keras_attn_export.verify_bundle(bundle).passed
+
+
+def test_export_does_not_replace_a_bundle_unasked(bundle, model_file, tmp_path, call):
+    before = read_manifest(bundle)
+    code, out, err = call("export", model_file, bundle)
+    assert (code, out) == (1, "")
+    assert_one_line(err, f"error: {bundle} already exists. Pass overwrite=True (--overwrite) to replace it.")
+    assert read_manifest(bundle) == before
+    assert names(tmp_path) == ["bundle"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere.keras", "new"], "There is no model file at nowhere.keras."),
+        (["notes.txt", "new"], "notes.txt is not a `.keras` file."),
+        (["broken.keras", "new"], "Keras cannot load broken.keras: "),
+        (["MODEL", "new", "--opset", "17"], "`opset` must be an integer from 18 to 24. Received: 17."),
+        (["MODEL", "new", "--lowering", "fused"], "`lowering='fused'` is not available in this version"),
+        (["MODEL", "new", "--precision", "int8"], "`precision='int8'` is not available in this version"),
+        (["MODEL", "new", "--samples", "nowhere.npz"], "There is no file nowhere.npz."),
+        (["MODEL", "new", "--samples", "notes.txt"], "notes.txt is not an .npz file of plain arrays"),
+        (["MODEL", "new", "--samples", "other.npz"], "`sample_inputs` has ['other']"),
+        (["MODEL", "notes.txt"], "notes.txt is a file. A bundle is a folder"),
+        (["MODEL", "notes.txt/new"], "notes.txt is a file, so "),
+    ],
+)
+def test_exports_that_cannot_be_made(model_file, tmp_path, call, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("mine")
+    Path("broken.keras").write_bytes(b"PK\x03\x04 and no more")
+    np.savez("other.npz", other=np.ones(3))
+    code, out, err = call("export", *(model_file if word == "MODEL" else word for word in arguments))
+    assert (code, out) == (1, "")
+    assert_one_line(err)
+    assert said in err
+    assert names(tmp_path) == ["broken.keras", "notes.txt", "other.npz"]
+
+
+def export_process(model, bundle, cwd):
+    """Start `keras-attn export` as a shell would: in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "keras_attn_export", "export", str(model), str(bundle)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=cwd,
+    )
+
+
+def test_a_successful_export_is_silent_on_stderr(model_file, tmp_path):
+    with export_process(model_file, tmp_path / "bundle", cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert re.fullmatch(r".*/bundle: all \d+ comparisons match over \d+ cases; .*\n", out)
+    assert load_bundle(tmp_path / "bundle").report.refused == {}
+
+
+def test_a_failing_export_says_one_line_on_stderr(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Lambda(lambda x: x + 1)])
+    model.save(tmp_path / "lambda.keras")
+    with export_process(tmp_path / "lambda.keras", tmp_path / "bundle", cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (1, "")
+    assert_one_line(err, f"error: Keras cannot load {tmp_path / 'lambda.keras'}: ")
+    assert "Lambda" in err
+    assert names(tmp_path) == ["lambda.keras"]
+
+
+def wait_for(condition, process, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, f"ended with {process.returncode}: {process.stderr.read()}"
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+
+
+def test_ctrl_c_leaves_nothing(model_file, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    with export_process(model_file, place / "made" / "bundle", cwd=place) as process:
+        wait_for(lambda: list(place.glob("made/.bundle.*.partial/bundle")), process)
+        time.sleep(0.2)  # into the import of TensorFlow
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "interrupted: nothing was written\n")
+    assert names(place) == []
+
+
+def test_being_terminated_leaves_nothing(model_file, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    with export_process(model_file, place / "bundle", cwd=place) as process:
+        wait_for(lambda: list(place.glob(".bundle.*.partial/bundle/saved_model/fingerprint.pb")), process)
+        time.sleep(0.3)  # until a process of its own runs the SavedModel, which this one now traces
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (128 + signal.SIGTERM, "", "")
+    assert names(place) == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # the group has no process left

@@ -1,0 +1,253 @@
+"""Promises 1 to 3 of every public layer: a distribution, the row with no key, and no leak; outputs and gradients.
+
+The other promises are in test_contract_*.py; the table of layers is in contract_cases.py.
+"""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from contract_cases import CASES, SOFTMAX_LAYERS, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, expected, gradients, outputs
+from tolerances import assert_close, assert_identical
+
+import keras_attn
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_variant = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.name)
+every_mode = pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+
+PADDING = {  # masks that are the same for all queries; each hides keys 3 and 4 of entry 0, and key 4 of entry 1
+    "valid_lens": {"valid_lens": np.array([3, 4])},
+    "keys_mask": {"keys_mask": np.arange(Tk) < np.array([[3], [4]])},
+    "values_mask": {"values_mask": np.arange(Tk) < np.array([[3], [4]])},
+    "attention_mask": {"attention_mask": (np.arange(Tk) < np.array([[3], [4]]))[:, None, :]},
+}
+PADDED = np.arange(Tk) >= np.array([[3], [4]])
+POISON = {"nan": np.nan, "inf": np.inf, "minus_inf": -np.inf, "1e30": 1e30}
+
+
+def poisoned(inputs: dict, names: tuple[str, ...], poison: float) -> dict:
+    """The inputs with the padded rows of the named tensors overwritten."""
+    return {
+        name: np.where(PADDED[..., None], np.float32(poison), array) if name in names else array
+        for name, array in inputs.items()
+    }
+
+
+def test_every_public_layer_has_a_row():
+    public = {getattr(keras_attn, name) for name in keras_attn.__all__}
+    layers = {item for item in public if inspect.isclass(item) and issubclass(item, keras.layers.Layer)}
+    assert layers == {case.covers for case in CASES} | set(SOFTMAX_LAYERS)
+
+
+@every_case
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_weights_are_a_distribution_over_the_keys_that_take_part(case, dtype):
+    masks = {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]])}
+    layer, inputs = case.layer(dtype=dtype), case.inputs()
+    _, weights = outputs(layer, inputs, masks)
+    sums = weights.astype("float64").sum(-1)
+    takes_part = np.arange(Tk) < masks["valid_lens"][..., None]
+    assert np.all(weights[~takes_part] == 0), "masked weights must be exact zeros"
+    assert np.all(weights >= 0)
+    # Each of up to Tk weights is rounded once to the dtype; the sum itself is in float64 here.
+    spacing = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
+    np.testing.assert_allclose(sums, takes_part.any(-1), atol=Tk * spacing, rtol=0)
+
+
+@every_variant
+def test_outputs_agree_with_the_oracle_with_and_without_returned_weights(case):
+    masks = {"valid_lens": np.array([2, 4])}
+    layer, inputs = case.layer(), case.inputs()
+    output, weights = outputs(layer, inputs, masks)
+    expected_output, expected_weights = expected(case, layer, inputs, masks)
+    assert_close(output, expected_output, "float32")
+    assert_close(weights, expected_weights, "float32")
+    assert_identical(as_numpy(call(layer, inputs, masks)), output)
+
+
+@every_case
+def test_worked_example(case):
+    """Equal keys give uniform weights: over rows 4j + (0, 1, 2, 3) of values, the mean of j is 0.5 and 2.5."""
+    queries = np.random.default_rng(0).normal(size=(2, 1, 2 if case.Dq == case.Dk else 20)).astype("float32")
+    inputs = {"queries": queries, "keys": np.ones((2, 10, 2), "float32")}
+    inputs["values"] = np.repeat(np.arange(40, dtype="float32").reshape(1, 10, 4), 2, axis=0)
+    output, weights = outputs(case.make(dropout=0.1), inputs, {"valid_lens": np.array([2, 6])})
+    assert_close(output, np.float32([[[2, 3, 4, 5]], [[10, 11, 12, 13]]]))
+    assert_close(weights, np.float32([[[1 / 2] * 2 + [0] * 8], [[1 / 6] * 6 + [0] * 4]]))
+
+
+@every_variant
+@every_mode
+def test_gradients_agree_with_differences_of_the_oracle(case, mode):
+    """Directional derivatives in float64: the oracle's central difference against the layer's gradient."""
+    masks = {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]]), "causal": True}
+    layer, step, rng = case.layer(dtype="float64"), 1e-6, np.random.default_rng(3)
+    inputs = {name: array.astype("float64") for name, array in case.inputs().items()}
+    upstream = rng.normal(size=(*inputs["queries"].shape[:-1], inputs["values"].shape[-1]))
+    computed = gradients(layer, inputs, masks, upstream=upstream, mode=mode)
+
+    def loss(shifted: dict) -> float:
+        return float(np.sum(upstream * expected(case, layer, shifted, masks)[0]))
+
+    for name, array in inputs.items():
+        direction = rng.normal(size=array.shape)
+        shifts = [loss(inputs | {name: array + sign * step * direction}) for sign in (1, -1)]
+        difference = (shifts[0] - shifts[1]) / (2 * step)
+        assert np.sum(computed[name] * direction) == pytest.approx(difference, rel=1e-6, abs=1e-8), name
+    for variable in layer.trainable_variables:
+        value, direction = as_numpy(variable), rng.normal(size=variable.shape)
+        shifts = []
+        for sign in (1, -1):
+            variable.assign(value + sign * step * direction)
+            shifts.append(loss(inputs))
+        variable.assign(value)
+        difference = (shifts[0] - shifts[1]) / (2 * step)
+        gradient = np.sum(computed[variable.path] * direction)
+        assert gradient == pytest.approx(difference, rel=1e-6, abs=1e-8), variable.path
+
+
+EMPTY_ROWS = {  # each leaves entry 0 without keys and does not touch entry 1
+    "length_zero": {"valid_lens": np.array([0, 4])},
+    "negative_length": {"valid_lens": np.array([-3, 4])},
+    "lengths_by_query": {"valid_lens": np.array([[0, 0, 0], [4, 4, 4]])},
+    "attention_mask": {"attention_mask": np.array([False, True]).reshape(2, 1, 1)},
+    "full_attention_mask": {"attention_mask": np.broadcast_to(np.array([False, True]).reshape(2, 1, 1), (2, Tq, Tk))},
+    "keys_mask": {"keys_mask": np.broadcast_to(np.array([[False], [True]]), (2, Tk))},
+    "values_mask": {"values_mask": np.broadcast_to(np.array([[False], [True]]), (2, Tk))},
+    "queries_mask": {"queries_mask": np.broadcast_to(np.array([[False], [True]]), (2, Tq))},
+    "disjoint_masks": {"valid_lens": np.array([2, 4]), "attention_mask": np.arange(Tk) >= np.array([[[2]], [[0]]])},
+}
+
+
+@every_case
+@pytest.mark.parametrize("kind", EMPTY_ROWS)
+def test_a_row_with_no_key_gives_zero_weights_and_output(case, kind):
+    layer, inputs, masks = case.layer(), case.inputs(), EMPTY_ROWS[kind]
+    output, weights = outputs(layer, inputs, masks)
+    assert np.all(output[0] == 0)
+    assert np.all(weights[0] == 0)
+    assert_close(output[1], expected(case, layer, inputs, masks)[0][1], "float32")
+    # The other row of the batch is bit for bit what it is beside a row that has keys.
+    output_beside, weights_beside = outputs(layer, inputs, beside_a_row_with_keys(masks))
+    assert np.any(output_beside[0] != 0)
+    assert_identical(output[1], output_beside[1])
+    assert_identical(weights[1], weights_beside[1])
+
+
+def beside_a_row_with_keys(masks: dict) -> dict:
+    return {name: np.stack([mask[1], mask[1]]) for name, mask in masks.items()}
+
+
+@every_case
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [("eager", kind) for kind in EMPTY_ROWS]
+    + [(mode, kind) for mode in ("graph", "xla") for kind in ("length_zero", "full_attention_mask", "queries_mask")],
+)
+def test_a_row_with_no_key_gives_zero_gradient(case, kind, mode):
+    layer, inputs, masks = case.layer(), case.inputs(), EMPTY_ROWS[kind]
+    computed = gradients(layer, inputs, masks, mode=mode)
+    computed_beside = gradients(layer, inputs, beside_a_row_with_keys(masks), mode=mode)
+    for name in inputs:
+        assert np.all(computed[name][0] == 0), name
+        assert np.any(computed_beside[name][0] != 0), name
+        assert_identical(computed[name][1], computed_beside[name][1])
+
+
+@every_case
+@pytest.mark.parametrize("kind", EMPTY_ROWS)
+def test_a_row_with_no_key_adds_nothing_to_the_gradient_of_the_weights(case, kind):
+    layer, inputs, masks = case.layer(), case.inputs(), EMPTY_ROWS[kind]
+    computed = gradients(layer, inputs, masks)
+    second = {name: array[1:] for name, array in inputs.items()}
+    upstream = np.arange(1.0, B * Tq * Dv + 1).reshape(B, Tq, Dv)[1:]
+    alone = gradients(layer, second, {name: mask[1:] for name, mask in masks.items()}, upstream=upstream)
+    # By the inputs too, so that layers without weights are held to something.
+    assert_close(computed["values"][1:], alone["values"], tolerance=1e-5)  # sums over queries of numbers up to 36
+    for variable in layer.trainable_variables:
+        scale = np.abs(alone[variable.path]).max()
+        assert np.isfinite(scale)
+        assert_close(computed[variable.path] / scale, alone[variable.path] / scale)
+
+
+@every_case
+@pytest.mark.parametrize("poison", POISON)
+@pytest.mark.parametrize("kind", PADDING)
+def test_poison_in_masked_keys_and_values_changes_no_output(case, kind, poison):
+    layer, inputs, masks = case.layer(), case.inputs(), PADDING[kind]
+    clean = outputs(layer, inputs, masks)
+    for names in (("keys",), ("values",), ("keys", "values")):
+        dirty = outputs(layer, poisoned(inputs, names, POISON[poison]), masks)
+        assert_identical(dirty[0], clean[0])
+        assert_identical(dirty[1], clean[1])
+    assert_close(clean[0], expected(case, layer, inputs, masks)[0], "float32")
+
+
+@every_case
+@pytest.mark.parametrize("poison", ["nan", "inf", "1e30"])
+@pytest.mark.parametrize("kind", PADDING)
+def test_poison_in_masked_keys_and_values_changes_no_gradient(case, kind, poison):
+    layer, inputs, masks = case.layer(), case.inputs(), PADDING[kind]
+    clean = gradients(layer, inputs, masks)
+    dirty = gradients(layer, poisoned(inputs, ("keys", "values"), POISON[poison]), masks)
+    for name, gradient in clean.items():
+        assert_identical(dirty[name], gradient)
+    for name in ("keys", "values"):
+        assert np.all(clean[name][PADDED] == 0), name
+        assert np.any(clean[name][~PADDED] != 0), name
+
+
+@every_case
+@pytest.mark.parametrize("mode", ["graph", "xla"])
+def test_poison_changes_no_gradient_when_compiled(case, mode):
+    layer, inputs, masks = case.layer(), case.inputs(), PADDING["valid_lens"]
+    clean = gradients(layer, inputs, masks, mode=mode)
+    dirty = gradients(layer, poisoned(inputs, ("keys", "values"), np.nan), masks, mode=mode)
+    for name, gradient in clean.items():
+        assert_identical(dirty[name], gradient)
+
+
+@every_case
+def test_poison_in_an_entry_with_no_key_at_all(case):
+    """Every key and value of entry 0 is NaN, and so are its queries: its rows are still zeros."""
+    layer, inputs, masks = case.layer(), case.inputs(), {"valid_lens": np.array([0, 4])}
+    clean, clean_gradients = outputs(layer, inputs, masks), gradients(layer, inputs, masks)
+    dirty_inputs = {name: array.copy() for name, array in inputs.items()}
+    for array in dirty_inputs.values():
+        array[0] = np.nan
+    dirty, dirty_gradients = outputs(layer, dirty_inputs, masks), gradients(layer, dirty_inputs, masks)
+    assert_identical(dirty[0], clean[0])
+    assert_identical(dirty[1], clean[1])
+    for name, gradient in clean_gradients.items():
+        assert_identical(dirty_gradients[name], gradient)
+
+
+BY_QUERY = {  # masks that hide the last key from every query but the last
+    "causal": {"causal": True},
+    "lengths_by_query": {"valid_lens": np.array([[1, 2, Tk], [3, 4, Tk]])},
+    "attention_mask": {"attention_mask": np.arange(Tk) < np.array([[2], [3], [Tk]])},
+}
+
+
+@every_case
+@pytest.mark.parametrize("garbage", [1e4, -1e4])
+@pytest.mark.parametrize("kind", BY_QUERY)
+def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, kind, garbage):
+    """The key that only the last query sees holds garbage: the rows before it, and their gradients, do not change."""
+    layer, inputs, masks = case.layer(), case.inputs(Tk=Tk), BY_QUERY[kind]
+    hidden = Tq - 1 if kind == "causal" else Tk - 1
+    dirty_inputs = {name: array.copy() for name, array in inputs.items()}
+    dirty_inputs["keys"][:, hidden] = dirty_inputs["values"][:, hidden] = garbage
+    clean, dirty = outputs(layer, inputs, masks), outputs(layer, dirty_inputs, masks)
+    assert_identical(dirty[0][:, :-1], clean[0][:, :-1])
+    assert_identical(dirty[1][:, :-1], clean[1][:, :-1])
+    assert np.any(dirty[0][:, -1] != clean[0][:, -1]), "the last query must see the garbage"
+
+    upstream = np.ones_like(clean[0])
+    upstream[:, -1] = 0
+    clean_gradients = gradients(layer, inputs, masks, upstream=upstream)
+    dirty_gradients = gradients(layer, dirty_inputs, masks, upstream=upstream)
+    for name, gradient in clean_gradients.items():
+        assert_identical(dirty_gradients[name], gradient)

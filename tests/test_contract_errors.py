@@ -1,0 +1,145 @@
+"""Promise 10 of every public layer: bad input gets a sentence that names the argument, eagerly and while building.
+
+Keras appends a list of all arguments to what a layer raises, so the pattern asks for the sentence itself: the name
+between backticks, the rule, and what was received.
+"""
+
+import keras
+import numpy as np
+import pytest
+from contract_cases import CASES, B, Dv, Tk, Tq, call
+
+from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def sentence(name: str) -> str:
+    return rf"`({name})`[^\n]* must [^\n]*Received: [^\n]*({name})"
+
+
+def ones(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.ones(shape, dtype)
+
+
+BAD = {  # overrides of arguments; None stands for Dq or Dk
+    "queries_of_rank_1": ({"queries": (None,)}, "queries"),
+    "keys_of_rank_2": ({"keys": (Tk, None)}, "keys"),
+    "values_of_rank_2": ({"values": (Tk, Dv)}, "values"),
+    "keys_of_rank_4": ({"keys": (B, 1, Tk, None)}, "keys"),
+    "values_of_rank_4": ({"values": (B, 1, Tk, Dv)}, "values"),
+    "fewer_values_than_keys": ({"values": (B, Tk - 1, Dv)}, "keys|values"),
+    "another_batch_of_queries": ({"queries": (B + 2, Tq, None)}, "queries|keys"),
+    "another_batch_of_keys": ({"keys": (B + 2, Tk, None)}, "keys"),
+    "another_batch_of_values": ({"values": (B + 2, Tk, Dv)}, "values"),
+    "keys_batch_of_one": ({"keys": (1, Tk, None)}, "keys"),
+    "float_lengths": ({"valid_lens": ones(B)}, "valid_lens"),
+    "boolean_lengths": ({"valid_lens": ones(B, dtype="bool")}, "valid_lens"),
+    "a_length_for_each_key": ({"valid_lens": ones(B, Tk, dtype="int32")}, "valid_lens"),
+    "too_many_lengths": ({"valid_lens": ones(B + 1, dtype="int32")}, "valid_lens"),
+    "lengths_with_an_axis_of_one": ({"valid_lens": ones(B, 1, dtype="int32")}, "valid_lens"),
+    "lengths_of_rank_3": ({"valid_lens": ones(B, Tq, Tk, dtype="int32")}, "valid_lens"),
+    "mask_that_does_not_broadcast": ({"attention_mask": ones(B, Tq, Tk + 1, dtype="bool")}, "attention_mask"),
+    "transposed_mask": ({"attention_mask": ones(B, Tk, Tq, dtype="bool")}, "attention_mask"),
+    "padding_mask_without_its_query_axis": ({"attention_mask": ones(B, Tk, dtype="bool")}, "attention_mask"),
+    "mask_of_rank_4": ({"attention_mask": ones(1, B, Tq, Tk, dtype="bool")}, "attention_mask"),
+    "additive_float_mask": ({"attention_mask": ones(B, Tq, Tk)}, "attention_mask"),
+    "integer_mask": ({"attention_mask": ones(B, Tq, Tk, dtype="int32")}, "attention_mask"),
+    "keys_mask_of_the_queries": ({"keys_mask": ones(B, Tq, dtype="bool")}, "keys_mask"),
+    "queries_mask_of_the_keys": ({"queries_mask": ones(B, Tk, dtype="bool")}, "queries_mask"),
+    "float_values_mask": ({"values_mask": ones(B, Tk)}, "values_mask"),
+}
+every_bad = pytest.mark.parametrize(("overrides", "name"), [pytest.param(*bad, id=kind) for kind, bad in BAD.items()])
+
+
+def arguments_of(case, overrides: dict) -> dict:
+    sizes = {"queries": case.Dq, "keys": case.Dk}
+    bad = {
+        name: ones(*(size or sizes[name] for size in value)) if isinstance(value, tuple) else value
+        for name, value in overrides.items()
+    }
+    return case.inputs() | bad
+
+
+@every_case
+@every_bad
+@pytest.mark.parametrize("built", [False, True], ids=["new", "built"])
+def test_bad_input_eagerly(case, overrides, name, built):
+    layer, arguments = case.layer() if built else case.make(), arguments_of(case, overrides)
+    with pytest.raises((TypeError, ValueError), match=sentence(name)):
+        layer(**arguments)
+
+
+@every_case
+@every_bad
+def test_bad_input_at_symbolic_build(case, overrides, name):
+    arguments = {
+        argument: keras.Input(batch_shape=array.shape, dtype=array.dtype.name)
+        for argument, array in arguments_of(case, overrides).items()
+    }
+    layer = case.make()
+    with pytest.raises((TypeError, ValueError), match=sentence(name)):
+        layer(**arguments)
+
+
+@every_case
+def test_good_input_passes_where_the_bad_is_refused(case):
+    """The same call without the fault, so that the tests above fail for their fault alone."""
+    good = {
+        "valid_lens": ones(B, Tq, dtype="int32"),
+        "attention_mask": ones(B, Tq, Tk, dtype="bool"),
+        "queries_mask": ones(B, Tq, dtype="bool"),
+        "keys_mask": ones(B, Tk, dtype="bool"),
+        "values_mask": ones(B, Tk, dtype="bool"),
+    }
+    output = case.make()(**case.inputs(), **good)
+    assert tuple(output.shape) == (B, Tq, Dv)
+
+
+@every_case
+@pytest.mark.parametrize("name", ["queries", "keys"])
+def test_sizes_other_than_those_it_was_built_for(case, name):
+    layer, inputs = case.layer(), case.inputs()
+    if not layer.weights:
+        with pytest.raises(ValueError, match=r"`queries` and `keys` must agree [^\n]*Received: "):
+            call(layer, inputs | {name: inputs[name][..., :-1]})
+    elif not case.own_class:
+        with pytest.raises(ValueError, match=sentence(name)):
+            call(layer, inputs | {name: inputs[name][..., :-1]})
+    else:  # a user's own score may say what it likes, but must not pass
+        with pytest.raises(Exception, match=r"(?i)matri|dimension|size"):
+            call(layer, inputs | {name: inputs[name][..., :-1]})
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: AttentionPooling(dropout=1.0), "dropout"),
+        (lambda: AttentionPooling(dropout=-0.1), "dropout"),
+        (lambda: AttentionPooling(dropout="0.1"), "dropout"),
+        (lambda: AttentionPooling(seed=0.5), "seed"),
+        (lambda: AdditiveAttention(0), "num_hiddens"),
+        (lambda: AdditiveAttention(-8), "num_hiddens"),
+        (lambda: AdditiveAttention(8.5), "num_hiddens"),
+        (lambda: AdditiveAttention(8, query_block_size=0), "query_block_size"),
+        (lambda: DotProductAttention(scale="big"), "scale"),
+        (lambda: DotProductAttention(scale=float("nan")), "scale"),
+    ],
+)
+def test_bad_options(make, name):
+    with pytest.raises((TypeError, ValueError), match=sentence(name)):
+        make()
+
+
+def test_the_base_layer_says_that_score_is_missing():
+    layer = AttentionPooling()
+    with pytest.raises(NotImplementedError, match="`score"):
+        layer(ones(B, Tq, 4), ones(B, Tk, 4), ones(B, Tk, Dv))
+
+
+@every_case
+def test_an_option_that_is_not_available_yet_is_refused(case):
+    for option, value in case.refused.items():
+        with pytest.raises(ValueError, match=sentence(option)):
+            case.make(**{option: value})
+    assert set(case.refused).isdisjoint(case.options)

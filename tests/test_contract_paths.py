@@ -1,0 +1,238 @@
+"""Promises 1 to 3 on every path a model is run by: eager, compiled, trained, reloaded, SavedModel, ONNX."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+from contract_cases import CASES, B, Dv, Tk, Tq, as_float64, as_numpy, randomise
+from tolerances import assert_close, assert_identical
+
+Inputs = dict[str, np.ndarray]
+Run = Callable[[keras.Model, Inputs, Path], Callable[[Inputs], Inputs]]
+"""Given a functional model with named inputs and outputs, inputs that fit it and an empty folder: runs the model."""
+
+
+def arrays(outputs: dict) -> Inputs:
+    return {name: as_numpy(tensor) for name, tensor in outputs.items()}
+
+
+def eager(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
+    return lambda inputs: arrays(model(inputs))
+
+
+def graph(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
+    compiled = tf.function(model)
+    return lambda inputs: arrays(compiled({name: tf.constant(array) for name, array in inputs.items()}))
+
+
+def xla(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
+    compiled = tf.function(model, jit_compile=True)
+    return lambda inputs: arrays(compiled({name: tf.constant(array) for name, array in inputs.items()}))
+
+
+def predict(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
+    return lambda inputs: model.predict(inputs, verbose=0)
+
+
+def keras_file(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
+    model.save(folder / "model.keras")
+    reloaded = keras.saving.load_model(folder / "model.keras")
+    return lambda inputs: arrays(reloaded(inputs))
+
+
+def saved_model(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
+    model.export(folder / "saved_model", verbose=False)
+    loaded = tf.saved_model.load(folder / "saved_model")
+    return lambda inputs: arrays(loaded.serve({name: tf.constant(array) for name, array in inputs.items()}))
+
+
+def onnx(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
+    import keras_attn_export
+
+    return keras_attn_export.export_model(model, folder / "bundle", sample_inputs=sample).run
+
+
+PATHS: list[tuple[str, Run]] = [
+    ("eager", eager),
+    ("graph", graph),
+    ("xla", xla),
+    ("predict", predict),
+    ("keras_file", keras_file),
+    ("saved_model", saved_model),
+    ("onnx", onnx),
+]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_path = pytest.mark.parametrize("run", [pytest.param(run, id=name) for name, run in PATHS])
+
+
+def model_of(case, outputs_of: Callable, more: dict[str, keras.KerasTensor], **options) -> tuple[keras.Model, object]:
+    """A functional model around one layer, all its time axes dynamic."""
+    layer = case.make(**options)
+    sizes = {"queries": case.Dq, "keys": case.Dk, "values": Dv}
+    inputs = {name: keras.Input((None, size), name=name, dtype="float32") for name, size in sizes.items()} | more
+    model = keras.Model(inputs, outputs_of(layer, inputs))
+    randomise(layer)
+    return model, layer
+
+
+def lengths_model(case, **options):
+    return model_of(
+        case,
+        lambda layer, x: {"output": layer(x["queries"], x["keys"], x["values"], x["valid_lens"])},
+        {"valid_lens": keras.Input((), dtype="int32", name="valid_lens")},
+        **options,
+    )
+
+
+def every_mask_model(case, **options):
+    def outputs_of(layer, x):
+        output, weights = layer(
+            x["queries"],
+            x["keys"],
+            x["values"],
+            x["valid_lens"],
+            attention_mask=x["attention_mask"],
+            use_causal_mask=True,
+            return_attention_scores=True,
+        )
+        return {"output": output, "weights": weights}
+
+    more = {
+        "valid_lens": keras.Input((None,), dtype="int32", name="valid_lens"),
+        "attention_mask": keras.Input((None, None), dtype="bool", name="attention_mask"),
+    }
+    return model_of(case, outputs_of, more, **options)
+
+
+@every_path
+@every_case
+def test_lengths_and_poison(case, run, tmp_path):
+    """Output only; an entry with no key, one with padding, one with a length above Tk; dropout is off in inference."""
+    model, layer = lengths_model(case, dropout=0.5, seed=5)
+    inputs = case.inputs(leading=(3,)) | {"valid_lens": np.array([3, 0, 9], "int32")}
+    compute = run(model, inputs, tmp_path)
+    clean = compute(inputs)["output"]
+    oracle, _ = reference.attention(**inputs, score=case.score(layer))
+    assert_close(clean, oracle, "float32")
+    assert np.all(clean[1] == 0)
+    for poison in (np.nan, np.inf, 1e30):
+        dirty = {name: array.copy() for name, array in inputs.items()}
+        for name in ("keys", "values"):
+            dirty[name][0, 3:] = dirty[name][1] = poison
+        assert_identical(compute(dirty)["output"], clean)
+
+
+@every_path
+@every_case
+def test_every_mask_and_returned_weights(case, run, tmp_path):
+    """Lengths by query, mask and causal together; then other sizes of B, Tq and Tk through the same program."""
+    model, layer = every_mask_model(case)
+    rng, compute = np.random.default_rng(6), None
+    for leading, queries, keys in (((B,), Tq, Tk), ((4,), 6, 3), ((3,), 3, 7)):
+        inputs = case.inputs(leading=leading, Tq=queries, Tk=keys)
+        lengths = rng.integers(0, keys + 1, size=(*leading, queries)).astype("int32")
+        masks = {"valid_lens": lengths, "attention_mask": rng.random((*leading, queries, keys)) < 0.6}
+        compute = compute or run(model, inputs | masks, tmp_path)
+        computed = compute(inputs | masks)
+        output, weights = reference.attention(**inputs, score=case.score(layer), causal=True, **masks)
+        assert_close(computed["output"], output, "float32")
+        assert_close(computed["weights"], weights, "float32")
+        assert np.array_equal(computed["weights"] == 0, weights == 0)
+        assert np.any(~weights.any(-1)), "the draw must hold a row with no key"
+
+
+@every_path
+@every_case
+def test_masks_from_an_embedding(case, run, tmp_path):
+    """`Embedding(mask_zero=True)` masks queries and keys, through the symbolic graph as well."""
+    layer = case.make()
+    queries = keras.Input((None,), dtype="int32", name="query_tokens")
+    keys = keras.Input((None,), dtype="int32", name="key_tokens")
+    embed_queries = keras.layers.Embedding(7, case.Dq, mask_zero=True, name="embed_queries")
+    embed_keys = keras.layers.Embedding(9, case.Dk, mask_zero=True, name="embed_keys")
+    embedded = embed_keys(keys)
+    output, weights = layer(
+        embed_queries(queries), embedded, embedded, use_causal_mask=True, return_attention_scores=True
+    )
+    model = keras.Model({"query_tokens": queries, "key_tokens": keys}, {"output": output, "weights": weights})
+    randomise(layer)
+    inputs = {
+        "query_tokens": np.array([[1, 0, 3], [4, 5, 0]], "int32"),
+        "key_tokens": np.array([[2, 3, 0, 4, 0], [0, 6, 7, 8, 1]], "int32"),
+    }
+    computed = run(model, inputs, tmp_path)(inputs)
+    table_of_keys = as_float64(embed_keys.embeddings)[inputs["key_tokens"]]
+    oracle = reference.attention(
+        as_float64(embed_queries.embeddings)[inputs["query_tokens"]],
+        table_of_keys,
+        table_of_keys,
+        case.score(layer),
+        causal=True,
+        queries_mask=inputs["query_tokens"] != 0,
+        keys_mask=inputs["key_tokens"] != 0,
+    )
+    assert_close(computed["output"], oracle[0], "float32")
+    assert_close(computed["weights"], oracle[1], "float32")
+    assert np.all(computed["output"][inputs["query_tokens"] == 0] == 0)
+
+
+@every_case
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_fit(case, jit_compile):
+    """One step of `fit`: as a gradient step taken by hand, and bit for bit the same with NaN in what is masked."""
+    inputs = case.inputs() | {"valid_lens": np.array([3, 0], "int32")}
+    dirty = {name: array.copy() for name, array in inputs.items()}
+    for name in ("keys", "values"):
+        dirty[name][0, 3:] = dirty[name][1] = np.nan
+    target = np.random.default_rng(9).normal(size=(B, Tq, 1)).astype("float32")
+
+    def trained(batch: Inputs) -> list[np.ndarray]:
+        keras.utils.set_random_seed(4)
+        model, _ = headed(case)
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
+        history = model.fit(batch, target, batch_size=B, verbose=0)
+        assert np.isfinite(history.history["loss"]).all()
+        return model.get_weights()
+
+    keras.utils.set_random_seed(4)
+    model, _ = headed(case)
+    before = model.get_weights()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(inputs, training=True) - target))
+    steps = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    after = trained(inputs)
+    for old, step, new in zip(before, steps, after, strict=True):
+        assert np.any(old != new)
+        assert_close(new, old - 0.1 * as_numpy(step))
+    for clean, poisoned in zip(after, trained(dirty), strict=True):
+        assert_identical(poisoned, clean)
+
+
+def headed(case):
+    """The model of lengths with a Dense layer on top, so that layers without weights have something to train."""
+    model, layer = lengths_model(case)
+    output = keras.layers.Dense(1)(model.output["output"])
+    return keras.Model(model.input, output), layer
+
+
+@every_case
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_fit_with_dropout_every_mask_and_rows_with_no_key(case, jit_compile):
+    model, _ = every_mask_model(case, dropout=0.5, seed=3)
+    output = keras.layers.Dense(1)(model.output["output"])
+    trainable = keras.Model(model.input, output)
+    trainable.compile("adam", "mse", jit_compile=jit_compile)
+    inputs = case.inputs(leading=(4,)) | {
+        "valid_lens": np.array([[0, 0, 0], [5, 5, 5], [5, 0, 5], [2, 2, 2]], "int32"),
+        "attention_mask": np.random.default_rng(1).random((4, Tq, Tk)) < 0.9,
+    }
+    before = trainable.get_weights()
+    trainable.fit(inputs, np.ones((4, Tq, 1)), batch_size=2, epochs=2, verbose=0)
+    for old, new in zip(before, trainable.get_weights(), strict=True):
+        assert np.isfinite(new).all()
+        assert np.any(old != new)

@@ -1,0 +1,184 @@
+"""Promises 4 and 9 of every public layer: half precision, mixed policies, LoRA and int8 on the Dense sublayers."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+from contract_cases import CASES, B, Tk, Tq, as_float64, as_numpy, call, expected, gradients, outputs, randomise
+from tolerances import assert_close, assert_identical
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+HALVES = {
+    "float16": ("float16", "float16"),  # policy: dtype of compute, of variables
+    "bfloat16": ("bfloat16", "bfloat16"),
+    "mixed_float16": ("float16", "float32"),
+    "mixed_bfloat16": ("bfloat16", "float32"),
+}
+every_half = pytest.mark.parametrize("policy", HALVES)
+MASKS = {"valid_lens": np.array([[1, 0, 5], [4, 3, 0]])}
+
+
+def dense_sublayers(layer) -> list:
+    return [sublayer for sublayer in layer._flatten_layers() if isinstance(sublayer, keras.layers.Dense)]
+
+
+DENSE_CASES = [case for case in CASES if dense_sublayers(case.layer())]
+every_dense_case = pytest.mark.parametrize("case", DENSE_CASES, ids=lambda case: case.name)
+
+
+def test_a_case_with_dense_sublayers_exists():
+    assert [case.name for case in DENSE_CASES if case.name == "additive"]
+
+
+@every_case
+@every_half
+def test_half_precision_agrees_with_the_oracle(case, policy):
+    layer, inputs = case.layer(dtype=policy), case.inputs()
+    compute, storage = HALVES[policy]
+    for variable in layer.trainable_variables:
+        assert variable.dtype == storage
+        variable.assign(0.25 * variable)  # small scores: a score of 10 has a rounding error of 0.04 in bfloat16
+    rounded = {name: as_float64(keras.ops.cast(array, compute)) for name, array in inputs.items()}
+    output, weights = outputs(layer, inputs, MASKS)
+    expected_output, expected_weights = expected(case, layer, rounded, MASKS)
+    assert_close(output, expected_output, compute)
+    assert_close(weights, expected_weights, compute)
+    assert np.array_equal(weights == 0, expected_weights == 0)
+    assert_identical(as_numpy(call(layer, inputs, MASKS)), output)
+
+
+@every_case
+@every_half
+@pytest.mark.parametrize("training", [False, True])
+def test_half_precision_with_large_scores_and_rows_with_no_key(case, policy, training):
+    """Scores of hundreds to thousands; a fill of -1e9 or -1e6 would be -inf in float16, and a row of them NaN."""
+    layer, inputs = case.layer(dtype=policy, dropout=0.5, seed=2), case.inputs()
+    for variable in layer.trainable_variables:
+        variable.assign(10.0 * variable)
+    inputs |= {name: 10 * inputs[name] for name in ("queries", "keys")}
+    for masks in (MASKS, {"valid_lens": np.array([0, 3])}, {"causal": True, "valid_lens": np.array([0, 9])}):
+        output, weights = outputs(layer, inputs, masks, training=training)
+        empty = ~reference.takes_part((B,), Tq, Tk, **masks).any(-1)
+        assert np.isfinite(output.astype("float32")).all()
+        np.testing.assert_allclose(weights.astype("float64").sum(-1), ~empty, atol=Tk * 2.0**-8)
+        assert np.all(output[empty] == 0)
+        for name, gradient in gradients(layer, inputs, masks).items():
+            assert np.isfinite(gradient.astype("float32")).all(), name
+
+
+@every_case
+@every_half
+def test_half_precision_does_not_leak(case, policy):
+    layer, inputs, masks = case.layer(dtype=policy), case.inputs(), {"valid_lens": np.array([3, 0])}
+    clean = outputs(layer, inputs, masks)
+    for poison in (np.nan, np.inf, 1e30):  # 1e30 is infinity in float16
+        dirty = {name: array.copy() for name, array in inputs.items()}
+        for name in ("keys", "values"):
+            dirty[name][0, 3:] = dirty[name][1] = poison
+        for array, clean_array in zip(outputs(layer, dirty, masks), clean, strict=True):
+            assert_identical(array, clean_array)
+
+
+@every_case
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_a_global_mixed_policy_reaches_the_layer_and_its_sublayers(case, policy):
+    keras.config.set_dtype_policy(policy)
+    layer = case.layer()
+    assert all(sublayer.compute_dtype == HALVES[policy][0] for sublayer in layer._flatten_layers())
+    assert all(variable.dtype == "float32" for variable in layer.trainable_variables)
+    symbolic = layer(*(keras.Input(array.shape[1:]) for array in case.inputs().values()), return_attention_scores=True)
+    assert [tensor.dtype for tensor in symbolic] == [HALVES[policy][0]] * 2
+    assert [array.dtype.name for array in outputs(layer, case.inputs())] == [HALVES[policy][0]] * 2
+
+
+@every_case
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_mixed_policies_train(case, policy, jit_compile):
+    """`fit` scales the loss under mixed_float16; a row with no key must not make the step NaN: it would be skipped."""
+    model, layer = model_of_lengths(case, dtype=policy)
+    model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=jit_compile)
+    inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
+    before = model.get_weights()
+    model.fit(inputs, np.ones((B, Tq, 1)), batch_size=B, verbose=0)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        assert np.isfinite(new).all()
+        assert np.any(old != new)
+    assert layer.compute_dtype == HALVES[policy][0]
+
+
+def model_of_lengths(case, **options):
+    layer = case.make(**options)
+    arguments = [keras.Input((None, array.shape[-1])) for array in case.inputs().values()]
+    arguments.append(keras.Input((), dtype="int32"))
+    model = keras.Model(arguments, keras.layers.Dense(1)(layer(*arguments)))
+    randomise(layer)
+    return model, layer
+
+
+@every_dense_case
+def test_lora_on_every_dense_sublayer(case):
+    """The oracle reads `kernel`, which Keras gives with the low-rank part added."""
+    layer, inputs = case.layer(), case.inputs()
+    before = outputs(layer, inputs, MASKS)[0]
+    for dense in dense_sublayers(layer):
+        dense.enable_lora(rank=2)
+    assert_close(outputs(layer, inputs, MASKS)[0], before)  # a fresh low-rank part is zero
+    assert len(layer.trainable_variables) == 2 * len(dense_sublayers(layer))
+    randomise(layer)
+    after = outputs(layer, inputs, MASKS)[0]
+    assert np.abs(after - before).max() > 0.01
+    assert_close(after, expected(case, layer, inputs, MASKS)[0], "float32")
+    assert all(np.any(gradient != 0) for gradient in gradients(layer, inputs, MASKS).values())
+
+
+@every_dense_case
+def test_lora_survives_a_keras_file(case, tmp_path):
+    model, layer = model_of_lengths(case)
+    for dense in dense_sublayers(layer):
+        dense.enable_lora(rank=2)
+    randomise(layer)
+    model.save(tmp_path / "lora.keras")
+    inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
+    reloaded = keras.saving.load_model(tmp_path / "lora.keras")
+    assert_close(as_numpy(reloaded(inputs)), as_numpy(model(inputs)))
+
+
+INT8 = 0.1  # int8 keeps some 2 digits of each kernel and activation; the outputs are means of values of unit size
+
+
+@every_dense_case
+def test_int8_on_every_dense_sublayer(case):
+    layer, inputs = case.layer(), case.inputs()
+    for variable in layer.trainable_variables:
+        variable.assign(0.25 * variable)
+    before, masks = outputs(layer, inputs, MASKS), {"valid_lens": np.array([3, 0])}
+    for dense in dense_sublayers(layer):
+        dense.quantize("int8")
+        assert dense.quantization_mode == "int8"
+    output, weights = outputs(layer, inputs, MASKS)
+    assert np.any(output != before[0]), "the quantized kernels must be the ones that are used"
+    assert_close(output, before[0], tolerance=INT8)
+    assert_close(weights, before[1], tolerance=INT8)
+    assert np.array_equal(weights == 0, before[1] == 0)
+    clean = outputs(layer, inputs, masks)[0]
+    dirty = {name: array.copy() for name, array in inputs.items()}
+    dirty["keys"][0, 3:] = dirty["values"][0, 3:] = (
+        np.nan
+    )  # activations are scaled by their largest: NaN must not be it
+    assert_identical(outputs(layer, dirty, masks)[0], clean)
+
+
+@every_dense_case
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # Keras, of its InputLayer
+def test_int8_of_a_whole_model_and_back_from_a_keras_file(case, tmp_path):
+    model, layer = model_of_lengths(case)
+    inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
+    before = as_numpy(model(inputs))
+    model.quantize("int8")
+    assert all(dense.quantization_mode == "int8" for dense in dense_sublayers(layer))
+    after = as_numpy(model(inputs))
+    assert_close(after, before, tolerance=0.5)  # the Dense on top adds its own int8 error to sums of six values
+    model.save(tmp_path / "int8.keras")
+    reloaded = keras.saving.load_model(tmp_path / "int8.keras")
+    assert_identical(as_numpy(reloaded(inputs)), after)

@@ -1,0 +1,189 @@
+"""Promises 7 and 8 of every public layer: the same dropout draws and the same outputs after every round trip."""
+
+import inspect
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from contract_cases import CASES, B, Dv, Tq, as_numpy, call, gradients, outputs, randomise
+from tolerances import assert_identical
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def functional(layer, case) -> keras.Model:
+    inputs = [keras.Input((None, size), name=name) for name, size in (("q", case.Dq), ("k", case.Dk), ("v", Dv))]
+    lengths = keras.Input((), dtype="int32", name="lengths")
+    output, weights = layer(*inputs, lengths, use_causal_mask=True, return_attention_scores=True)
+    return keras.Model([*inputs, lengths], {"output": output, "weights": weights})
+
+
+def arguments(case) -> list[np.ndarray]:
+    return [*case.inputs().values(), np.array([3, 0], "int32")]
+
+
+def draws(layer, case, count: int = 3) -> list[np.ndarray]:
+    return [as_numpy(call(layer, case.inputs(), training=True)) for _ in range(count)]
+
+
+@every_case
+def test_a_seed_gives_the_same_draws_after_from_config(case):
+    layer = case.layer(dropout=0.5, seed=21)
+    again = case.layer_class.from_config(layer.get_config())
+    again.build(*(array.shape for array in case.inputs().values()))
+    randomise(again)
+    first, second = draws(layer, case), draws(again, case)
+    for one, other in zip(first, second, strict=True):
+        assert_identical(other, one)
+    assert np.any(first[0] != first[1]), "one call's draw must not be the next one's"
+    other_seed = draws(case.layer(dropout=0.5, seed=22), case)
+    assert np.any(other_seed[0] != first[0])
+
+
+@every_case
+@pytest.mark.parametrize("calls_before_saving", [0, 2])
+def test_a_seed_gives_the_same_draws_after_a_keras_file(case, calls_before_saving, tmp_path):
+    """A reloaded layer draws from its seed anew, as `keras.layers.Dropout` does."""
+    model = functional(case.make(dropout=0.5, seed=21), case)
+    drawn = [as_numpy(model(arguments(case), training=True)["output"]) for _ in range(calls_before_saving)]
+    model.save(tmp_path / "model.keras")
+    drawn += [as_numpy(model(arguments(case), training=True)["output"]) for _ in range(2 - calls_before_saving)]
+    reloaded = keras.saving.load_model(tmp_path / "model.keras")
+    for expected in drawn:
+        assert_identical(as_numpy(reloaded(arguments(case), training=True)["output"]), expected)
+    assert np.any(drawn[0] != drawn[1])
+
+
+@every_case
+def test_training_is_reproducible(case):
+    def trained() -> list[np.ndarray]:
+        keras.utils.set_random_seed(2)
+        layer = case.make(dropout=0.5, seed=7)
+        model = functional(layer, case)
+        model = keras.Model(model.input, keras.layers.Dense(1)(model.output["output"]))
+        model.compile("adam", "mse")
+        model.fit(arguments(case), np.ones((B, Tq, 1)), epochs=3, batch_size=B, verbose=0)
+        return model.get_weights()
+
+    for first, second in zip(trained(), trained(), strict=True):
+        assert_identical(second, first)
+
+
+@pytest.mark.parametrize("layer_class", sorted({case.layer_class for case in CASES}, key=lambda c: c.__name__))
+def test_the_table_gives_every_option(layer_class):
+    """So that the round trips below go through every option, a new one included."""
+    parameters = inspect.signature(layer_class).parameters.values()
+    named = {parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD}
+    rows = [case for case in CASES if case.layer_class is layer_class]
+    given = {name for case in rows for names in (case.options, case.make.keywords, case.refused) for name in names}
+    assert given == named
+
+
+@every_case
+def test_config_round_trips_with_every_option(case):
+    layer = case.make(**case.options, name="attention", dtype="mixed_float16", trainable=False)
+    config = layer.get_config()
+    assert set(case.options) | set(case.refused) <= set(config)
+    again = case.layer_class.from_config(json.loads(json.dumps(config)))
+    assert again.get_config() == config
+    default = case.make().get_config()
+    for option in case.options:
+        assert config[option] != default[option], f"{option} must not be at its default"
+
+
+@every_case
+def test_serialized_layer_round_trips_under_its_registered_name(case):
+    layer = case.make(**case.options)
+    serialized = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    assert serialized["registered_name"].split(">")[0] in ("keras_attn", "keras_attn_tests")
+    again = keras.saving.deserialize_keras_object(serialized)
+    assert type(again) is case.layer_class
+    assert again.get_config() == layer.get_config()
+
+
+@every_case
+@pytest.mark.parametrize("with_options", [False, True])
+def test_keras_file_round_trips(case, with_options, tmp_path):
+    layer = case.make(**(case.options if with_options else {}))
+    model = functional(layer, case)
+    randomise(layer)
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.saving.load_model(tmp_path / "model.keras")
+    before, after = model(arguments(case)), reloaded(arguments(case))
+    for name in ("output", "weights"):
+        assert_identical(as_numpy(after[name]), as_numpy(before[name]))
+    assert reloaded.get_layer(layer.name).get_config() == layer.get_config()
+    for old, new in zip(model.losses, reloaded.losses, strict=True):
+        assert_identical(as_numpy(new), as_numpy(old))
+
+
+@every_case
+def test_weights_round_trip(case, tmp_path):
+    model, other = functional(case.make(), case), functional(case.make(), case)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    assert_identical(as_numpy(other(arguments(case))["output"]), as_numpy(model(arguments(case))["output"]))
+    layer, again = case.layer(), case.make()
+    again.build(*(array.shape for array in case.inputs().values()))
+    again.set_weights(layer.get_weights())
+    assert_identical(outputs(again, case.inputs())[0], outputs(layer, case.inputs())[0])
+
+
+@every_case
+def test_cloned_models_have_layers_of_their_own(case):
+    model = functional(case.make(), case)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    assert_identical(as_numpy(clone(arguments(case))["output"]), as_numpy(model(arguments(case))["output"]))
+    ours = {id(variable) for variable in model.variables}
+    assert ours.isdisjoint(id(variable) for variable in clone.variables)
+
+
+def test_a_fresh_process_that_imports_only_keras_and_keras_attn(tmp_path):
+    public = [case for case in CASES if not case.own_class]
+    for case in public:
+        layer = case.make(**case.options)
+        model = functional(layer, case)
+        randomise(layer)
+        model.save(tmp_path / f"{case.name}.keras")
+        results = {name: as_numpy(tensor) for name, tensor in model(arguments(case)).items()}
+        np.savez(tmp_path / f"{case.name}.npz", *arguments(case), **results)
+    script = f"""
+import keras, keras_attn
+import numpy as np
+for name in {[case.name for case in public]!r}:
+    model = keras.saving.load_model(name + ".keras")
+    data = np.load(name + ".npz")
+    result = model([data[f"arr_{{i}}"] for i in range(4)])
+    for output in ("output", "weights"):
+        assert np.array_equal(keras.ops.convert_to_numpy(result[output]), data[output]), (name, output)
+    print(name)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == [case.name for case in public]
+
+
+@every_case
+def test_regularizers_and_constraints_act(case):
+    layer = case.layer(**{name: value for name, value in case.options.items() if name.startswith("kernel_")})
+    regularizer, constraint = case.options.get("kernel_regularizer"), case.options.get("kernel_constraint")
+    if regularizer is None:
+        assert layer.losses == []
+    else:
+        total = sum(0.01 * np.sum(np.square(as_numpy(variable))) for variable in layer.trainable_variables)
+        assert float(sum(layer.losses)) == pytest.approx(total, rel=1e-5)  # "l2" is 0.01 times the sum of squares
+    assert all((variable.constraint is not None) == (constraint is not None) for variable in layer.trainable_variables)
+
+
+@every_case
+def test_a_frozen_layer_has_gradients_for_its_inputs_only(case):
+    layer = case.layer()
+    layer.trainable = False
+    assert layer.trainable_variables == []
+    assert set(gradients(layer, case.inputs())) == {"queries", "keys", "values"}

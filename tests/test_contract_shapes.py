@@ -1,0 +1,174 @@
+"""Promise 6 of every public layer: symbolic and real shapes and dtypes agree, and no axis is taken for another."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from contract_cases import CASES, B, Dv, Tk, Tq, as_numpy, call, expected, outputs, randomise
+from tolerances import assert_close
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+LEADING = {"rank3": (2,), "rank4": (2, 4), "rank5": (2, 1, 4)}
+COINCIDENCES = {  # sizes that may be taken for one another
+    "B_is_Tq": {"leading": (Tq,)},
+    "B_is_Tk": {"leading": (Tk,)},
+    "Tq_is_Tk": {"Tq": Tk},
+    "B_is_Tq_is_Tk": {"leading": (Tk,), "Tq": Tk},
+    "Dv_is_Tk": {"Dv": Tk},
+    "all_are_one": {"leading": (1,), "Tq": 1, "Tk": 1, "Dv": 1},
+    "heads_are_batch": {"leading": (Tq, Tq)},
+}
+
+
+def agrees_with_the_oracle(case, inputs, masks):
+    layer = case.make()
+    layer.build(*(array.shape for array in inputs.values()))
+    randomise(layer)
+    output, weights = outputs(layer, inputs, masks)
+    expected_output, expected_weights = expected(case, layer, inputs, masks)
+    assert_close(output, expected_output, "float32")
+    assert_close(weights, expected_weights, "float32")
+
+
+@every_case
+@pytest.mark.parametrize("leading", LEADING)
+def test_any_number_of_leading_axes(case, leading):
+    leading, rng = LEADING[leading], np.random.default_rng(1)
+    inputs = case.inputs(leading=leading)
+    for masks in (
+        {"valid_lens": rng.integers(0, Tk + 1, size=leading)},
+        {"valid_lens": rng.integers(0, Tk + 1, size=(*leading, Tq)), "causal": True},
+        {"attention_mask": rng.random((Tq, Tk)) < 0.6},
+        {"attention_mask": rng.random((*leading, 1, Tk)) < 0.6},
+        {"queries_mask": rng.random((*leading, Tq)) < 0.6, "keys_mask": rng.random((*leading, Tk)) < 0.6},
+    ):
+        agrees_with_the_oracle(case, inputs, masks)
+
+
+@every_case
+@pytest.mark.parametrize("sizes", COINCIDENCES)
+def test_axes_of_the_same_size_are_not_confused(case, sizes):
+    inputs, rng = case.inputs(**COINCIDENCES[sizes]), np.random.default_rng(2)
+    *leading, queries, _ = inputs["queries"].shape
+    keys = inputs["keys"].shape[-2]
+    for shape in (leading, (*leading, queries)):
+        agrees_with_the_oracle(case, inputs, {"valid_lens": rng.integers(0, keys + 1, size=shape)})
+    agrees_with_the_oracle(case, inputs, {"attention_mask": rng.random((queries, keys)) < 0.5, "causal": True})
+
+
+@every_case
+@pytest.mark.parametrize("sizes", [{"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)}], ids=str)
+def test_an_axis_of_size_zero(case, sizes):
+    """No keys at all is a batch of rows with no key: zeros, not NaN."""
+    inputs, layer = case.inputs(**sizes), case.layer()
+    *leading, queries, _ = inputs["queries"].shape
+    for masks in ({}, {"causal": True}, {"valid_lens": np.zeros(leading, "int32")}):
+        output, weights = outputs(layer, inputs, masks)
+        assert_close(output, np.zeros((*leading, queries, Dv)), "float32")
+        assert_close(weights, np.zeros((*leading, queries, inputs["keys"].shape[-2])), "float32")
+
+
+STATIC = {  # known and unknown sizes of B, Tq and Tk
+    "nothing": (None, None, None),
+    "batch": (B, None, None),
+    "queries": (None, Tq, None),
+    "keys": (None, None, Tk),
+    "everything": (B, Tq, Tk),
+}
+
+
+@every_case
+@pytest.mark.parametrize("known", STATIC)
+@pytest.mark.parametrize("weights_too", [False, True])
+def test_symbolic_shapes_and_dtypes_are_those_of_the_result(case, known, weights_too):
+    batch, queries, keys = STATIC[known]
+    symbolic_inputs = {
+        "queries": keras.Input(batch_shape=(batch, queries, case.Dq)),
+        "keys": keras.Input(batch_shape=(batch, keys, case.Dk)),
+        "values": keras.Input(batch_shape=(batch, keys, Dv)),
+    }
+    layer = case.make()
+    symbolic = layer(**symbolic_inputs, return_attention_scores=weights_too)
+    wanted = [(batch, queries, Dv), (batch, queries, keys)] if weights_too else [(batch, queries, Dv)]
+    assert isinstance(symbolic, tuple if weights_too else keras.KerasTensor)
+    symbolic = list(symbolic) if weights_too else [symbolic]
+    assert [tensor.shape for tensor in symbolic] == wanted
+
+    shapes = [tensor.shape for tensor in symbolic_inputs.values()]
+    computed = layer.compute_output_shape(*shapes)
+    assert tuple(computed) == wanted[0]
+
+    real = tf.nest.flatten(call(layer, case.inputs(), return_attention_scores=weights_too))
+    for tensor, result in zip(symbolic, real, strict=True):
+        assert tensor.dtype == keras.backend.standardize_dtype(result.dtype) == "float32"
+        assert len(tensor.shape) == len(result.shape)
+        assert all(size in (None, actual) for size, actual in zip(tensor.shape, result.shape, strict=True))
+
+
+@every_case
+@pytest.mark.parametrize("policy", ["float64", "float16", "mixed_bfloat16"])
+def test_symbolic_dtype_under_a_policy(case, policy):
+    layer = case.make(dtype=policy)
+    symbolic_inputs = {name: keras.Input(array.shape[1:], dtype="float32") for name, array in case.inputs().items()}
+    symbolic = layer(**symbolic_inputs, return_attention_scores=True)
+    real = call(layer, case.inputs(), return_attention_scores=True)
+    for tensor, result in zip(symbolic, real, strict=True):
+        assert tensor.dtype == keras.backend.standardize_dtype(result.dtype) == layer.compute_dtype
+
+
+@every_case
+def test_sizes_known_from_one_input_only_survive(case):
+    """Tk known from the values alone is the size of the weights' last axis; B likewise, from the keys."""
+    inputs = {
+        "queries": keras.Input(batch_shape=(None, Tq, case.Dq)),
+        "keys": keras.Input(batch_shape=(B, None, case.Dk)),
+        "values": keras.Input(batch_shape=(None, Tk, Dv)),
+    }
+    output, weights = case.make()(**inputs, return_attention_scores=True)
+    assert output.shape == (B, Tq, Dv)
+    assert weights.shape == (B, Tq, Tk)
+
+
+@every_case
+@pytest.mark.parametrize("known", STATIC)
+def test_static_shapes_survive_tf_function(case, known):
+    batch, queries, keys = STATIC[known]
+    layer = case.layer()
+
+    def compute(queries, keys, values, valid_lens):
+        masks = {"valid_lens": valid_lens, "causal": True}
+        return call(layer, {"queries": queries, "keys": keys, "values": values}, masks, return_attention_scores=True)
+
+    signature = [
+        tf.TensorSpec((batch, queries, case.Dq)),
+        tf.TensorSpec((batch, keys, case.Dk)),
+        tf.TensorSpec((batch, keys, Dv)),
+        tf.TensorSpec((batch,), "int32"),
+    ]
+    traced = tf.function(compute, input_signature=signature).get_concrete_function()
+    output, weights = traced.structured_outputs
+    assert output.shape.as_list() == [batch, queries, Dv]
+    assert weights.shape.as_list() == [batch, queries, keys]
+    inputs, lengths = case.inputs(), np.array([3, 0], "int32")
+    result = as_numpy(traced(*(tf.constant(array) for array in (*inputs.values(), lengths)))[0])
+    assert_close(result, expected(case, layer, inputs, {"valid_lens": lengths, "causal": True})[0], "float32")
+
+
+@every_case
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_one_traced_program_takes_every_size(case, jit_compile):
+    layer = case.layer()
+    signature = [tf.TensorSpec((None, None, None, size)) for size in (case.Dq, case.Dk, Dv)]
+    signature.append(tf.TensorSpec((None, None, None), "int32"))
+
+    @tf.function(input_signature=signature, jit_compile=jit_compile)
+    def compute(queries, keys, values, valid_lens):
+        return layer(queries, keys, values, valid_lens, return_attention_scores=True)
+
+    for leading, queries, keys in (((2, 4), Tq, Tk), ((3, 1), 1, 7)):
+        inputs = case.inputs(leading=leading, Tq=queries, Tk=keys)
+        lengths = np.random.default_rng(3).integers(0, keys + 1, size=(*leading, queries)).astype("int32")
+        result = compute(*(tf.constant(array) for array in (*inputs.values(), lengths)))
+        for tensor, oracle in zip(result, expected(case, layer, inputs, {"valid_lens": lengths}), strict=True):
+            assert_close(as_numpy(tensor), oracle, "float32")

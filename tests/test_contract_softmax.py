@@ -1,0 +1,214 @@
+"""The contract for `masked_softmax` and `MaskedSoftmax`, which take scores instead of queries, keys and values."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+from contract_cases import as_numpy
+from tolerances import TOLERANCES, assert_close, assert_identical
+
+import keras_attn
+
+B, Tq, Tk = 2, 3, 5
+LENGTHS = {
+    "none": None,
+    "by_batch": np.array([3, 0]),
+    "by_query": np.array([[1, 0, 9], [-2, 5, 4]]),
+}
+MASKS = {
+    "none": None,
+    "by_key": np.array([True, False, True, True, True]),
+    "by_query": np.array([[True], [False], [True]]),
+    "full": np.random.default_rng(8).random((B, Tq, Tk)) < 0.5,
+}
+
+
+def of_function(scores, valid_lens=None, mask=None):
+    return keras_attn.masked_softmax(scores, valid_lens, mask=mask)
+
+
+def of_layer(scores, valid_lens=None, mask=None):
+    return keras_attn.MaskedSoftmax(dtype=keras.backend.standardize_dtype(scores.dtype))(
+        scores, valid_lens, attention_mask=mask
+    )
+
+
+both_forms = pytest.mark.parametrize("softmax", [of_function, of_layer], ids=["function", "layer"])
+
+
+def random_scores(shape=(B, Tq, Tk), scale=1.0):
+    return (scale * np.random.default_rng(2).normal(size=shape)).astype("float32")
+
+
+@both_forms
+@pytest.mark.parametrize("valid_lens", [[2, 3], [[1, 3], [2, 4]]], ids=["by_batch", "by_query"])
+def test_worked_example(softmax, valid_lens):
+    weights = as_numpy(softmax(random_scores((2, 2, 4)), np.array(valid_lens)))
+    lengths = np.broadcast_to(np.array(valid_lens).reshape(2, -1), (2, 2))
+    assert np.array_equal(weights != 0, np.arange(4) < lengths[..., None])
+    assert_close(weights.sum(-1), np.ones((2, 2), "float32"))
+
+
+@both_forms
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_agrees_with_the_oracle(softmax, lengths, mask):
+    scores = random_scores()
+    weights = as_numpy(softmax(scores, LENGTHS[lengths], MASKS[mask]))
+    expected = reference.masked_softmax(scores, LENGTHS[lengths], MASKS[mask])
+    assert_close(weights, expected, "float32")
+    assert np.array_equal(weights == 0, expected == 0)
+
+
+@both_forms
+@pytest.mark.parametrize(
+    "lengths",
+    [np.uint8([200, 255]), np.int8([127, -128]), np.uint32([2**31, 5]), np.int64([2**40, -(2**40)])],
+    ids=lambda lengths: lengths.dtype.name,
+)
+def test_lengths_of_every_dtype_beside_more_keys_than_it_counts(softmax, lengths):
+    """300 keys: a comparison in the dtype of the lengths, or a cast of them to int32, would wrap around."""
+    scores = random_scores((B, Tq, 300))
+    expected = reference.masked_softmax(scores, lengths)
+    weights = as_numpy(softmax(scores, lengths))
+    assert_close(weights, expected, "float32")
+    assert np.array_equal(weights == 0, expected == 0)
+
+
+@both_forms
+@pytest.mark.parametrize("leading", [(), (2,), (2, 4)], ids=["rank2", "rank3", "rank4"])
+def test_any_number_of_leading_axes(softmax, leading):
+    scores, rng = random_scores((*leading, Tq, Tk)), np.random.default_rng(4)
+    for shape in (leading, (*leading, Tq)):
+        lengths = rng.integers(0, Tk + 1, size=shape)
+        assert_close(as_numpy(softmax(scores, lengths)), reference.masked_softmax(scores, lengths), "float32")
+
+
+@both_forms
+def test_a_batch_as_large_as_a_time_axis_is_not_taken_for_it(softmax):
+    scores, lengths = random_scores((Tq, Tq, Tk)), np.array([1, 2, 4])
+    assert_close(as_numpy(softmax(scores, lengths)), reference.masked_softmax(scores, lengths), "float32")
+
+
+@both_forms
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e30])
+def test_poison_in_masked_scores_changes_nothing(softmax, poison):
+    scores, lengths = random_scores(), np.array([[1, 2, 0], [4, 3, 2]])
+    dirty = np.where(np.arange(Tk) < lengths[..., None], scores, np.float32(poison))
+    assert_identical(as_numpy(softmax(dirty, lengths)), as_numpy(softmax(scores, lengths)))
+    gradients = []
+    for array in (scores, dirty):
+        tensor = tf.convert_to_tensor(array)
+        with tf.GradientTape() as tape:
+            tape.watch(tensor)
+            loss = tf.reduce_sum(softmax(tensor, lengths) * tf.range(1.0, Tk + 1))
+        gradients.append(as_numpy(tape.gradient(loss, tensor)))
+    assert_identical(gradients[1], gradients[0])
+    assert np.all(gradients[0][0, 2] == 0), "no gradient from the row with no key"
+    assert np.all(gradients[0][np.arange(Tk) >= lengths[..., None]] == 0)
+    assert np.any(gradients[0] != 0)
+
+
+@both_forms
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_large_scores_and_empty_rows_in_every_dtype(softmax, dtype):
+    """Scores up to 6e4, near the end of float16, where a fill value of -1e9 or -1e6 is already -inf."""
+    scores = keras.ops.cast(random_scores(scale=2e4).clip(-6e4, 6e4), dtype)
+    lengths = np.array([[1, 5, 0], [4, 0, 5]])
+    weights = as_numpy(softmax(scores, lengths))
+    expected = reference.masked_softmax(as_numpy(keras.ops.cast(scores, "float64")), lengths)
+    assert_close(weights, expected, dtype)
+
+
+@both_forms
+@pytest.mark.parametrize("lowest", [-1e6, -1e9, -1e30])
+def test_scores_below_every_usual_fill_value(softmax, lowest):
+    """A masked score filled with -1e6 or -1e9 would win against these, and their row would be lost."""
+    scores, lengths = np.float32(lowest) * (1 + np.abs(random_scores())), np.array([[2, 5, 0], [1, 3, 4]])
+    weights = as_numpy(softmax(scores, lengths))
+    assert_close(weights, reference.masked_softmax(scores, lengths), "float32")
+    assert_close(weights.sum(-1), (lengths > 0).astype("float32"))
+
+
+def test_softmax_runs_in_float32_for_half_precision():
+    """512 equal scores: each weight is 1/512 exactly, while a float16 or bfloat16 sum of exponentials would stall."""
+    for dtype in ("float16", "bfloat16"):
+        scores = keras.ops.zeros((1, 1, 512), dtype)
+        weights = as_numpy(keras_attn.masked_softmax(scores, np.array([512])))
+        assert np.all(weights == 1 / 512), dtype
+
+
+@both_forms
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_compiled_with_dynamic_axes(softmax, jit_compile):
+    scores, lengths, mask = random_scores(), LENGTHS["by_query"].astype("int32"), MASKS["full"]
+    signature = [
+        tf.TensorSpec([None, None, None], "float32"),
+        tf.TensorSpec([None, None], "int32"),
+        tf.TensorSpec([None, None, None], "bool"),
+    ]
+    compiled = tf.function(softmax, input_signature=signature, jit_compile=jit_compile)
+    assert_close(as_numpy(compiled(scores, lengths, mask)), reference.masked_softmax(scores, lengths, mask), "float32")
+
+
+def test_symbolic_shape_and_dtype_are_those_of_the_result():
+    scores, lengths = keras.Input((None, Tk), dtype="float32"), keras.Input((), dtype="int32")
+    symbolic = keras_attn.MaskedSoftmax()(scores, lengths)
+    assert symbolic.shape == (None, None, Tk)
+    assert symbolic.dtype == "float32"
+    model = keras.Model([scores, lengths], symbolic)
+    real = as_numpy(model([random_scores(), np.array([3, 0], "int32")]))
+    assert_close(real, reference.masked_softmax(random_scores(), np.array([3, 0])), "float32")
+
+
+def test_layer_round_trips(tmp_path):
+    scores, lengths = keras.Input((None, Tk), name="scores"), keras.Input((), dtype="int32", name="lengths")
+    layer = keras_attn.MaskedSoftmax(name="weights", dtype="mixed_float16")
+    model = keras.Model([scores, lengths], layer(scores, lengths))
+    model.save(tmp_path / "softmax.keras")
+    reloaded = keras.saving.load_model(tmp_path / "softmax.keras")
+    inputs = [random_scores(), np.array([3, 0], "int32")]
+    assert_identical(as_numpy(reloaded(inputs)), as_numpy(model(inputs)))
+    again = keras_attn.MaskedSoftmax.from_config(layer.get_config())
+    assert again.get_config() == layer.get_config()
+    own = set(inspect.signature(keras_attn.MaskedSoftmax).parameters) - {"kwargs"}
+    assert own <= set(layer.get_config())
+
+
+BAD = [
+    ("float_lengths", {"valid_lens": np.array([1.0, 2.0])}, "valid_lens"),
+    ("boolean_lengths", {"valid_lens": np.array([True, False])}, "valid_lens"),
+    ("lengths_of_the_wrong_size", {"valid_lens": np.array([1, 2, 3])}, "valid_lens"),
+    ("lengths_with_a_loose_axis", {"valid_lens": np.array([[1], [2]])}, "valid_lens"),
+    ("lengths_of_too_high_rank", {"valid_lens": np.ones((B, Tq, Tk), int)}, "valid_lens"),
+    ("mask_that_does_not_broadcast", {"mask": np.ones((B, Tq, Tk + 1), bool)}, "mask"),
+    ("mask_of_too_high_rank", {"mask": np.ones((1, B, Tq, Tk), bool)}, "mask"),
+    ("float_mask", {"mask": np.ones((B, Tq, Tk), "float32")}, "mask"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "name"), [pytest.param(*bad[1:], id=bad[0]) for bad in BAD])
+def test_bad_input_gets_a_sentence(arguments, name):
+    with pytest.raises((TypeError, ValueError), match=rf"`{name}` must [^\n]*Received: "):
+        keras_attn.masked_softmax(random_scores(), **arguments)
+    layer_name = "attention_mask" if name == "mask" else name
+    layer_arguments = {"attention_mask" if key == "mask" else key: value for key, value in arguments.items()}
+    with pytest.raises((TypeError, ValueError), match=rf"`{layer_name}` must [^\n]*Received: "):
+        keras_attn.MaskedSoftmax()(random_scores(), **layer_arguments)
+
+
+def test_scores_of_too_low_rank_are_refused():
+    with pytest.raises(ValueError, match=r"`scores` must [^\n]*Received: "):
+        keras_attn.masked_softmax(np.ones(Tk, "float32"))
+
+
+def test_a_key_axis_of_size_zero_gives_an_empty_result():
+    weights = as_numpy(keras_attn.masked_softmax(np.ones((B, Tq, 0), "float32")))
+    assert weights.shape == (B, Tq, 0)
+
+
+def test_the_table_of_tolerances_covers_what_is_tested():
+    assert set(TOLERANCES) == {"float16", "bfloat16", "float32", "float64"}

@@ -1,0 +1,225 @@
+"""The export as a whole: what it writes, and that it writes nothing when something is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from export_models import additive, dict_inputs_and_outputs
+
+import keras_attn
+from keras_attn_export import (
+    BundleError,
+    ExportError,
+    InputError,
+    ParityError,
+    ProviderError,
+    UnsupportedModelError,
+    export_model,
+    load_bundle,
+)
+from keras_attn_export._lowerings import portable
+
+
+def test_what_a_bundle_holds(tmp_path):
+    steps = []
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", progress=steps.append)
+    files = {file.relative_to(bundle.path).as_posix() for file in bundle.path.rglob("*") if file.is_file()}
+    assert {"manifest.json", "model.onnx", "verify.py", "parity/cases.npz", "parity/report.json"} < files
+    assert "saved_model/saved_model.pb" in files
+    assert set(bundle.manifest["sha256"]) == files - {"manifest.json"}
+    assert bundle.manifest["layers"] == [
+        {"name": "attention", "class": "DotProductAttention", "lowering": "portable", "precision": "float32"}
+    ]
+    assert bundle.manifest["versions"]["keras-attn"] == keras_attn.__version__
+    assert len(steps) > 5
+    assert sorted(os.listdir(tmp_path)) == ["bundle"]
+
+
+def test_the_saved_model_has_the_same_names(tmp_path):
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
+    loaded = tf.saved_model.load(str(bundle.path / "saved_model"))
+    serve = loaded.signatures["serving_default"]
+    assert set(serve.structured_input_signature[1]) == {spec["name"] for spec in bundle.manifest["inputs"]}
+    assert set(serve.structured_outputs) == {spec["name"] for spec in bundle.manifest["outputs"]}
+    rng = np.random.default_rng(0)
+    inputs = {
+        "queries": rng.standard_normal((2, 3, 6)).astype("float32"),
+        "keys": rng.standard_normal((2, 4, 6)).astype("float32"),
+        "values": rng.standard_normal((2, 4, 5)).astype("float32"),
+        "valid_lens": np.array([3, 0], "int32"),
+    }
+    theirs = serve(**{name: tf.constant(array) for name, array in inputs.items()})
+    ours = bundle.run(inputs)
+    for name in ours:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_keras_file_exports(tmp_path):
+    model = additive()
+    model.save(tmp_path / "model.keras")
+    bundle = export_model(tmp_path / "model.keras", tmp_path / "deep" / "er" / "bundle")
+    assert bundle.report.passed
+
+
+@pytest.fixture
+def wrong_where(monkeypatch):
+    """A lowering that loses the mask, as a defect in a converter would."""
+
+    def first_choice(graph, node, name, args):
+        chosen, outputs, shapes, dtypes = node.input[1], node.output, node.output_shapes, node.output_dtypes
+        graph.remove_node(name)
+        graph.make_node("Identity", [chosen], outputs=outputs, shapes=shapes, dtypes=dtypes, name=name)
+
+    monkeypatch.setitem(portable.HANDLERS, "SelectV2", (first_choice, []))
+
+
+def test_a_mismatch_raises_with_every_row_and_leaves_nothing(wrong_where, tmp_path):
+    model = dict_inputs_and_outputs()
+    with pytest.raises(ParityError, match=r"ONNX output `(weights|context)` .* in case `.*max abs") as caught:
+        export_model(model, tmp_path / "bundle")
+    report = caught.value.report
+    assert {row.name for row in report.rows if not row.passed} == {"context", "weights"}
+    assert sum(not row.passed for row in report.rows) > 10
+    assert all(row.passed for row in report.saved_model_rows)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mismatch_leaves_the_old_bundle_whole(tmp_path, request):
+    old = export_model(additive(), tmp_path / "bundle")
+    before = {file: file.read_bytes() for file in old.path.rglob("*") if file.is_file()}
+    request.getfixturevalue("wrong_where")
+    model = dict_inputs_and_outputs()
+    with pytest.raises(ParityError):
+        export_model(model, tmp_path / "bundle", overwrite=True)
+    assert {file: file.read_bytes() for file in old.path.rglob("*") if file.is_file()} == before
+    assert sorted(os.listdir(tmp_path)) == ["bundle"]
+    assert load_bundle(tmp_path / "bundle").manifest == old.manifest
+
+
+def test_tolerance_decides(tmp_path):
+    model = additive()
+    with pytest.raises(ParityError, match="outside the tolerance"):
+        export_model(model, tmp_path / "bundle", tolerance=(1e-12, 1e-12))
+    bundle = export_model(model, tmp_path / "bundle", tolerance=1e-3)
+    assert bundle.manifest["parity"]["tolerance"] == {"relative": 1e-3, "absolute": 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"opset": 25}, ExportError, "`opset` must be"),
+        ({"lowering": "fused"}, ExportError, "`lowering='fused'` is not available in this version; use 'portable'"),
+        ({"lowering": "fast"}, ExportError, "`lowering` must be one of"),
+        ({"precision": "int8"}, ExportError, "`precision='int8'` is not available"),
+        ({"provider": "tpu"}, ExportError, "`provider` must be one of"),
+        ({"provider": "cuda"}, ProviderError, "no CUDAExecutionProvider"),
+        ({"tolerance": -1}, ExportError, "`tolerance` must be"),
+        ({"sample_inputs": {"nothing": np.ones(2)}}, InputError, "which the model does not take"),
+    ],
+)
+def test_wrong_arguments_leave_nothing(options, error, message, tmp_path):
+    model = additive()
+    with pytest.raises(error, match=message):
+        export_model(model, tmp_path / "bundle", **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (None, "missing.keras", "no model file"),
+        (b"", "model.h5", "not a `.keras` file"),
+        (b"not a zip", "model.keras", "Keras cannot load"),
+    ],
+)
+def test_files_that_are_no_model(content, name, message, tmp_path):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UnsupportedModelError, match=message):
+        export_model(tmp_path / name, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_something_that_is_no_model(tmp_path):
+    with pytest.raises(UnsupportedModelError, match="Received: dict"):
+        export_model({}, tmp_path / "bundle")
+
+
+def test_a_lambda_is_not_loaded_from_a_strangers_file(tmp_path):
+    x = keras.Input((3,), name="x")
+    keras.Model(x, keras.layers.Lambda(lambda y: y + 1)(x)).save(tmp_path / "model.keras")
+    with pytest.raises(UnsupportedModelError, match="Keras cannot load"):
+        export_model(tmp_path / "model.keras", tmp_path / "bundle")
+
+
+def test_a_bundle_is_not_replaced_unasked(tmp_path):
+    first = export_model(additive(), tmp_path / "bundle")
+    model = dict_inputs_and_outputs()
+    with pytest.raises(BundleError, match="already exists"):
+        export_model(model, tmp_path / "bundle")
+    assert load_bundle(tmp_path / "bundle").manifest == first.manifest
+    second = export_model(model, tmp_path / "bundle", overwrite=True)
+    assert second.manifest["outputs"] != first.manifest["outputs"]
+    assert sorted(os.listdir(tmp_path)) == ["bundle"]
+
+
+KILLED = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from export_models import additive
+from keras_attn_export import export_model
+
+def announce(step):
+    print(step, flush=True)
+    if step.startswith({at!r}):
+        time.sleep(60)
+
+export_model(additive(), {path!r}, overwrite=True, progress=announce)
+"""
+
+
+@pytest.mark.parametrize("at", ["Tracing", "Putting"])
+def test_an_export_killed_half_way_leaves_the_old_bundle_whole(at, tmp_path):
+    path = tmp_path / "bundle"
+    old = export_model(dict_inputs_and_outputs(), path)
+    code = KILLED.format(tests=os.path.dirname(__file__), at=at, path=str(path))
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(at):
+            break
+    time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert load_bundle(path).manifest == old.manifest
+    assert load_bundle(path).run(example_inputs())["context"].shape == (2, 3, 5)
+    replaced = export_model(additive(), path, overwrite=True)
+    assert replaced.manifest != old.manifest
+    assert sorted(os.listdir(tmp_path)) == ["bundle"], "the next export removes what the killed one left"
+
+
+def example_inputs():
+    return {
+        "queries": np.ones((2, 3, 6), "float32"),
+        "keys": np.ones((2, 4, 6), "float32"),
+        "values": np.ones((2, 4, 5), "float32"),
+        "valid_lens": np.array([1, 4], "int32"),
+    }
+
+
+def test_the_report_is_on_disk(tmp_path):
+    bundle = export_model(additive(), tmp_path / "bundle")
+    content = json.loads((bundle.path / "parity" / "report.json").read_text())
+    assert content["passed"] is True
+    assert len(content["rows"]) == bundle.manifest["parity"]["cases"]
+    assert {"name", "case", "shape", "dtype", "max_abs", "max_rel", "tolerance", "passed"} <= set(content["rows"][0])

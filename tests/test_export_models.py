@@ -1,0 +1,73 @@
+"""Every model of export_models.py exports, matches Keras three ways, and can be verified again from disk."""
+
+import numpy as np
+import onnx
+import pytest
+from export_models import EXPORTED
+
+from keras_attn_export import export_model, load_bundle, verify_bundle
+
+
+@pytest.fixture(params=EXPORTED, ids=str)
+def case(request):
+    return EXPORTED[request.param]
+
+
+def test_exports_and_matches(case, tmp_path):
+    bundle = export_model(case.build(), tmp_path / "bundle", sample_inputs=case.samples())
+    assert bundle.report.passed
+    assert len(bundle.report.rows) == len(bundle.report.saved_model_rows) > 0
+    assert not bundle.report.refused
+    assert verify_bundle(bundle.path).passed
+    assert_dynamic_axes_are_shared_by_name(bundle)
+
+
+def assert_dynamic_axes_are_shared_by_name(bundle):
+    graph = onnx.load(bundle.path / "model.onnx").graph
+    for part, values in (("inputs", graph.input), ("outputs", graph.output)):
+        written = [
+            (value.name, [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim])
+            for value in values
+        ]
+        assert written == [(spec["name"], spec["shape"]) for spec in bundle.manifest[part]]
+    named = {axis for spec in bundle.manifest["inputs"] for axis in spec["shape"] if isinstance(axis, str)}
+    outputs = {axis for spec in bundle.manifest["outputs"] for axis in spec["shape"] if isinstance(axis, str)}
+    assert outputs <= named
+
+
+@pytest.mark.parametrize("opset", [18, 19, 20, 21, 22, 23, 24])
+def test_every_opset(opset, tmp_path):
+    bundle = export_model(EXPORTED["gelu, norm, dropout, conv"].build(), tmp_path / "bundle", opset=opset)
+    model = onnx.load(bundle.path / "model.onnx")
+    assert {entry.domain: entry.version for entry in model.opset_import}[""] == opset
+    assert bundle.manifest["opset"] == opset
+    assert bundle.report.passed
+
+
+def test_recurrent_encoders_at_the_newest_opset(tmp_path):
+    bundle = export_model(EXPORTED["implicit mask and encoders"].build(), tmp_path / "bundle", opset=24)
+    assert bundle.report.passed
+
+
+def test_padding_cannot_leak_in_onnx(tmp_path):
+    bundle = export_model(EXPORTED["additive"].build(), tmp_path / "bundle")
+    rng = np.random.default_rng(1)
+    shapes = {"queries": (2, 3, 6), "keys": (2, 5, 8), "values": (2, 5, 5)}
+    inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+    inputs["valid_lens"] = np.array([2, 0], "int32")
+    clean = load_bundle(bundle.path).run(inputs)
+    inputs["keys"][0, 2:], inputs["values"][0, 3:] = np.nan, np.inf
+    inputs["keys"][1], inputs["values"][1] = 1e30, np.nan
+    poisoned = bundle.run(inputs)
+    np.testing.assert_array_equal(poisoned["attention"], clean["attention"])
+    np.testing.assert_array_equal(clean["attention"][1], 0)
+    assert np.abs(clean["attention"][0]).min() > 0
+
+
+def test_the_implicit_mask_survives_in_onnx(tmp_path):
+    bundle = export_model(EXPORTED["implicit mask and encoders"].build(), tmp_path / "bundle")
+    ids = np.array([[3, 4, 5]], "int32")
+    padded = np.array([[3, 4, 5, 0, 0]], "int32")
+    np.testing.assert_allclose(
+        bundle.run({"ids": padded})["classes"][:, :3], bundle.run({"ids": ids})["classes"], rtol=1e-5
+    )

@@ -1,0 +1,121 @@
+"""What native code writes to standard error is hidden; what Python code writes there arrives."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from bundles import python
+
+from keras_attn_export._native_messages import hidden_native_messages
+
+SCRIPT = """
+import logging, os, sys, warnings
+from keras_attn_export._native_messages import hidden_native_messages
+real = sys.stderr
+for round in (1, 2):
+    print("before", file=sys.stderr)
+    with hidden_native_messages():
+        os.write(2, b"native\\n")
+        os.system("echo child >&2")
+        warnings.warn("a warning")
+        logging.getLogger("tensorflow").warning("a log warning")
+        logging.getLogger("tensorflow").error("logged error")
+        print("inside", file=sys.stderr)
+        if round == 1:
+            handler = logging.StreamHandler()  # as libraries make one while they are imported
+    assert sys.stderr is real
+    os.write(2, b"after\\n")
+handler.emit(logging.makeLogRecord({"msg": "late"}))
+print(logging.root.manager.disable, len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else "")
+"""
+
+
+def test_only_python_messages_arrive(tmp_path):
+    done = python("-c", SCRIPT, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    one_round = ["before", "logged error", "inside", "after"]
+    assert done.stderr.splitlines() == [*one_round, *one_round, "late"]
+    assert done.stdout.split()[0] == "0"
+
+
+def test_descriptors_do_not_pile_up(tmp_path):
+    once, often = (
+        python("-c", SCRIPT.replace("(1, 2)", repr(tuple(range(1, rounds + 1)))), cwd=tmp_path) for rounds in (1, 9)
+    )
+    assert once.returncode == often.returncode == 0
+    assert once.stdout == often.stdout
+
+
+def test_everything_is_restored_after_an_error(capfd):
+    before, filters = sys.stderr, list(warnings.filters)
+
+    def fail():
+        with hidden_native_messages():
+            os.write(2, b"native\n")
+            warnings.warn("a warning", stacklevel=1)  # an error anywhere else in these tests
+            raise KeyError("midway")
+
+    with pytest.raises(KeyError, match="midway"):
+        fail()
+    os.write(2, b"after\n")
+    assert sys.stderr is before
+    assert warnings.filters == filters
+    assert capfd.readouterr().err == "after\n"
+
+
+def test_a_stream_that_is_not_descriptor_2_is_left_alone(capsys):
+    stream = sys.stderr
+    with hidden_native_messages():
+        assert sys.stderr is stream
+        print("inside", file=sys.stderr)
+    assert capsys.readouterr().err == "inside\n"
+
+
+def test_a_closed_standard_error(tmp_path):
+    script = (
+        "from keras_attn_export._native_messages import hidden_native_messages as hidden\nwith hidden(): print('ran')"
+    )
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, script],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+
+
+@pytest.mark.skipif(not Path("/dev/ptmx").exists(), reason="needs pseudo-terminals, which Windows lacks; CI runs Linux")
+def test_a_terminal_is_still_a_terminal(tmp_path):
+    script = (
+        "import os, sys\n"
+        "from keras_attn_export._native_messages import hidden_native_messages\n"
+        "from keras_attn_export._progress import shown_progress\n"
+        "with hidden_native_messages(), shown_progress(None) as step:\n"
+        "    os.write(2, b'native')\n"
+        "    assert sys.stderr.isatty()\n"
+        "    step('Tracing to ONNX')\n"
+        "    import time; time.sleep(0.3)\n"
+    )
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stderr=theirs, cwd=tmp_path, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    assert b"Tracing to ONNX" in seen
+    assert b"native" not in seen

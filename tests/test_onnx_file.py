@@ -1,0 +1,41 @@
+"""The finished ONNX file: opset, ir version, named axes, full check."""
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from keras_attn_export import ExportError
+from keras_attn_export._onnx_file import finish, write
+from keras_attn_export._options import OPSETS
+
+
+def small_model():
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["unk__1", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["unk__2", 3])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_opset_ir_version_and_axes(opset, tmp_path):
+    model = finish(small_model(), opset, {"x": ("batch", 3)}, {"y": ("batch", 3)})
+    write(model, tmp_path / "model.onnx")
+    loaded = onnx.load(tmp_path / "model.onnx")
+    assert loaded.opset_import[0].version == opset
+    assert loaded.ir_version == helper.find_min_ir_version_for(list(loaded.opset_import))
+    assert [dim.dim_param for dim in loaded.graph.output[0].type.tensor_type.shape.dim] == ["batch", ""]
+
+
+def test_names_that_are_not_in_the_graph():
+    with pytest.raises(ExportError, match=r"has \['x'\] where \['z'\] were expected"):
+        finish(small_model(), 18, {"z": ("batch", 3)}, {"y": ("batch", 3)})
+
+
+def test_an_invalid_graph_does_not_pass(tmp_path):
+    model = small_model()
+    model.graph.node[0].input[0] = "nowhere"
+    with pytest.raises(ExportError, match="full check"):
+        write(model, tmp_path / "model.onnx")

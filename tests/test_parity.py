@@ -1,0 +1,147 @@
+"""The parity report."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from keras_attn_export import ExportError, ParityError, ParityReport
+from keras_attn_export._parity import ParityRow, checked_tolerance, compared, rows_of
+from keras_attn_export._verify import compare
+
+TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
+GOOD = ParityRow("context", "base", (2, 3), "float32", 2e-7, 1e-7, TOLERANCE, passed=True)
+BAD = ParityRow("weights", "keys 17", (2, 3), "float32", 0.25, 0.5, TOLERANCE, False, "is outside the tolerance")
+MISSING = ParityRow("gone", "base", (), "int64", float("inf"), float("nan"), TOLERANCE, False, "is missing")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        ParityReport("cpu", (GOOD,)),
+        ParityReport("cuda", (GOOD, BAD), (GOOD, MISSING), {"batch 1": "Keras says no"}),
+        ParityReport("cpu", ()),
+    ],
+    ids=["passed", "failed", "empty"],
+)
+def test_json_round_trip(report):
+    text = report.to_json()
+    content = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert content["passed"] == report.passed
+    read = ParityReport.from_json(text)
+    assert read.to_json() == text
+    assert repr(read) == repr(report)  # since NaN is not equal to itself
+
+
+def test_numbers_that_are_not_finite_come_back():
+    row = replace(MISSING, max_abs=float("-inf"))
+    (read,) = ParityReport.from_json(ParityReport("cpu", (row,)).to_json()).rows
+    assert read.max_abs == float("-inf")
+    assert np.isnan(read.max_rel)
+
+
+@pytest.mark.parametrize(
+    ("rows", "saved_model_rows", "passed"),
+    [
+        ((GOOD,), (), True),
+        ((GOOD, GOOD), (GOOD,), True),
+        ((), (), False),
+        ((), (GOOD,), False),
+        ((GOOD, BAD), (GOOD,), False),
+        ((GOOD,), (BAD,), False),
+    ],
+)
+def test_passed(rows, saved_model_rows, passed):
+    assert ParityReport("cpu", rows, saved_model_rows).passed is passed
+
+
+def test_raise_if_failed_says_nothing_of_a_match():
+    assert ParityReport("cpu", (GOOD,), (GOOD,)).raise_if_failed() is None
+
+
+def test_error_names_output_case_and_numbers():
+    report = ParityReport("cpu", (GOOD, BAD))
+    with pytest.raises(
+        ParityError,
+        match=r"Keras's: ONNX output `weights` is outside the tolerance in case `keys 17` "
+        r"\(shape \(2, 3\), max abs 2\.5e-01, max rel 5\.0e-01\)\.$",
+    ) as caught:
+        report.raise_if_failed()
+    assert caught.value.report is report
+
+
+def test_error_tells_the_savedmodel_from_onnx():
+    with pytest.raises(ParityError, match="SavedModel output `weights`"):
+        ParityReport("cpu", (GOOD,), (BAD,)).raise_if_failed()
+
+
+def test_error_shows_three_failures_and_counts_the_others():
+    rows = tuple(replace(BAD, name=f"out{index}") for index in range(5))
+    with pytest.raises(ParityError, match=r"`out0` .*`out2` .*; and 2 more in the error's `report`\.$") as caught:
+        ParityReport("cpu", rows).raise_if_failed()
+    assert "out3" not in str(caught.value)
+
+
+def test_error_when_nothing_was_compared():
+    with pytest.raises(ParityError, match="Nothing was compared"):
+        ParityReport("cpu", (), (GOOD,)).raise_if_failed()
+
+
+def test_summary():
+    match = ParityReport("cpu", (GOOD, replace(GOOD, case="b", max_rel=3e-6)), (replace(GOOD, max_abs=5e-7),))
+    assert match.summary() == (
+        "all 3 comparisons match over 2 cases; largest difference 5.0e-07 absolute, 3.0e-06 relative"
+    )
+    assert ParityReport("cpu", (GOOD, BAD), (BAD,)).summary() == (
+        "2 of 3 comparisons FAILED over 2 cases; largest difference 2.5e-01 absolute, 5.0e-01 relative"
+    )
+    assert ParityReport("cpu", ()).summary() == "nothing was compared"
+
+
+def test_compared_keeps_the_order_of_cases():
+    zero, one = np.zeros((2, 1), "float32"), np.ones((2, 1), "float32")
+    cases = [("first", {}, {"a": zero, "b": zero}), ("second", {}, {"a": one})]
+    rows = compared(cases, [{"a": zero, "b": one}, {"a": one}], TOLERANCE)
+    assert [(row.case, row.name, row.passed) for row in rows] == [
+        ("first", "a", True),
+        ("first", "b", False),
+        ("second", "a", True),
+    ]
+    assert rows[0].shape == (2, 1)
+    assert rows_of(compare("second", {"a": one}, {"a": one}, TOLERANCE)) == rows[2:]
+
+
+def test_compared_refuses_a_case_without_outputs():
+    cases = [("first", {}, {}), ("second", {}, {})]
+    with pytest.raises(ValueError, match="shorter"):
+        compared(cases, [{}], TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "relative", "absolute"),
+    [
+        (None, 1e-5, 1e-6),
+        (1e-3, 1e-3, 1e-4),
+        (1, 1.0, 0.1),
+        (0, 0.0, 0.0),
+        ((1e-3, 0), 1e-3, 0.0),
+        ([0.5, 0.25], 0.5, 0.25),
+        (np.float32(0.5), 0.5, 0.05),
+        (np.float64(0.5), 0.5, 0.05),
+    ],
+)
+def test_checked_tolerance(tolerance, relative, absolute):
+    checked = checked_tolerance(tolerance)
+    assert checked == {"relative": pytest.approx(relative, rel=1e-15), "absolute": pytest.approx(absolute, rel=1e-15)}
+    assert {type(value) for value in checked.values()} == {float}
+
+
+@pytest.mark.parametrize(
+    "tolerance",
+    [-1e-3, float("nan"), float("inf"), True, "1e-3", (1e-3,), (1e-3, 1e-3, 1e-3), (1e-3, -1), (1e-3, None), {}, ()],
+    ids=repr,
+)
+def test_tolerances_that_are_none(tolerance):
+    with pytest.raises(ExportError, match=r"`tolerance` must be a number of 0 or more, or two .*\. Received: "):
+        checked_tolerance(tolerance)

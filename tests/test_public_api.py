@@ -1,0 +1,200 @@
+"""The public surface is what was promised: names, signatures, docstrings, what each import loads, the version."""
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+import keras_attn
+import keras_attn_export
+
+ROOT = Path(__file__).resolve().parent.parent
+KERAS_ATTN, EXPORT = ROOT / "keras_attn", ROOT / "export"
+
+NAMES = {
+    "keras_attn": [
+        "AdditiveAttention",
+        "AttentionPooling",
+        "DotProductAttention",
+        "MaskedSoftmax",
+        "masked_softmax",
+        "show_heatmaps",
+    ],
+    "keras_attn_export": [
+        "Bundle",
+        "BundleError",
+        "ExportError",
+        "InputError",
+        "ParityError",
+        "ParityReport",
+        "ProviderError",
+        "UnsupportedModelError",
+        "export_model",
+        "load_bundle",
+        "verify_bundle",
+    ],
+}
+PUBLIC = [(package, name) for package, names in NAMES.items() for name in names]
+
+SIGNATURES = {  # without annotations, self and **kwargs
+    "keras_attn.masked_softmax": "(scores, valid_lens=None, *, mask=None)",
+    "keras_attn.show_heatmaps": (
+        "(matrices, xlabel='Keys', ylabel='Queries', titles=None, figsize=(2.5, 2.5), cmap='Reds')"
+    ),
+    "keras_attn.MaskedSoftmax": "()",
+    "keras_attn.MaskedSoftmax.call": "(scores, valid_lens=None, *, attention_mask=None)",
+    "keras_attn.AttentionPooling": "(dropout=0.0, *, seed=None)",
+    "keras_attn.AttentionPooling.score": "(queries, keys)",
+    "keras_attn.AdditiveAttention": (
+        "(num_hiddens, dropout=0.0, *, seed=None, query_block_size=None, "
+        "kernel_initializer='glorot_uniform', kernel_regularizer=None, kernel_constraint=None)"
+    ),
+    "keras_attn.DotProductAttention": "(dropout=0.0, *, scale=None, seed=None)",
+    "keras_attn_export.export_model": (
+        "(model, path, *, sample_inputs=None, opset=None, lowering='portable', precision='float32', "
+        "provider='cpu', tolerance=None, overwrite=False, progress=None)"
+    ),
+    "keras_attn_export.load_bundle": "(path)",
+    "keras_attn_export.verify_bundle": "(path, *, provider='cpu')",
+    "keras_attn_export.Bundle.run": "(inputs, *, provider='cpu')",
+    "keras_attn_export.Bundle.session": "(provider='cpu')",
+    "keras_attn_export.ParityReport.to_json": "()",
+}
+CALL = (
+    "(queries, keys, values, valid_lens=None, *, attention_mask=None, use_causal_mask=False, "
+    "return_attention_scores=False, training=None)"
+)
+SIGNATURES |= {
+    f"keras_attn.{name}.call": CALL for name in ("AttentionPooling", "AdditiveAttention", "DotProductAttention")
+}
+IMPLICIT = ("queries_mask", "keys_mask", "values_mask")
+"""Keras fills these arguments of `call`; they follow the promised ones."""
+
+
+def resolve(path: str):
+    package, *rest = path.split(".")
+    found = importlib.import_module(package)
+    for name in rest:
+        found = getattr(found, name)
+    return found
+
+
+def bare_signature(function) -> str:
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in ("self", *IMPLICIT) and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    return str(inspect.Signature(parameters))
+
+
+def trees(folder: Path) -> list[tuple[Path, ast.Module]]:
+    found = [(path, ast.parse(path.read_text())) for path in sorted(folder.rglob("*.py"))]
+    assert found, folder
+    return found
+
+
+def imported_by(tree: ast.Module) -> set[str]:
+    """The top-level packages of every absolute import, those inside functions included."""
+    modules = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    modules += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
+    return {module.split(".")[0] for module in modules}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh process holds after a statement."""
+    script = f"import sys\n{statement}\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    return set(run.stdout.split())
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_all_is_what_was_promised_and_sorted(package):
+    assert importlib.import_module(package).__all__ == NAMES[package]
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_nothing_public_is_left_out_of_all(package):
+    module = importlib.import_module(package)
+    public = {name for name, item in vars(module).items() if not name.startswith("_") and not inspect.ismodule(item)}
+    assert public - {"annotations"} == set(module.__all__)
+
+
+@pytest.mark.parametrize(("package", "name"), PUBLIC)
+def test_every_public_name_has_a_docstring_of_its_own(package, name):
+    item = resolve(f"{package}.{name}")
+    assert item.__doc__
+    assert len(item.__doc__.strip()) > 20
+    if inspect.isclass(item):
+        assert all(item.__doc__ != base.__doc__ for base in item.__mro__[1:])
+
+
+@pytest.mark.parametrize("path", SIGNATURES)
+def test_signatures_are_what_was_promised(path):
+    assert bare_signature(resolve(path)) == SIGNATURES[path]
+
+
+@pytest.mark.parametrize("name", ["BundleError", "InputError", "ParityError", "ProviderError", "UnsupportedModelError"])
+def test_every_error_is_an_export_error(name):
+    assert issubclass(getattr(keras_attn_export, name), keras_attn_export.ExportError)
+
+
+def test_every_module_but_the_entry_points_is_private():
+    for folder in (KERAS_ATTN, EXPORT):
+        names = [path.relative_to(folder) for path in folder.rglob("*.py")]
+        assert [str(name) for name in names if not name.parts[0].startswith("_")] == []
+
+
+def test_layers_hold_no_tensorflow():
+    for path, tree in trees(KERAS_ATTN):
+        assert imported_by(tree).isdisjoint({"tensorflow", "tf_keras"}), path
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert names.isdisjoint({"tf", "tensorflow"}), path
+
+
+def test_layers_know_nothing_of_the_export():
+    for path, tree in trees(KERAS_ATTN):
+        assert "keras_attn_export" not in imported_by(tree), path
+        assert "export" not in imported_by(tree), path
+
+
+def test_imports_within_the_export_are_relative():
+    for path, tree in trees(EXPORT):
+        assert imported_by(tree).isdisjoint({"keras_attn_export", "export"}), path
+
+
+def test_importing_keras_attn_loads_nothing_of_the_export_and_does_without_matplotlib():
+    loaded = loaded_by("sys.modules['matplotlib'] = None\nimport keras_attn")  # None: as if it were not installed
+    assert "keras" in loaded
+    assert loaded.isdisjoint({"keras_attn_export", "tf2onnx", "onnx", "onnxruntime"})
+
+
+def test_importing_the_export_is_light():
+    loaded = loaded_by("import keras_attn_export")
+    assert "keras_attn_export" in loaded
+    assert loaded.isdisjoint({"tensorflow", "keras", "keras_attn", "tf2onnx"})
+
+
+def test_layers_are_registered_under_the_packages_name():
+    for name in NAMES["keras_attn"]:
+        item = getattr(keras_attn, name)
+        if inspect.isclass(item):
+            assert keras.saving.get_registered_name(item) == f"keras_attn>{name}"
+
+
+def test_the_packages_are_typed():
+    assert (KERAS_ATTN / "py.typed").is_file()
+    assert (EXPORT / "py.typed").is_file()
+
+
+def test_the_changelog_is_held_to_the_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", changelog, flags=re.MULTILINE)
+    assert releases, "no release in CHANGELOG.md"
+    assert releases[0] == keras_attn.__version__

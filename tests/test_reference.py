@@ -1,0 +1,200 @@
+"""The oracle against numbers worked out by hand; the arithmetic stands beside each.
+
+Two identities keep the numbers exact: exp(ln a) = a, so that softmax([ln a, ln b]) = [a/(a+b), b/(a+b)], and
+tanh(ln a) = (a^2 - 1)/(a^2 + 1), so that tanh(ln 2) = 3/5 and tanh(ln 3) = 4/5.
+"""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+from tolerances import assert_close
+
+LN2, LN3, LN5 = np.log(2.0), np.log(3.0), np.log(5.0)
+
+
+def test_the_oracle_imports_numpy_and_the_standard_library_only():
+    tree = ast.parse(Path(reference.__file__).read_text())
+    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert modules == {"numpy", "collections.abc"}
+
+
+def test_softmax_over_by_hand():
+    assert reference.softmax_over([]) == []
+    assert reference.softmax_over([-7.0]) == [1.0]
+    # the powers are 1 and 3, their sum 4
+    assert_close(reference.softmax_over([0.0, LN3]), [0.25, 0.75])
+    # the same after adding 1e4, which would overflow without subtracting the maximum
+    assert_close(reference.softmax_over([1e4, 1e4 + LN3]), [0.25, 0.75], tolerance=1e-11)  # 1e4 + ln 3 is rounded
+
+
+def test_additive_score_by_hand():
+    # U = 2, Dq = 1, Dk = 2. hidden = (1*ln2 + 0, 0 + 1*ln3) for q = (ln2,), k = (ln3, 9):
+    # W_q q = (ln2, 0); W_k k = (0*ln3 + 0*9, 1*ln3 + 0*9) = (0, ln3); tanh = (3/5, 4/5)
+    # w_v^T tanh = 10*3/5 + 100*4/5 = 6 + 80 = 86
+    score = reference.additive_score(
+        np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([[10], [100]])
+    )
+    assert score(np.array([LN2]), np.array([LN3, 9.0])) == pytest.approx(86.0, rel=1e-14)
+    # q = (0,), k = (0, 9): tanh(0) = 0
+    assert score(np.array([0.0]), np.array([0.0, 9.0])) == 0.0
+    # tanh is odd
+    assert score(np.array([-LN2]), np.array([-LN3, 9.0])) == pytest.approx(-86.0, rel=1e-14)
+    # q and k are added before tanh, in one unit: tanh(ln2 + ln(3/2)) = tanh(ln3) = 4/5
+    one_unit = reference.additive_score(np.array([[1.0]]), np.array([[1.0]]), np.array([[1.0]]))
+    assert one_unit(np.array([LN2]), np.array([np.log(1.5)])) == pytest.approx(0.8, rel=1e-14)
+
+
+def test_scaled_dot_score_by_hand():
+    query, key = np.array([1.0, 2.0, 3.0, 4.0]), np.array([5.0, 6.0, 7.0, 8.0])
+    # 5 + 12 + 21 + 32 = 70; / sqrt(4) = 35
+    assert reference.scaled_dot_score()(query, key) == 35.0
+    assert reference.scaled_dot_score(0.1)(query, key) == pytest.approx(7.0, rel=1e-14)
+
+
+def test_masked_softmax_by_hand():
+    scores = np.array([[[0.0, LN3, LN5], [LN2, LN2, 50.0]], [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]]])  # (2, 2, 3)
+    # no mask: row one is (1, 3, 5)/9
+    assert_close(reference.masked_softmax(scores)[0, 0], [1 / 9, 3 / 9, 5 / 9])
+    # lengths of shape (B,): 2 keys, then none
+    expected = [[[1 / 4, 3 / 4, 0], [1 / 2, 1 / 2, 0]], [[0, 0, 0], [0, 0, 0]]]
+    assert_close(reference.masked_softmax(scores, [2, 0]), expected)
+    # lengths of shape (B, Tq); 9 masks none and -1 masks all
+    expected = [[[1, 0, 0], [1 / 2, 1 / 2, 0]], [[1 / 3, 1 / 3, 1 / 3], [0, 0, 0]]]
+    assert_close(reference.masked_softmax(scores, [[1, 2], [9, -1]]), expected)
+    # a mask and lengths intersect: the mask keeps keys 0 and 2, length 2 keeps keys 0 and 1, so key 0 is left
+    mask = np.array([True, False, True])
+    assert_close(reference.masked_softmax(scores, [2, 3], mask)[0], [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    # in the second entry of the batch keys 0 and 2 are left: equal scores give 1/2
+    assert_close(reference.masked_softmax(scores, [2, 3], mask)[1, 0], [1 / 2, 0, 1 / 2])
+
+
+@pytest.mark.parametrize("valid_lens", [[2, 3], [[1, 3], [2, 4]]])
+def test_worked_example_of_masked_softmax(valid_lens):
+    # Scores all ln 1 = 0, so that a row with n keys holds 1/n n times; n is the length.
+    weights = reference.masked_softmax(np.zeros((2, 2, 4)), valid_lens)
+    lengths = np.broadcast_to(np.array(valid_lens).reshape(2, -1), (2, 2))
+    for b in range(2):
+        for i in range(2):
+            n = lengths[b, i]
+            assert_close(weights[b, i], [1 / n] * n + [0.0] * (4 - n))
+
+
+def worked_values() -> np.ndarray:
+    return np.repeat(np.arange(40.0).reshape(1, 10, 4), 2, axis=0)
+
+
+WORKED_OUTPUT = [[[2.0, 3.0, 4.0, 5.0]], [[10.0, 11.0, 12.0, 13.0]]]
+"""Row j of the values is 4j + (0, 1, 2, 3). The mean of j is 1/2 over 2 keys, 15/6 = 5/2 over 6; times 4: 2 and 10."""
+
+
+def test_worked_example_of_additive_attention():
+    rng = np.random.default_rng(3)
+    score = reference.additive_score(rng.normal(size=(20, 8)), rng.normal(size=(2, 8)), rng.normal(size=(8, 1)))
+    output, weights = reference.attention(
+        rng.normal(size=(2, 1, 20)), np.ones((2, 10, 2)), worked_values(), score, valid_lens=[2, 6]
+    )
+    assert_close(output, WORKED_OUTPUT)
+    assert_close(weights, [[[1 / 2] * 2 + [0.0] * 8], [[1 / 6] * 6 + [0.0] * 4]])
+
+
+def test_worked_example_of_dot_product_attention():
+    queries = np.random.default_rng(3).normal(size=(2, 1, 2))
+    score = reference.scaled_dot_score()
+    output, weights = reference.attention(queries, np.ones((2, 10, 2)), worked_values(), score, valid_lens=[2, 6])
+    assert_close(output, WORKED_OUTPUT)
+    assert_close(weights, [[[1 / 2] * 2 + [0.0] * 8], [[1 / 6] * 6 + [0.0] * 4]])
+
+
+def test_scaled_dot_score_of_standard_normals_has_unit_variance_whatever_the_size():
+    rng, pairs = np.random.default_rng(5), 4000
+    for size in (1, 4, 64):
+        score = reference.scaled_dot_score()
+        samples = [score(*rng.normal(size=(2, size))) for _ in range(pairs)]
+        # q.k sums `size` independent products of variance 1. Five standard errors of a variance over 4000 pairs is
+        # 5*sqrt((kurtosis - 1)/4000): kurtosis is 9 for size 1 (0.22) and near 3 for size 64 (0.11).
+        assert np.var(samples) == pytest.approx(1.0, abs=0.22)
+
+
+def test_attention_by_hand():
+    # One feature, scale 1, one query q = 1: the scores are the keys ln1, ln2, ln3, so weights go as 1 : 2 : 3.
+    queries, keys = np.array([[[1.0]]]), np.array([[[0.0], [LN2], [LN3]]])
+    values = np.array([[[6.0, 0.0], [0.0, 6.0], [60.0, 12.0]]])
+    score = reference.scaled_dot_score(1.0)
+    output, weights = reference.attention(queries, keys, values, score)
+    assert_close(weights, [[[1 / 6, 2 / 6, 3 / 6]]])
+    # 1/6*6 + 0 + 3/6*60 = 31; 0 + 2/6*6 + 3/6*12 = 8
+    assert_close(output, [[[31.0, 8.0]]])
+    # causal: query 0 sees key 0 only
+    output, weights = reference.attention(queries, keys, values, score, causal=True)
+    assert_close(weights, [[[1.0, 0.0, 0.0]]])
+    assert_close(output, [[[6.0, 0.0]]])
+    # values_mask takes key 1 out, keys_mask takes key 0 out: key 2 is left
+    output, weights = reference.attention(
+        queries,
+        keys,
+        values,
+        score,
+        keys_mask=np.array([[False, True, True]]),
+        values_mask=np.array([[True, False, True]]),
+    )
+    assert_close(weights, [[[0.0, 0.0, 1.0]]])
+    assert_close(output, [[[60.0, 12.0]]])
+    # and with a length of 2 on top no key is left
+    output, weights = reference.attention(
+        queries, keys, values, score, valid_lens=[2], keys_mask=np.array([[False, False, True]])
+    )
+    assert_close(weights, [[[0.0, 0.0, 0.0]]])
+    assert_close(output, [[[0.0, 0.0]]])
+
+
+def test_takes_part_by_hand():
+    # B = (2,), Tq = 2, Tk = 3: lengths 3 and 2, causal, entry 1 hides its query 0, the mask hides key 0 of query 1.
+    keep = reference.takes_part(
+        (2,),
+        2,
+        3,
+        valid_lens=[3, 2],
+        attention_mask=np.array([[True, True, True], [False, True, True]]),
+        causal=True,
+        queries_mask=np.array([[True, True], [False, True]]),
+    )
+    assert keep.astype(int).tolist() == [[[1, 0, 0], [0, 1, 0]], [[0, 0, 0], [0, 1, 0]]]
+
+
+def test_lengths_of_a_shape_that_is_neither_are_refused():
+    with pytest.raises(ValueError, match="valid_lens"):
+        reference.takes_part((2,), 4, 3, valid_lens=[1, 2, 3])
+
+
+def test_leading_axes_are_independent():
+    rng = np.random.default_rng(7)
+    queries, keys, values = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=(2, 3, 6, 5)), rng.normal(size=(2, 3, 6, 7))
+    lengths, score = rng.integers(0, 7, size=(2, 3)), reference.scaled_dot_score()
+    output, weights = reference.attention(queries, keys, values, score, valid_lens=lengths)
+    for b in np.ndindex(2, 3):
+        alone = reference.attention(queries[b], keys[b], values[b], score, valid_lens=lengths[b])
+        assert_close(output[b], alone[0])
+        assert_close(weights[b], alone[1])
+    # no leading axes at all: the lengths are a scalar
+    assert alone[0].shape == (4, 7)
+
+
+def test_masked_keys_are_never_scored_and_masked_values_never_read():
+    scored = []
+
+    def recording(query: np.ndarray, key: np.ndarray) -> float:
+        scored.append(float(key[0]))
+        return 0.0
+
+    keys = np.array([[[1.0], [np.nan], [3.0]]])
+    values = np.array([[[2.0], [np.inf], [4.0]]])
+    output, weights = reference.attention(
+        np.ones((1, 1, 1)), keys, values, recording, attention_mask=np.array([True, False, True])
+    )
+    assert scored == [1.0, 3.0]
+    assert_close(weights, [[[0.5, 0.0, 0.5]]])
+    assert_close(output, [[[3.0]]])  # (2 + 4)/2

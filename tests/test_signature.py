@@ -1,0 +1,133 @@
+"""Names, dtypes and shapes of what goes into a model and comes out of it."""
+
+import keras
+import numpy as np
+import pytest
+from export_models import (
+    OneMapping,
+    TwoArguments,
+    dict_inputs_and_outputs,
+    input_passed_through,
+    list_outputs_of_one_layer,
+    mapping_samples,
+    two_argument_samples,
+)
+from keras import layers
+
+from keras_attn_export import InputError, UnsupportedModelError
+from keras_attn_export._signature import InputSpec, model_signature
+
+
+def test_functional_names_dtypes_and_shapes():
+    signature = model_signature(dict_inputs_and_outputs(), None)
+    assert set(signature.inputs) == {
+        InputSpec("queries", "float32", (None, None, 6)),
+        InputSpec("keys", "float32", (None, None, 6)),
+        InputSpec("values", "float32", (None, None, 5)),
+        InputSpec("valid_lens", "int32", (None,)),
+    }
+    assert set(signature.outputs) == {"context", "weights"}
+    assert not signature.from_samples
+
+
+def test_outputs_without_keys_are_named_by_their_layers_once_each():
+    assert model_signature(list_outputs_of_one_layer(), None).outputs == ("attention", "attention_1")
+
+
+def test_an_output_never_shares_an_inputs_name():
+    signature = model_signature(input_passed_through(), None)
+    assert set(signature.outputs) == {"x_output", "doubled"}
+
+
+def test_dict_keys_name_functional_inputs():
+    a = keras.Input((3,), name="a")
+    model = keras.Model({"a": a}, layers.Dense(2, name="out")(a))
+    signature = model_signature(model, None)
+    assert [spec.name for spec in signature.inputs] == ["a"]
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(signature.call({"a": x})["out"], model({"a": x}))
+
+
+def test_nested_structures():
+    a, b = keras.Input((3,), name="a"), keras.Input((3,), name="b")
+    model = keras.Model({"pair": [a, b]}, {"nested": {"sum": a + b, "more": [a - b]}})
+    signature = model_signature(model, None)
+    assert [spec.name for spec in signature.inputs] == ["a", "b"]
+    ones = np.ones((2, 3), "float32")
+    outputs = signature.call({"a": ones, "b": 3 * ones})
+    assert set(outputs) == {"nested_sum", "nested_more_0"}
+    np.testing.assert_array_equal(outputs["nested_more_0"], -2 * ones)
+
+
+def test_subclass_inputs_are_calls_arguments():
+    signature = model_signature(TwoArguments(), two_argument_samples())
+    assert {spec.name: spec.dtype for spec in signature.inputs} == {
+        "q": "float32",
+        "kv": "float32",
+        "valid_lens": "int64",
+    }
+    assert set(signature.outputs) == {"logits", "weights"}
+    assert signature.from_samples
+
+
+def test_subclass_with_one_mapping_takes_its_keys_as_names():
+    signature = model_signature(OneMapping(), mapping_samples())
+    assert [spec.name for spec in signature.inputs] == ["left", "right"]
+    assert signature.outputs == ("output_0", "output_1")
+
+
+def test_a_sequential_without_input_is_built_from_the_sample():
+    model = keras.Sequential([layers.Dense(2, name="out")])
+    signature = model_signature(model, {"x": np.ones((4, 3), "float32")})
+    assert signature.inputs[0].shape == (None, 3)
+
+
+def test_a_subclass_without_samples_asks_for_them_by_name():
+    with pytest.raises(InputError, match=r"sample_inputs.*\(q, kv, valid_lens\)"):
+        model_signature(TwoArguments(), None)
+
+
+def test_a_subclass_refuses_unknown_samples():
+    with pytest.raises(InputError, match="'key'"):
+        model_signature(TwoArguments(), {"q": np.ones((1, 2, 3)), "key": np.ones((1, 2, 3))})
+
+
+def test_a_subclass_needs_its_first_argument():
+    with pytest.raises(InputError, match="lacks `q`"):
+        model_signature(TwoArguments(), {"kv": np.ones((1, 2, 3))})
+
+
+def test_a_subclass_that_fails_on_its_samples_says_so():
+    with pytest.raises(InputError, match="Keras itself cannot run"):
+        model_signature(TwoArguments(), {"q": np.ones((1, 2)), "kv": np.ones((1, 2, 3))})
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: keras.Model(x := keras.Input((3,), name="my-input"), layers.Dense(2)(x)), "my-input.*name='my_input'"),
+        (lambda: keras.Model(x := keras.Input((3,), sparse=True, name="x"), layers.Dense(2)(x)), "`x` is sparse"),
+        (lambda: stateful_model(), "`memory` .GRU. is stateful"),
+        (lambda: string_model(), "`text` holds strings"),
+        (lambda: float16_model(), "`half` computes in float16"),
+    ],
+)
+def test_refused_by_name(build, message):
+    model = build()
+    with pytest.raises(UnsupportedModelError, match=message):
+        model_signature(model, None)
+
+
+def stateful_model():
+    x = keras.Input((4, 3), batch_size=2, name="x")
+    return keras.Model(x, layers.GRU(2, stateful=True, name="memory")(x))
+
+
+def string_model():
+    text = keras.Input((), dtype="string", name="text")
+    return keras.Model(text, layers.StringLookup(vocabulary=["a", "b"])(text))
+
+
+def float16_model():
+    x = keras.Input((3,), name="x")
+    return keras.Model(x, layers.Dense(2, dtype="float16", name="half")(x))

@@ -1,0 +1,53 @@
+"""The comparison is first shown to fail."""
+
+import numpy as np
+import pytest
+from tolerances import TOLERANCES, assert_close, assert_identical
+
+ONES = np.ones((2, 3), "float32")
+
+
+@pytest.mark.parametrize("compare", [assert_close, assert_identical])
+def test_equal_arrays_pass(compare):
+    compare(ONES, ONES.copy())
+
+
+@pytest.mark.parametrize("compare", [assert_close, assert_identical])
+def test_shape_is_checked_before_values(compare):
+    with pytest.raises(AssertionError, match="shape"):
+        compare(np.ones((3,), "float32"), ONES)
+
+
+@pytest.mark.parametrize("compare", [assert_close, assert_identical])
+def test_dtype_is_checked_before_values(compare):
+    with pytest.raises(AssertionError, match="dtype float64, must be float32"):
+        compare(np.zeros((2, 3), "float64"), ONES)
+
+
+@pytest.mark.parametrize("compare", [assert_close, assert_identical])
+def test_nan_is_a_mismatch_even_where_nan_is_expected(compare):
+    nan = np.full((2, 3), np.nan, "float32")
+    with pytest.raises(AssertionError):
+        compare(nan, nan.copy())
+
+
+@pytest.mark.parametrize("dtype", sorted(TOLERANCES))
+def test_a_difference_above_the_tolerance_fails_and_one_below_passes(dtype):
+    dtype_of = np.dtype(dtype)
+    relative, absolute = TOLERANCES[dtype]
+    actual = np.asarray([1.0], dtype_of)
+    assert_close(actual, np.asarray([1.0 + 0.5 * (relative + absolute)]), dtype)
+    with pytest.raises(AssertionError):
+        assert_close(actual, np.asarray([1.0 + 2.5 * (relative + absolute)]), dtype)
+
+
+def test_an_overriding_tolerance_replaces_the_tables():
+    assert_close(ONES, ONES + np.float32(0.1), tolerance=0.1)
+    with pytest.raises(AssertionError):
+        assert_close(ONES, ONES + np.float32(0.1))
+
+
+def test_identical_fails_at_the_last_bit_and_takes_both_zeros_as_one():
+    with pytest.raises(AssertionError, match="6 of 6"):
+        assert_identical(np.nextafter(ONES, np.float32(2)), ONES)
+    assert_identical(np.float32([-0.0]), np.float32([0.0]))

@@ -1,0 +1,452 @@
+"""`_verify.py`, in the package and as the `verify.py` that travels with a bundle."""
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from bundles import (
+    PACKAGES,
+    alter_golden_outputs,
+    alter_manifest,
+    assert_one_line,
+    flip_byte,
+    python,
+    read_manifest,
+    reseal,
+    small_inputs,
+)
+from onnx import TensorProto, helper
+
+from keras_attn_export import BundleError, ExportError, ProviderError, _verify
+from keras_attn_export._verify import CASES, MODEL, compare
+
+pytest_plugins = ("bundle_fixtures",)
+
+TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
+HAS_CUDA = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+needs_no_cuda = pytest.mark.skipif(
+    HAS_CUDA, reason="shows what an onnxruntime without CUDA says; .ci/run installs [cpu]"
+)
+
+
+def floats(*values, dtype="float32"):
+    return np.array(values, dtype)
+
+
+def problem(expected, actual, tolerance=TOLERANCE):
+    """Return what `compare` says of one output, `None` where it agrees."""
+    (row,) = compare("base", {"out": expected}, {"out": actual}, tolerance)
+    assert row["passed"] == (row["problem"] is None)
+    return row["problem"]
+
+
+# ------------------------------------------------------------------ comparing
+
+
+def test_equal_outputs_agree():
+    arrays = {"out": floats(1, -2, 0), "count": np.array([3, 4]), "flag": np.array([True, False])}
+    rows = compare("base", arrays, {name: array.copy() for name, array in arrays.items()}, TOLERANCE)
+    assert [row["name"] for row in rows] == ["out", "count", "flag"]
+    assert all(row["passed"] and row["max_abs"] == row["max_rel"] == 0 for row in rows)
+
+
+def test_a_row_says_what_was_compared():
+    (row,) = compare("keys 17", {"out": floats([2, 4, -8])}, {"out": floats([2, 4.5, -8])}, TOLERANCE)
+    assert row == {
+        "name": "out",
+        "case": "keys 17",
+        "shape": [1, 3],
+        "dtype": "float32",
+        "max_abs": 0.5,
+        "max_rel": 0.5 / 8,
+        "tolerance": TOLERANCE,
+        "passed": False,
+        "problem": "is outside the tolerance",
+    }
+
+
+def test_every_failure_is_collected():
+    expected = {"gone": floats(1), "shape": floats(1, 2), "dtype": floats(1), "value": floats(1), "good": floats(1)}
+    actual = {
+        "extra": np.array([1]),
+        "shape": floats(1),
+        "dtype": floats(1, dtype="float64"),
+        "value": floats(2),
+        "good": floats(1),
+    }
+    assert {row["name"]: row["problem"] for row in compare("base", expected, actual, TOLERANCE)} == {
+        "gone": "is missing",
+        "shape": "has shape (1,), expected (2,)",
+        "dtype": "has dtype float64, expected float32",
+        "value": "is outside the tolerance",
+        "good": None,
+        "extra": "was not expected",
+    }
+
+
+@pytest.mark.parametrize("relative", [True, False])
+@pytest.mark.parametrize("absolute", [True, False])
+def test_either_tolerance_is_enough(relative, absolute):
+    tolerance = {"relative": 1e-3 if relative else 1e-5, "absolute": 1e-2 if absolute else 1e-4}
+    expected, actual = floats(10, 1, dtype="float64"), floats(10, 1.005, dtype="float64")  # 5e-3, and 5e-4 of 10
+    assert problem(expected, actual, tolerance) == (None if relative or absolute else "is outside the tolerance")
+
+
+def test_a_difference_of_exactly_the_tolerance_agrees():
+    assert problem(floats(1), floats(1.5), {"relative": 0.5, "absolute": 0}) is None
+    assert problem(floats(0), floats(0.5), {"relative": 0, "absolute": 0.5}) is None
+    assert problem(floats(1), floats(1), {"relative": 0, "absolute": 0}) is None
+
+
+def test_expected_zeros_are_compared_absolutely():
+    assert problem(floats(0, 0), floats(0, 1e-7)) is None
+    (row,) = compare("base", {"out": floats(0, 0)}, {"out": floats(0, 1e-3)}, TOLERANCE)
+    assert not row["passed"]
+    assert row["max_rel"] == float("inf")
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_stands_in_the_same_places(odd):
+    assert problem(floats(1, odd, 2), floats(1, odd, 2)) is None
+    assert problem(floats(odd), floats(odd)) is None
+    assert problem(floats(1, odd, 2), floats(1, odd, 3)) == "is outside the tolerance"
+    for other in (1.0, np.nan, np.inf, -np.inf):
+        if repr(other) != repr(odd):
+            assert problem(floats(1, odd), floats(1, other)) == "has NaN or infinity in other places than expected"
+    assert problem(floats(1, 1), floats(1, odd)) == "has NaN or infinity in other places than expected"
+    assert problem(floats(odd, 1), floats(1, odd)) == "has NaN or infinity in other places than expected"
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [np.array([[1, 2], [3, 4]], "int32"), np.array([[2**62, 1], [0, 5]], "int64"), np.zeros((2, 2), bool)],
+    ids=["int32", "int64", "bool"],
+)
+def test_other_dtypes_are_equal_or_not(expected):
+    actual = expected.copy()
+    assert problem(expected, actual, {"relative": 1, "absolute": 9}) is None
+    actual[0] += actual.dtype.type(1)  # two places, each within the tolerances that floats would have
+    assert problem(expected, actual, {"relative": 1, "absolute": 9}) == "differs in 2 of 4 places"
+
+
+def test_half_precision_is_compared_in_double():
+    expected, actual = floats(60000, dtype="float16"), floats(-60000, dtype="float16")
+    (row,) = compare("base", {"out": expected}, {"out": actual}, TOLERANCE)
+    assert row["max_abs"] == 2 * float(expected[0])  # infinite in float16
+
+
+def test_empty_and_scalar_outputs():
+    assert problem(np.zeros((0, 3), "float32"), np.zeros((0, 3), "float32")) is None
+    assert problem(np.zeros((0, 3), "float32"), np.zeros((0, 4), "float32")) == "has shape (0, 4), expected (0, 3)"
+    assert problem(np.float32(2), np.float32(2)) is None
+    assert problem(np.float32(2), np.float32(3)) == "is outside the tolerance"
+
+
+def test_table_of_rows():
+    rows = compare("lengths zero", {"a": np.float32(1), "longer": floats([1, 2])}, {"a": np.float32(1)}, TOLERANCE)
+    header, first, second = _verify.format_rows(rows).splitlines()
+    assert first.split() == ["lengths", "zero", "a", "scalar", "0.0e+00", "0.0e+00", "ok"]
+    assert second.split() == ["lengths", "zero", "longer", "1x2", "inf", "inf", "FAILED:", "is", "missing"]
+    assert header.index("shape") == first.index("scalar") == second.index("1x2")
+
+
+# ----------------------------------------------------------------- the folder
+
+
+def test_an_untouched_bundle_is_read(exported):
+    manifest = _verify.read_manifest(exported)
+    assert manifest["schema_version"] == _verify.SCHEMA_VERSION
+    files = {path.relative_to(exported).as_posix() for path in exported.rglob("*") if path.is_file()}
+    assert set(manifest["sha256"]) == files - {"manifest.json"}
+
+
+def test_no_bundle(tmp_path):
+    with pytest.raises(BundleError, match=r"No bundle at .*: it has no manifest\.json"):
+        _verify.read_manifest(tmp_path)
+    with pytest.raises(BundleError, match=r"No bundle at .*nowhere"):
+        _verify.read_manifest(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "3", '"text"', "{}", '{"schema_version": 1}', '{"sha256": {}}', b"\xff\xfe"]
+)
+def test_a_broken_manifest(bundle, text):
+    (bundle / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BundleError, match=r"manifest\.json is not a bundle's manifest"):
+        _verify.read_manifest(bundle)
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_another_schema_version(bundle, version):
+    alter_manifest(bundle, schema_version=version)
+    with pytest.raises(BundleError, match=rf"has schema version {version!r}; this reader knows version 1 only"):
+        _verify.read_manifest(bundle)
+
+
+@pytest.mark.parametrize("entry", ["inputs", "outputs", "parity"])
+def test_a_manifest_without_an_entry(bundle, entry):
+    alter_manifest(bundle, **{entry: ...})
+    with pytest.raises(BundleError, match=rf"incomplete: it says nothing of {entry}\."):
+        _verify.read_manifest(bundle)
+
+
+@pytest.mark.parametrize("name", [MODEL, CASES])
+def test_a_manifest_without_the_hash_of_what_is_replayed(bundle, name):
+    hashes = read_manifest(bundle)["sha256"]
+    alter_manifest(bundle, sha256={file: digest for file, digest in hashes.items() if file != name})
+    with pytest.raises(BundleError, match=rf"incomplete: it says nothing of {name}\."):
+        _verify.read_manifest(bundle)
+
+
+def test_every_listed_file_is_checked(bundle):
+    for name in read_manifest(bundle)["sha256"]:
+        content = (bundle / name).read_bytes()
+        flip_byte(bundle / name)
+        with pytest.raises(BundleError, match=f"{name} is not the file that was exported"):
+            _verify.read_manifest(bundle)
+        (bundle / name).unlink()
+        with pytest.raises(BundleError, match=f"is incomplete: {name} is missing"):
+            _verify.read_manifest(bundle)
+        (bundle / name).write_bytes(content)
+    assert _verify.read_manifest(bundle)
+
+
+@pytest.mark.parametrize("name", ["../outside", "saved_model/../../outside", "{absolute}", "link"])
+def test_a_listed_name_that_leads_outside(bundle, name):
+    outside = bundle.parent / "outside"
+    outside.write_text("anything")
+    (bundle / "link").symlink_to(outside)
+    name = name.format(absolute=outside)
+    hashes = read_manifest(bundle)["sha256"] | {name: _verify.sha256(outside)}
+    alter_manifest(bundle, sha256=hashes)
+    with pytest.raises(BundleError, match=f"lists `{name}`, which is outside the bundle"):
+        _verify.read_manifest(bundle)
+
+
+# --------------------------------------------------------------- golden cases
+
+
+def test_cases_round_trip(tmp_path):
+    inputs = {
+        "flag": np.array([True, False]),
+        "long": np.array(2**62),
+        "half": floats(1, np.nan, dtype="float16"),
+        "empty": np.zeros((0, 3), "float32"),
+        "file": np.array([[1]], "int8"),
+    }
+    outputs = {
+        "block/attention": floats(1),
+        "0/inputs/flag": floats(2),
+        "weights.npy": floats(3),
+        "Größe, x y": floats(4),
+        "cases": floats(5),
+        "": floats(6),
+    }
+    cases = [(f"case {index} 長さ", {**inputs, "index": np.array(index)}, outputs) for index in range(12)]
+    _verify.save_cases(tmp_path / "cases.npz", cases)
+    read = _verify.load_cases(tmp_path / "cases.npz")
+    assert [name for name, _, _ in read] == [name for name, _, _ in cases]
+    for (_, *wanted), (_, *got) in zip(cases, read, strict=True):
+        for want, have in zip(wanted, got, strict=True):
+            assert list(have) == list(want)
+            for name, array in want.items():
+                assert have[name].dtype == array.dtype
+                np.testing.assert_array_equal(have[name], array, strict=True)
+
+
+def test_a_file_without_cases(tmp_path):
+    _verify.save_cases(tmp_path / "none.npz", [])
+    with pytest.raises(BundleError, match="holds no golden case"):
+        _verify.load_cases(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("content", ["other", "pickled", "single", b"", b"PK\x03\x04 and no archive", b"text"])
+def test_what_is_no_file_of_cases(tmp_path, content):
+    file = tmp_path / "cases.npz"
+    if content == "other":
+        np.savez(file, x=floats(1))
+    elif content == "pickled":
+        np.savez(file, cases=np.array([{}], object))
+    elif content == "single":
+        with file.open("wb") as stream:
+            np.save(stream, floats(1))
+    else:
+        file.write_bytes(content)
+    with pytest.raises(BundleError, match=r"cases\.npz is not a file of golden cases"):
+        _verify.load_cases(file)
+
+
+# -------------------------------------------------------------------- running
+
+
+def test_cpu_is_there():
+    assert _verify.check_provider("cpu") is onnxruntime
+
+
+def test_an_unknown_provider():
+    with pytest.raises(ProviderError, match=r"must be one of \['cpu', 'cuda'\]\. Received: 'tpu'"):
+        _verify.check_provider("tpu")
+
+
+@needs_no_cuda
+def test_cuda_is_absent():
+    with pytest.raises(ProviderError, match=r"has no CUDAExecutionProvider, only .*CPU.* Install keras-attn\[gpu\]"):
+        _verify.check_provider("cuda")
+
+
+def test_onnxruntime_is_not_installed(exported, tmp_path):
+    done = python("-m", "keras_attn_export", "verify", exported, cwd=tmp_path, blocked=["onnxruntime"])
+    assert done.returncode == 1
+    assert_one_line(done.stderr, "error: onnxruntime is not installed. ")
+    assert "keras-attn[cpu]" in done.stderr
+    assert "keras-attn[gpu]" in done.stderr
+
+
+def test_onnxruntime_is_half_uninstalled(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", types.ModuleType("onnxruntime"))
+    with pytest.raises(ProviderError, match=r"onnxruntime is broken.*Uninstall both"):
+        _verify.check_provider("cpu")
+
+
+def test_a_session_that_falls_back(monkeypatch, exported, capsys):
+    class Fallback(types.ModuleType):
+        SessionOptions = onnxruntime.SessionOptions
+
+        def get_available_providers(self):
+            return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+        def preload_dlls(self):
+            print("Failed to load libcudnn.so.9\nand more")
+
+        def InferenceSession(self, model, options, *, providers, provider_options):  # noqa: N802 - onnxruntime's name
+            assert providers == ["CUDAExecutionProvider"]
+            assert provider_options == [{"use_tf32": "0"}]
+            return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", Fallback("onnxruntime"))
+    with pytest.raises(
+        ProviderError, match=r"fell back to CPU\w+ although CUDA\w+ was asked for\. Failed to load libcudnn"
+    ):
+        _verify.open_session(exported / MODEL, "cuda")
+    assert capsys.readouterr().out == ""
+
+
+def test_placement_is_read_from_a_profile(exported, tmp_path):
+    session = _verify.open_session(exported / MODEL, profile_prefix=str(tmp_path / "profile"))
+    _verify.run_session(session, small_inputs())
+    profile = tmp_path / session.end_profiling()
+    _verify.check_placement(profile, "cpu")
+    with pytest.raises(ProviderError, match=r"No node ran on CUDA\w+: onnxruntime placed them on \['CPU\w+'\]"):
+        _verify.check_placement(profile, "cuda")
+
+
+def test_a_file_that_onnxruntime_cannot_load(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"not a model")
+    with pytest.raises(BundleError, match=r"onnxruntime [\d.]+ cannot load .*model\.onnx: "):
+        _verify.open_session(tmp_path / "model.onnx")
+
+
+def test_inputs_on_which_onnxruntime_fails(tmp_path, capfd):
+    table = helper.make_tensor("table", TensorProto.FLOAT, [2, 1], [0.0, 1.0])
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "ids"], ["rows"])],
+        "embedding",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["n", 1])],
+        [table],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    session = _verify.open_session(tmp_path / "model.onnx")
+    np.testing.assert_array_equal(_verify.run_session(session, {"ids": np.array([1])})["rows"], [[1.0]])
+    with pytest.raises(ExportError, match=r"onnxruntime cannot run the model on inputs `ids` \(1,\): .*Gather"):
+        _verify.run_session(session, {"ids": np.array([2])})
+    assert capfd.readouterr() == ("", "")  # onnxruntime would print the error as well
+
+
+def test_replay_compares_every_case(exported):
+    rows = _verify.replay(exported, _verify.read_manifest(exported))
+    cases = [name for name, _, _ in _verify.load_cases(exported / CASES)]
+    assert [(row["case"], row["name"]) for row in rows] == [(c, n) for c in cases for n in ("context", "weights")]
+    assert all(row["passed"] for row in rows)
+
+
+# ------------------------------------------- verify.py, on a machine without us
+
+
+def alone(bundle, *arguments):
+    return python(bundle / "verify.py", *arguments, cwd=bundle.parent, blocked=PACKAGES)
+
+
+def test_the_packages_are_blocked(tmp_path):
+    for name in PACKAGES:
+        done = python("-c", f"import numpy; import {name}", cwd=tmp_path, blocked=PACKAGES)
+        assert f"import of {name} halted" in done.stderr
+
+
+def test_verify_script_matches(bundle):
+    before = sorted(bundle.rglob("*"))
+    done = alone(bundle)
+    assert (done.returncode, done.stderr) == (0, "")
+    header, *rows, last = done.stdout.splitlines()
+    assert header.split()[:3] == ["case", "output", "shape"]
+    assert len(rows) == 2 * read_manifest(bundle)["parity"]["cases"]
+    assert all(row.endswith(" ok") for row in rows)
+    assert last == f"{len(rows)} of {len(rows)} outputs match on CPUExecutionProvider."
+    assert sorted(bundle.rglob("*")) == before
+
+
+def test_verify_script_is_the_module(exported):
+    assert (exported / "verify.py").read_bytes() == Path(_verify.__file__).read_bytes()
+
+
+@pytest.mark.parametrize("name", [MODEL, CASES])
+def test_verify_script_refuses_an_altered_file(bundle, name):
+    flip_byte(bundle / name)
+    done = alone(bundle)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert_one_line(done.stderr)
+    assert f"{name} is not the file that was exported" in done.stderr
+
+
+def test_verify_script_shows_a_mismatch(bundle):
+    alter_golden_outputs(bundle)
+    done = alone(bundle)
+    assert (done.returncode, done.stderr) == (1, "")
+    failed = [line for line in done.stdout.splitlines() if "FAILED" in line]
+    assert len(failed) == 1
+    assert failed[0].endswith("FAILED: is outside the tolerance")
+    total = 2 * read_manifest(bundle)["parity"]["cases"]
+    assert done.stdout.endswith(f"{total - 1} of {total} outputs match on CPUExecutionProvider.\n")
+
+
+def test_verify_script_does_not_pass_without_cases(bundle):
+    _verify.save_cases(bundle / CASES, [])
+    reseal(bundle, CASES)
+    done = alone(bundle)
+    assert done.returncode == 1
+    assert_one_line(done.stderr)
+    assert "holds no golden case" in done.stderr
+
+
+@needs_no_cuda
+def test_verify_script_on_a_provider_that_is_absent(bundle):
+    done = alone(bundle, "--provider", "cuda")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert_one_line(done.stderr)
+    assert "keras-attn[gpu]" in done.stderr
+
+
+def test_verify_script_on_wrong_usage(bundle):
+    done = alone(bundle, "--provider", "tpu")
+    assert done.returncode == 2
+    assert "usage: verify.py" in done.stderr
+
+
+def test_manifest_is_plain_json(exported):
+    json.loads((exported / "manifest.json").read_text(), parse_constant=lambda name: pytest.fail(f"holds {name}"))
