@@ -59,6 +59,7 @@ def _print_error(error: Exception, *, debug: bool) -> None:
 
 def _terminate(*_: object) -> None:
     """Let `finally` clauses run when the process is told to end, so that no partial folder stays behind."""
+    sys.unraisablehook = lambda _: None  # what was being made at this moment may complain when it is deleted half made
     raise SystemExit(128 + signal.SIGTERM)
 
 

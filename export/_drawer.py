@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -57,8 +58,7 @@ class Drawer:
 
     def outputs(self, inputs: Arrays) -> Arrays:
         """Return Keras's outputs as NumPy arrays."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the sizes are ours: what Keras thinks of them is not for the user
+        with _quiet_keras():
             outputs = self._signature.call(inputs)
         return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in outputs.items()}
 
@@ -80,7 +80,8 @@ class Drawer:
         for output in outputs.values():
             if np.issubdtype(output.dtype, np.floating) and np.isnan(output).any():
                 return True
-        inner = outputs.values() if self._structure is None else self._every_layer(self._packed(inputs))
+        with _quiet_keras():
+            inner = outputs.values() if self._structure is None else self._every_layer(self._packed(inputs))
         return any(0 in tensor.shape for tensor in inner)
 
     @cached_property
@@ -91,3 +92,11 @@ class Drawer:
 
     def _packed(self, inputs: Arrays) -> Any:
         return keras.tree.pack_sequence_as(self._structure, [inputs[spec.name] for spec in self._signature.inputs])
+
+
+@contextlib.contextmanager
+def _quiet_keras() -> Iterator[None]:
+    """Ignore warnings: the sizes are drawn here, and what Keras thinks of a single key is not for the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -58,7 +58,7 @@ SIGNATURES = {  # without annotations, self and **kwargs
     "keras_attn.DotProductAttention": "(dropout=0.0, *, scale=None, seed=None)",
     "keras_attn_export.export_model": (
         "(model, path, *, sample_inputs=None, opset=None, lowering='portable', precision='float32', "
-        "provider='cpu', tolerance=None, overwrite=False, progress=None)"
+        "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True)"
     ),
     "keras_attn_export.load_bundle": "(path)",
     "keras_attn_export.verify_bundle": "(path, *, provider='cpu')",
