@@ -91,7 +91,7 @@ class AdditiveAttention(AttentionPooling):
         check_last_axis("queries", queries_shape, "W_q", self._sizes[0])
         check_last_axis("keys", keys_shape, "W_k", self._sizes[1])
 
-    def build(self, queries_shape: Any, keys_shape: Any, values_shape: Any) -> None:
+    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the three kernels."""
         super().build(queries_shape, keys_shape, values_shape)
         self._sizes = (queries_shape[-1], keys_shape[-1])

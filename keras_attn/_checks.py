@@ -68,6 +68,25 @@ def check_pooling_shapes(queries_shape: Shape, keys_shape: Shape, values_shape: 
         )
 
 
+def check_given(**arguments: Any) -> None:
+    """Checks that no argument is None."""
+    for name, value in arguments.items():
+        if value is None:
+            raise ValueError(
+                f"`{name}` must be a tensor. Received: {name}=None. Where the keys are the values, pass them twice."
+            )
+
+
+def check_real(**tensors: Tensor) -> None:
+    """Checks that no tensor is complex: a cast to floats would drop the imaginary part."""
+    for name, tensor in tensors.items():
+        if dtype_of(tensor).startswith("complex"):
+            raise TypeError(
+                f"`{name}` must be real numbers. Received: {name} dtype {dtype_of(tensor)}. "
+                "Pass real and imaginary parts side by side on the last axis."
+            )
+
+
 def check_last_axis(name: str, shape: Shape, kernel: str, size: int | None) -> None:
     """Checks the last axis of an input against the kernel it meets; `size` is None before there is a kernel."""
     if size is None and shape[-1] is None:

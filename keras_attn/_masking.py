@@ -138,7 +138,10 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) 
         # In a functional model the whole becomes one layer: Tk may be unknown here, and is known when the layer runs.
         return MaskedSoftmax(dtype=dtype_of(scores))(scores, valid_lens, attention_mask=mask)
     scores = as_tensor(scores)
-    valid_lens, mask = check_softmax_inputs(scores, valid_lens, mask, mask_name="mask")
+    return _softmax_of(scores, *check_softmax_inputs(scores, valid_lens, mask, mask_name="mask"))
+
+
+def _softmax_of(scores: Tensor, valid_lens: Tensor | None, mask: Tensor | None) -> Tensor:
     if valid_lens is not None:
         valid_lens = lengths_mask(valid_lens, len(scores.shape), ops.shape(scores)[-1])
     return softmax_where(scores, intersect(valid_lens, mask))
@@ -187,8 +190,8 @@ class MaskedSoftmax(keras.layers.Layer):
 
     def call(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
         """Computes the weights."""
-        check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
-        return masked_softmax(scores, valid_lens, mask=attention_mask)
+        checked = check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
+        return _softmax_of(scores, *checked)
 
     def compute_output_spec(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
         """The shape and dtype of the weights."""

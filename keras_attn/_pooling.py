@@ -7,7 +7,15 @@ import keras
 from keras import ops
 
 from ._arguments import check_dropout, check_seed
-from ._checks import check_masks, check_pooling_shapes, check_score_result, scores_shape_of, shape_of
+from ._checks import (
+    check_given,
+    check_masks,
+    check_pooling_shapes,
+    check_real,
+    check_score_result,
+    scores_shape_of,
+    shape_of,
+)
 from ._masking import combine_masks, hide, softmax_where
 from ._policies import policy_with_quantized_sublayers
 from ._types import Masks, Shape, Tensor
@@ -72,8 +80,9 @@ class AttentionPooling(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator(self.seed) if self.dropout else None
         self.supports_masking = True
 
-    def build(self, queries_shape: Any, keys_shape: Any, values_shape: Any) -> None:
+    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Checks the shapes; a subclass makes its weights here."""
+        check_given(keys=keys_shape, values=values_shape)  # Keras leaves out the shape of what is None
         self.check_shapes(tuple(queries_shape), tuple(keys_shape), tuple(values_shape))
 
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -117,6 +126,8 @@ class AttentionPooling(keras.layers.Layer):
         return (output, weights) if return_attention_scores else output
 
     def _check_call(self, queries: Tensor, keys: Tensor, values: Tensor, masks: Masks) -> Masks:
+        check_given(queries=queries, keys=keys, values=values)
+        check_real(queries=queries, keys=keys, values=values)
         shapes = shape_of(queries), shape_of(keys), shape_of(values)
         self.check_shapes(*shapes)
         return check_masks(masks, *shapes)

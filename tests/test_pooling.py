@@ -234,3 +234,22 @@ def test_dropout_scales_what_it_keeps_and_leaves_the_returned_weights_alone():
     assert_close(np.unique(ops.convert_to_numpy(output)), np.float32([0, 0.4]))
     assert_identical(ops.convert_to_numpy(weights), np.full((B, Tq, Tk), 0.2, "float32"))
     assert_identical(ops.convert_to_numpy(layer(queries, keys, identity)), ops.convert_to_numpy(weights))
+
+
+@pytest.mark.parametrize("built", [False, True])
+@pytest.mark.parametrize("missing", ["keys", "values"])
+def test_what_is_not_given(missing, built):
+    layer = DotProductAttention()
+    tensors = {name: np.ones((2, size, 4), "float32") for name, size in (("queries", 3), ("keys", 5), ("values", 5))}
+    if built:
+        layer(**tensors)
+    with pytest.raises(ValueError, match=rf"`{missing}` must be a tensor. Received: {missing}=None"):
+        layer(**tensors | {missing: None})
+
+
+def test_complex_numbers():
+    layer = DotProductAttention()
+    queries = np.ones((2, 3, 4), "complex64")
+    keys = np.ones((2, 5, 4), "float32")
+    with pytest.raises(TypeError, match=r"`queries` must be real numbers. Received: queries dtype complex64"):
+        layer(queries, keys, keys)
