@@ -22,13 +22,18 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
     """
     try:
         array = np.asarray(value)
-    except ValueError as error:  # nested lists of unequal lengths
-        raise InputError(f"{name} must be one array: {error}") from error
-    if not np.can_cast(array.dtype, dtype, casting="same_kind"):
+    except Exception as error:
+        # nested lists of unequal lengths, or what an object that should turn into an array raises instead
+        said = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"{name} must be one array: {said}") from error
+    is_text = array.dtype.kind in "SUT"  # NumPy lets a StringDType become bool
+    if is_text or not np.can_cast(array.dtype, dtype, casting="same_kind"):
         raise InputError(f"{name} must be of dtype {dtype}. Received: {array.dtype}.")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         converted = array.astype(dtype)
-    if array.dtype.kind in "iu" and not np.array_equal(converted, array):
+        back = converted.astype(array.dtype)
+    # there and back, since comparing an integer with a float rounds both
+    if array.dtype.kind in "iu" and not (np.array_equal(back, array) and np.array_equal(converted, array)):
         raise InputError(f"{name} holds integers that do not fit {dtype}.")
     if array.dtype.kind == "f" and np.any(np.isinf(converted) & np.isfinite(array)):
         raise InputError(f"{name} holds numbers that are infinite in {dtype}.")

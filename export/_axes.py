@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ._drawer import Axis, Drawer
 from ._errors import InputError
-from ._signature import InputSpec, Signature, first_line
+from ._signature import InputSpec, Signature
 from ._verify import Arrays
 
 BATCH = "batch"
@@ -65,23 +65,16 @@ def _is_float(spec: InputSpec) -> bool:
 
 
 def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: Drawer) -> dict[Axis, int]:
-    """Return sizes on which the model runs: the samples' own, or the first of a few lengths that works."""
-    tries = []
-    for length in (6, 16, 64, 256):
-        # not below 2: an axis of size 1 broadcasts, and what must agree would seem not to
-        tries += [_sizes(signature, free, given, length, lowest) for lowest in (2, 1)]
-    for sizes in tries:
-        if drawer.runs(sizes):
-            return sizes
-    inputs = drawer.inputs(tries[0])
-    shapes = {name: array.shape for name, array in inputs.items()}
-    try:
-        drawer.outputs(inputs)
-    except Exception as error:
-        raise InputError(
-            f"Keras itself cannot run the model on inputs of shapes {shapes}: {first_line(error)}"
-        ) from error
-    return tries[0]
+    """Return sizes on which the model gives numbers: the samples' own, or the first of a few lengths that works."""
+    sampled = {given[name].shape[axis] for name, axis in free if name in given and axis > 0}
+    problem = ""
+    for length in (*sorted(sampled), 6, 16, 64, 256):
+        for lowest in (2, 1):  # first not below 2: an axis of size 1 broadcasts, and what must agree would seem not to
+            sizes = _sizes(signature, free, given, length, lowest)
+            if (found := drawer.problem(sizes)) is None:
+                return sizes
+            problem = problem or found
+    raise InputError(f"{problem}. Pass `sample_inputs` that the model is made for.")
 
 
 def _sizes(signature: Signature, free: list[Axis], given: Arrays, length: int, lowest: int) -> dict[Axis, int]:
@@ -120,4 +113,4 @@ def _candidates(rest: list[Axis]) -> Iterable[set[Axis]]:
 
 def _can_change(group: set[Axis], base: dict[Axis, int], drawer: Drawer) -> bool:
     changes: tuple[Callable[[int], int], ...] = (lambda size: size + 1, lambda size: size * 2)
-    return any(drawer.runs(base | {axis: change(base[axis]) for axis in group}) for change in changes)
+    return any(drawer.problem(base | {axis: change(base[axis]) for axis in group}) is None for change in changes)

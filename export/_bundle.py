@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +38,11 @@ class Bundle:
     path: Path
     manifest: dict[str, Any]
     _sessions: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _opening: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle without the sessions; the copy opens its own."""
+        return Bundle, (self.path, self.manifest)
 
     @cached_property
     def report(self) -> ParityReport:
@@ -49,14 +54,18 @@ class Bundle:
             raise BundleError(f"{file} is not a parity report ({type(error).__name__}).") from error
 
     def session(self, provider: str = "cpu") -> Any:
-        """Return the onnxruntime session on `"cpu"` or `"cuda"`, opened once.
+        """Return the onnxruntime session on `"cpu"` or `"cuda"`, opened once and shared by all threads.
 
         Raises:
             ProviderError: The provider is absent, or onnxruntime fell back to another one.
+            BundleError: The model on disk is no longer the one that was loaded.
         """
-        if provider not in self._sessions:
-            self._sessions[provider] = _verify.open_session(self.path / _verify.MODEL, provider)
-        return self._sessions[provider]
+        with self._opening:
+            if provider not in self._sessions:
+                session = _verify.open_session(self.path / _verify.MODEL, provider)
+                _verify.check_model(self.path, self.manifest)  # another bundle may have been put there since
+                self._sessions[provider] = session
+            return self._sessions[provider]
 
     def run(self, inputs: Mapping[str, Any], *, provider: str = "cpu") -> dict[str, np.ndarray]:
         """Run the ONNX file.
@@ -74,14 +83,16 @@ class Bundle:
             ProviderError: As for `session`.
             ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
         """
-        return _verify.run_session(self.session(provider), checked_inputs(self.manifest["inputs"], inputs))
+        arrays = checked_inputs(self.manifest["inputs"], inputs)
+        return _verify.run_session(self.session(provider), arrays)
 
 
 def load_bundle(path: str | Path) -> Bundle:
-    """Open a bundle after checking its manifest and the hash of every file.
+    """Open a bundle after checking its manifest and every file.
 
     Raises:
-        BundleError: The folder is missing, incomplete, altered, or of an unknown schema version.
+        BundleError: The folder is missing, incomplete or altered, holds something else, is of an unknown schema
+            version, or needs a newer onnxruntime than is installed.
     """
     folder = Path(path)
     return Bundle(folder, _verify.read_manifest(folder))
@@ -107,7 +118,7 @@ def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
     files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     hashes = {name: _verify.sha256(folder / name) for name in files}
     content = {"schema_version": _verify.SCHEMA_VERSION, **manifest, "sha256": hashes}
-    (folder / _verify.MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    (folder / _verify.MANIFEST).write_bytes(_verify.manifest_bytes(content))
 
 
 def checked_inputs(specs: list[dict[str, Any]], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -117,6 +128,8 @@ def checked_inputs(specs: list[dict[str, Any]], inputs: Mapping[str, Any]) -> di
         InputError: A name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
     """
     names = [spec["name"] for spec in specs]
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"Inputs must be a mapping from names to arrays. Received: {type(inputs).__name__}.")
     if missing := [name for name in names if name not in inputs]:
         raise InputError(f"Inputs {missing} are missing. The model takes {names}.")
     if unknown := [name for name in inputs if name not in names]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import keras
@@ -13,10 +14,11 @@ from ._drawer import Axis, Drawer
 from ._errors import InputError
 from ._signature import InputSpec, Signature, first_line
 from ._sources import LENGTHS, flat_samples, sources
-from ._verify import Arrays
+from ._verify import LARGE, Arrays
 
 Sizes = dict[str, int]
 LONG = 64
+POISONED = "poisoned padding"
 
 
 @dataclass
@@ -56,37 +58,47 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
 
     Raises:
         InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
+        UnsupportedModelError: The model gives other outputs when it is called again.
     """
     given = flat_samples(signature, samples)
     made = sources(model, signature, given)
     drawer = Drawer(model, signature, made)
     axes, base = name_axes(signature, given, drawer)
+    drawer.refuse_unsteady(_axis_sizes(axes, base))
     result = Cases(axes)
 
-    def add(name: str, inputs: Arrays) -> None:
+    def add(name: str, draw: Callable[[], Arrays | None], *, may_be_degenerate: bool) -> None:
         try:
+            inputs = draw()
+            if inputs is None:
+                return
             outputs = drawer.outputs(inputs)
         except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
             result.refused[name] = first_line(error)
             return
-        if name.startswith(tuple(base)) and drawer.is_degenerate(inputs, outputs):
+        if not may_be_degenerate and drawer.is_degenerate(inputs, outputs):
             result.refused[name] = "Keras gives NaN, or an empty tensor on the way"
             return
         result.cases.append((name, inputs, outputs))
         result.sizes.append(_sizes_of(axes, inputs))
 
     if len(given) == len(signature.inputs):
-        add("samples", given)
+        add("samples", lambda: given, may_be_degenerate=True)
+        if "samples" in result.refused:
+            raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {result.refused['samples']}")
     for name, sizes, lengths in _sweep(base, any(source.lengths for source in made.values())):
-        add(name, drawer.inputs(_axis_sizes(axes, sizes), lengths))
-    if not result.cases:
-        raise InputError(f"Keras cannot run the model on drawn inputs: {next(iter(result.refused.values()))}")
+        draw = partial(drawer.inputs, _axis_sizes(axes, sizes), lengths)
+        add(name, draw, may_be_degenerate=name.startswith("lengths"))  # rows without keys may be NaN in other layers
+    apart = _axis_sizes(axes, _apart(base))
+    add(LARGE, lambda: drawer.magnified(drawer.inputs(apart)), may_be_degenerate=False)
+    add(POISONED, lambda: drawer.poisoned(drawer.inputs(apart)), may_be_degenerate=False)
+    result.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
     return result
 
 
 def _sweep(base: Sizes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
     """Yield (case name, sizes, pattern of lengths): each axis alone over small and large sizes, each pattern once."""
-    apart = {symbol: size + 1 + 2 * index for index, (symbol, size) in enumerate(base.items())}
+    apart = _apart(base)
     yield "base", base, "mixed"
     if base:
         yield "axes apart", apart, "mixed"
@@ -98,6 +110,11 @@ def _sweep(base: Sizes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
     if has_lengths:
         for pattern in LENGTHS:
             yield f"lengths {pattern}", apart, pattern
+
+
+def _apart(base: Sizes) -> Sizes:
+    """Return sizes none of which equals another."""
+    return {symbol: size + 1 + 2 * index for index, (symbol, size) in enumerate(base.items())}
 
 
 def _axis_sizes(axes: Shapes, sizes: Sizes) -> dict[Axis, int]:

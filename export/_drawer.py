@@ -11,7 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from ._signature import Signature, functional_of
+from ._errors import UnsupportedModelError
+from ._signature import Signature, first_line, functional_of
 from ._sources import LENGTHS, Source
 from ._verify import Arrays
 
@@ -42,10 +43,27 @@ class Drawer:
             arrays[spec.name] = self._made[spec.name].draw(shape, self._rng).astype(spec.dtype)  # type: ignore[arg-type]
         for spec in self._signature.inputs:
             if self._made[spec.name].lengths:
-                cycle = LENGTHS[lengths](self._number_of_keys(spec.name, arrays, sizes))
-                flat = np.resize(np.array(cycle), arrays[spec.name].size)
+                cycle = np.array(LENGTHS[lengths](self._number_of_keys(spec.name, arrays, sizes)))
+                if (below := self._made[spec.name].below) is not None:
+                    cycle = np.clip(cycle, 0, below - 1)
+                flat = np.resize(cycle, arrays[spec.name].size)
                 arrays[spec.name] = flat.reshape(arrays[spec.name].shape).astype(spec.dtype)
         return arrays
+
+    def poisoned(self, inputs: Arrays) -> Arrays | None:
+        """Return the inputs with NaN, infinity and 1e30 in the padding of keys and values, if there is padding."""
+        arrays = dict(inputs)
+        for name, source in self._made.items():
+            for padded in source.padded:
+                beyond = np.arange(arrays[padded].shape[1]) >= np.asarray(inputs[name])[:, np.newaxis]
+                garbage = np.resize(np.array([np.nan, np.inf, 1e30, -np.inf]), arrays[padded].shape)
+                arrays[padded] = np.where(beyond[..., np.newaxis], garbage, arrays[padded]).astype(arrays[padded].dtype)
+        return arrays if any(source.padded for source in self._made.values()) else None
+
+    def magnified(self, inputs: Arrays) -> Arrays | None:
+        """Return the inputs with drawn floats 100 times as large, so that scores reach 1e4, if any was drawn."""
+        drawn = [name for name, array in inputs.items() if array.dtype.kind == "f" and not self._made[name].sampled]
+        return inputs | {name: inputs[name] * inputs[name].dtype.type(100) for name in drawn} if drawn else None
 
     def _number_of_keys(self, name: str, arrays: Arrays, sizes: Sizes) -> int:
         source = self._made[name]
@@ -62,14 +80,15 @@ class Drawer:
             outputs = self._signature.call(inputs)
         return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in outputs.items()}
 
-    def runs(self, sizes: Sizes) -> bool:
-        """Tell whether the model gives numbers on these sizes: neither an exception nor something degenerate."""
-        inputs = self.inputs(sizes)
+    def problem(self, sizes: Sizes) -> str | None:
+        """Return why the model gives no numbers on these sizes, or `None` if it does."""
+        inputs: Arrays = {}
         try:
+            inputs = self.inputs(sizes)
             outputs = self.outputs(inputs)
-        except Exception:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
-            return False
-        return not self.is_degenerate(inputs, outputs)
+        except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+            return f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {first_line(error)}"
+        return f"Keras gives NaN or nothing on inputs{_shapes(inputs)}" if self.is_degenerate(inputs, outputs) else None
 
     def is_degenerate(self, inputs: Arrays, outputs: Arrays) -> bool:
         """Tell whether an output holds NaN, or the output of any layer is empty.
@@ -84,14 +103,48 @@ class Drawer:
             inner = outputs.values() if self._structure is None else self._every_layer(self._packed(inputs))
         return any(0 in tensor.shape for tensor in inner)
 
+    def refuse_unsteady(self, sizes: Sizes) -> None:
+        """Refuse a model that does not give the same outputs twice, naming the first layer whose output changes.
+
+        Raises:
+            UnsupportedModelError: A layer draws random numbers without `training`, or keeps count of its calls.
+        """
+        inputs = self.inputs(sizes)
+        first, second = self.outputs(inputs), self.outputs(inputs)
+        if all(_same(first[name], second[name]) for name in first):
+            return
+        raise UnsupportedModelError(
+            f"{self._first_unsteady_layer(inputs)} gives other outputs when it is called again on the same inputs: it "
+            "draws random numbers or keeps state in Python, which a file cannot do."
+        )
+
+    def _first_unsteady_layer(self, inputs: Arrays) -> str:
+        if self._functional is None:
+            return "The model"
+        with _quiet_keras():
+            runs = [self._every_layer(self._packed(inputs)) for _ in range(2)]
+        pairs = zip(self._every_layer.outputs, *runs, strict=True)
+        changed = (tensor for tensor, a, b in pairs if not _same(a, b))
+        return f"Layer `{next(changed)._keras_history.operation.name}`"
+
     @cached_property
     def _every_layer(self) -> Any:
-        nodes = [node for same_depth in self._functional._nodes_by_depth.values() for node in same_depth]
+        depths = sorted(self._functional._nodes_by_depth, reverse=True)  # inputs are deepest
+        nodes = [node for depth in depths for node in self._functional._nodes_by_depth[depth]]
         tensors = [node.output_tensors for node in nodes]
         return keras.Model(self._structure, keras.tree.flatten(tensors))
 
     def _packed(self, inputs: Arrays) -> Any:
         return keras.tree.pack_sequence_as(self._structure, [inputs[spec.name] for spec in self._signature.inputs])
+
+
+def _shapes(inputs: Arrays) -> str:
+    return " of shapes " + ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items()) if inputs else ""
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Tell whether two results of one computation agree, but for the order in which threads added up."""
+    return bool(np.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True))
 
 
 @contextlib.contextmanager

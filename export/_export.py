@@ -49,10 +49,13 @@ def export_model(
             required. `None` draws inputs from what they feed.
         opset: ONNX opset, 18 to 24; `None` for 18.
         lowering: How attention is written; `"portable"` is plain ONNX ops.
-        precision: `"float32"`.
+        precision: `"float32"`; `"float16"`, with softmax, statistics and whatever else needs it in float32; or
+            `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
+            proven first, then the converted one, against the same outputs of Keras.
         provider: Where parity is checked: `"cpu"` or `"cuda"`.
-        tolerance: Largest relative difference, or (relative, absolute); `None` for (1e-5, 1e-6). An output passes that
-            is within either. Relative differences are against the largest magnitude of the output in that case.
+        tolerance: Largest relative difference, or (relative, absolute); `None` for (1e-5, 1e-6), in float16
+            (1e-2, 1e-3), in int8 (1e-1, 1e-2). An output passes that is within either. Relative differences are
+            against the largest magnitude of the output in that case.
         overwrite: Replace a bundle that is there; otherwise one that is there is an error.
         safe_mode: Whether a `.keras` file may hold no code; see `keras.saving.load_model`.
         progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
@@ -68,8 +71,8 @@ def export_model(
         BundleError: The place cannot be written, or a bundle is there.
         ExportError: An argument is wrong.
     """
-    tolerances = checked_tolerance(tolerance)
     opset = check_options(opset, lowering, precision, provider)
+    tolerances = checked_tolerance(tolerance, precision)
     _check_model(model)
     target = Path(path)
     with shown_progress(progress) as step:
@@ -77,7 +80,7 @@ def export_model(
         _verify.check_provider(provider)
         with staged_folder(target, overwrite=overwrite) as folder:
             step("Loading TensorFlow and Keras")
-            _write_bundle(folder, _load(model, safe_mode), sample_inputs, opset, provider, tolerances, step)
+            _write_bundle(folder, _load(model, safe_mode), sample_inputs, opset, precision, provider, tolerances, step)
             step("Putting the bundle in place")
         return load_bundle(target)
 
@@ -117,12 +120,17 @@ def _write_bundle(
     model: keras.Model,
     samples: Mapping[str, Any] | None,
     opset: int,
+    precision: str,
     provider: str,
     tolerance: Mapping[str, float],
     step: Progress,
 ) -> None:
-    from . import _cases, _onnx_file, _saved_model, _signature, _trace
+    from . import _cases, _float32, _large_weights, _onnx_file, _saved_model, _signature, _trace
 
+    given = model = _signature.with_input(model, samples)
+    if _float32.half_policies(given):
+        step("Cloning the model to float32")
+        model = _float32.float32_clone(given, samples)
     step("Running Keras on the golden cases")
     signature = _signature.model_signature(model, samples)
     golden = _cases.golden_cases(model, signature, samples)
@@ -135,19 +143,31 @@ def _write_bundle(
     _saved_model.write_saved_model(model, signature, saved_model)
     with _saved_model.SavedModelRun(saved_model, folder / _verify.CASES, folder.with_name("results.npz")) as fresh:
         step("Tracing to ONNX")
-        traced, static = _trace.trace(saved_model, [layer.name for layer in model._flatten_layers(include_self=False)])
+        layers = _signature.layer_names(model)
+        weights: _large_weights.Weights = {}
+        if _large_weights.is_large(model):
+            function, weights = _large_weights.function_of_weights(model, signature)
+            traced, static = _trace.trace_function(function, layers)
+        else:
+            traced, static = _trace.trace(saved_model, layers)
         outputs = {name: golden.output_axes(name, static[name]) for name in signature.outputs}
-        onnx_model = _onnx_file.finish(traced, opset, golden.axes, outputs)
-        _onnx_file.write(onnx_model, folder / _verify.MODEL)
+        onnx_model = _onnx_file.finish(traced, opset, golden.axes, outputs, weights)
+        _onnx_file.write(onnx_model, folder / _verify.MODEL, weights)
 
         step("Running onnxruntime on the golden cases")
-        rows = compared(golden.cases, _verify.run_cases(folder / _verify.MODEL, golden.cases, provider), tolerance)
+        exact = tolerance if precision == "float32" else checked_tolerance(None)
+        rows = compared(golden.cases, _verify.run_cases(folder / _verify.MODEL, golden.cases, provider), exact)
         step("Waiting for the SavedModel in a fresh process")
-        saved_model_rows = compared(golden.cases, fresh.outputs(), tolerance)
-    report = ParityReport(provider, rows, saved_model_rows, golden.refused)
+        saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
+    clone = None if model is given else _float32.distance(given, samples, golden.cases)
+    report = ParityReport(provider, rows, saved_model_rows, golden.refused, clone)
     report.raise_if_failed()
+    if precision != "float32":
+        from . import _precision
+
+        report = _precision.converted(folder, report, golden.cases, precision, tolerance, step)
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
-    seal(folder, _manifest(model, signature, golden, outputs, opset, tolerance))
+    seal(folder, _manifest(model, signature, golden, outputs, opset, precision, tolerance))
 
 
 def _manifest(
@@ -156,6 +176,7 @@ def _manifest(
     golden: Cases,
     outputs: Mapping[str, tuple[str | int, ...]],
     opset: int,
+    precision: str,
     tolerance: Mapping[str, float],
 ) -> dict[str, Any]:
     from importlib.metadata import version
@@ -172,8 +193,9 @@ def _manifest(
         "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in signature.inputs],
         "outputs": [{"name": n, "dtype": str(first[n].dtype), "shape": list(shape)} for n, shape in outputs.items()],
         "opset": opset,
+        "precision": precision,
         "layers": [
-            {"name": layer.path, "class": type(layer).__name__, "lowering": "portable", "precision": "float32"}
+            {"name": layer.path, "class": type(layer).__name__, "lowering": "portable", "precision": precision}
             for layer in layers
         ],
         "versions": {**{name: version(name) for name in packages}, "onnxruntime": onnxruntime.__version__},

@@ -9,13 +9,27 @@ import onnx
 from onnx import version_converter
 
 from ._errors import ExportError, UnsupportedModelError
+from ._large_weights import Weights, refer_to, write_data
 from ._options import TRACED_OPSET
 
 Axes = Mapping[str, tuple[str | int, ...]]
 
 
-def finish(model: onnx.ModelProto, opset: int, inputs: Axes, outputs: Axes) -> onnx.ModelProto:
-    """Return `model` at `opset`, its inputs and outputs in order, with every dynamic axis named."""
+def finish(
+    model: onnx.ModelProto, opset: int, inputs: Axes, outputs: Axes, weights: Weights | None = None
+) -> onnx.ModelProto:
+    """Return `model` at `opset`, its inputs and outputs in order, with every dynamic axis named.
+
+    Args:
+        model: As traced.
+        opset: 18 or higher.
+        inputs: Shape of every input, dynamic axes by name.
+        outputs: Shape of every output, likewise.
+        weights: Weights that were traced as inputs, and are to be external data.
+
+    Raises:
+        UnsupportedModelError: onnx has no conversion to `opset` for an op of the model.
+    """
     if opset > TRACED_OPSET:
         try:
             model = version_converter.convert_version(model, opset)
@@ -27,6 +41,7 @@ def finish(model: onnx.ModelProto, opset: int, inputs: Axes, outputs: Axes) -> o
     model.ir_version = onnx.helper.find_min_ir_version_for(list(model.opset_import))
     model.producer_name = "keras-attn"
     del model.graph.value_info[:]  # tf2onnx's unrelated `unk__N` axes would contradict the names given here
+    refer_to(model, weights or {})
     _name_axes(model.graph.input, inputs)
     _name_axes(model.graph.output, outputs)
     return model
@@ -47,13 +62,14 @@ def _name_axes(values: object, axes: Axes) -> None:
     values.extend(copies)  # type: ignore[attr-defined]
 
 
-def write(model: onnx.ModelProto, path: Path) -> None:
-    """Write the file and check it in full.
+def write(model: onnx.ModelProto, path: Path, weights: Weights | None = None) -> None:
+    """Write the file, the external data beside it where there are such weights, and check both in full.
 
     Raises:
         ExportError: onnx's checker finds the file invalid.
     """
-    onnx.save(model, str(path))
+    path.write_bytes(model.SerializeToString())
+    write_data(path.parent, weights or {})
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:

@@ -12,7 +12,9 @@ from typing import Any
 from ._errors import ExportError, ParityError
 from ._verify import Arrays, compare
 
-RELATIVE, ABSOLUTE = 1e-5, 1e-6  # float32
+# (relative, absolute) by precision. Conversion moved the outputs of measured models by at most 3.5e-3 (float16) and
+# 4e-2 (int8) of the largest; see docs/export.md.
+TOLERANCES = {"float32": (1e-5, 1e-6), "float16": (1e-2, 1e-3), "int8": (1e-1, 1e-2)}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class ParityReport:
         provider: Where the ONNX file ran, `"cpu"` or `"cuda"`.
         rows: ONNX in onnxruntime against Keras, one row a case and output.
         saved_model_rows: The SavedModel in a fresh process against Keras; empty when a bundle is replayed.
+        float32_clone: For a model that computes in half precision: its `policies`, and the largest `max_abs` and
+            `max_rel` between it and the float32 clone that was exported and compared.
+        precision: For a precision other than float32: its `name`; `bytes` and `milliseconds` of the converted file and
+            of the float32 one with their ratios, and the `timed_case`; the largest `float32_max_abs` and
+            `float32_max_rel` before the conversion; and for class scores the `top1` agreement.
         refused: Cases that Keras itself could not run, with its explanation; they were not compared.
     """
 
@@ -45,6 +52,8 @@ class ParityReport:
     rows: tuple[ParityRow, ...]
     saved_model_rows: tuple[ParityRow, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
+    float32_clone: dict[str, Any] | None = None
+    precision: dict[str, Any] | None = None
 
     @property
     def passed(self) -> bool:
@@ -60,8 +69,9 @@ class ParityReport:
     def from_json(cls, text: str) -> ParityReport:
         """Read what `to_json` wrote."""
         content = json.loads(text)
+        del content["passed"]  # it follows from the rows
         rows = {part: tuple(_read_row(row) for row in content[part]) for part in ("rows", "saved_model_rows")}
-        return cls(content["provider"], rows["rows"], rows["saved_model_rows"], content["refused"])
+        return cls(**{**content, **rows})
 
     def summary(self) -> str:
         """Return one line: cases, outputs, and the largest differences."""
@@ -73,7 +83,9 @@ class ParityReport:
         worst_rel = max((row.max_rel for row in rows), default=0.0)
         verdict = f"{failed} of {len(rows)} comparisons FAILED" if failed else f"all {len(rows)} comparisons match"
         cases = len({row.case for row in rows})
-        return f"{verdict} over {cases} cases; largest difference {worst_abs:.1e} absolute, {worst_rel:.1e} relative"
+        left_out = f" ({len(self.refused)} more that Keras itself cannot run)" if self.refused else ""
+        largest = f"largest difference {worst_abs:.1e} absolute, {worst_rel:.1e} relative"
+        return f"{verdict} over {cases} cases{left_out}; {largest}"
 
     def raise_if_failed(self) -> None:
         """Raise `ParityError` naming what failed, unless everything passed."""
@@ -81,7 +93,8 @@ class ParityReport:
             return
         if not self.rows:
             raise ParityError("Nothing was compared with Keras's outputs, so nothing is proven.", self)
-        parts = (("ONNX", self.rows), ("SavedModel", self.saved_model_rows))
+        onnx = f"ONNX in {self.precision['name']}" if self.precision else "ONNX"
+        parts = ((onnx, self.rows), ("SavedModel", self.saved_model_rows))
         failures = [
             f"{part} output `{row.name}` {row.problem} in case `{row.case}` (shape {row.shape}, "
             f"max abs {row.max_abs:.1e}, max rel {row.max_rel:.1e})"
@@ -94,16 +107,17 @@ class ParityReport:
         raise ParityError(f"Outputs differ from Keras's: {shown}{more}.", self)
 
 
-def checked_tolerance(tolerance: float | tuple[float, float] | None) -> dict[str, float]:
+def checked_tolerance(tolerance: float | tuple[float, float] | None, precision: str = "float32") -> dict[str, float]:
     """Return {"relative", "absolute"} of a `tolerance` argument.
 
-    A number is the relative tolerance, and a tenth of it the absolute one, as in the default of 1e-5 and 1e-6.
+    A number is the relative tolerance, and a tenth of it the absolute one, as in the defaults; `None` is the default of
+    the precision.
 
     Raises:
         ExportError: It is neither a number of 0 or more nor a pair of them.
     """
     if tolerance is None:
-        return {"relative": RELATIVE, "absolute": ABSOLUTE}
+        tolerance = TOLERANCES[precision]
     pair = tolerance if isinstance(tolerance, tuple | list) else (tolerance, _tenth(tolerance))
     if len(pair) != 2 or not all(_is_size(value) for value in pair):
         raise ExportError(

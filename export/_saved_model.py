@@ -90,8 +90,3 @@ class SavedModelRun:
             last = next((line for line in reversed(errors.splitlines()) if line.strip()), "no message")
             raise ExportError(f"The SavedModel was written but does not run in a fresh process: {last}")
         return [outputs for _, _, outputs in load_cases(self._results)]
-
-
-def output_shapes(function: Any) -> dict[str, tuple[int | None, ...]]:
-    """Return the static output shapes of a loaded `serving_default`, `None` where an axis is dynamic."""
-    return {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -52,10 +53,6 @@ def model_signature(model: keras.Model, samples: Mapping[str, Any] | None) -> Si
     """
     _refuse_layers(model)
     functional = functional_of(model)
-    if functional is None and isinstance(model, keras.Sequential) and samples:
-        sample = np.asarray(next(iter(samples.values())))
-        model.build((None, *sample.shape[1:]))  # this is when a Sequential without an Input becomes functional
-        functional = functional_of(model)
     if functional is not None:
         return _functional_signature(model, functional)
     if not samples:
@@ -66,13 +63,27 @@ def model_signature(model: keras.Model, samples: Mapping[str, Any] | None) -> Si
     return _subclass_signature(model, samples)
 
 
+def with_input(model: keras.Model, samples: Mapping[str, Any] | None) -> keras.Model:
+    """Return a sequential model that has no `Input` with one, made from its sample; any other model as it is.
+
+    Raises:
+        InputError: There is not exactly one sample.
+    """
+    if not isinstance(model, keras.Sequential) or functional_of(model) is not None:
+        return model
+    if not isinstance(samples, Mapping) or len(samples) != 1:
+        raise InputError(
+            f"`{model.name}` is a Sequential without an Input, so the shape it takes is not known. Pass "
+            "`sample_inputs={'x': array}`; the name is then that of the input."
+        )
+    ((name, sample),) = samples.items()
+    array = np.asarray(sample)
+    entry = keras.Input(array.shape[1:], dtype=_model_dtype(array.dtype), name=name)
+    return keras.Sequential([entry, *model.layers], name=model.name)
+
+
 def _refuse_layers(model: keras.Model) -> None:
     for layer in model._flatten_layers():
-        if layer.compute_dtype in ("float16", "bfloat16"):
-            raise UnsupportedModelError(
-                f"Layer `{layer.name}` computes in {layer.compute_dtype}, and this version exports float32 only. "
-                "Build the model under the float32 policy and load its weights into it."
-            )
         if getattr(layer, "stateful", False):
             raise UnsupportedModelError(
                 f"Layer `{layer.name}` ({type(layer).__name__}) is stateful: a file would freeze the state it has now. "
@@ -84,6 +95,13 @@ def functional_of(model: keras.Model) -> Any | None:
     """Return the functional model behind a functional or sequential one, `None` for a subclass with its own `call`."""
     functional = getattr(model, "_functional", None) or model
     return functional if getattr(functional, "_inputs_struct", None) is not None else None
+
+
+def layer_names(model: keras.Model) -> list[str]:
+    """Return the names of a model's layers, and of the `keras.ops` in functional models, which are operations too."""
+    layers = list(model._flatten_layers(include_self=False))
+    operations = [each for layer in (model, *layers) for each in getattr(functional_of(layer), "operations", ())]
+    return [each.name for each in (*layers, *operations)]
 
 
 def _functional_signature(model: keras.Model, functional: Any) -> Signature:
@@ -178,15 +196,23 @@ def _output_names(structure: Any, layers: list[str] | None, inputs: Any) -> tupl
 
 
 def _checked(signature: Signature) -> Signature:
+    names = [spec.name for spec in signature.inputs]
     for spec in signature.inputs:
         if spec.dtype == "string":
             raise UnsupportedModelError(f"Input `{spec.name}` holds strings. Look them up before the model, not in it.")
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", spec.name):
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", spec.name) or keyword.iskeyword(spec.name) or spec.name == "self":
             raise UnsupportedModelError(
                 f"Input name `{spec.name}` cannot be the argument of a SavedModel. Use a letter, then letters, digits "
-                f"and underscores: keras.Input(..., name={re.sub(r'[^A-Za-z0-9_]', '_', spec.name)!r})."
+                f"and underscores, and no word of Python: keras.Input(..., name={_better_name(spec.name)!r})."
             )
-    names = [spec.name for spec in signature.inputs]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise UnsupportedModelError(f"Several inputs are called {repeated}; every input needs a name of its own.")
+        if alike := [name for name in names if name.lower() == spec.name.lower()][1:]:
+            raise UnsupportedModelError(
+                f"Inputs `{spec.name}` and `{alike[0]}` have one name, as far as TensorFlow can tell: it ignores case. "
+                "Give each a name of its own."
+            )
     return signature
+
+
+def _better_name(name: str) -> str:
+    letters = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
+    return letters if re.match("[A-Za-z]", letters) and letters not in (*keyword.kwlist, "self") else f"input_{letters}"

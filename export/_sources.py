@@ -33,13 +33,18 @@ class Source:
     """Makes arrays for one input.
 
     `draw` takes a shape and a generator. For an input of lengths, `keys` is the tensor of the model whose axis -2
-    they count (axis -1 for scores), or `None` where only the sizes of the case are known.
+    they count (axis -1 for scores), or `None` where only the sizes of the case are known, and `padded` names the inputs
+    that are the keys or values themselves: what stands there beyond a length of shape (B,) must not matter. Lengths
+    that feed an `Embedding` too stay `below` its size.
     """
 
     draw: Callable[[Shape, np.random.Generator], np.ndarray]
     lengths: bool = False
     keys: Any = None
     keys_axis: int = -2
+    padded: tuple[str, ...] = ()
+    below: int | None = None
+    sampled: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,10 +67,12 @@ def sources(model: keras.Model, signature: Signature, given: Mapping[str, np.nda
         InputError: An integer input feeds something else and has no sample.
     """
     functional = functional_of(model)
+    names = [spec.name for spec in signature.inputs]
+    tensors = {} if functional is None else dict(zip(names, functional.inputs, strict=True))
     made = {}
     for index, spec in enumerate(signature.inputs):
         uses = list(_uses(functional, functional.inputs[index])) if functional is not None else None
-        made[spec.name] = _source(spec, uses, given.get(spec.name))
+        made[spec.name] = _source(spec, uses, given.get(spec.name), tensors)
     return made
 
 
@@ -77,6 +84,8 @@ def flat_samples(signature: Signature, samples: Mapping[str, Any] | None) -> dic
     """
     if not samples:
         return {}
+    if not isinstance(samples, Mapping):
+        raise InputError(f"`sample_inputs` must be a mapping from names to arrays. Received: {type(samples).__name__}.")
     specs = {spec.name: spec for spec in signature.inputs}
     named: dict[str, Any] = {}
     for path, value in keras.tree.flatten_with_path(dict(samples)):
@@ -103,19 +112,21 @@ def _fitting(value: Any, spec: InputSpec) -> np.ndarray:
     return array
 
 
-def _source(spec: InputSpec, uses: list[_Use] | None, sample: np.ndarray | None) -> Source:
+def _source(spec: InputSpec, uses: list[_Use] | None, sample: np.ndarray | None, tensors: Mapping[str, Any]) -> Source:
     lengths = next((use for use in uses or () if use.argument == "valid_lens"), None)
+    ranges = [use.operation.input_dim for use in uses or () if isinstance(use.operation, keras.layers.Embedding)]
     if lengths is not None:
         keys = None if lengths.inner else lengths.bound.get("keys", lengths.bound.get("scores"))
-        return Source(_counts, True, keys, -2 if "keys" in lengths.bound else -1)
+        padding = [lengths.bound.get("keys"), lengths.bound.get("values")] if len(spec.shape) == 1 else []
+        padded = tuple(name for name, tensor in tensors.items() if any(tensor is each for each in padding))
+        return Source(_counts, True, keys, -2 if "keys" in lengths.bound else -1, padded, min(ranges, default=None))
     if uses is None and "valid_lens" in spec.name and np.issubdtype(spec.dtype, np.integer):
         return Source(_counts, True)
     if sample is not None:
-        return Source(lambda shape, rng: _resized(sample, shape))
+        return Source(lambda shape, rng: _resized(sample, shape), sampled=True)
     if spec.dtype == "bool":
         return Source(lambda shape, rng: rng.random(shape) < 0.5)
     if np.issubdtype(spec.dtype, np.integer):
-        ranges = [use.operation.input_dim for use in uses or () if isinstance(use.operation, keras.layers.Embedding)]
         if not ranges:
             raise InputError(
                 f"Integer input `{spec.name}` feeds neither an Embedding nor `valid_lens`, so its range is unknown. "
@@ -148,6 +159,9 @@ def _uses(functional: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
                 for outer, nested in zip(flat, operation.inputs, strict=False):
                     if outer is tensor:
                         yield from _uses(operation, nested, inner=True)
+                continue
+            if type(operation).__name__ == "Cast":  # keras.ops.cast: what it feeds, the input feeds
+                yield from _uses(functional, node.output_tensors[0], inner)
                 continue
             bound = inspect.signature(operation.call).bind(*arguments.args, **arguments.kwargs).arguments
             for name, value in bound.items():

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 import tensorflow as tf
@@ -18,28 +19,34 @@ from tf2onnx import tf_loader
 from ._errors import UnsupportedModelError
 from ._lowerings import portable
 from ._options import TRACED_OPSET
-from ._saved_model import ENDPOINT, output_shapes
+from ._saved_model import ENDPOINT
 
 Shapes = dict[str, tuple[int | None, ...]]
 
 
 def trace(saved_model: Path, layers: Sequence[str]) -> tuple[onnx.ModelProto, Shapes]:
-    """Return the ONNX model (opset 18) of a SavedModel, and the static shapes of its outputs.
+    """Return the ONNX model (opset 18) of a SavedModel's `serving_default`, and the static shapes of its outputs."""
+    loaded = tf.saved_model.load(str(saved_model))  # must outlive freezing, which reads its variables
+    return trace_function(loaded.signatures[ENDPOINT], layers)
+
+
+def trace_function(function: Any, layers: Sequence[str]) -> tuple[onnx.ModelProto, Shapes]:
+    """Return the ONNX model (opset 18) of a concrete function, and the static shapes of its outputs.
 
     Args:
-        saved_model: The folder; its `serving_default` gives the input and output names.
+        function: Takes tensors by name and returns a dict; these are the names in ONNX.
         layers: Names of the model's layers, for messages.
 
     Raises:
         UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
     """
-    loaded = tf.saved_model.load(str(saved_model))  # must outlive freezing, which reads its variables
-    function = loaded.signatures[ENDPOINT]
     inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]
     outputs = [tensor.name for tensor in function.outputs]
     renames = {name: name.partition(":")[0] for name in inputs}
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
+    _refuse_state(function, layers)
     with _listening() as unmapped:
+        graph = tf.compat.v1.GraphDef()
         try:
             graph = _inlined(tf_loader.from_function(function, inputs, outputs), inputs, outputs)
             # private, as is everything in tf2onnx that takes a frozen graph: pinned in pyproject.toml
@@ -54,12 +61,29 @@ def trace(saved_model: Path, layers: Sequence[str]) -> tuple[onnx.ModelProto, Sh
             )
         except Exception as error:
             # tf2onnx raises whatever its handlers meet: AssertionError, ValueError, RuntimeError, KeyError
-            for node, op in unmapped:
+            for node, op in [*unmapped, *_named_in(str(error), graph)]:
                 raise UnsupportedModelError(_no_mapping(op, node, layers)) from error
             raise UnsupportedModelError(f"tf2onnx cannot convert the model: {type(error).__name__}: {error}") from error
     for node, op in [*unmapped, *_unknown_nodes(model.graph)]:
         raise UnsupportedModelError(_no_mapping(op, node, layers))
-    return model, output_shapes(function)
+    return model, {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}
+
+
+def _refuse_state(function: Any, layers: Sequence[str]) -> None:
+    """Refuse a layer that changes a variable when it is called: freezing would drop the change in silence."""
+    graph = function.graph.as_graph_def()
+    for node in (*graph.node, *(node for each in graph.library.function for node in each.node_def)):
+        if node.op.startswith("Assign") and node.op.endswith("VariableOp"):
+            raise UnsupportedModelError(
+                f"Op `{node.op}` of {_place(node.name, layers)} changes a variable when the model is called; a file "
+                "would freeze the value it has now. Pass the state as an input and an output."
+            )
+
+
+def _named_in(message: str, graph: tf.compat.v1.GraphDef) -> list[tuple[str, str]]:
+    """Return (node, op) of the node that a message of tf2onnx names, if it names one."""
+    named = [node for node in graph.node if node.name and node.name in message]
+    return [(node.name, node.op) for node in sorted(named, key=lambda node: len(node.name))[-1:]]
 
 
 def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
@@ -95,9 +119,14 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _no_mapping(op: str, node: str, layers: Sequence[str]) -> str:
-    layer = next((part for part in reversed(node.split("/")) if _layer(part, layers)), None)
-    where = f"layer `{_layer(layer, layers)}`" if layer else f"node `{node}`"
+    where = _place(node, layers)
     return f"Op `{op}` of {where} has no mapping to ONNX. Write that layer with other ops, or move it out of the model."
+
+
+def _place(node: str, layers: Sequence[str]) -> str:
+    """Return the innermost layer that a node's name scopes name, for a message."""
+    layer = next((part for part in reversed(node.split("/")) if _layer(part, layers)), None)
+    return f"layer `{_layer(layer, layers)}`" if layer else f"node `{node}`"
 
 
 def _layer(scope: str, layers: Sequence[str]) -> str | None:

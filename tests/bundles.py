@@ -55,7 +55,7 @@ def read_manifest(folder: Path) -> dict:
 def alter_manifest(folder: Path, **entries: object) -> None:
     """Set entries of the manifest; `...` removes one."""
     changed = {name: value for name, value in (read_manifest(folder) | entries).items() if value is not ...}
-    (folder / "manifest.json").write_text(json.dumps(changed), encoding="utf-8")
+    (folder / "manifest.json").write_bytes(_verify.manifest_bytes(changed))
 
 
 def alter_golden_outputs(folder: Path) -> None:

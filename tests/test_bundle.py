@@ -57,8 +57,8 @@ def test_load_errors(bundle, tmp_path):
     flip_byte(bundle / MODEL)
     with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
         load_bundle(bundle)
-    alter_manifest(bundle, schema_version=2)
-    with pytest.raises(BundleError, match="schema version 2"):
+    alter_manifest(bundle, schema_version=3)
+    with pytest.raises(BundleError, match="schema version 3"):
         load_bundle(bundle)
 
 
@@ -73,12 +73,12 @@ def test_a_report_that_cannot_be_read(bundle, text):
 
 def test_seal_hashes_every_file(tmp_path):
     (tmp_path / "parity").mkdir()
-    (tmp_path / MODEL).write_text("model")
+    (tmp_path / MODEL).write_bytes(b"")
     (tmp_path / "parity" / "cases.npz").write_text("cases")
-    seal(tmp_path, {"inputs": [], "outputs": [], "parity": {}})
+    seal(tmp_path, {"inputs": [], "outputs": [], "parity": {}, "lowest_onnxruntime": "1.18"})
     manifest = load_bundle(tmp_path).manifest
     assert sorted(manifest["sha256"]) == ["model.onnx", "parity/cases.npz", "verify.py"]
-    assert manifest["schema_version"] == 1
+    assert manifest["schema_version"] == 2
 
 
 # -------------------------------------------------------------------- running
@@ -262,7 +262,7 @@ def test_an_unknown_provider(exported):
 
 
 def test_a_model_that_onnxruntime_cannot_load(bundle):
-    (bundle / MODEL).write_bytes(b"not a model")
+    (bundle / MODEL).write_bytes(b"\x08\x08")  # an ONNX file with an ir version and nothing else
     reseal(bundle, MODEL)
     with pytest.raises(BundleError, match=r"cannot load .*model\.onnx"):
         load_bundle(bundle).run(small_inputs())

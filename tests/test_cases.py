@@ -7,12 +7,14 @@ from export_models import (
     TwoArguments,
     additive,
     per_query_lengths,
+    qkvl,
     static_shapes,
     two_argument_samples,
 )
 from keras import layers
 
-from keras_attn_export import InputError
+from keras_attn import AdditiveAttention
+from keras_attn_export import InputError, UnsupportedModelError
 from keras_attn_export._cases import golden_cases
 from keras_attn_export._signature import model_signature
 
@@ -116,7 +118,7 @@ def test_a_model_that_runs_on_nothing_says_why():
             return a
 
     model = keras.Model([a, b], Broken()(a, b))
-    with pytest.raises(InputError, match=r"Keras itself cannot run.*'a': \(3, 3\).*never on real tensors"):
+    with pytest.raises(InputError, match=r"Keras itself cannot run.*`a` \(3, 3\).*never on real tensors"):
         cases_of(model)
 
 
@@ -130,3 +132,96 @@ def test_an_output_axis_of_its_own_gets_a_name_of_its_own():
     found = cases_of(keras.Model(x, keras.ops.concatenate([x, x], axis=1)))
     (name,) = found.cases[0][2]
     assert found.output_axes(name, (None, None, 3)) == ("batch", f"{name}_axis_1", 3)
+
+
+def test_a_model_that_gives_nan_asks_for_samples():
+    q, k = keras.Input((None, 3), name="q"), keras.Input((None, 3), name="k")
+    model = keras.Model([q, k], AdditiveAttention(4)(q, keras.ops.log(k), k))
+    with pytest.raises(InputError, match=r"Keras gives NaN or nothing on inputs of shapes `q` .* Pass `sample_inputs`"):
+        cases_of(model)
+    samples = {"q": np.ones((2, 4, 3)), "k": np.ones((2, 5, 3))}
+    assert cases_of(model, samples).axes["k"] == ("batch", "k_length", 3)
+
+
+def test_samples_that_keras_cannot_run_are_an_error():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    model = keras.Model(ids, layers.Embedding(7, 3)(ids))
+    samples = {"ids": np.r_[np.ones((9, 4), int), np.full((1, 4), 99)]}
+    with pytest.raises(InputError, match="Keras itself cannot run the model on `sample_inputs`"):
+        cases_of(model, samples)
+
+
+def test_lengths_of_keys_that_some_sizes_do_not_have():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    lens = keras.Input((), dtype="int32", name="lens")
+    shorter = layers.Conv1D(4, 3)(layers.Embedding(7, 3)(ids))
+    found = cases_of(keras.Model([ids, lens], AdditiveAttention(4)(shorter, shorter, shorter, lens)))
+    assert "ids_length 1" in found.refused
+    assert len(found.cases) > 10
+
+
+def test_partial_samples_give_their_size_to_the_others():
+    position = keras.Input((None,), dtype="int32", name="position")
+    x = keras.Input((None, 4), name="x")
+    model = keras.Model([position, x], x + keras.ops.one_hot(position, 4))
+    assert cases_of(model, {"position": np.array([[0, 1, 2, 3, 0]])}).axes["x"] == ("batch", "position_length", 4)
+
+
+def test_integers_for_an_embedding_and_lengths_at_once():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    lens = keras.Input((), dtype="int32", name="lens")
+    embedded = layers.Embedding(9, 4)(ids) + keras.ops.expand_dims(layers.Embedding(3, 4)(lens), 1)
+    found = cases_of(keras.Model([ids, lens], AdditiveAttention(4)(embedded, embedded, embedded, lens)))
+    assert {int(n) for _, inputs, _ in found.cases for n in inputs["lens"]} == {0, 1, 2}
+
+
+def test_lengths_behind_a_cast_are_lengths():
+    q, k, v, _ = qkvl()
+    lens = keras.Input((), dtype="uint8", name="lens")
+    model = keras.Model([q, k, v, lens], AdditiveAttention(4)(q, k, v, keras.ops.cast(lens, "int32")))
+    assert "lengths zero" in [name for name, _, _ in cases_of(model).cases]
+
+
+def test_padding_is_poisoned_and_values_are_large():
+    found = cases_of(additive())
+    inputs = {name: inputs for name, inputs, _ in found.cases}
+    outputs = {name: outputs for name, _, outputs in found.cases}
+    assert np.isnan(inputs["poisoned padding"]["keys"]).any()
+    assert np.isposinf(inputs["poisoned padding"]["values"]).any()
+    assert np.isfinite(outputs["poisoned padding"]["attention"]).all()
+    assert np.abs(inputs["large values"]["keys"]).max() > 200
+
+
+def test_a_model_that_reads_its_padding_is_not_poisoned():
+    q, k, v, lens = qkvl(values=8)
+    out = AdditiveAttention(4)(q, k, v, lens)
+    found = cases_of(keras.Model([q, k, v, lens], {"out": out, "mean": keras.ops.mean(k, axis=1)}))
+    assert "poisoned padding" not in [name for name, _, _ in found.cases]
+    assert "poisoned padding" not in found.refused
+
+
+class Counting(layers.Layer):
+    """A layer with a side effect in Python."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.calls = 0
+
+    def call(self, x):
+        self.calls += 1
+        return x * float(self.calls)
+
+
+class Noisy(layers.Layer):
+    """A layer that draws whether it trains or not."""
+
+    def call(self, x):
+        return x + keras.random.normal(keras.ops.shape(x))
+
+
+@pytest.mark.parametrize("layer", [Counting, Noisy])
+def test_a_layer_that_answers_differently_each_time_is_named(layer):
+    x = keras.Input((4,), name="x")
+    model = keras.Model(x, layers.Dense(3, name="after")(layer(name="unsteady")(layers.Dense(4, name="before")(x))))
+    with pytest.raises(UnsupportedModelError, match="Layer `unsteady` gives other outputs when it is called again"):
+        cases_of(model)

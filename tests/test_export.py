@@ -117,7 +117,7 @@ def test_tolerance_decides(tmp_path):
         ({"opset": 25}, ExportError, "`opset` must be"),
         ({"lowering": "fused"}, ExportError, "`lowering='fused'` is not available in this version; use 'portable'"),
         ({"lowering": "fast"}, ExportError, "`lowering` must be one of"),
-        ({"precision": "int8"}, ExportError, "`precision='int8'` is not available"),
+        ({"precision": "int4"}, ExportError, "`precision` must be one of"),
         ({"provider": "tpu"}, ExportError, "`provider` must be one of"),
         ({"provider": "cuda"}, ProviderError, "no CUDAExecutionProvider"),
         ({"tolerance": -1}, ExportError, "`tolerance` must be"),

@@ -97,6 +97,8 @@ def test_summary():
         "2 of 3 comparisons FAILED over 2 cases; largest difference 2.5e-01 absolute, 5.0e-01 relative"
     )
     assert ParityReport("cpu", ()).summary() == "nothing was compared"
+    left_out = ParityReport("cpu", (GOOD,), refused={"x_length 1": "too short"}).summary()
+    assert " over 1 cases (1 more that Keras itself cannot run); " in left_out
 
 
 def test_compared_keeps_the_order_of_cases():

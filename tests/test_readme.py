@@ -68,7 +68,7 @@ def test_documented_commands_are_those_of_the_command_line():
         r"^\| `keras-attn (\w+)", (ROOT / "docs" / "export.md").read_text("utf-8"), flags=re.MULTILINE
     )
     assert set(documented) == offered
-    assert set(re.findall(r"^keras-attn (\w+)", README, flags=re.MULTILINE)) <= offered
+    assert set(re.findall(r"^\.venv/bin/keras-attn (\w+)", README, flags=re.MULTILINE)) <= offered
 
 
 def test_demo_results_are_shown():

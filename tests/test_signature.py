@@ -15,7 +15,7 @@ from export_models import (
 from keras import layers
 
 from keras_attn_export import InputError, UnsupportedModelError
-from keras_attn_export._signature import InputSpec, model_signature
+from keras_attn_export._signature import InputSpec, layer_names, model_signature, with_input
 
 
 def test_functional_names_dtypes_and_shapes():
@@ -77,9 +77,20 @@ def test_subclass_with_one_mapping_takes_its_keys_as_names():
 
 
 def test_a_sequential_without_input_is_built_from_the_sample():
-    model = keras.Sequential([layers.Dense(2, name="out")])
-    signature = model_signature(model, {"x": np.ones((4, 3), "float32")})
-    assert signature.inputs[0].shape == (None, 3)
+    model = keras.Sequential([layers.Dense(2, name="out")], name="plain")
+    built = with_input(model, {"x": np.ones((4, 3), "float32")})
+    signature = model_signature(built, None)
+    assert signature.inputs == (InputSpec("x", "float32", (None, 3)),)
+    assert signature.outputs == ("out",)
+    assert built.name == "plain"
+    assert with_input(built, None) is built
+
+
+@pytest.mark.parametrize("samples", [None, {}, {"x": np.ones((1, 3)), "y": np.ones((1, 3))}, np.ones((1, 3))])
+def test_a_sequential_without_input_asks_for_one_sample(samples):
+    model = keras.Sequential([layers.Dense(2)], name="plain")
+    with pytest.raises(InputError, match=r"`plain` is a Sequential without an Input.*sample_inputs="):
+        with_input(model, samples)
 
 
 def test_a_subclass_without_samples_asks_for_them_by_name():
@@ -106,10 +117,14 @@ def test_a_subclass_that_fails_on_its_samples_says_so():
     ("build", "message"),
     [
         (lambda: keras.Model(x := keras.Input((3,), name="my-input"), layers.Dense(2)(x)), "my-input.*name='my_input'"),
+        (lambda: named_model("2nd"), "`2nd` .* name='input_2nd'"),
+        (lambda: named_model("_x"), "`_x` .* name='x'"),
+        (lambda: named_model("class"), "`class` .* name='input_class'"),
+        (lambda: named_model("self"), "`self` .* name='input_self'"),
+        (lambda: named_model("A", "a"), "Inputs `A` and `a` have one name"),
         (lambda: keras.Model(x := keras.Input((3,), sparse=True, name="x"), layers.Dense(2)(x)), "`x` is sparse"),
         (lambda: stateful_model(), "`memory` .GRU. is stateful"),
         (lambda: string_model(), "`text` holds strings"),
-        (lambda: float16_model(), "`half` computes in float16"),
     ],
 )
 def test_refused_by_name(build, message):
@@ -128,6 +143,15 @@ def string_model():
     return keras.Model(text, layers.StringLookup(vocabulary=["a", "b"])(text))
 
 
-def float16_model():
+def named_model(*names):
+    inputs = [keras.Input((3,), name=name) for name in names]
+    return keras.Model(inputs, keras.ops.concatenate(inputs))
+
+
+def test_layer_names_hold_layers_and_operations_of_nested_models():
     x = keras.Input((3,), name="x")
-    return keras.Model(x, layers.Dense(2, dtype="float16", name="half")(x))
+    inner = keras.Model(x, keras.ops.sin(layers.Dense(2, name="inside")(x)), name="inner")
+    y = keras.Input((3,), name="y")
+    assert {"inner", "inside", "sin", "outside"} <= set(
+        layer_names(keras.Model(y, layers.Dense(1, name="outside")(inner(y))))
+    )

@@ -12,7 +12,7 @@ from keras import layers
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._saved_model import write_saved_model
-from keras_attn_export._signature import model_signature
+from keras_attn_export._signature import layer_names, model_signature
 from keras_attn_export._trace import trace
 
 
@@ -103,6 +103,70 @@ def test_jit_compiled_functions_are_inlined(size, tmp_path):
     model, _ = traced(keras_model, tmp_path)
     values = np.array([[-1, 0, 2.5]], "float32")
     np.testing.assert_allclose(run(model, {"x": values}), keras_model(values)["out"], rtol=1e-6)
+
+
+def test_argmax(tmp_path):
+    x = keras.Input((None, 5), name="x")
+    keras_model = keras.Model(x, {"out": keras.ops.argmax(x, -1)})
+    model, _ = traced(keras_model, tmp_path)
+    values = np.array(
+        [[[0.0, -0.0, -1, -2, -3], [-1, -0.0, 0.0, -5, -5], [3, 1, 7, 7, 2], [-2, -1, -3, -4, -1]]], "float32"
+    )
+    np.testing.assert_array_equal(run(model, {"x": values}), keras_model(values)["out"])
+
+
+def test_another_use_of_bitcast_is_refused(tmp_path):
+    class Bits(layers.Layer):
+        def call(self, x):
+            return tf.bitcast(x, tf.int32) + 1
+
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, Bits(name="bits")(x))
+    with pytest.raises(UnsupportedModelError, match="`Bitcast` of layer `bits`"):
+        traced(model, tmp_path, ["bits"])
+
+
+def test_a_lookup_is_named(tmp_path):
+    x = keras.Input((), dtype="int64", name="x")
+    model = keras.Model(x, layers.IntegerLookup(vocabulary=[4, 5], name="lookup")(x))
+    with pytest.raises(UnsupportedModelError, match="Op `LookupTableFindV2` of layer `lookup`"):
+        traced(model, tmp_path, ["lookup"])
+
+
+def test_an_op_of_keras_ops_is_named(tmp_path):
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, keras.ops.erfinv(x))
+    with pytest.raises(UnsupportedModelError, match="Op `Erfinv` of layer `erfinv`"):
+        traced(model, tmp_path, layer_names(model))
+
+
+def test_a_layer_that_changes_a_variable_is_named(tmp_path):
+    class Running(layers.Layer):
+        def build(self, shape):
+            self.total = self.add_weight(shape=(), trainable=False)
+
+        def call(self, x):
+            self.total.assign_add(0.0)
+            return x
+
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, Running(name="running")(x))
+    with pytest.raises(UnsupportedModelError, match="Op `AssignVariableOp` of layer `running` changes a variable"):
+        traced(model, tmp_path, ["running"])
+
+
+def test_python_that_needs_numbers_is_named(tmp_path):
+    class Numeric(layers.Layer):
+        def call(self, x):
+            return tf.constant(np.asarray(x) * 2)
+
+        def compute_output_spec(self, x):
+            return keras.KerasTensor(x.shape, x.dtype)
+
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, Numeric(name="numeric")(x))
+    with pytest.raises(UnsupportedModelError, match=r"Layer `numeric` \(Numeric\) cannot be traced into a graph"):
+        traced(model, tmp_path)
 
 
 def test_tf2onnx_is_quiet_and_its_logger_restored(tmp_path, caplog):

@@ -1,6 +1,7 @@
 """`_verify.py`, in the package and as the `verify.py` that travels with a bundle."""
 
 import json
+import re
 import sys
 import types
 from pathlib import Path
@@ -173,7 +174,7 @@ def test_no_bundle(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "3", '"text"', "{}", '{"schema_version": 1}', '{"sha256": {}}', b"\xff\xfe"]
+    "text", ["{", "[]", "3", '"text"', "{}", "[" * 10**5, '{"sha256": {}}', b"\xff\xfe"]
 )
 def test_a_broken_manifest(bundle, text):
     (bundle / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -181,17 +182,17 @@ def test_a_broken_manifest(bundle, text):
         _verify.read_manifest(bundle)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 1, 3, 2.0, "2", True, None])
 def test_another_schema_version(bundle, version):
     alter_manifest(bundle, schema_version=version)
-    with pytest.raises(BundleError, match=rf"has schema version {version!r}; this reader knows version 1 only"):
+    with pytest.raises(BundleError, match=rf"has schema version {version!r}; this reader knows version 2 only"):
         _verify.read_manifest(bundle)
 
 
-@pytest.mark.parametrize("entry", ["inputs", "outputs", "parity"])
+@pytest.mark.parametrize("entry", ["inputs", "outputs", "parity", "lowest_onnxruntime", "sha256"])
 def test_a_manifest_without_an_entry(bundle, entry):
     alter_manifest(bundle, **{entry: ...})
-    with pytest.raises(BundleError, match=rf"incomplete: it says nothing of {entry}\."):
+    with pytest.raises(BundleError, match=rf"incomplete: it says nothing of {entry}\b"):
         _verify.read_manifest(bundle)
 
 
@@ -216,15 +217,16 @@ def test_every_listed_file_is_checked(bundle):
     assert _verify.read_manifest(bundle)
 
 
-@pytest.mark.parametrize("name", ["../outside", "saved_model/../../outside", "{absolute}", "link"])
+@pytest.mark.parametrize(
+    "name", ["../outside", "saved_model/../../outside", "{absolute}", "./model.onnx", "parity//cases.npz", "", "."]
+)
 def test_a_listed_name_that_leads_outside(bundle, name):
     outside = bundle.parent / "outside"
     outside.write_text("anything")
-    (bundle / "link").symlink_to(outside)
     name = name.format(absolute=outside)
     hashes = read_manifest(bundle)["sha256"] | {name: _verify.sha256(outside)}
     alter_manifest(bundle, sha256=hashes)
-    with pytest.raises(BundleError, match=f"lists `{name}`, which is outside the bundle"):
+    with pytest.raises(BundleError, match=f"lists `{re.escape(name)}`, which is outside the bundle"):
         _verify.read_manifest(bundle)
 
 
@@ -323,7 +325,10 @@ def test_a_session_that_falls_back(monkeypatch, exported, capsys):
         def preload_dlls(self):
             print("Failed to load libcudnn.so.9\nand more")
 
-        def InferenceSession(self, model, options, *, providers, provider_options):  # noqa: N802 - onnxruntime's name
+        def InferenceSession(  # noqa: N802 - onnxruntime's name
+            self, model, options, *, providers, provider_options, enable_fallback
+        ):
+            assert not enable_fallback
             assert providers == ["CUDAExecutionProvider"]
             assert provider_options == [{"use_tf32": "0"}]
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from onnx import TensorProto
+from tf2onnx.utils import make_name
 
+SIGN_BIT = np.int32(np.iinfo(np.int32).min)
 Handler = tuple[Any, list[Any]]
 
 
@@ -38,15 +41,38 @@ def _erfc(graph: Any, node: Any, name: str, args: Any) -> None:
     source, outputs = node.input[0], node.output
     graph.remove_node(name)
     erf = graph.make_node("Erf", [source], shapes=shapes, dtypes=dtypes)
-    one = graph.make_node("CastLike", [_one(graph), source], dtypes=dtypes)
+    one = graph.make_node("CastLike", [_constant(graph, np.float32(1)), source], dtypes=dtypes)
     graph.make_node("Sub", [one.output[0], erf.output[0]], outputs=outputs, shapes=shapes, dtypes=dtypes, name=name)
 
 
-def _one(graph: Any) -> str:
-    import numpy as np
-    from tf2onnx.utils import make_name
+def _sign_bit(graph: Any, node: Any, name: str, args: Any) -> None:
+    """`Bitcast` of a float to int32 where only the sign bit is read, as `keras.ops.argmax` does to order -0.0 and 0.0.
 
-    return str(graph.make_const(make_name("one"), np.float32(1.0).reshape(())).output[0])
+    ONNX has no bit cast before opset 26: the sign is found by comparison, that of a zero by its reciprocal. Any other
+    use of `Bitcast` is left as it is, and refused as an op without mapping.
+    """
+    consumers = graph.find_output_consumers(node.output[0])
+    if graph.get_dtype(node.input[0]) != TensorProto.FLOAT or not all(_reads_sign(each) for each in consumers):
+        return
+    source, outputs, shapes = node.input[0], node.output, node.output_shapes
+    graph.remove_node(name)
+    zero, one = _constant(graph, np.float32(0)), _constant(graph, np.float32(1))
+    negative = graph.make_node("Less", [source, zero], dtypes=[TensorProto.BOOL], shapes=shapes)
+    reciprocal = graph.make_node("Div", [one, source], dtypes=[TensorProto.FLOAT], shapes=shapes)
+    from_below = graph.make_node("Less", [reciprocal.output[0], zero], dtypes=[TensorProto.BOOL], shapes=shapes)
+    either = [negative.output[0], from_below.output[0]]
+    sign = graph.make_node("Or", either, dtypes=[TensorProto.BOOL], shapes=shapes)
+    choice = [sign.output[0], _constant(graph, SIGN_BIT), _constant(graph, np.int32(0))]
+    graph.make_node("Where", choice, outputs=outputs, shapes=shapes, dtypes=[TensorProto.INT32], name=name)
 
 
-HANDLERS: dict[str, Handler] = {"SelectV2": (_where, []), "Erfc": (_erfc, [])}
+def _reads_sign(consumer: Any) -> bool:
+    values = [each.get_tensor_value(as_list=False) for each in consumer.inputs if each.is_const()]
+    return consumer.type == "BitwiseAnd" and any(np.array_equal(value, SIGN_BIT) for value in values)
+
+
+def _constant(graph: Any, value: Any) -> str:
+    return str(graph.make_const(make_name("constant"), np.asarray(value)).output[0])
+
+
+HANDLERS: dict[str, Handler] = {"SelectV2": (_where, []), "Erfc": (_erfc, []), "Bitcast": (_sign_bit, [])}

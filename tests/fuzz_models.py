@@ -1,0 +1,158 @@
+"""Small models around the layers, drawn by hypothesis, and inputs that fit them."""
+
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+from hypothesis import strategies as st
+from keras import layers
+
+from keras_attn import AdditiveAttention, DotProductAttention
+
+sizes = st.integers(1, 6)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a model is made of."""
+
+    score: str
+    Dq: int
+    Dk: int
+    Dv: int
+    units: int
+    lengths: str | None
+    lengths_dtype: str
+    mask: str | None
+    causal: bool
+    dropout: float
+    encoder: str | None
+    twice: bool
+    nested: bool
+    static: bool
+    weights: bool
+    outputs: str
+    head: str | None
+
+    @property
+    def padding_is_never_read(self) -> bool:
+        """Whether what lies beyond the lengths must not matter: all queries share them, and nobody else reads."""
+        return self.lengths == "B" and self.encoder is None
+
+
+plans = st.builds(
+    Plan,
+    score=st.sampled_from(["additive", "dot"]),
+    Dq=sizes,
+    Dk=sizes,
+    Dv=sizes,
+    units=st.integers(1, 9),
+    lengths=st.sampled_from([None, "B", "B", "B, Tq"]),
+    lengths_dtype=st.sampled_from(["int32", "int64", "int16"]),
+    mask=st.sampled_from([None, None, "Tq, Tk", "1, Tk"]),
+    causal=st.booleans(),
+    dropout=st.sampled_from([0.0, 0.4]),
+    encoder=st.sampled_from([None, None, None, "dense", "gru", "conv", "embedding"]),
+    twice=st.booleans(),
+    nested=st.booleans(),
+    static=st.booleans(),
+    weights=st.booleans(),
+    outputs=st.sampled_from(["tensor", "list", "dict"]),
+    head=st.sampled_from([None, "dense", "norm", "softmax", "gelu"]),
+)
+
+STATIC = {"B": None, "Tq": 4, "Tk": 7}
+
+
+def build(plan: Plan) -> keras.Model:
+    """Return the model of a plan."""
+    Tq, Tk = (STATIC["Tq"], STATIC["Tk"]) if plan.static else (None, None)
+    inputs = {"queries": keras.Input((Tq, plan.Dq), name="queries")}
+    keys = values = _keys(plan, Tk, inputs)
+    if plan.encoder is None:
+        values = inputs["values"] = keras.Input((Tk, plan.Dv), name="values")
+    queries = inputs["queries"]
+    if plan.score == "dot":
+        queries = layers.Dense(keys.shape[-1], name="to_keys")(queries)
+    masks = _masks(plan, Tq, Tk, inputs)
+    if plan.score == "additive":
+        layer = AdditiveAttention(plan.units, plan.dropout, seed=1, name="attention")
+    else:
+        layer = DotProductAttention(plan.dropout, seed=1, name="attention")
+    pooled, weights = layer(queries, keys, values, return_attention_scores=True, **masks)
+    if plan.twice and pooled.shape[-1] == queries.shape[-1]:
+        pooled = layer(pooled, keys, values, **masks)
+    pooled = _head(plan, pooled)
+    made = {"pooled": pooled, "weights": weights} if plan.weights else {"pooled": pooled}
+    if plan.outputs != "dict":
+        made = list(made.values()) if plan.outputs == "list" or plan.weights else pooled
+    model = keras.Model(inputs, made)
+    if plan.nested:
+        outer = {name: keras.Input(x.shape[1:], dtype=x.dtype, name=name) for name, x in inputs.items()}
+        model = keras.Model(outer, model(outer))
+    return model
+
+
+def _keys(plan: Plan, Tk: int | None, inputs: dict) -> keras.KerasTensor:
+    if plan.encoder == "embedding":
+        ids = inputs["ids"] = keras.Input((Tk,), dtype="int32", name="ids")
+        return layers.Embedding(5, plan.Dk, mask_zero=True)(ids)
+    keys = inputs["keys"] = keras.Input((Tk, plan.Dk), name="keys")
+    encoders = {
+        "dense": lambda: layers.Dense(plan.units, activation="tanh"),
+        "gru": lambda: layers.GRU(plan.units, return_sequences=True),
+        "conv": lambda: layers.Conv1D(plan.units, 3, padding="same"),
+    }
+    return encoders[plan.encoder]()(keys) if plan.encoder else keys
+
+
+def _masks(plan: Plan, Tq: int | None, Tk: int | None, inputs: dict) -> dict:
+    masks: dict = {"use_causal_mask": plan.causal}
+    if plan.lengths:
+        shape = () if plan.lengths == "B" else (Tq,)
+        masks["valid_lens"] = inputs["lens"] = keras.Input(shape, dtype=plan.lengths_dtype, name="lens")
+    if plan.mask:
+        shape = (1 if plan.mask == "1, Tk" else Tq, Tk)
+        masks["attention_mask"] = inputs["mask"] = keras.Input(shape, dtype="bool", name="mask")
+    return masks
+
+
+def _head(plan: Plan, pooled: keras.KerasTensor) -> keras.KerasTensor:
+    heads = {
+        "dense": lambda: layers.Dense(3),
+        "norm": lambda: layers.LayerNormalization(epsilon=1e-2),
+        "softmax": lambda: layers.Dense(4, activation="softmax"),
+        "gelu": lambda: layers.Dense(4, activation="gelu"),
+    }
+    return heads[plan.head]()(pooled) if plan.head else pooled
+
+
+def draw_inputs(plan: Plan, model: keras.Model, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return inputs of sizes and lengths of their own, over-full and negative lengths among them."""
+    B = int(rng.integers(1, 6))
+    Tq, Tk = (STATIC["Tq"], STATIC["Tk"]) if plan.static else rng.integers(1, 13, 2).tolist()
+    axes = {"queries": (B, Tq), "keys": (B, Tk), "values": (B, Tk), "ids": (B, Tk), "mask": (B, Tq, Tk)}
+    axes["lens"] = (B,) if plan.lengths == "B" else (B, Tq)
+    drawn = {}
+    for tensor in model.inputs:
+        shape = [known or size for known, size in zip(tensor.shape, axes[tensor.name], strict=False)]
+        shape += tensor.shape[len(shape) :]
+        if tensor.name == "ids":
+            drawn[tensor.name] = rng.integers(0, 5, shape).astype("int32")
+        elif tensor.name == "lens":
+            drawn[tensor.name] = rng.integers(-1, Tk + 3, shape).astype(tensor.dtype)
+        elif tensor.name == "mask":
+            drawn[tensor.name] = rng.random(shape) < 0.7
+        else:
+            drawn[tensor.name] = rng.standard_normal(shape).astype("float32")
+    return drawn
+
+
+def poison(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the inputs with NaN and infinity beyond the lengths."""
+    poisoned = dict(inputs)
+    for name, garbage in (("keys", np.nan), ("values", np.inf)):
+        array = inputs[name].copy()
+        array[np.arange(array.shape[1]) >= inputs["lens"][:, None]] = garbage
+        poisoned[name] = array
+    return poisoned

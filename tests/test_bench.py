@@ -1,0 +1,227 @@
+"""`bench`: what is timed, on what, how fairly two models share the time, and what their memory is."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from bundles import assert_one_line, read_manifest, small_inputs
+from onnx import TensorProto, helper
+
+from keras_attn_export import Bundle, BundleError, ExportError, InputError, _bench, _verify
+from keras_attn_export._bench import bench_bundle
+from keras_attn_export._cli import main
+
+pytest_plugins = ("bundle_fixtures",)
+
+QUICK = {"seconds": 0.05, "threads": 1}
+
+
+@pytest.fixture
+def other(exported, tmp_path):
+    """Return an ONNX file with the bundle's inputs whose output `context` is 2 higher."""
+    model = onnx.load(exported / "model.onnx")
+    (product,) = (node for node in model.graph.node if "context" in node.output)
+    product.output[0] = "before"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(2), "two"))
+    model.graph.node.append(helper.make_node("Add", ["before", "two"], ["context"]))
+    onnx.save(model, tmp_path / "other.onnx")
+    return tmp_path / "other.onnx"
+
+
+def single_op_model(file, op, inputs, output, *, weights=(), **attributes):
+    """Write a model of one op whose inputs are named a, b, ... and whose output is `out`."""
+    infos = [helper.make_tensor_value_info(name, *spec) for name, spec in zip("abcd", inputs, strict=False)]
+    initializers = [onnx.numpy_helper.from_array(array, name) for name, array in weights]
+    names = [info.name for info in infos] + [name for name, _ in weights]
+    node = helper.make_node(op, names, ["out"], **attributes)
+    out = helper.make_tensor_value_info("out", *output)
+    graph = helper.make_graph([node], "one", infos, [out], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = helper.find_min_ir_version_for(list(model.opset_import))
+    onnx.save(model, file)
+    return file
+
+
+# --------------------------------------------------------------------- measuring
+
+
+def test_one_bundle(exported):
+    bench = bench_bundle(exported, **QUICK)
+    (timing,) = bench.timings
+    assert timing.runs >= _bench.FEWEST_RUNS
+    assert 0 < timing.p5 <= timing.median <= timing.p95
+    assert timing.rows_per_second == pytest.approx(bench.rows / timing.median * 1e3)
+    assert 0 < timing.model_memory < timing.peak_memory
+    assert timing.file_size == (exported / "model.onnx").stat().st_size
+    assert (bench.threads, bench.provider, bench.ratio, bench.differences) == (1, "cpu", None, None)
+    assert bench.environment.keys() >= {"processor", "cpus", "python", "onnxruntime", "numpy", "keras-attn"}
+    assert json.loads(bench.to_json())["timings"][0]["median"] == timing.median
+
+
+def test_against_another_file(exported, other):
+    bench = bench_bundle(exported, against=other, **QUICK)
+    ours, theirs = bench.timings
+    assert (ours.model, theirs.model) == (str(exported / "model.onnx"), str(other))
+    assert ours.runs == theirs.runs
+    assert bench.ratio == theirs.median / ours.median
+    assert bench.differences == {"context": pytest.approx(2, rel=1e-5), "weights": 0}
+
+
+def test_turns_alternate_and_time_is_bounded():
+    order = []
+
+    class Session:
+        def __init__(self, name):
+            self.name = name
+
+        def get_outputs(self):
+            return []
+
+        def run(self, names, inputs):
+            order.append(self.name)
+            return []
+
+    _, latencies = _bench._alternate([Session("a"), Session("b")], {}, 1e-9)
+    assert [len(taken) for taken in latencies] == [_bench.FEWEST_RUNS] * 2
+    timed = "".join(order[2 * _bench.WARM_UP :])
+    assert timed == ("abba" * _bench.FEWEST_RUNS)[: 2 * _bench.FEWEST_RUNS]
+
+
+def test_memory_is_that_of_the_model_and_not_of_this_process(tmp_path):
+    held = np.ones(400 << 17)  # 400 MiB here, which a process started from here must not be blamed for
+    megabytes = 96
+    shape = np.array([megabytes, 1 << 18], "int64")
+    model = single_op_model(
+        tmp_path / "large.onnx",
+        "Expand",
+        [(TensorProto.FLOAT, [1, 1])],
+        (TensorProto.FLOAT, ["n", "m"]),
+        weights=[("shape", shape)],
+    )
+    measured = _bench._peak_memory(model, {"a": np.ones((1, 1), "float32")}, "cpu", 1)
+    assert megabytes <= measured["model"] / 2**20 < 3 * megabytes
+    assert measured["model"] < measured["process"] < held.nbytes
+
+
+def test_a_model_that_fails_where_memory_is_measured(tmp_path):
+    model = single_op_model(tmp_path / "model.onnx", "Neg", [(TensorProto.FLOAT, [2])], (TensorProto.FLOAT, [2]))
+    with pytest.raises(ExportError, match=r"not in a fresh process that measures its memory: .*cannot run the model"):
+        _bench._peak_memory(model, {"a": np.ones(3, "float32")}, "cpu", 1)
+
+
+# ------------------------------------------------------------------------ inputs
+
+
+def test_the_largest_golden_case_is_the_default(exported):
+    name, chosen = _bench._chosen_inputs(Bundle(exported, read_manifest(exported)), None)
+    cases = {f"golden case `{case}`": inputs for case, inputs, _ in _verify.load_cases(exported / _verify.CASES)}
+    for key, array in chosen.items():
+        np.testing.assert_array_equal(array, cases[name][key])
+    assert all(np.any(array) for array in chosen.values())
+    sizes = [sum(map(np.size, inputs.values())) for inputs in cases.values()]
+    assert sum(map(np.size, chosen.values())) == max(sizes)
+
+
+def test_zeros_and_poison_are_not_chosen(exported, tmp_path):
+    large, small = small_inputs(B=9), small_inputs(B=2)
+    zeros = {name: np.zeros_like(array) for name, array in large.items()}
+    poisoned = large | {"values": np.full_like(large["values"], np.nan)}
+    (tmp_path / "parity").mkdir()
+    cases = [("zeros", zeros, {}), ("poisoned", poisoned, {}), ("numbers", small, {})]
+    _verify.save_cases(tmp_path / _verify.CASES, cases)
+    assert _bench._chosen_inputs(Bundle(tmp_path, {}), None)[0] == "golden case `numbers`"
+    _verify.save_cases(tmp_path / _verify.CASES, cases[:2])
+    assert _bench._chosen_inputs(Bundle(tmp_path, {}), None)[0] == "golden case `zeros`"
+
+
+def test_given_inputs(exported):
+    bench = bench_bundle(exported, inputs=small_inputs(B=5, Tk=11), **QUICK)
+    assert (bench.rows, bench.inputs, bench.shapes["keys"]) == (5, "given", (5, 11, 6))
+    with pytest.raises(InputError, match=r"Inputs \['queries'"):
+        bench_bundle(exported, inputs={}, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "sizes", "rows"),
+    [
+        ([["batch", 3]], [(7, 3)], 7),
+        ([[4, 3], ["batch", 2]], [(4, 3), (9, 2)], 9),
+        ([[], [4, 3]], [(), (4, 3)], 4),
+        ([[]], [()], 1),
+        ([], [], 1),
+    ],
+)
+def test_rows(shapes, sizes, rows):
+    specs = [{"name": str(index), "shape": shape} for index, shape in enumerate(shapes)]
+    assert _bench._rows(specs, {str(index): np.zeros(size) for index, size in enumerate(sizes)}) == rows
+
+
+# ------------------------------------------------------------------------ errors
+
+
+def test_another_file_must_take_the_same_inputs(exported, other, tmp_path):
+    model = single_op_model(tmp_path / "neg.onnx", "Neg", [(TensorProto.DOUBLE, ["n"])], (TensorProto.DOUBLE, ["n"]))
+    said = r"must take the bundle's inputs, `keys` float32\[2, 7, 6\], .* It takes `a` float64\[n\]\. "
+    with pytest.raises(InputError, match=said):
+        bench_bundle(exported, against=model, inputs=small_inputs(), **QUICK)
+    fixed = onnx.load(other)
+    fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
+    onnx.save(fixed, other)
+    with pytest.raises(
+        InputError, match=r"`queries` float32\[2, 3, 4\].* It takes .*`queries` float32\[3, queries_length, 4\]"
+    ):
+        bench_bundle(exported, against=other, inputs=small_inputs(), **QUICK)
+
+
+def test_what_cannot_be_timed(exported, tmp_path):
+    (tmp_path / "text.onnx").write_text("no model")
+    for error, said, arguments in (
+        (InputError, "There is no file nowhere.onnx", {"against": "nowhere.onnx"}),
+        (BundleError, r"cannot load .*text\.onnx", {"against": tmp_path / "text.onnx"}),
+        (ExportError, "must be above 0. Received: 0 and 0.05", {"threads": 0}),
+        (ExportError, "must be above 0. Received: 1 and 0", {"seconds": 0}),
+        (ExportError, "must be above 0. Received: 1 and nan", {"seconds": float("nan")}),
+    ):
+        with pytest.raises(error, match=said):
+            bench_bundle(exported, **{**QUICK, **arguments})
+    with pytest.raises(BundleError, match="No bundle at"):
+        bench_bundle(tmp_path, **QUICK)
+
+
+# ------------------------------------------------------------- the command line
+
+
+def test_the_command_prints_a_table(exported, other, tmp_path, capfd):
+    np.savez(tmp_path / "inputs.npz", **small_inputs(B=2))
+    command = ["bench", exported, "--against", other, "--inputs", tmp_path / "inputs.npz", "--seconds", "0.05"]
+    assert main([*map(str, command), "--threads", "1"]) == 0
+    printed = capfd.readouterr()
+    assert printed.err == ""
+    for expected in (
+        "inputs.npz, 2 rows",
+        "cpu, 1 threads",
+        "onnxruntime ",
+        "the bundle is faster",
+        "`context` differ",
+    ):
+        assert expected in printed.out
+    rows = {line[:17].strip(): line[17:].split() for line in printed.out.splitlines()}
+    for name, unit in (("median", "ms"), ("95th percentile", "ms"), ("throughput", "rows/s"), ("peak memory", "MB")):
+        assert rows[name][1::2] == [unit, unit], rows[name]
+
+
+def test_the_command_prints_json(exported, capfd):
+    assert main(["bench", str(exported), "--seconds", "0.05", "--json"]) == 0
+    printed = capfd.readouterr()
+    assert printed.err == ""
+    content = json.loads(printed.out)
+    assert content["bundle"] == str(exported)
+    assert len(content["timings"]) == 1
+
+
+def test_the_command_fails_in_one_line(exported, capfd):
+    assert main(["bench", str(exported), "--against", "nowhere.onnx", "--json"]) == 1
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert_one_line(printed.err, "error: There is no file nowhere.onnx.")

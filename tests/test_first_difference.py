@@ -1,0 +1,248 @@
+"""`verify --trace`: the first tensor of the ONNX file that is not what the SavedModel has under that name."""
+
+import json
+import re
+import textwrap
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from bundles import alter_golden_outputs, assert_one_line, python, read_manifest, reseal
+from keras import layers
+from onnx import TensorProto, helper, version_converter
+
+from keras_attn_export import Bundle, BundleError, ExportError, _verify, export_model
+from keras_attn_export._cli import main
+from keras_attn_export._first_difference import _closest, _layouts, first_difference, format_layers
+from keras_attn_export._onnx_graph import OnnxGraph
+from keras_attn_export._saved_graph import SavedGraph
+
+pytest_plugins = ("bundle_fixtures",)
+
+TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
+CASES = ("base", "batch 2")
+
+
+def compared(folder, cases=CASES, tolerance=TOLERANCE):
+    """Compare without the checks of `load_bundle`, which would refuse what these tests do to a bundle."""
+    return first_difference(Bundle(folder, read_manifest(folder)), cases, tolerance)
+
+
+def scale_weight(folder, part, factor=1.5):
+    """Multiply the one weight of the ONNX file whose name holds `part`."""
+    model = onnx.load(folder / "model.onnx")
+    (weight,) = (each for each in model.graph.initializer if part in each.name and each.data_type == TensorProto.FLOAT)
+    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * np.float32(factor), weight.name))
+    onnx.save(model, folder / "model.onnx")
+
+
+@pytest.mark.parametrize("layer", ["W_q", "W_k", "w_v"])
+def test_a_weight_that_was_changed(bundle, layer):
+    scale_weight(bundle, f"/{layer}_1/Cast/ReadVariableOp")
+    found = compared(bundle)
+    assert found.first.layer == f"attention/{layer}"
+    assert found.first.tensor.endswith(f"/{layer}_1/Cast/ReadVariableOp:0")
+    assert (found.first.dtype, found.first.passed) == ("float32", False)
+    assert f"`attention/{layer}`" in found.finding
+    rows = {row.layer: row for row in found.layers}
+    assert list(rows) == ["attention/W_q", "attention/W_k", "attention/w_v", "attention"]
+    assert rows["attention"].differing > 0
+    assert rows[found.first.layer].max_rel == pytest.approx(0.5 if layer != "w_v" else rows["attention/w_v"].max_rel)
+    unharmed = {"W_q": ["W_k"], "W_k": ["W_q"], "w_v": ["W_q", "W_k"]}[layer]
+    assert all(rows[f"attention/{each}"].differing == 0 for each in unharmed)
+
+
+@pytest.mark.parametrize("opset", [18, 24])
+def test_an_op_that_was_changed(bundle, opset):
+    model = onnx.load(bundle / "model.onnx")
+    (tanh,) = (node for node in model.graph.node if node.op_type == "Tanh")
+    tanh.op_type = "Sigmoid"
+    if opset > 18:
+        model = version_converter.convert_version(model, opset)
+    model.ir_version = helper.find_min_ir_version_for(list(model.opset_import))
+    onnx.save(model, bundle / "model.onnx")
+    found = compared(bundle)
+    assert (found.first.layer, found.first.tensor.rpartition("/")[2]) == ("attention", "Tanh:0")
+
+
+def test_an_output_that_was_changed(bundle):
+    model = onnx.load(bundle / "model.onnx")
+    (product,) = (node for node in model.graph.node if "context" in node.output)
+    product.output[0] = "before"
+    model.graph.node.append(helper.make_node("Neg", ["before"], ["context"]))
+    onnx.save(model, bundle / "model.onnx")
+    found = compared(bundle)
+    assert (found.first.layer, found.first.tensor) == ("attention", "context")
+
+
+def test_nothing_differs(exported):
+    found = compared(exported)
+    assert found.first is None
+    assert found.finding.startswith("Nothing differs when every tensor is kept.")
+    assert all(row.differing == 0 and row.max_rel < 1e-5 for row in found.layers)
+    assert sum(row.tensors for row in found.layers) > 40
+    assert found.cases == CASES
+
+
+def test_golden_outputs_that_are_not_the_saved_models(bundle):
+    alter_golden_outputs(bundle)
+    (_, second, *_) = (case for case, _, _ in _verify.load_cases(bundle / _verify.CASES))
+    found = compared(bundle, [second])
+    assert found.first is None
+    assert "they are not what the SavedModel gives" in found.finding
+
+
+def test_loops_convolutions_and_tensors_with_the_name_of_another(tmp_path):
+    x = keras.Input((None, 6), name="x")
+    y = layers.Conv1D(5, 3, padding="same", activation="gelu", name="convolution")(x)
+    y = layers.LayerNormalization(name="norm")(y)
+    y = layers.LSTM(4, return_sequences=True, name="memory")(y)
+    y = layers.Softmax(name="shares")(y)
+    model = keras.Model(x, layers.Dense(3, name="classes")(y), name="several")
+    folder = export_model(model, tmp_path / "bundle").path
+    manifest = read_manifest(folder)
+    names = ["convolution", "norm", "memory", "shares", "classes"]
+    for layer, op in (("convolution", "Conv"), ("memory", "LSTM"), ("classes", "MatMul")):
+        original = (folder / "model.onnx").read_bytes()
+        graph = onnx.load(folder / "model.onnx").graph
+        weights = {each.name for each in graph.initializer if each.data_type == TensorProto.FLOAT}
+        (node,) = (node for node in graph.node if node.op_type == op)
+        scale_weight(folder, next(name for name in node.input if name in weights))
+        found = first_difference(Bundle(folder, manifest), ["base"], TOLERANCE)
+        if (
+            layer == "memory"
+        ):  # tf2onnx moved its transpose to behind the softmax, so that the LSTM's output has no name
+            assert found.first.tensor.endswith("/shares_1/Softmax:0")
+            assert re.search("tensors that agree, of `memory`, through .*LSTM", found.finding)
+        else:
+            assert found.first.layer == layer
+        assert [row.layer for row in found.layers] == names
+        assert all(row.differing == 0 for row in found.layers[: names.index(layer)])
+        (folder / "model.onnx").write_bytes(original)
+
+
+def test_weights_in_a_file_of_their_own(bundle):
+    scale_weight(bundle, "/W_k_1/Cast/ReadVariableOp")
+    model = onnx.load(bundle / "model.onnx")
+    onnx.save(model, bundle / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=90)
+    found = compared(bundle)
+    assert (found.first.layer, found.first.tensor.rpartition("/")[2]) == ("attention/W_k", "MatMul:0")
+
+
+# ------------------------------------------------------------------- the pieces
+
+
+@pytest.mark.parametrize("fill", [-np.inf, -3.4e38, -1e9])
+def test_scores_beside_what_a_mask_fills_in(fill):
+    theirs, ours = np.array([1, 2, fill], "float32"), np.array([1, 2.1, fill], "float32")
+    assert _closest("base", "scores", theirs, [theirs], TOLERANCE)["passed"]
+    row = _closest("base", "scores", theirs, [ours], TOLERANCE)
+    assert row["max_rel"] == pytest.approx(0.05)
+    assert not row["passed"]
+    unmasked = np.array([1, 2, 3], "float32")
+    assert not _closest("base", "scores", theirs, [unmasked], TOLERANCE)["passed"]
+    half = np.array([1, 2, max(fill, -65504)], "float16")
+    assert _closest("base", "scores", theirs, [half], TOLERANCE)["passed"]
+
+
+def test_axes_in_another_order_are_the_same_tensor():
+    array = np.arange(24).reshape(2, 3, 4)
+    laid = list(_layouts(array.transpose(2, 0, 1), (2, 3, 4)))
+    assert len(laid) == 1
+    np.testing.assert_array_equal(laid[0], array)
+    assert list(_layouts(array, (4, 6))) == []
+    assert len(list(_layouts(np.zeros((3, 3)), (3, 3)))) == 2
+
+
+def test_a_name_that_tf2onnx_gave_to_the_first_of_several_nodes(tmp_path):
+    nodes = [
+        helper.make_node("Sqrt", ["x"], ["norm/Rsqrt:0"]),
+        helper.make_node("Reciprocal", ["norm/Rsqrt:0"], ["norm/Rsqrt__12:0"]),
+        helper.make_node("Neg", ["norm/Rsqrt__12:0"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph(nodes, "one", values[:1], values[1:])
+    onnx.save(helper.make_model(graph), tmp_path / "model.onnx")
+    read = OnnxGraph(tmp_path / "model.onnx")
+    assert read.tensors == ["norm/Rsqrt:0", "norm/Rsqrt__12:0", "y"]
+    assert read.versions("norm/Rsqrt:0") == ["norm/Rsqrt:0", "norm/Rsqrt__12:0"]
+    assert read.versions("y") == ["y"]
+    assert read.sources["y"] == {"norm/Rsqrt__12:0"}
+
+
+def test_files_that_are_neither(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    with pytest.raises(BundleError, match=r"onnx cannot read .*model\.onnx"):
+        OnnxGraph(tmp_path / "model.onnx")
+    with pytest.raises(BundleError, match="TensorFlow cannot load"):
+        SavedGraph(tmp_path, "model", ())
+
+
+def test_inputs_the_saved_model_cannot_take(exported):
+    graph = SavedGraph(exported / "saved_model", "small", ["attention"])
+    with pytest.raises(ExportError, match="TensorFlow cannot run the SavedModel's graph"):
+        graph.run(
+            {name: np.zeros((2, 2), "float32") for name in ("queries", "keys", "values", "valid_lens")}, ["context"]
+        )
+
+
+# ------------------------------------------------------------- the command line
+
+
+def altered(bundle):
+    scale_weight(bundle, "/W_k_1/Cast/ReadVariableOp")
+    reseal(bundle, "model.onnx")
+    return bundle
+
+
+def test_the_command_names_the_layer(bundle, tmp_path):
+    """It runs where neither Keras nor the code of the model can be imported."""
+    done = python(
+        *("-m", "keras_attn_export", "verify", altered(bundle), "--trace"),
+        cwd=tmp_path,
+        blocked=("keras", "keras_attn", "tf2onnx"),
+    )
+    assert done.returncode == 1
+    assert_one_line(done.stderr)
+    assert done.stderr.endswith(" Export the model again.\n")
+    rows, _, traced = done.stdout.partition("\n\n")
+    assert "FAILED: is outside the tolerance" in rows
+    assert "tensors of model.onnx beside the SavedModel's" in traced
+    (row,) = (line for line in traced.splitlines() if line.endswith(", the first is here"))
+    assert row.startswith("attention/W_k ")
+    assert "The first tensor that differs is in layer `attention/W_k`:" in " ".join(traced.split())
+
+
+def test_the_command_without_tensorflow(bundle, tmp_path):
+    done = python(
+        *("-m", "keras_attn_export", "verify", altered(bundle), "--trace"), cwd=tmp_path, blocked=("tensorflow",)
+    )
+    assert done.returncode == 1
+    assert_one_line(done.stderr, "error: Naming the first difference runs the SavedModel, which needs TensorFlow")
+
+
+def test_the_command_gives_json(bundle, capfd):
+    assert main(["verify", str(altered(bundle)), "--trace", "--json"]) == 1
+    printed = capfd.readouterr()
+    assert_one_line(printed.err)
+    content = json.loads(printed.out)
+    assert content["passed"] is False
+    assert content["first_difference"]["first"]["layer"] == "attention/W_k"
+    assert {row["layer"] for row in content["first_difference"]["layers"]} >= {"attention", "attention/W_q"}
+
+
+def test_the_command_has_nothing_to_trace(exported, capfd):
+    assert main(["verify", str(exported), "--trace"]) == 0
+    printed = capfd.readouterr()
+    assert printed.err == ""
+    assert printed.out.endswith("Nothing differs, so there is nothing to trace.\n")
+
+
+def test_the_table(bundle):
+    scale_weight(bundle, "/w_v_1/Cast/ReadVariableOp")
+    found = compared(bundle)
+    header, *lines = format_layers(found.layers, found.first).splitlines()
+    assert header.split() == ["layer", "tensors", "max", "abs", "max", "rel"]
+    assert [line.split()[0] for line in lines] == [row.layer for row in found.layers]
+    assert all(len(line) <= 80 for line in lines), textwrap.indent("\n".join(lines), "  ")

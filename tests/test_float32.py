@@ -1,0 +1,103 @@
+"""Models that compute in half precision are exported through a float32 clone, and the report says how far that is."""
+
+import keras
+import numpy as np
+import pytest
+from export_models import (
+    TwoArguments,
+    dict_inputs_and_outputs,
+    implicit_mask_and_encoders,
+    nested_model,
+    two_argument_samples,
+)
+from keras import layers
+
+from keras_attn import AdditiveAttention
+from keras_attn_export import UnsupportedModelError, export_model
+from keras_attn_export._float32 import float32_clone, half_policies
+
+HALF = ["mixed_float16", "float16", "mixed_bfloat16", "bfloat16"]
+
+
+def under(policy, build):
+    keras.config.set_dtype_policy(policy)
+    try:
+        return build()
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize(
+    ("build", "policy"),
+    [
+        *((build, policy) for build in (dict_inputs_and_outputs, nested_model) for policy in HALF),
+        (implicit_mask_and_encoders, "mixed_float16"),
+        (implicit_mask_and_encoders, "mixed_bfloat16"),  # TensorFlow cannot initialise a GRU in pure bfloat16
+    ],
+)
+def test_a_clone_computes_in_float32_with_the_same_weights(build, policy):
+    model = under(policy, build)
+    clone = float32_clone(model, None)
+    assert half_policies(model) == [policy]
+    assert half_policies(clone) == []
+    assert {str(weight.dtype) for weight in clone.weights} <= {"float32"}
+    for ours, theirs in zip(clone.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours, np.asarray(keras.ops.cast(theirs, "float32")))
+    assert clone.output_names == model.output_names
+    assert keras.config.dtype_policy().name == "float32"
+
+
+def test_a_float32_model_has_no_half_policies():
+    assert half_policies(dict_inputs_and_outputs()) == []
+
+
+def test_quantized_layers_keep_their_quantization():
+    x = keras.Input((None, 6), name="x")
+    model = under("mixed_bfloat16", lambda: keras.Model(x, AdditiveAttention(8)(x, x, x)))
+    model.layers[-1].W_q.quantize("int8")
+    clone = float32_clone(model, None)
+    assert clone.layers[-1].W_q.dtype_policy.name == "int8_from_float32"
+    assert half_policies(clone) == []
+
+
+@pytest.mark.parametrize("policy", HALF)
+def test_half_precision_exports_as_float32(policy, tmp_path):
+    bundle = export_model(under(policy, dict_inputs_and_outputs), tmp_path / "bundle")
+    assert bundle.report.passed
+    assert bundle.report.float32_clone["policies"] == [policy]
+    assert 1e-6 < bundle.report.float32_clone["max_rel"] < 0.05, "half precision is near, and not the same"
+    assert {spec["dtype"] for spec in bundle.manifest["outputs"]} == {"float32"}
+    empty = {
+        "queries": np.ones((1, 2, 6), "float32"),
+        "keys": np.full((1, 3, 6), np.nan, "float32"),
+        "values": np.full((1, 3, 5), np.inf, "float32"),
+        "valid_lens": np.array([0], "int32"),
+    }
+    np.testing.assert_array_equal(bundle.run(empty)["context"], np.zeros((1, 2, 5), "float32"))
+
+
+def test_a_half_precision_subclass_exports(tmp_path):
+    bundle = export_model(
+        under("mixed_float16", TwoArguments), tmp_path / "bundle", sample_inputs=two_argument_samples()
+    )
+    assert bundle.report.float32_clone["policies"] == ["mixed_float16"]
+
+
+def test_a_float32_export_says_nothing_of_a_clone(tmp_path):
+    assert export_model(dict_inputs_and_outputs(), tmp_path / "bundle").report.float32_clone is None
+
+
+def test_a_model_that_cannot_be_made_again_is_refused(tmp_path):
+    class NoConfig(layers.Layer):
+        def __init__(self, size):
+            super().__init__(name="no_config")
+            self.dense = layers.Dense(size)
+
+        def call(self, x):
+            return self.dense(x)
+
+    x = keras.Input((3,), name="x")
+    model = under("mixed_float16", lambda: keras.Model(x, NoConfig(2)(x), name="half_model"))
+    with pytest.raises(UnsupportedModelError, match="`half_model` computes in mixed_float16 and has no float32 clone"):
+        export_model(model, tmp_path / "bundle")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,118 @@
+"""Models drawn at random are exported, and match Keras on inputs the export has not seen.
+
+Run with `scripts/test -m fuzz --dist load`; `--fuzz N` for another number of models, `--random-seed N` for others.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import fuzz_models
+import keras
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from keras_attn_export import ExportError, export_model
+from keras_attn_export import _saved_model as saved_model
+from keras_attn_export._saved_model import SavedModelRun
+from keras_attn_export._verify import load_cases
+
+SHARDS = 8
+TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
+
+pytestmark = pytest.mark.fuzz
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """A process without Keras that checks one SavedModel after another."""
+    script = Path(saved_model.__file__).with_name("_saved_model_run.py")
+    command = [sys.executable, "-P", str(Path(__file__).with_name("saved_model_worker.py")), str(script)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    yield process
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+
+
+@pytest.fixture
+def cheap_process(worker, monkeypatch):
+    """Give the SavedModels to the worker instead of to a process each."""
+
+    class WorkerRun(SavedModelRun):
+        def __init__(self, saved_model, cases, results):
+            self._results = results
+            worker.stdin.write(json.dumps([str(saved_model), str(cases), str(results)]) + "\n")
+            worker.stdin.flush()
+            self._answer = None
+
+        def outputs(self):
+            self._wait()
+            if self._answer:
+                raise ExportError(self._answer)
+            return [outputs for _, _, outputs in load_cases(self._results)]
+
+        def __exit__(self, *_):
+            self._wait()
+
+        def _wait(self):
+            if self._answer is None:
+                self._answer = json.loads(worker.stdout.readline())
+
+    monkeypatch.setattr(saved_model, "SavedModelRun", WorkerRun)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_drawn_models_match(shard, cheap_process, random_seed, request):
+    draws = -(-request.config.getoption("--fuzz") // SHARDS)
+    seen: Counter[str] = Counter()
+
+    @seed(random_seed * SHARDS + shard)
+    @settings(
+        max_examples=draws,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    @given(plan=fuzz_models.plans)
+    def check(plan):
+        seen[check_plan(plan, random_seed + sum(seen.values()))] += 1
+
+    check()
+    print(f"shard {shard}, --random-seed {random_seed}: {dict(seen)}")
+    assert sum(seen.values()) >= draws * 0.9, "hypothesis ran out of models"
+    assert seen["refused"] == 0, "nothing that is drawn here is beyond the exporter"
+
+
+def check_plan(plan, number):
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(number)
+    model = fuzz_models.build(plan)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            bundle = export_model(model, Path(folder) / "bundle")
+        except ExportError as error:
+            print(f"refused: {plan}: {error}")
+            return "refused"
+        rng = np.random.default_rng(number)
+        for _ in range(3):
+            inputs = fuzz_models.draw_inputs(plan, model, rng)
+            outputs = bundle.run(inputs)
+            expected = keras.tree.flatten(model(inputs, training=False))
+            for ours, theirs in zip(outputs.values(), expected, strict=True):
+                theirs = np.asarray(theirs)
+                scale = max(1.0, float(np.abs(theirs).max(initial=0)))
+                np.testing.assert_allclose(ours / scale, theirs / scale, **TOLERANCE)
+            if plan.padding_is_never_read:
+                for name, array in bundle.run(fuzz_models.poison(inputs)).items():
+                    np.testing.assert_array_equal(array, outputs[name])
+    return "matched"

@@ -1,0 +1,328 @@
+"""Files and inputs made to do harm: each is refused in a sentence, before what it aims at is touched."""
+
+import json
+import zipfile
+
+import keras
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from bundles import PACKAGES, assert_one_line, python, reseal, small_inputs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from onnx import TensorProto, helper
+
+from keras_attn import AdditiveAttention
+from keras_attn_export import BundleError, ExportError, InputError, UnsupportedModelError, export_model, load_bundle
+from keras_attn_export._bundle import checked_inputs
+from keras_attn_export._cli import main
+from keras_attn_export._verify import CASES, MODEL, _external_locations
+
+pytest_plugins = ("bundle_fixtures",)
+
+# ----------------------------------------------------- weights outside the folder
+
+
+def outside(name, location):
+    """Return a tensor whose values are in another file."""
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="offset", value="0")
+    tensor.external_data.add(key="location", value=location)
+    return tensor
+
+
+def constant(location):
+    return helper.make_node("Constant", [], ["w"], value=outside("w", location))
+
+
+def in_initializer(location):
+    return [helper.make_node("Identity", ["w"], ["y"])], {"initializer": [outside("w", location)]}
+
+
+def in_constant(location):
+    return [constant(location), helper.make_node("Identity", ["w"], ["y"])], {}
+
+
+def in_branch(location):
+    output = helper.make_tensor_value_info("w", TensorProto.FLOAT, [4])
+    branch = helper.make_graph([constant(location)], "branch", [], [output])
+    condition = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("c", TensorProto.BOOL, [], [True]))
+    return [condition, helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)], {}
+
+
+def in_sparse(location):
+    indices = helper.make_tensor("indices", TensorProto.INT64, [4], [0, 1, 2, 3])
+    sparse = helper.make_sparse_tensor(outside("w", location), indices, [9])
+    return [helper.make_node("Constant", [], ["y"], sparse_value=sparse)], {}
+
+
+def in_function(location):
+    opset = [helper.make_opsetid("", 18)]
+    nodes = [constant(location), helper.make_node("Identity", ["w"], ["y"])]
+    function = helper.make_function("local", "F", [], ["y"], nodes, opset)
+    return [helper.make_node("F", [], ["y"], domain="local")], {"functions": [function]}
+
+
+PLACES = [in_initializer, in_constant, in_branch, in_sparse, in_function]
+
+
+def model_with(place, location):
+    nodes, more = place(location)
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [], [output], more.get("initializer", []))
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("local", 1)]
+    return helper.make_model(graph, opset_imports=opsets, functions=more.get("functions", []), ir_version=8)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_external_data_is_seen_wherever_it_is(place, tmp_path):
+    (tmp_path / MODEL).write_bytes(model_with(place, "ünder/the.data").SerializeToString())
+    assert set(_external_locations(tmp_path / MODEL)) == {"ünder/the.data"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "location", ["../secret", "{absolute}", "parity/../../secret", "", "missing", "*/_ORT_MEM_ADDR_/*"]
+)
+def test_external_data_may_not_leave_the_folder(bundle, place, location):
+    secret = bundle.parent / "secret"
+    secret.write_bytes(bytes(16))
+    location = location.format(absolute=secret)
+    (bundle / MODEL).write_bytes(model_with(place, location).SerializeToString())
+    reseal(bundle, MODEL)
+    with pytest.raises(BundleError, match=r"model\.onnx takes weights from `.*`, which is no file of the bundle"):
+        load_bundle(bundle)
+
+
+def test_the_script_in_the_bundle_refuses_it_too(bundle):
+    (bundle / MODEL).write_bytes(model_with(in_initializer, "/etc/hostname").SerializeToString())
+    reseal(bundle, MODEL)
+    done = python(bundle / "verify.py", cwd=bundle.parent, blocked=[*PACKAGES, "onnxruntime.capi"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert_one_line(done.stderr)
+    assert "takes weights from `/etc/hostname`" in done.stderr
+
+
+def test_external_data_inside_is_read_and_guarded(bundle):
+    model = onnx.load(bundle / MODEL)
+    wanted = load_bundle(bundle).run(small_inputs())
+    onnx.save(model, bundle / MODEL, save_as_external_data=True, location="model.onnx.data", size_threshold=64)
+    reseal(bundle, MODEL)
+    with pytest.raises(BundleError, match=r"holds model\.onnx\.data, which its manifest does not list"):
+        load_bundle(bundle)
+    reseal(bundle, "model.onnx.data")
+    loaded = load_bundle(bundle)
+    for name, output in loaded.run(small_inputs()).items():
+        np.testing.assert_array_equal(output, wanted[name])
+    content = (bundle / "model.onnx.data").read_bytes()
+    (bundle / "model.onnx.data").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    for use in (lambda: load_bundle(bundle), lambda: load_bundle_again(loaded)):
+        with pytest.raises(BundleError, match=r"model\.onnx\.data is not the file"):
+            use()
+
+
+def load_bundle_again(bundle):
+    type(bundle)(bundle.path, bundle.manifest).session()
+
+
+@pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\xff\xff\x7f", b"\x3b\x3c", b"\xff" * 20, b"\x3a"])
+def test_what_is_no_protobuf(bundle, content):
+    (bundle / MODEL).write_bytes(content)
+    reseal(bundle, MODEL)
+    with pytest.raises(BundleError, match=r"model\.onnx is not an ONNX file: "):
+        load_bundle(bundle)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_bytes_are_parsed_or_refused(bundle, data):
+    content = bytearray(model_with(in_branch, "x").SerializeToString())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (bundle / MODEL).write_bytes(content)
+    reseal(bundle, MODEL)
+    with pytest.raises(BundleError):
+        load_bundle(bundle).session()
+
+
+# ------------------------------------------------------------- .keras files
+
+
+def hostile_keras(path, marker, change):
+    """Write a `.keras` file whose configuration runs `touch marker` if anything in it is called."""
+    x = keras.Input((3, 4), name="x")
+    keras.Model(x, keras.layers.Dense(2, name="dense")(AdditiveAttention(3)(x, x, x))).save(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(parts["config.json"])
+    dense = next(layer for layer in config["config"]["layers"] if layer["config"]["name"] == "dense")
+    change(config, dense, f"touch {marker}")
+    parts["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+
+
+def a_class_of_os(config, dense, command):
+    dense.update(module="os", class_name="system", registered_name=None, config={"command": command})
+
+
+def a_function_of_os(config, dense, command):
+    dense["config"]["activation"] = {
+        "module": "os",
+        "class_name": "function",
+        "config": "system",
+        "registered_name": "system",
+    }
+
+
+def a_class_of_subprocess(config, dense, command):
+    dense["config"]["kernel_initializer"] = {
+        "module": "subprocess",
+        "class_name": "Popen",
+        "config": {"args": command, "shell": True},
+        "registered_name": None,
+    }
+
+
+def the_model_itself(config, dense, command):
+    config.update(
+        module="subprocess", class_name="Popen", registered_name=None, config={"args": command, "shell": True}
+    )
+
+
+def builtins_eval(config, dense, command):
+    dense["config"]["activation"] = {
+        "module": "builtins",
+        "class_name": "function",
+        "config": "eval",
+        "registered_name": "eval",
+    }
+
+
+def a_lambda(config, dense, command):
+    code = "4wEAAAAAAAAAAAAAAAEAAAADAAAA8wYAAACXAHwAUwCpAE6pAKkBcgAAAA=="
+    dense.update(
+        module="keras.layers",
+        class_name="Lambda",
+        registered_name=None,
+        config={"name": "dense", "function": {"class_name": "__lambda__", "config": {"code": code}}},
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [a_class_of_os, a_function_of_os, a_class_of_subprocess, the_model_itself, builtins_eval, a_lambda]
+)
+def test_a_keras_file_runs_nothing(change, tmp_path, capsys):
+    marker, model, bundle = tmp_path / "ran", tmp_path / "model.keras", tmp_path / "bundle"
+    hostile_keras(model, marker, change)
+    with pytest.raises(UnsupportedModelError, match=r"Keras cannot load .*model\.keras: \S"):
+        export_model(model, bundle)
+    assert main(["export", str(model), str(bundle)]) == 1
+    assert_one_line(capsys.readouterr().err)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.keras"]
+
+
+# ------------------------------------------------------------------- inputs
+
+
+class Refuses:
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("I am no array\nat all")
+
+
+def itself():
+    value = []
+    value.append(value)
+    return value
+
+
+ODD = {
+    "None": None,
+    "text": "text",
+    "bytes": b"bytes",
+    "object": object(),
+    "refuses": Refuses(),
+    "itself": itself(),
+    "a set": {1, 2},
+    "a generator": (each for each in [1, 2]),
+    "a huge integer": 10**400,
+    "huge integers": [10**30, 1],
+    "Nones": [None, 1],
+    "ragged": [[1], [1, 2]],
+    "deep": json.loads("[" * 200 + "1" + "]" * 200),
+    "a record": np.zeros(2, [("a", "f4")]),
+    "records": np.zeros(2, [("a", "f4"), ("b", "i4")]),
+    "void": np.zeros(2, "V8"),
+    "dates": np.zeros(2, "M8[s]"),
+    "times": np.zeros(2, "m8[s]"),
+    "strings": np.array(["1", "2"]),
+    "new strings": np.array(["1", "2"], np.dtypes.StringDType()),
+    "complex": np.ones(2, complex),
+    "objects": np.array([1, 2], object),
+    "a number": 3,
+    "40 axes": np.zeros((1,) * 40),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_odd_inputs(value, dtype):
+    with pytest.raises(InputError, match=r"^Input `x` (must|holds) [^\n]+$"):
+        checked_inputs([{"name": "x", "dtype": dtype, "shape": ["n"]}], {"x": value})
+
+
+def test_bfloat16_is_widened():
+    value = np.array([1.5, np.inf, -3e38], ml_dtypes.bfloat16)
+    array = checked_inputs([{"name": "x", "dtype": "float32", "shape": ["n"]}], {"x": value})["x"]
+    np.testing.assert_array_equal(array, value.astype("float32"))
+
+
+@pytest.mark.parametrize("inputs", [None, 3, "queries", [1, 2], np.zeros(3)])
+def test_inputs_that_are_no_mapping(exported, inputs):
+    with pytest.raises(InputError, match=r"Inputs must be a mapping from names to arrays\. Received: \w+\.$"):
+        load_bundle(exported).run(inputs)
+
+
+def test_names_that_are_no_text(exported):
+    with pytest.raises(InputError, match=r"Inputs \[3, None\] are unknown"):
+        load_bundle(exported).run({**small_inputs(), 3: 1, None: 2})
+
+
+ARRAYS = hnp.arrays(
+    dtype=hnp.scalar_dtypes() | hnp.unicode_string_dtypes() | hnp.byte_string_dtypes(),
+    shape=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7),
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_arrays_give_numbers_or_a_sentence(exported, data):
+    bundle = load_bundle_once(exported)
+    inputs = dict(small_inputs(*data.draw(st.tuples(*[st.integers(0, 4)] * 3))))
+    for name in data.draw(st.sets(st.sampled_from(sorted(inputs)), max_size=2)):
+        inputs[name] = data.draw(ARRAYS)
+    try:
+        outputs = bundle.run(inputs)
+    except ExportError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - some draws fit
+    else:
+        assert list(outputs) == ["context", "weights"]
+
+
+BUNDLES = {}
+
+
+def load_bundle_once(path):
+    return BUNDLES.setdefault(path, load_bundle(path))
+
+
+def test_golden_cases_that_are_no_arrays(bundle):
+    with zipfile.ZipFile(bundle / CASES, "a") as archive:
+        archive.writestr("0/inputs/other", b"text")
+    reseal(bundle, CASES)
+    done = python(bundle / "verify.py", cwd=bundle.parent, blocked=PACKAGES)
+    assert done.returncode == 1
+    assert_one_line(done.stderr)

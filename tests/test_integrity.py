@@ -1,0 +1,266 @@
+"""Whatever is changed in a bundle is found: bytes, files, links, names, and what the manifest says of itself."""
+
+import copy
+import json
+import os
+import pickle
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from bundles import alter_manifest, python, read_manifest, reseal, small_inputs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from keras_attn_export import BundleError, ExportError, _verify, load_bundle, verify_bundle
+from keras_attn_export._verify import CASES, MANIFEST, MODEL
+
+pytest_plugins = ("bundle_fixtures",)
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def rng(random_seed):
+    return random.Random(random_seed)
+
+
+# ---------------------------------------------------------------- changed bytes
+
+
+def assert_found(bundle: Path, file: Path, content: bytes, what: str) -> None:
+    """Check that a bundle with other bytes in one file is refused, and put the right ones back."""
+    original = file.read_bytes()
+    assert content != original
+    file.write_bytes(content)
+    try:
+        load_bundle(bundle)
+    except BundleError as error:
+        assert file.name in str(error), what  # noqa: PT017 - a loop of a thousand, each with its own message
+    else:
+        pytest.fail(f"not found: {what}")
+    file.write_bytes(original)
+
+
+def test_flipped_bits_anywhere_are_found(bundle, rng, pytestconfig):
+    files = files_of(bundle)
+    for _ in range(pytestconfig.getoption("--flips")):
+        file = rng.choice(files)
+        content = bytearray(file.read_bytes())
+        position, mask = rng.randrange(len(content)), rng.choice([1 << rng.randrange(8), rng.randrange(1, 256)])
+        content[position] ^= mask
+        assert_found(bundle, file, bytes(content), f"byte {position} of {file}, mask {mask}")
+    load_bundle(bundle)
+
+
+def test_every_byte_of_the_manifest_counts(bundle, rng):
+    file = bundle / MANIFEST
+    for position, byte in enumerate(content := file.read_bytes()):
+        changed = content[:position] + bytes([byte ^ 1 << rng.randrange(8)]) + content[position + 1 :]
+        assert_found(bundle, file, changed, f"byte {position} of the manifest")
+
+
+def test_truncated_and_grown_files_are_found(bundle, rng):
+    for file in files_of(bundle):
+        content = file.read_bytes()
+        lengths = {0, 1, len(content) - 1, *(rng.randrange(len(content)) for _ in range(5))}
+        for length in lengths - {len(content)}:
+            assert_found(bundle, file, content[:length], f"{file} of {length} bytes")
+        for more in (b"\0", b"\n", b" ", content):
+            assert_found(bundle, file, content + more, f"{file} and {len(more)} bytes more")
+
+
+def test_swapped_files_are_found(bundle, rng):
+    for _ in range(50):
+        one, other = rng.sample(files_of(bundle), 2)
+        if (first := one.read_bytes()) == (second := other.read_bytes()):
+            continue
+        one.write_bytes(second)
+        other.write_bytes(first)
+        with pytest.raises(BundleError):
+            load_bundle(bundle)
+        one.write_bytes(first)
+        other.write_bytes(second)
+    load_bundle(bundle)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda manifest: json.dumps(manifest),
+        lambda manifest: json.dumps(manifest, indent=2),
+        lambda manifest: json.dumps(manifest, indent=2, sort_keys=True) + "\n",
+        lambda manifest: json.dumps(manifest, indent=2).replace("\n", "\r\n") + "\n",
+        lambda manifest: json.dumps(manifest, indent=2).replace("small", "\\u0073mall") + "\n",
+        lambda manifest: json.dumps(manifest, indent=2).replace('"opset": 18', '"opset": 1,\n  "opset": 18') + "\n",
+        lambda manifest: json.dumps({**manifest, "opset": float("nan")}, indent=2) + "\n",
+    ],
+    ids=["compact", "no last newline", "sorted", "windows", "escaped", "a key twice", "nan"],
+)
+def test_the_manifest_has_one_form(bundle, other):
+    (bundle / MANIFEST).write_bytes(other(read_manifest(bundle)).encode())
+    with pytest.raises(BundleError, match="does not match its own `manifest_sha256`"):
+        load_bundle(bundle)
+
+
+# ---------------------------------------------------------------- other files
+
+
+@pytest.mark.parametrize("name", ["extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "new/folder/x"])
+def test_a_file_that_is_not_listed(bundle, name):
+    (bundle / name).parent.mkdir(parents=True, exist_ok=True)
+    (bundle / name).write_bytes(b"")
+    with pytest.raises(BundleError, match=rf"bundle holds {name}, which its manifest does not list"):
+        load_bundle(bundle)
+
+
+def test_empty_folders_do_not_matter(bundle):
+    shutil.rmtree(bundle / "saved_model" / "assets")  # git and zip keep no empty folder
+    (bundle / "empty").mkdir()
+    load_bundle(bundle)
+
+
+def test_a_bundle_may_be_moved_and_linked_to(bundle, tmp_path):
+    shutil.move(bundle, tmp_path / "elsewhere")
+    (tmp_path / "latest").symlink_to("elsewhere")
+    assert load_bundle(tmp_path / "latest").run(small_inputs())
+
+
+@pytest.mark.parametrize("name", [MODEL, MANIFEST, CASES, "saved_model", "parity"])
+def test_links_are_refused(bundle, tmp_path, name):
+    shutil.move(bundle / name, tmp_path / "outside")
+    (bundle / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(BundleError, match=rf"{name} is a symbolic link"):
+        load_bundle(bundle)
+
+
+@pytest.mark.parametrize("to", ["model.onnx", "nowhere", "."])
+def test_links_that_are_not_listed_are_refused(bundle, to):
+    (bundle / "link").symlink_to(to)
+    with pytest.raises(BundleError, match=r"link is a symbolic link"):
+        load_bundle(bundle)
+
+
+def test_a_pipe_is_refused_unread(bundle):
+    (bundle / MODEL).unlink()
+    os.mkfifo(bundle / MODEL)
+    with pytest.raises(BundleError, match=r"model\.onnx is neither a file nor a folder"):
+        load_bundle(bundle)
+
+
+def test_a_folder_where_a_file_should_be(bundle):
+    (bundle / MODEL).unlink()
+    (bundle / MODEL).mkdir()
+    with pytest.raises(BundleError, match=r"incomplete: model\.onnx is missing"):
+        load_bundle(bundle)
+
+
+def test_a_model_replaced_after_loading(bundle):
+    loaded = load_bundle(bundle)
+    (bundle / MODEL).write_bytes((bundle / MODEL).read_bytes() + b"\x3a\x00")
+    with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
+        loaded.run(small_inputs())
+    with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
+        _verify.replay(bundle, loaded.manifest)
+    (bundle / MODEL).unlink()
+    with pytest.raises(BundleError, match=r"cannot load|Cannot read"):
+        loaded.run(small_inputs())
+
+
+def test_copies_open_sessions_of_their_own(exported):
+    bundle = load_bundle(exported)
+    wanted = bundle.run(small_inputs())
+    for other in (copy.deepcopy(bundle), pickle.loads(pickle.dumps(bundle))):
+        assert other == bundle
+        assert other.session() is not bundle.session()
+        np.testing.assert_array_equal(other.run(small_inputs())["context"], wanted["context"])
+
+
+# ------------------------------------------- changed on purpose, and sealed again
+
+
+@pytest.mark.parametrize("name", [CASES, "parity/report.json"])
+def test_what_makes_no_sense_is_said_in_a_sentence(bundle, rng, name):
+    """The hash is right and the content is not: each parser behind it must fail with one of our errors or do well."""
+    original, refused = (bundle / name).read_bytes(), 0
+    for _ in range(60):
+        content = bytearray(original)
+        for _ in range(rng.choice([1, 1, 3])):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        (bundle / name).write_bytes(content)
+        reseal(bundle, name)
+        loaded = load_bundle(bundle)
+        try:
+            loaded.report  # noqa: B018 - it is read here
+            _verify.load_cases(bundle / CASES)
+        except ExportError:
+            refused += 1
+    assert refused > 10
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_manifest_that_makes_no_sense(bundle, exported, data):
+    manifest = read_manifest(exported)
+    key = data.draw(st.sampled_from(sorted(manifest)))
+    inner = manifest[key][0] if key in ("inputs", "outputs", "layers") else manifest[key]
+    if isinstance(inner, dict) and data.draw(st.booleans()):
+        inner[data.draw(st.sampled_from(sorted(inner)))] = data.draw(VALUES)
+    else:
+        manifest[key] = data.draw(VALUES)
+    (bundle / MANIFEST).write_bytes(_verify.manifest_bytes(manifest))
+    try:
+        loaded = load_bundle(bundle)
+        loaded.run(small_inputs())
+        verify_bundle(bundle)
+    except ExportError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - it may do well, too
+
+
+# ------------------------------------------------------------- onnxruntime
+
+
+@pytest.mark.parametrize(
+    ("installed", "lowest"),
+    [("1.14.1", "1.15"), ("1.9.0", "1.14"), ("1.31.1", "2.0"), ("1.17.0.dev20240101", "1.18"), ("1.31.1", "1.100")],
+)
+def test_an_onnxruntime_that_is_too_old(bundle, monkeypatch, installed, lowest):
+    alter_manifest(bundle, lowest_onnxruntime=lowest)
+    monkeypatch.setattr(onnxruntime, "__version__", installed)
+    message = rf"bundle needs onnxruntime {lowest} or newer, and {installed} is installed\. Upgrade onnxruntime\."
+    with pytest.raises(BundleError, match=message):
+        load_bundle(bundle)
+    with pytest.raises(BundleError, match=message):
+        verify_bundle(bundle)
+
+
+@pytest.mark.parametrize("installed", ["1.15.0", "1.15.0rc1", "1.100.0", "2.0.0", "unknown"])
+def test_an_onnxruntime_that_is_new_enough(bundle, monkeypatch, installed):
+    alter_manifest(bundle, lowest_onnxruntime="1.15")
+    monkeypatch.setattr(onnxruntime, "__version__", installed)
+    load_bundle(bundle)
+
+
+def test_without_onnxruntime_a_bundle_can_be_looked_at(bundle, tmp_path):
+    code = f"from keras_attn_export import load_bundle; print(load_bundle({str(bundle)!r}).manifest['opset'])"
+    done = python("-c", code, cwd=tmp_path, blocked=["onnxruntime"])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")
+
+
+@pytest.mark.parametrize("lowest", [None, 1.18, "1", "1.18.0", "newest", "1.١"])
+def test_a_version_that_cannot_be_read(bundle, lowest):
+    alter_manifest(bundle, lowest_onnxruntime=lowest)
+    with pytest.raises(BundleError, match="`lowest_onnxruntime` must be a version"):
+        load_bundle(bundle)

@@ -1,0 +1,222 @@
+"""The precisions float16 and int8, through onnxruntime: what matches, what stays exact, what is reported."""
+
+import json
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from bundles import python, small_inputs, small_model
+from keras import layers
+from tolerances import assert_identical
+
+from keras_attn import AdditiveAttention, DotProductAttention
+from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
+from keras_attn_export._cli import main
+from keras_attn_export._float16_rules import PRODUCTS
+from keras_attn_export._lowerings import portable
+from keras_attn_export._parity import TOLERANCES
+from keras_attn_export._verify import MODEL
+
+CONVERTED = ("float16", "int8")
+D = 24
+
+
+def padded():
+    """Attention over float inputs that pass other layers first, so that what is in the padding reaches those."""
+    keras.utils.set_random_seed(1)
+    x = keras.Input((None, D), name="x")
+    lens = keras.Input((), dtype="int32", name="valid_lens")
+    hidden = layers.LayerNormalization()(layers.Dense(128, activation="gelu")(x))
+    queries = layers.Dense(D)(layers.Dense(64, activation="tanh")(hidden))
+    context, weights = AdditiveAttention(48, name="additive")(x, hidden, hidden, lens, return_attention_scores=True)
+    dotted = DotProductAttention(name="dotted")(queries, queries, context, lens)
+    return keras.Model([x, lens], {"weights": weights, "dotted": dotted})
+
+
+def encoder():
+    """A classifier of token sequences: embedding with an implicit mask, recurrent layers, attention, softmax."""
+    keras.utils.set_random_seed(1)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    encoded = layers.Embedding(50, 24, mask_zero=True)(ids)
+    encoded = layers.Bidirectional(layers.GRU(32, return_sequences=True))(encoded)
+    context, weights = AdditiveAttention(32, name="attention")(encoded, encoded, encoded, return_attention_scores=True)
+    classes = layers.Dense(9, activation="softmax", name="classes", kernel_initializer="random_normal")(context)
+    return keras.Model(ids, {"classes": classes, "weights": weights})
+
+
+@pytest.fixture(scope="module", params=CONVERTED)
+def attending(request, tmp_path_factory):
+    return export_model(padded(), tmp_path_factory.mktemp("padded") / "bundle", precision=request.param)
+
+
+@pytest.fixture(scope="module", params=CONVERTED)
+def classifying(request, tmp_path_factory):
+    return export_model(encoder(), tmp_path_factory.mktemp("encoder") / "bundle", precision=request.param)
+
+
+def nodes(graph):
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from nodes(attribute.g)
+
+
+# ---------------------------------------------------------------- what is written
+
+
+def test_the_report_tells_what_the_precision_costs(attending):
+    name = attending.manifest["precision"]
+    relative, absolute = TOLERANCES[name]
+    assert attending.manifest["parity"]["tolerance"] == {"relative": relative, "absolute": absolute}
+    assert {layer["precision"] for layer in attending.manifest["layers"]} == {name}
+    report = attending.report
+    assert {row.tolerance["relative"] for row in report.rows if row.case == "base"} == {relative}
+    assert {row.tolerance["relative"] for row in report.saved_model_rows if row.case == "base"} == {1e-5}
+    about = report.precision
+    assert about["name"] == name
+    assert about["bytes"] == (attending.path / MODEL).stat().st_size
+    assert about["size_ratio"] == about["bytes"] / about["float32_bytes"] < 0.9
+    assert about["time_ratio"] == about["milliseconds"] / about["float32_milliseconds"] > 0
+    assert about["timed_case"] in {row.case for row in report.rows}
+    assert about["float32_max_rel"] < 1e-5 < max(row.max_rel for row in report.rows if row.case == "base")
+    assert "top1" not in about, "attention weights are no class scores"
+
+
+def test_the_bundle_replays_with_the_tolerance_of_its_precision(attending):
+    assert verify_bundle(attending.path).passed
+    done = python(attending.path / "verify.py", cwd=attending.path.parent, blocked=("tensorflow", "keras", "onnx"))
+    assert done.returncode == 0, done.stderr
+    assert ParityReport.from_json(attending.report.to_json()) == attending.report
+    assert sorted(path.name for path in attending.path.glob("*.onnx*")) == [MODEL]
+
+
+def test_inputs_and_outputs_keep_their_types(attending):
+    for part in ("inputs", "outputs"):
+        assert {spec["dtype"] for spec in attending.manifest[part]} <= {"float32", "int32"}
+
+
+def test_products_are_converted_and_softmax_is_not(attending):
+    model = onnx.shape_inference.infer_shapes(onnx.load(attending.path / MODEL))
+    types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
+    constants = {each.name: each.data_type for each in model.graph.initializer}
+    if attending.manifest["precision"] == "int8":
+        assert sum(node.op_type == "MatMulInteger" for node in nodes(model.graph)) == 5
+        assert {constants[node.input[1]] for node in nodes(model.graph) if node.op_type == "MatMulInteger"} == {3}
+    else:
+        weighed = [node for node in nodes(model.graph) if node.op_type in PRODUCTS and node.input[1] in constants]
+        assert {constants[node.input[1]] for node in weighed} == {onnx.TensorProto.FLOAT16}
+    softmax = [node for node in nodes(model.graph) if node.op_type == "Softmax"]
+    assert {types[node.input[0]] for node in softmax} == {onnx.TensorProto.FLOAT}
+
+
+def test_recurrent_weights_are_converted_within_their_loops(classifying):
+    model = onnx.load(classifying.path / MODEL)
+    loops = [node for node in nodes(model.graph) if node.op_type == "Loop"]
+    inner = [node.op_type for loop in loops for node in nodes(loop.attribute[0].g)]
+    large = [each for each in model.graph.initializer if np.prod(each.dims) >= 24 * 24 and "embedding" not in each.name]
+    assert len(loops) == 2
+    if classifying.manifest["precision"] == "int8":
+        assert inner.count("MatMulInteger") == 4
+        assert "MatMul" not in inner
+    assert len(large) >= 6
+    assert onnx.TensorProto.FLOAT not in {each.data_type for each in large}
+
+
+def test_class_scores_report_top1(classifying):
+    found = classifying.report.precision["top1"]
+    assert set(found) == {"classes"}
+    assert found["classes"]["rows"] > 100
+    assert found["classes"]["agreement"] > 0.9
+
+
+# --------------------------------------------------------------- what stays exact
+
+
+def padded_inputs(length=7):
+    x = np.random.default_rng(0).standard_normal((4, length, D)).astype("float32")
+    return {"x": x, "valid_lens": np.array([3, 0, 7, 1], "int32")}
+
+
+def test_masked_weights_are_exact_zeros(attending):
+    inputs = padded_inputs()
+    outputs = attending.run(inputs)
+    for index, length in enumerate(inputs["valid_lens"]):
+        np.testing.assert_array_equal(outputs["weights"][index, :, length:], 0)
+        if length:
+            np.testing.assert_allclose(outputs["weights"][index].sum(-1), 1, rtol=1e-3)
+    np.testing.assert_array_equal(outputs["dotted"][1], 0)
+    assert np.abs(outputs["dotted"][0]).max() > 0
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e30, 1e4], ids=str)
+def test_poisoned_padding_cannot_leak(attending, poison):
+    inputs = padded_inputs()
+    clean = attending.run(inputs)
+    inputs["x"][1], inputs["x"][3, 1:] = poison, poison
+    poisoned = attending.run(inputs)
+    for name in clean:
+        for index in (0, 2):
+            assert_identical(poisoned[name][index], clean[name][index])
+        assert_identical(poisoned[name][3, :1], clean[name][3, :1])
+    np.testing.assert_array_equal(poisoned["weights"][1], 0)
+
+
+def test_a_row_does_not_depend_on_the_others_of_its_batch(attending):
+    inputs = padded_inputs()
+    whole = attending.run(inputs)
+    inputs["x"][1:] *= 1000
+    for name, array in attending.run(inputs).items():
+        assert_identical(array[0], whole[name][0])
+
+
+def test_nan_where_it_counts_is_not_hidden(attending):
+    inputs = padded_inputs()
+    inputs["x"][2, 4, 5] = np.nan
+    assert np.isnan(attending.run(inputs)["dotted"][2]).all()
+
+
+def test_the_implicit_mask_holds(classifying):
+    short = np.array([[3, 4, 5]], "int32")
+    long = np.array([[3, 4, 5, 0, 0]], "int32")
+    outputs = {length: classifying.run({"ids": ids}) for length, ids in ((3, short), (5, long))}
+    np.testing.assert_array_equal(outputs[5]["weights"][:, :, 3:], 0)
+    np.testing.assert_allclose(outputs[5]["classes"][:, :3], outputs[3]["classes"], atol=1e-3)
+
+
+# ------------------------------------------------------------------- when it fails
+
+
+def test_outside_tolerance_nothing_is_written(tmp_path):
+    model = small_model()
+    steps = []
+    with pytest.raises(ParityError, match=r"ONNX in float16 output `.*` is outside the tolerance") as caught:
+        export_model(model, tmp_path / "bundle", precision="float16", tolerance=(1e-9, 1e-12), progress=steps.append)
+    assert caught.value.report.precision["name"] == "float16"
+    assert "Converting to float16" in steps
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_float32_file_that_differs_is_not_converted(tmp_path, monkeypatch):
+    def first_choice(graph, node, name, args):
+        chosen, outputs, shapes, dtypes = node.input[1], node.output, node.output_shapes, node.output_dtypes
+        graph.remove_node(name)
+        graph.make_node("Identity", [chosen], outputs=outputs, shapes=shapes, dtypes=dtypes, name=name)
+
+    monkeypatch.setitem(portable.HANDLERS, "SelectV2", (first_choice, []))
+    steps = []
+    model = small_model()
+    with pytest.raises(ParityError, match="ONNX output `"):
+        export_model(model, tmp_path / "bundle", precision="int8", tolerance=10, progress=steps.append)
+    assert not [step for step in steps if "int8" in step]
+    assert not list(tmp_path.iterdir())
+
+
+def test_from_the_command_line(tmp_path, capsys):
+    small_model().save(tmp_path / "model.keras")
+    bundle = tmp_path / "bundle"
+    assert main(["export", str(tmp_path / "model.keras"), str(bundle), "--precision", "int8", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["report"]["precision"]["name"] == "int8"
+    assert main(["verify", str(bundle)]) == 0
+    assert load_bundle(bundle).run(small_inputs())["weights"].dtype == np.float32

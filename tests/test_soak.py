@@ -1,0 +1,66 @@
+"""One session, 16 threads, 10,000 requests: the same bits as one thread gives, and memory that stays flat."""
+
+import gc
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from keras_attn_export import load_bundle
+
+pytest_plugins = ("bundle_fixtures",)
+
+THREADS, REQUESTS, DISTINCT = 16, 10_000, 60
+ALLOWED_GROWTH = 24 * 2**20  # bytes; a leak of one output a request would be several times that
+
+
+def resident_bytes() -> int:
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * 4096
+
+
+def draw_inputs(specs, rng):
+    sizes = {}
+    inputs = {}
+    for spec in specs:
+        shape = [
+            sizes.setdefault(size, int(rng.integers(1, 40))) if isinstance(size, str) else size
+            for size in spec["shape"]
+        ]
+        if spec["dtype"].startswith("int"):
+            inputs[spec["name"]] = rng.integers(0, 30, shape).astype(spec["dtype"])
+        else:
+            inputs[spec["name"]] = rng.standard_normal(shape).astype(spec["dtype"])
+    return inputs
+
+
+def test_sixteen_threads_ten_thousand_requests(exported):
+    bundle = load_bundle(exported)
+    rng = np.random.default_rng(0)
+    requests = [draw_inputs(bundle.manifest["inputs"], rng) for _ in range(DISTINCT)]
+    alone = [bundle.run(inputs) for inputs in requests]
+
+    def work(seed: int) -> int:
+        order = random.Random(seed)
+        different = 0
+        for _ in range(REQUESTS // THREADS):
+            number = order.randrange(DISTINCT)
+            outputs = bundle.run(requests[number])
+            different += any(not np.array_equal(outputs[name], alone[number][name]) for name in alone[number])
+        return different
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert sum(pool.map(work, range(THREADS))) == 0  # and the arena has grown to what 16 requests at once need
+        gc.collect()
+        before = resident_bytes()
+        assert sum(pool.map(work, range(100, 100 + THREADS))) == 0
+        gc.collect()
+        assert resident_bytes() - before < ALLOWED_GROWTH
+
+
+def test_threads_that_open_a_session_at_once_share_it(exported):
+    bundle = load_bundle(exported)
+    with ThreadPoolExecutor(THREADS) as pool:
+        sessions = list(pool.map(lambda _: bundle.session(), range(THREADS)))
+    assert len({id(session) for session in sessions}) == 1
