@@ -19,6 +19,7 @@ import numpy as np
 from . import _verify
 from ._bundle import Bundle, checked_inputs, load_bundle
 from ._errors import ExportError, InputError
+from ._parity import finite
 from ._progress import Progress
 from ._verify import Arrays
 
@@ -87,7 +88,7 @@ class Bench:
 
     def to_json(self) -> str:
         """Return the result as JSON."""
-        return json.dumps(asdict(self), indent=2)
+        return json.dumps(finite(asdict(self)), indent=2)
 
 
 def bench_bundle(

@@ -11,7 +11,7 @@ import keras
 
 from ._axes import BATCH, Shapes, name_axes
 from ._drawer import Axis, Drawer
-from ._errors import InputError
+from ._errors import InputError, UnsupportedModelError
 from ._signature import InputSpec, Signature, first_line
 from ._sources import LENGTHS, flat_samples, sources
 from ._verify import LARGE, Arrays
@@ -93,6 +93,11 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
     add(LARGE, lambda: drawer.magnified(drawer.inputs(apart)), may_be_degenerate=False)
     add(POISONED, lambda: drawer.poisoned(drawer.inputs(apart)), may_be_degenerate=False)
     result.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
+    for output, array in result.cases[0][2].items():
+        if str(array.dtype) == "bfloat16":
+            raise UnsupportedModelError(
+                f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
+            )
     return result
 
 

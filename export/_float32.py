@@ -12,6 +12,8 @@ from ._errors import UnsupportedModelError
 from ._signature import functional_of, model_signature
 from ._verify import LARGE, Arrays, compare
 
+FAR = 0.25  # relative; bfloat16 has 8 bits, and a deep model loses a few of them
+
 Case = tuple[str, Arrays, Arrays]
 
 HALF = ("mixed_float16", "mixed_bfloat16", "bfloat16", "float16")  # the longer names first: they hold the shorter
@@ -46,6 +48,9 @@ def float32_clone(model: keras.Model, samples: Mapping[str, Any] | None) -> kera
             for each in (model, clone):  # neither has weights before its first call
                 model_signature(each, samples)
         clone.set_weights([np.asarray(keras.ops.cast(weight, "float32")) for weight in model.weights])
+        for layer in clone._flatten_layers():
+            if hasattr(layer, "finalize_state"):
+                layer.finalize_state()  # preprocessing layers compute with what they make of their weights here
     except Exception as error:
         # from_config, get_config and build are the user's own code
         raise UnsupportedModelError(
@@ -61,6 +66,9 @@ def distance(model: keras.Model, samples: Mapping[str, Any] | None, cases: Itera
 
     Returns:
         `policies`, and the largest `max_abs` and `max_rel` of any output, as in a row of the parity report.
+
+    Raises:
+        UnsupportedModelError: They lie further apart than precision explains.
     """
     call = model_signature(model, samples).call
     rows = []
@@ -73,7 +81,13 @@ def distance(model: keras.Model, samples: Mapping[str, Any] | None, cases: Itera
         }
         wide = {key: np.asarray(array, np.float32) for key, array in expected.items()}
         rows += compare(name, wide, actual, {"relative": 0.0, "absolute": 0.0})
-    worst = {key: max(row[key] for row in rows) for key in ("max_abs", "max_rel")}
+    finite = [row for row in rows if np.isfinite(row["max_rel"])]  # half may overflow where float32 does not
+    worst = {key: max((row[key] for row in finite), default=0.0) for key in ("max_abs", "max_rel")}
+    if worst["max_rel"] > FAR:
+        raise UnsupportedModelError(
+            f"The float32 clone of `{model.name}`, a model in {', '.join(half_policies(model))}, gives other outputs "
+            f"(max rel {worst['max_rel']:.1e}): a layer holds something that is neither in `get_config` nor a weight."
+        )
     return {"policies": half_policies(model), **worst}
 
 

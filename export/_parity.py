@@ -63,7 +63,7 @@ class ParityReport:
     def to_json(self) -> str:
         """Return the report as JSON; differences that are not finite stand as strings."""
         content = {"passed": self.passed, **asdict(self)}
-        return json.dumps(_finite(content), indent=2)
+        return json.dumps(finite(content), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> ParityReport:
@@ -148,13 +148,14 @@ def rows_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:
     return tuple(ParityRow(**{**row, "shape": tuple(row["shape"])}) for row in rows)
 
 
-def _finite(content: Any) -> Any:
+def finite(content: Any) -> Any:
+    """Return nested content with a string for every float that JSON does not have."""
     if isinstance(content, float) and not math.isfinite(content):
         return str(content)
     if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
+        return {key: finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
+        return [finite(value) for value in content]
     return content
 
 

@@ -200,6 +200,8 @@ def _checked(signature: Signature) -> Signature:
     for spec in signature.inputs:
         if spec.dtype == "string":
             raise UnsupportedModelError(f"Input `{spec.name}` holds strings. Look them up before the model, not in it.")
+        if spec.dtype == "bfloat16":
+            raise UnsupportedModelError(f"Input `{spec.name}` is bfloat16, which NumPy does not have. Make it float32.")
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", spec.name) or keyword.iskeyword(spec.name) or spec.name == "self":
             raise UnsupportedModelError(
                 f"Input name `{spec.name}` cannot be the argument of a SavedModel. Use a letter, then letters, digits "

@@ -125,7 +125,11 @@ def _held_folder(target: Path) -> Iterator[Path]:
         finally:
             if fcntl is None:
                 lock.close()  # Windows removes no file that is open
-            _discard(staging, target)
+            try:
+                _discard(staging, target)
+            except BaseException:  # told to end in the middle of it: remove the rest, then end
+                _discard(staging, target)
+                raise
             lock.close()
         return
     raise BundleError(f"Cannot write beside {target}: something removes every folder that is made there.")

@@ -40,7 +40,8 @@ def trace_function(function: Any, layers: Sequence[str]) -> tuple[onnx.ModelProt
     Raises:
         UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
     """
-    inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]
+    captured = {tensor.name for tensor in function.graph.internal_captures}  # variables, and constants of layers
+    inputs = [tensor.name for tensor in function.inputs if tensor.name not in captured]
     outputs = [tensor.name for tensor in function.outputs]
     renames = {name: name.partition(":")[0] for name in inputs}
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
@@ -82,7 +83,11 @@ def _refuse_state(function: Any, layers: Sequence[str]) -> None:
 
 def _named_in(message: str, graph: tf.compat.v1.GraphDef) -> list[tuple[str, str]]:
     """Return (node, op) of the node that a message of tf2onnx names, if it names one."""
-    named = [node for node in graph.node if node.name and node.name in message]
+    named = [
+        node
+        for node in graph.node
+        if node.op not in ("Placeholder", "Const") and re.search(rf"(?<![\w/]){re.escape(node.name)}(?![\w/])", message)
+    ]
     return [(node.name, node.op) for node in sorted(named, key=lambda node: len(node.name))[-1:]]
 
 

@@ -19,7 +19,6 @@ import re
 import sys
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any

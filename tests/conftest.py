@@ -16,8 +16,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("how much of what is drawn at random")
     group.addoption("--fuzz", type=int, default=320, metavar="N", help="models to draw, export and compare")
     group.addoption("--flips", type=int, default=2000, metavar="N", help="bytes to change in a bundle")
-    group.addoption("--kills", type=int, default=24, metavar="N", help="exports to kill, and 10 times as many renames")
+    group.addoption("--kills", type=int, default=20, metavar="N", help="exports to kill, and 10 times as many renames")
     group.addoption("--random-seed", type=int, default=SEED, metavar="N", help="what they are all drawn from")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"what is drawn at random: --random-seed {config.getoption('--random-seed')}"
 
 
 @pytest.fixture(scope="session")

@@ -533,6 +533,45 @@ def test_ctrl_c_leaves_nothing(model_file, tmp_path):
     assert names(place) == []
 
 
+def lookup_model():
+    x = keras.Input((), dtype="int64", name="x")
+    return keras.Model(x, keras.layers.IntegerLookup(vocabulary=[4, 5], name="lookup")(x)), {"x": np.array([4, 5])}
+
+
+def stateful_gru():
+    x = keras.Input((4, 3), batch_size=2, name="x")
+    return keras.Model(x, keras.layers.GRU(2, stateful=True, name="memory")(x)), None
+
+
+def untold_integers():
+    x = keras.Input((4,), dtype="int32", name="digits")
+    return keras.Model(x, keras.ops.one_hot(x, 5)), None
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lookup_model, "`LookupTableFindV2` of layer `lookup`"),
+        (stateful_gru, "`memory`"),
+        (untold_integers, "`digits`"),
+    ],
+)
+def test_models_that_are_refused_leave_nothing(build, said, tmp_path, capsys):
+    model, samples = build()
+    place = tmp_path / "place"
+    place.mkdir()
+    model.save(tmp_path / "model.keras")
+    options = []
+    if samples:
+        np.savez(tmp_path / "samples.npz", **samples)
+        options = ["--samples", str(tmp_path / "samples.npz")]
+    assert main(["export", str(tmp_path / "model.keras"), str(place / "bundle"), *options]) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert names(place) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_being_told_to_end_leaves_nothing(number, model_file, tmp_path):
     place = tmp_path / "place"

@@ -83,6 +83,50 @@ def test_a_half_precision_subclass_exports(tmp_path):
     assert bundle.report.float32_clone["policies"] == ["mixed_float16"]
 
 
+@keras.saving.register_keras_serializable("tests")
+class Scale(layers.Layer):
+    """A layer whose state is neither a weight nor in its configuration."""
+
+    scale = 1.0
+
+    def call(self, x):
+        return x * self.scale
+
+
+def test_a_clone_that_is_another_model_is_refused(tmp_path):
+    x = keras.Input((3,), name="x")
+
+    def build():
+        scale = Scale()
+        scale.scale = 7.0
+        return keras.Model(x, layers.Dense(2)(scale(x)))
+
+    model = under("mixed_float16", build)
+    with pytest.raises(UnsupportedModelError, match=r"float32 clone of .* gives other outputs"):
+        export_model(model, tmp_path / "bundle")
+
+
+def test_an_adapted_normalization_is_cloned_with_its_statistics():
+    x = keras.Input((3,), name="x")
+
+    def build():
+        normalize = layers.Normalization()
+        normalize.adapt(np.random.default_rng(0).normal(5, 3, (100, 3)))
+        return keras.Model(x, normalize(x))
+
+    model = under("mixed_float16", build)
+    values = np.full((2, 3), 8.0, "float32")
+    np.testing.assert_allclose(float32_clone(model, None)(values), model(values), rtol=1e-2)
+
+
+@pytest.mark.parametrize(("as_input", "as_output"), [("bfloat16", "float32"), ("float32", "bfloat16")])
+def test_bfloat16_does_not_leave_the_model(as_input, as_output, tmp_path):
+    x = keras.Input((3,), dtype=as_input, name="x")
+    model = keras.Model(x, keras.ops.cast(keras.ops.cast(x, "float32") * 2, as_output))
+    with pytest.raises(UnsupportedModelError, match="bfloat16, which NumPy does not have"):
+        export_model(model, tmp_path / "bundle")
+
+
 def test_a_float32_export_says_nothing_of_a_clone(tmp_path):
     assert export_model(dict_inputs_and_outputs(), tmp_path / "bundle").report.float32_clone is None
 

@@ -122,6 +122,7 @@ def test_a_subclass_that_fails_on_its_samples_says_so():
         (lambda: named_model("class"), "`class` .* name='input_class'"),
         (lambda: named_model("self"), "`self` .* name='input_self'"),
         (lambda: named_model("A", "a"), "Inputs `A` and `a` have one name"),
+        (lambda: keras.Model(x := keras.Input((3,), ragged=True, name="x"), x), "`x` is ragged"),
         (lambda: keras.Model(x := keras.Input((3,), sparse=True, name="x"), layers.Dense(2)(x)), "`x` is sparse"),
         (lambda: stateful_model(), "`memory` .GRU. is stateful"),
         (lambda: string_model(), "`text` holds strings"),

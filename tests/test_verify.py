@@ -173,9 +173,7 @@ def test_no_bundle(tmp_path):
         _verify.read_manifest(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", "3", '"text"', "{}", "[" * 10**5, '{"sha256": {}}', b"\xff\xfe"]
-)
+@pytest.mark.parametrize("text", ["{", "[]", "3", '"text"', "{}", "[" * 10**5, '{"sha256": {}}', b"\xff\xfe"])
 def test_a_broken_manifest(bundle, text):
     (bundle / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BundleError, match=r"manifest\.json is not a bundle's manifest"):

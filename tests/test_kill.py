@@ -1,0 +1,66 @@
+"""Processes that are stopped while they put a bundle in place, at every line and at random moments."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("killing.py")
+
+
+def killed(kind, folder, seed, points, timeout):
+    """Run killing.py and return what it found."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), kind, str(folder), str(seed), str(points)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(f"{kind}: {json.dumps(found, indent=1)}")
+    assert not found["problems"], found
+    return found
+
+
+@pytest.fixture
+def kills(pytestconfig):
+    return pytestconfig.getoption("--kills")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Return a folder, in memory where that is possible: hundreds of kills wait for the disk otherwise."""
+    memory = Path("/dev/shm") / f"keras-attn-kill-{os.getpid()}"
+    if not memory.parent.is_dir():
+        yield tmp_path
+        return
+    memory.mkdir()
+    yield memory
+    subprocess.run(["rm", "-rf", str(memory)], check=True)
+
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; CI runs Linux")
+
+
+def test_stopped_at_every_line(place, random_seed, kills):
+    found = killed("lines", place, random_seed, kills, timeout=600)
+    assert found["points"] > 1000
+    assert {"a bundle, exchanges: a", "a bundle, exchanges: b", "nothing, exchanges: absent"} <= set(found["found"])
+    assert "a bundle, exchanges: absent" not in found["found"]
+
+
+def test_stopped_at_random_moments(place, random_seed, kills):
+    found = killed("times", place, random_seed, 10 * kills, timeout=600)
+    assert found["points"] == 10 * kills
+    assert set(found["found"]) == {"a", "b"}
+
+
+def test_real_exports_stopped_at_random_moments(tmp_path, random_seed, kills):
+    found = killed("exports", tmp_path, random_seed, kills, timeout=60 + 30 * kills)
+    assert found["points"] == kills
+    assert not found["beside"]
