@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ._commands import COMMANDS
 from ._errors import ExportError
@@ -23,18 +27,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         Ctrl-C with 130.
     """
     arguments = _parser().parse_args(argv)
-    before = {number: signal.signal(number, _terminate) for number in ENDING}
-    try:
-        arguments.run(arguments)
-    except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
-        return 130
-    except Exception as error:  # noqa: BLE001 - the last stop before the user, who reads one line, or all with --debug
-        _print_error(error, debug=arguments.debug)
-        return 1
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with _heeding_signals():
+        try:
+            arguments.run(arguments)
+        except KeyboardInterrupt:
+            print("interrupted: nothing was written", file=sys.stderr)
+            return 130
+        except Exception as error:  # noqa: BLE001 - the last stop before the user: one line, or all with --debug
+            _print_error(error, debug=arguments.debug)
+            return 1
     return 0
 
 
@@ -48,10 +49,36 @@ def _print_error(error: Exception, *, debug: bool) -> None:
     print(f"error: {message}", file=sys.stderr)
 
 
-def _terminate(number: int, _: object) -> None:
-    """Let `finally` clauses run when the process is told to end, so that no partial folder stays behind."""
-    sys.unraisablehook = lambda _: None  # what was being made at this moment may complain when it is deleted half made
-    raise SystemExit(128 + number)
+@contextlib.contextmanager
+def _heeding_signals() -> Iterator[None]:
+    """Let `finally` clauses run when the process is told to end, so that no partial folder stays behind.
+
+    A handler can only raise, and Python drops what is raised inside a `__del__`, of which TensorFlow has many. Such a
+    signal is sent once more, a moment later.
+    """
+    ending: list[int] = []
+
+    def terminate(number: int, _: object) -> None:
+        ending.append(number)
+        raise SystemExit(128 + number)
+
+    def dropped(lost: Any) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
+            number = ending[-1] if ending and isinstance(lost.exc_value, SystemExit) else signal.SIGINT
+            again = threading.Timer(0.01, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+        elif not ending:  # what is half made when the process ends may complain that it is
+            sys.__unraisablehook__(lost)
+
+    handlers = {number: signal.signal(number, terminate) for number in ENDING}
+    hook, sys.unraisablehook = sys.unraisablehook, dropped
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _parser() -> argparse.ArgumentParser:

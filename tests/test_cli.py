@@ -533,6 +533,41 @@ def test_ctrl_c_leaves_nothing(model_file, tmp_path):
     assert names(place) == []
 
 
+DROPPED = """
+import os, signal, sys, time
+from keras_attn_export import _cli
+
+class Fragile:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0)  # the handler runs here, where Python drops what it raises
+
+def work(arguments):
+    fragile = Fragile()
+    del fragile
+    time.sleep(30)
+
+class Arguments:
+    run, debug = staticmethod(work), False
+
+class Parser:
+    def parse_args(self, argv):
+        return Arguments
+
+_cli._parser = Parser
+sys.exit(_cli.main([]))
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
+def test_a_signal_that_python_drops_is_heeded_all_the_same(name, code):
+    done = subprocess.run(
+        [sys.executable, "-c", DROPPED.format(name=name)], capture_output=True, timeout=20, check=False
+    )
+    assert done.returncode == code
+    assert b"Exception ignored" not in done.stderr
+
+
 def lookup_model():
     x = keras.Input((), dtype="int64", name="x")
     return keras.Model(x, keras.layers.IntegerLookup(vocabulary=[4, 5], name="lookup")(x)), {"x": np.array([4, 5])}
