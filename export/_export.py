@@ -105,14 +105,15 @@ def _load(model: keras.Model | str | Path, safe_mode: bool) -> keras.Model:
 
     import keras_attn  # noqa: F401 - registers the layers, so that files which hold them load
 
+    from ._signature import first_line
+
     if isinstance(model, keras.Model):
         return model
     try:
         return keras.saving.load_model(model, compile=False, safe_mode=safe_mode)
     except Exception as error:
         # whatever is wrong with a stranger's file: zip, JSON, HDF5, an unknown or unsafe layer
-        message = str(error).strip().partition("\n")[0]
-        raise UnsupportedModelError(f"Keras cannot load {model}: {message}") from error
+        raise UnsupportedModelError(f"Keras cannot load {model}: {first_line(error)}") from error
 
 
 def _write_bundle(
