@@ -3,9 +3,13 @@
 from typing import Any
 
 import keras
+from keras import ops
 
-from ._arguments import check_positive_integer
+from ._arguments import check_block_size, check_positive_integer
+from ._blocks import BlockSize, blocked_additive_scores
 from ._checks import check_last_axis
+from ._composite import Scoring
+from ._masking import hide_unseen
 from ._policies import policy_of_sublayer
 from ._pooling import AttentionPooling
 from ._scores import additive_scores
@@ -24,7 +28,8 @@ class AdditiveAttention(AttentionPooling):
         num_hiddens: U, the number of hidden units.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         seed: Integer that fixes the draws of the dropout, or None.
-        query_block_size: Must be None in this version.
+        query_block_size: The largest number of queries whose features exist at a time, or `"auto"` for a number that
+            keeps them in cache; None for all queries. It changes memory and time, not the result.
         kernel_initializer: Initializer of each of the three kernels.
         kernel_regularizer: Regularizer of each of the three kernels, or None.
         kernel_constraint: Constraint on each of the three kernels, or None.
@@ -33,7 +38,9 @@ class AdditiveAttention(AttentionPooling):
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`.
 
     Numerics:
-        The features `tanh(W_q q + W_k k)` take `B Tq Tk U` numbers.
+        The features `tanh(W_q q + W_k k)` take `B Tq Tk U` numbers, in training until the gradient is computed. With
+        blocks of `n` queries they take `B n Tk U`, and are computed again for the gradient, which sums in float32 at
+        least. If `w_v` is quantized, there are no blocks.
 
     Example:
         >>> layer = AdditiveAttention(num_hiddens=8, dropout=0.1)
@@ -48,20 +55,15 @@ class AdditiveAttention(AttentionPooling):
         dropout: float = 0.0,
         *,
         seed: int | None = None,
-        query_block_size: int | None = None,
+        query_block_size: BlockSize = None,
         kernel_initializer: Any = "glorot_uniform",
         kernel_regularizer: Any = None,
         kernel_constraint: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(dropout, seed=seed, **kwargs)
-        if query_block_size is not None:
-            raise ValueError(
-                "`query_block_size` must be None: scores in blocks of queries are not available yet. "
-                f"Received: query_block_size={query_block_size}."
-            )
         self.num_hiddens = check_positive_integer("num_hiddens", num_hiddens)
-        self.query_block_size = query_block_size
+        self.query_block_size = check_block_size("query_block_size", query_block_size)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
@@ -101,7 +103,23 @@ class AdditiveAttention(AttentionPooling):
 
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Additive scores of queries `B + (Tq, Dq)` and keys `B + (Tk, Dk)`."""
-        return additive_scores(self.W_q(queries), self.W_k(keys), self.w_v)
+        queries, keys = self.W_q(queries), self.W_k(keys)
+        if self.query_block_size is None or self.w_v.quantization_mode is not None:  # its int8 product is its own
+            return additive_scores(queries, keys, self.w_v)
+        w_v = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
+        return blocked_additive_scores(queries, keys, w_v, self.query_block_size)
+
+    def _scoring(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Scoring | None:
+        """Additive scores of projected queries and keys, unless `w_v` is quantized."""
+        if self.w_v.quantization_mode is not None:
+            return None
+        queries, keys = hide_unseen(mask, queries, keys)  # before the product: zero times NaN is NaN
+        tensors = {
+            "queries": self.W_q(queries),
+            "keys": self.W_k(keys),
+            "w_v": ops.cast(self.w_v.kernel, self.compute_dtype),
+        }
+        return Scoring("additive", _scores_of, tensors, {})
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
@@ -113,3 +131,7 @@ class AdditiveAttention(AttentionPooling):
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
         }
+
+
+def _scores_of(queries: Tensor, keys: Tensor, w_v: Tensor, mask: Tensor | None) -> Tensor:
+    return additive_scores(queries, keys, lambda features: ops.matmul(features, w_v))

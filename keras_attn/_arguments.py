@@ -42,3 +42,12 @@ def check_positive_integer(name: str, value: Any) -> int:
     if value < 1:
         raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
     return int(value)
+
+
+def check_block_size(name: str, value: Any) -> Any:
+    """Returns `value` as an int of at least 1, `"auto"`, or None."""
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    if isinstance(value, str):
+        raise ValueError(f'`{name}` must be an integer, "auto" or None. Received: {name}={value!r}.')
+    return check_positive_integer(name, value)

@@ -1,5 +1,6 @@
 """Scaled dot-product attention."""
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -7,6 +8,8 @@ from keras import ops
 
 from ._arguments import check_scale
 from ._checks import sizes_agree
+from ._composite import Scoring
+from ._masking import hide_unseen
 from ._pooling import AttentionPooling
 from ._scores import dot_product_scores
 from ._types import Shape, Tensor
@@ -55,12 +58,27 @@ class DotProductAttention(AttentionPooling):
 
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Scaled dot products of queries `B + (Tq, D)` and keys `B + (Tk, D)`."""
-        scale = self.scale
+        scale = self._scale(queries)
         if scale is None:
-            size = queries.shape[-1]
-            scale = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype)) if size is None else size**-0.5
+            scale = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype))
         return dot_product_scores(queries, keys, scale)
+
+    def _scoring(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Scoring | None:
+        """Scaled dot products, unless D is unknown."""
+        scale = self._scale(queries)
+        if scale is None:
+            return None
+        score = partial(_scores_where, scale=scale)
+        return Scoring("dot_product", score, {"queries": queries, "keys": keys}, {"scale": scale})
+
+    def _scale(self, queries: Tensor) -> float | None:
+        size = queries.shape[-1]
+        return self.scale if self.scale is not None or size is None else size**-0.5
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
         return {**super().get_config(), "scale": self.scale}
+
+
+def _scores_where(queries: Tensor, keys: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    return dot_product_scores(*hide_unseen(mask, queries, keys), scale)

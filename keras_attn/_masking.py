@@ -70,6 +70,14 @@ def combine_masks(masks: Masks, num_queries: Any, num_keys: Any, scores_rank: in
     return mask
 
 
+def split_lengths(masks: Masks, scores_rank: int) -> tuple[Tensor | None, Masks]:
+    """The lengths, if there is one for each example, and all other masks."""
+    lengths = masks.valid_lens
+    if lengths is None or len(lengths.shape) != scores_rank - 2:
+        return None, masks
+    return lengths, masks._replace(valid_lens=None)
+
+
 def hide(positions: Tensor, visible: Tensor) -> Tensor:
     """Zeros where a position is not visible.
 
@@ -80,6 +88,13 @@ def hide(positions: Tensor, visible: Tensor) -> Tensor:
         visible: Booleans that broadcast to `B + (T,)`.
     """
     return ops.where(ops.expand_dims(visible, -1), positions, 0.0)
+
+
+def hide_unseen(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Zeros for queries `B + (Tq, Dq)` that see no key, and for keys `B + (Tk, Dk)` that no query sees."""
+    if mask is None:
+        return queries, keys
+    return hide(queries, ops.any(mask, axis=-1)), hide(keys, ops.any(mask, axis=-2))
 
 
 def softmax_where(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,6 +1,7 @@
 """Attention pooling: score, mask, softmax, dropout, weighted sum."""
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import keras
@@ -16,7 +17,8 @@ from ._checks import (
     scores_shape_of,
     shape_of,
 )
-from ._masking import combine_masks, hide, softmax_where
+from ._composite import Scoring, composite_of, current_evaluator, pool
+from ._masking import combine_masks, hide_unseen, split_lengths
 from ._policies import policy_with_quantized_sublayers
 from ._types import Masks, Shape, Tensor
 
@@ -112,18 +114,37 @@ class AttentionPooling(keras.layers.Layer):
         masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
         masks = self._check_call(queries, keys, values, masks)
         queries, keys, values = (ops.cast(x, self.compute_dtype) for x in (queries, keys, values))
-        num_queries, num_keys = ops.shape(queries)[-2], ops.shape(keys)[-2]
-        mask = combine_masks(masks, num_queries, num_keys, len(queries.shape), causal=use_causal_mask)
-        if mask is not None:
-            queries = hide(queries, ops.any(mask, axis=-1))
-            visible = ops.any(mask, axis=-2)
-            keys, values = hide(keys, visible), hide(values, visible)
-        scores = self.score(queries, keys)
-        check_score_result(type(self).__name__, shape_of(scores), (*shape_of(queries)[:-1], shape_of(keys)[-2]))
-        weights = ops.cast(softmax_where(scores, mask), self.compute_dtype)
-        output = ops.matmul(self._drop(weights, training), values)
+        sizes = ops.shape(queries)[-2], ops.shape(keys)[-2], len(queries.shape)
+        mask = combine_masks(masks, *sizes, causal=use_causal_mask)
+        evaluate = None if self._drops(training) else current_evaluator()
+        scoring = self._scoring(queries, keys, mask) if evaluate is not None and self._scores_by_name() else None
+        if evaluate is not None and scoring is not None:
+            lengths, others = split_lengths(masks, len(queries.shape))
+            other_mask = combine_masks(others, *sizes, causal=use_causal_mask)
+            composite = composite_of(scoring, values, lengths, other_mask, self.path)
+            output, weights = evaluate(composite, return_attention_scores)
+        else:
+            queries, keys = hide_unseen(mask, queries, keys)
+            scores = self.score(queries, keys)
+            check_score_result(type(self).__name__, shape_of(scores), (*shape_of(queries)[:-1], shape_of(keys)[-2]))
+            output, weights = pool(scores, values, mask, partial(self._drop, training=training))
         _carry_mask(output, masks.queries_mask)
         return (output, weights) if return_attention_scores else output
+
+    def _scoring(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Scoring | None:
+        """What an exporter may write in its own way, or None: it then gets the ops that `score` is made of.
+
+        Args:
+            queries: `B + (Tq, Dq)`; they may hold anything where the mask hides them.
+            keys: `B + (Tk, Dk)`, likewise.
+            mask: Booleans that broadcast to `B + (Tq, Tk)`, or None.
+        """
+        return None
+
+    def _scores_by_name(self) -> bool:
+        """Whether `_scoring` speaks of `score`: a subclass may have overridden `score` alone."""
+        owners = (next(c for c in type(self).__mro__ if name in vars(c)) for name in ("score", "_scoring"))
+        return next(owners) is next(owners)
 
     def _check_call(self, queries: Tensor, keys: Tensor, values: Tensor, masks: Masks) -> Masks:
         check_given(queries=queries, keys=keys, values=values)
@@ -132,8 +153,11 @@ class AttentionPooling(keras.layers.Layer):
         self.check_shapes(*shapes)
         return check_masks(masks, *shapes)
 
+    def _drops(self, training: bool | None) -> bool:
+        return bool(training) and self.seed_generator is not None
+
     def _drop(self, weights: Tensor, training: bool | None) -> Tensor:
-        if not training or self.seed_generator is None:
+        if not self._drops(training):
             return weights
         return keras.random.dropout(weights, self.dropout, seed=self.seed_generator)
 

@@ -42,7 +42,6 @@ class LayerCase:
         score: The oracle's score, from a built layer's weights.
         Dq, Dk: The sizes of one query and one key.
         options: Every further constructor option at a value that is not its default.
-        refused: Options that only their default is accepted for in this version, each with a value that is refused.
         own_class: Whether the class is one of these tests' and so unknown to a process that imports keras_attn alone.
     """
 
@@ -52,7 +51,6 @@ class LayerCase:
     Dq: int
     Dk: int
     options: Mapping[str, Any] = field(default_factory=dict)
-    refused: Mapping[str, Any] = field(default_factory=dict)
     own_class: bool = False
 
     @property
@@ -92,12 +90,14 @@ def additive_score_of(layer: Any) -> reference.PairScore:
 
 
 additive = partial(keras_attn.AdditiveAttention, num_hiddens=U)
+blocked = partial(additive, query_block_size=2)  # Tq is 3: the last block holds one query and one row of padding
 dot_product = partial(keras_attn.DotProductAttention)
 KERNEL = {"kernel_initializer": "he_normal", "kernel_regularizer": "l2", "kernel_constraint": "max_norm"}
 POOLING = {"dropout": 0.25, "seed": 11}
 
 CASES = [
-    LayerCase("additive", additive, additive_score_of, 4, 7, POOLING | KERNEL, refused={"query_block_size": 2}),
+    LayerCase("additive", additive, additive_score_of, 4, 7, POOLING | KERNEL),
+    LayerCase("additive_blocked", blocked, additive_score_of, 4, 7, POOLING | KERNEL),
     LayerCase("dot_product", dot_product, lambda layer: reference.scaled_dot_score(), 4, 4, POOLING | {"scale": 0.3}),
     LayerCase(
         "own",

@@ -65,7 +65,7 @@ def test_config_holds_every_option():
         "num_hiddens": U,
         "dropout": 0.25,
         "seed": 3,
-        "query_block_size": None,
+        "query_block_size": 16,
         "kernel_initializer": keras.initializers.HeNormal(seed=1),
         "kernel_regularizer": keras.regularizers.L2(0.5),
         "kernel_constraint": keras.constraints.MaxNorm(3),
@@ -84,7 +84,15 @@ def test_config_holds_every_option():
         ({"num_hiddens": 0}, ValueError, r"`num_hiddens` must be at least 1\. Received: num_hiddens=0"),
         ({"num_hiddens": 8.0}, TypeError, r"`num_hiddens` must be an integer.*type float"),
         ({"num_hiddens": True}, TypeError, r"`num_hiddens` must be an integer.*type bool"),
-        ({"query_block_size": 16}, ValueError, r"not available yet.*query_block_size=16"),
+        ({"query_block_size": 0}, ValueError, r"`query_block_size` must be at least 1\. Received: query_block_size=0"),
+        (
+            {"query_block_size": -2},
+            ValueError,
+            r"`query_block_size` must be at least 1.*query_block_size=-2",
+        ),
+        ({"query_block_size": 2.0}, TypeError, r"`query_block_size` must be an integer.*type float"),
+        ({"query_block_size": True}, TypeError, r"`query_block_size` must be an integer.*type bool"),
+        ({"query_block_size": "Auto"}, ValueError, r"must be an integer, \"auto\" or None.*query_block_size='Auto'"),
     ],
 )
 def test_bad_options_are_refused(options, error, sentence):

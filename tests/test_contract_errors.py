@@ -135,11 +135,3 @@ def test_the_base_layer_says_that_score_is_missing():
     layer = AttentionPooling()
     with pytest.raises(NotImplementedError, match="`score"):
         layer(ones(B, Tq, 4), ones(B, Tk, 4), ones(B, Tk, Dv))
-
-
-@every_case
-def test_an_option_that_is_not_available_yet_is_refused(case):
-    for option, value in case.refused.items():
-        with pytest.raises(ValueError, match=sentence(option)):
-            case.make(**{option: value})
-    assert set(case.refused).isdisjoint(case.options)

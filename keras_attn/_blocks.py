@@ -1,0 +1,158 @@
+"""Additive scores in blocks of queries: the features of one block at a time, made again for the gradient.
+
+The plain form holds all `B Tq Tk U` features from the forward pass to the end of the backward pass. Here one block of
+them exists at a time, in either pass. The gradient by the scores `g`, with `t = tanh(q_i + k_j)` for a pair:
+
+    d = g_ij (1 - t^2)    dq_i = w_v sum_j d    dk_j = w_v sum_i d    dw_v = sum_ij g_ij t
+
+Sizes that are unknown while a graph is traced are scalar tensors here: then the number of blocks is one too.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from ._checks import dtype_of
+from ._scores import additive_scores
+from ._types import Tensor
+
+BlockSize = int | Literal["auto"] | None
+
+# Counts of features, for "auto"; measured on two CPU cores, and to be measured again before they are changed.
+_WHOLE = 2**23  # up to as many the plain form is faster: they nearly fit a cache, and are not computed twice
+_BLOCK = 2**20  # a block of as many, and what is computed from it, fits a cache
+_LEAST = 4  # queries in a block: of fewer XLA makes slow code, since it cannot vectorise the sum over queries
+_BATCH = 128  # examples in a batch of unknown size, when there is to be decided whether the features fit
+
+
+def blocked_additive_scores(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize) -> Tensor:
+    """Additive scores `w_v^T tanh(q + k)`: those of `additive_scores`, gradients too.
+
+    Args:
+        queries: Projected queries, `B + (Tq, U)`.
+        keys: Projected keys, `B + (Tk, U)`.
+        w_v: (U, 1), of the dtype of queries and keys.
+        block_size: The largest number of queries in a block; `"auto"` for one whose features stay in cache; None, or
+            a block that holds all queries, for the plain form.
+
+    Returns:
+        Scores `B + (Tq, Tk)`.
+    """
+
+    def plain() -> Tensor:
+        return additive_scores(queries, keys, lambda features: ops.matmul(features, w_v))
+
+    num_queries = ops.shape(queries)[-2]
+    if block_size is None:
+        return plain()
+    if block_size == "auto":
+        *batch, num_keys, num_hiddens = ops.shape(keys)
+        known_batch = [size if isinstance(size, int) else _BATCH for size in batch]
+        features = math.prod(known_batch) * num_keys * num_hiddens * num_queries
+        if _holds(features <= _WHOLE) or _holds(num_queries <= _LEAST):
+            return plain()
+        block_size = _largest(_BLOCK // _largest(math.prod(batch) * num_keys * num_hiddens, 1), _LEAST)
+    return plain() if _holds(block_size >= num_queries) else _blocked(queries, keys, w_v, block_size)
+
+
+def _holds(condition: Any) -> bool:
+    """Whether a condition on sizes is known to be true."""
+    return condition is True
+
+
+def _largest(size: Any, least: int) -> Any:
+    """The larger of a size and a number: an integer where the size is known."""
+    return max(size, least) if isinstance(size, int) else ops.maximum(size, least)
+
+
+def _ceil_div(size: Any, divisor: Any) -> Any:
+    # Not as -(-size // divisor): ONNX rounds the quotient of a negative integer towards zero.
+    return (size + divisor - 1) // divisor
+
+
+def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
+    num_queries = ops.shape(queries)[-2]
+    # As few blocks as this size allows, of equal size: the last one is then padded by less than one query a block.
+    count = _largest(_ceil_div(num_queries, block_size), 1)
+    block_size = _ceil_div(num_queries, count)
+    dtype = dtype_of(queries)
+    # Sums over thousands of pairs lose digits in half precision.
+    sums_dtype = "float64" if dtype == "float64" else "float32"
+
+    def split(rows: Tensor) -> Tensor:
+        return _split(rows, count, block_size)
+
+    def join(blocks: Tensor) -> Tensor:
+        return _join(blocks, num_queries)
+
+    def scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
+        def gradient(*received: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, ...]:
+            # TensorFlow and JAX pass the gradient alone, torch the arguments as well.
+            arguments = [queries, keys, w_v, *received] if upstream is None else [*received, upstream]
+            return _gradient(*arguments)
+
+        # TensorFlow's eager tape would record these ops as well, and keep the features.
+        constant_keys, constant_w_v = ops.stop_gradient(keys), ops.stop_gradient(w_v)
+
+        def block_of(rows: Tensor) -> Tensor:
+            return additive_scores(rows, constant_keys, lambda features: ops.matmul(features, constant_w_v))
+
+        return join(ops.map(block_of, split(ops.stop_gradient(queries)))), gradient
+
+    def _gradient(queries: Tensor, keys: Tensor, w_v: Tensor, dscores: Tensor) -> tuple[Tensor, ...]:
+        query_blocks, dscore_blocks = split(queries), split(ops.cast(dscores, sums_dtype))
+
+        def body(index: Any, sums: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            dqueries, dkeys, dw_v = sums
+            rows, drows = query_blocks[index], ops.expand_dims(dscore_blocks[index], -1)
+            features = ops.tanh(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3))
+            features = ops.cast(features, sums_dtype)
+            dw_v = dw_v + ops.matmul(ops.reshape(drows, (1, -1)), ops.reshape(features, (-1, features.shape[-1])))
+            dsums = drows * (1.0 - features * features)
+            dqueries = ops.scatter_update(dqueries, [[index]], ops.expand_dims(ops.sum(dsums, -2), 0))
+            return dqueries, dkeys + ops.sum(dsums, -3), dw_v
+
+        weights = ops.cast(ops.transpose(w_v), sums_dtype)
+        zeros = (ops.zeros_like(rows, dtype=sums_dtype) for rows in (query_blocks, keys, weights))
+        dqueries, dkeys, dw_v = _loop(count, body, tuple(zeros))
+        return (
+            ops.cast(join(dqueries) * weights, dtype),
+            ops.cast(dkeys * weights, dtype),
+            ops.cast(ops.transpose(dw_v), dtype),
+        )
+
+    scores: Tensor = ops.custom_gradient(scores_of)(queries, keys, w_v)
+    return scores
+
+
+def _split(rows: Tensor, count: Any, block_size: Any) -> Tensor:
+    """Rows `B + (T, D)` as blocks `(count,) + B + (block_size, D)`, zeros after the last row."""
+    *batch, num_rows, size = ops.shape(rows)
+    padding = count * block_size - num_rows
+    if not _holds(padding == 0):
+        rows = ops.pad(rows, [[0, 0]] * len(batch) + [[0, padding], [0, 0]])
+    return ops.moveaxis(ops.reshape(rows, (*batch, count, block_size, size)), -3, 0)
+
+
+def _join(blocks: Tensor, num_rows: Any) -> Tensor:
+    """Blocks `(n,) + B + (block_size, D)` as rows `B + (num_rows, D)`, without those that were padded."""
+    count, *batch, block_size, size = ops.shape(blocks)
+    rows = ops.reshape(ops.moveaxis(blocks, 0, -3), (*batch, count * block_size, size))
+    return rows if _holds(count * block_size == num_rows) else rows[..., :num_rows, :]
+
+
+def _loop(count: Any, body: Callable[[Any, tuple[Tensor, ...]], tuple[Tensor, ...]], state: tuple[Tensor, ...]) -> Any:
+    """The state after `count` steps, in the form whose gradient each backend can take, for gradients of gradients."""
+    if keras.backend.backend() == "jax":  # differentiates a loop whose bounds are integers, and no other
+        return ops.fori_loop(0, count, body, state)
+    # XLA needs to know how many steps there are at most.
+    _, *result = ops.while_loop(
+        lambda index, *_: index < count,
+        lambda index, *state: (index + 1, *body(index, state)),
+        (0, *state),
+        maximum_iterations=count,
+    )
+    return result

@@ -1,0 +1,263 @@
+"""Additive scores in blocks of queries: the numbers and gradients of the plain form, without its features."""
+
+import gc
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+from contract_cases import additive_score_of, as_numpy, call, gradients, randomise
+from keras import ops
+from tolerances import TOLERANCES, assert_close, assert_identical
+
+from keras_attn import AdditiveAttention, _blocks
+from keras_attn._blocks import blocked_additive_scores
+
+B, Tq, Tk, Dq, Dk, Dv, U = 2, 7, 5, 4, 6, 3, 8
+
+every_mode = pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+every_size = pytest.mark.parametrize("block_size", [1, 2, 3, 6, 7, 64, "auto"])  # of 7 queries
+small_auto = pytest.mark.usefixtures("_small_auto")
+
+
+@pytest.fixture
+def _small_auto(monkeypatch):
+    """`"auto"` makes blocks of 2 of these few queries."""
+    monkeypatch.setattr(_blocks, "_WHOLE", 1)
+    monkeypatch.setattr(_blocks, "_BLOCK", 2 * B * Tk * U)
+    monkeypatch.setattr(_blocks, "_LEAST", 1)
+
+
+def layer_of(block_size, **options):
+    layer = AdditiveAttention(U, query_block_size=block_size, **options)
+    layer.build((None, None, Dq), (None, None, Dk), (None, None, Dv))
+    randomise(layer)
+    return layer
+
+
+def arrays(leading=(B,), Tq=Tq, Tk=Tk):
+    rng = np.random.default_rng(0)
+    shapes = {"queries": (Tq, Dq), "keys": (Tk, Dk), "values": (Tk, Dv)}
+    return {name: rng.normal(size=(*leading, *shape)).astype("float32") for name, shape in shapes.items()}
+
+
+def assert_gradients_close(actual, expected, dtype="float32"):
+    """Compares in units of the largest entry: a gradient is a sum of terms of its size."""
+    for (name, one), other in zip(actual.items(), expected.values(), strict=True):
+        scale = np.abs(other.astype("float64")).max()
+        assert scale > 0, name
+        assert_close(one.astype("float64") / scale, other.astype("float64") / scale, tolerance=TOLERANCES[dtype][0])
+
+
+@small_auto
+@every_mode
+@every_size
+def test_outputs_and_gradients_are_those_of_the_plain_form(block_size, mode):
+    inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
+    blocked, plain = layer_of(block_size), layer_of(None)
+    output, weights = call(blocked, inputs, masks, return_attention_scores=True)
+    oracle = reference.attention(**inputs, score=additive_score_of(blocked), **masks)
+    assert_close(as_numpy(output), oracle[0], "float32")
+    assert_close(as_numpy(weights), oracle[1], "float32")
+    assert_close(as_numpy(output), as_numpy(call(plain, inputs, masks)))
+    computed = gradients(blocked, inputs, masks, mode=mode)
+    assert_gradients_close(computed, gradients(plain, inputs, masks, mode=mode))
+
+
+@small_auto
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("leading", [(B,), (2, 4)])
+@pytest.mark.parametrize("block_size", [3, "auto"])
+def test_one_program_takes_all_sizes(block_size, leading, jit_compile):
+    blocked, plain = layer_of(block_size), layer_of(None)
+
+    def compute(layer, queries, keys, values):
+        with tf.GradientTape() as tape:
+            tape.watch([queries, keys, values])
+            output = layer(queries, keys, values)
+            loss = tf.reduce_sum(output * tf.cast(tf.range(Dv), output.dtype))
+        return output, tape.gradient(loss, [queries, keys, values])
+
+    unknown = [None] * (len(leading) + 1)
+    signature = [tf.TensorSpec((*unknown, size)) for size in (Dq, Dk, Dv)]
+    program = tf.function(lambda *x: compute(blocked, *x), signature, jit_compile=jit_compile)
+    for queries, keys in ((7, 5), (1, 5), (6, 1), (2, 9)):
+        tensors = [tf.constant(array) for array in arrays(leading, queries, keys).values()]
+        (output, computed), (plain_output, expected) = program(*tensors), compute(plain, *tensors)
+        assert_close(as_numpy(output), as_numpy(plain_output))
+        for gradient, other in zip(computed, expected, strict=True):
+            assert_close(as_numpy(gradient), as_numpy(other), tolerance=1e-5)  # sums of up to 9 terms
+
+
+@pytest.mark.parametrize("size", ["Tq", "Tk"])
+def test_an_axis_of_no_entry(size):
+    inputs = arrays(**{size: 0})
+    assert_identical(as_numpy(call(layer_of(2), inputs)), as_numpy(call(layer_of(None), inputs)))
+
+
+@every_mode
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float64"])
+def test_other_precisions(dtype, mode):
+    inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
+    blocked, plain, exact = layer_of(2, dtype=dtype), layer_of(None, dtype=dtype), layer_of(None, dtype="float64")
+    for layer in (blocked, plain, exact):
+        for variable in layer.trainable_variables:
+            variable.assign(0.25 * variable)  # small scores: a score of 10 has a rounding error of 0.04 in bfloat16
+    compute = dtype.removeprefix("mixed_")
+    assert_identical(as_numpy(call(blocked, inputs, masks)), as_numpy(call(plain, inputs, masks)))
+    upstream = np.random.default_rng(1).normal(size=(B, Tq, Dv))
+    exact_inputs = {name: array.astype("float64") for name, array in inputs.items()}
+    expected = gradients(exact, exact_inputs, masks, upstream=upstream)
+    given = exact_inputs if compute == "float64" else inputs
+    assert_gradients_close(gradients(blocked, given, masks, upstream=upstream, mode=mode), expected, compute)
+
+
+def test_sums_over_many_queries_keep_their_digits_in_float16():
+    """3000 equal terms of 1: in float16 a running sum of them would stop at 2048."""
+    queries, keys = np.zeros((1, 3000, 1), "float16"), np.zeros((1, 1, 1), "float16")
+    w_v = tf.ones((1, 1), "float16")
+    with tf.GradientTape() as tape:
+        keys = tf.constant(keys)
+        tape.watch(keys)
+        loss = tf.reduce_sum(blocked_additive_scores(tf.constant(queries), keys, w_v, 1000))
+    assert as_numpy(tape.gradient(loss, keys)).item() == 3000
+
+
+def test_dropout_draws_are_those_of_the_plain_form():
+    layers = [layer_of(block_size, dropout=0.5, seed=3) for block_size in (2, None)]
+    for _ in range(2):
+        blocked, plain = (as_numpy(call(layer, arrays(), training=True)) for layer in layers)
+        assert_close(blocked, plain)
+        assert np.any(blocked != as_numpy(call(layers[1], arrays())))
+
+
+@every_mode
+def test_gradients_of_gradients(mode):
+    rng = np.random.default_rng(0)
+    tensors = [tf.constant(rng.normal(size=shape)) for shape in ((B, Tq, U), (B, Tk, U), (U, 1))]
+    upstream = rng.normal(size=(B, Tq, Tk))
+
+    def program(block_size):
+        def compute(*x):
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    loss = tf.reduce_sum(upstream * blocked_additive_scores(*x, block_size))
+                penalty = tf.add_n([tf.reduce_sum(gradient**3) for gradient in inner.gradient(loss, x)])
+            return outer.gradient(penalty, x)
+
+        return compute if mode == "eager" else tf.function(compute, jit_compile=mode == "xla")
+
+    for computed, expected in zip(program(3)(*tensors), program(None)(*tensors), strict=True):
+        assert_close(as_numpy(computed), as_numpy(expected), tolerance=1e-11)  # third powers of sums
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_nan_in_masked_keys_reaches_no_gradient_through_the_padding(policy):
+    """7 queries in blocks of 2 leave a row of padding, which meets every key; a query that sees no key is one more."""
+    inputs, masks = arrays(), {"attention_mask": np.broadcast_to(np.arange(Tk) < 3, (B, Tq, Tk)).copy()}
+    masks["attention_mask"][0, 4] = False
+    layer, dirty = layer_of(2, dtype=policy), {name: array.copy() for name, array in inputs.items()}
+    dirty["keys"][:, 3:] = dirty["values"][:, 3:] = dirty["queries"][0, 4] = np.nan
+    clean = gradients(layer, inputs, masks)
+    for name, gradient in gradients(layer, dirty, masks).items():
+        assert_identical(gradient, clean[name])
+
+
+def sizes_in(graph) -> set[int]:
+    """The numbers of entries of all tensors of known shape in a graph and in the functions it calls."""
+    graphs = [graph, *(function.graph for function in graph._functions.values() if hasattr(function, "graph"))]
+    definition = graph.as_graph_def(add_shapes=True)
+    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+    shapes = [shape for node in nodes for shape in node.attr["_output_shapes"].list.shape]
+    shapes += [tensor.shape.as_proto() for g in graphs for op in g.get_operations() for tensor in op.outputs]
+    return {
+        int(np.prod([dim.size for dim in shape.dim], dtype="int64"))
+        for shape in shapes
+        if not shape.unknown_rank and all(dim.size >= 0 for dim in shape.dim)
+    }
+
+
+@pytest.mark.parametrize("block_size", [2, "auto"])
+@small_auto
+def test_no_tensor_holds_all_features(block_size):
+    """In the graph of a training step; the plain form is there to show that the search finds them."""
+
+    tensors = [tf.constant(array) for array in arrays().values()]
+
+    def largest(layer):
+        def step(*tensors):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(layer(*tensors) ** 2)
+            return tape.gradient(loss, [variable.value for variable in layer.trainable_variables])
+
+        return max(sizes_in(tf.function(step).get_concrete_function(*tensors).graph))
+
+    assert largest(layer_of(None)) == B * Tq * Tk * U
+    assert largest(layer_of(block_size)) == B * 2 * Tk * U
+
+
+def test_the_eager_tape_keeps_no_features(monkeypatch):
+    """Only blocks are ever made, so it is enough that none is alive when the scores are there."""
+    alive = []
+
+    def watched(rows, keys, weigh):
+        features = ops.tanh(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3))
+        alive.append(weakref.ref(features))
+        return ops.squeeze(weigh(features), -1)
+
+    monkeypatch.setattr(_blocks, "additive_scores", watched)
+    rng = np.random.default_rng(0)
+    tensors = [tf.constant(rng.normal(size=shape)) for shape in ((B, Tq, U), (B, Tk, U), (U, 1))]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        scores = blocked_additive_scores(*tensors, 2)
+    gc.collect()
+    assert len(alive) >= 4
+    assert not any(features() is not None for features in alive)
+    assert all(gradient is not None for gradient in tape.gradient(scores, tensors))
+
+
+@pytest.mark.parametrize(
+    ("batch", "queries", "loops"),
+    [(2, 7, False), (64, 256, True), (64, 1, False), (None, 256, True), (None, None, True), (None, 1, False)],
+)
+def test_auto_has_a_loop_only_where_the_features_are_many(batch, queries, loops):
+    keys, hiddens = (5, 8) if batch == 2 else (512, 256)
+    signature = [tf.TensorSpec(shape) for shape in ((batch, queries, hiddens), (batch, keys, hiddens), (hiddens, 1))]
+    program = tf.function(lambda *x: blocked_additive_scores(*x, "auto"), signature)
+    kinds = {node.op for node in program.get_concrete_function().graph.as_graph_def().node}
+    assert bool(kinds & {"While", "StatelessWhile"}) is loops
+
+
+def test_lora_of_w_v_is_in_the_scores():
+    blocked, plain = layer_of(2), layer_of(None)
+    for layer in (blocked, plain):
+        layer.w_v.enable_lora(1)
+        randomise(layer)
+    assert_close(as_numpy(call(blocked, arrays())), as_numpy(call(plain, arrays())))
+    assert_gradients_close(gradients(blocked, arrays()), gradients(plain, arrays()))
+
+
+def test_an_int8_w_v_scores_without_blocks():
+    blocked, plain = layer_of(2), layer_of(None)
+    for layer in (blocked, plain):
+        layer.w_v.quantize("int8")
+    assert_identical(as_numpy(call(blocked, arrays())), as_numpy(call(plain, arrays())))
+
+
+@pytest.mark.parametrize("block_size", [2, "auto"])
+def test_files(block_size, tmp_path):
+    inputs = {name: keras.Input((None, array.shape[-1]), name=name) for name, array in arrays().items()}
+    model = keras.Model(inputs, layer_of(block_size)(**inputs))
+    before = as_numpy(model(arrays()))
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert reloaded.layers[-1].query_block_size == block_size
+    assert_identical(as_numpy(reloaded(arrays())), before)
+    model.export(tmp_path / "saved_model", verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "saved_model"))
+    assert_close(as_numpy(loaded.serve(arrays())), before)
