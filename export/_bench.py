@@ -118,7 +118,7 @@ def bench_bundle(
         ProviderError: The provider is absent, or is not the one that ran.
         ExportError: An argument is out of range, or a model fails on the inputs.
     """
-    threads = _usable_cpus() if threads is None else threads
+    threads = usable_cpus() if threads is None else threads
     if threads < 1 or not 0 < seconds < float("inf"):
         raise ExportError(f"`threads` and `seconds` must be above 0. Received: {threads} and {seconds}.")
     step("Checking the bundle")
@@ -265,7 +265,7 @@ def _differences(ours: Arrays, theirs: Arrays) -> dict[str, float]:
     return {row["name"]: row["max_abs"] for row in rows}
 
 
-def _usable_cpus() -> int:
+def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -276,7 +276,7 @@ def _environment() -> dict[str, str]:
 
     return {
         "processor": _processor(),
-        "cpus": str(_usable_cpus()),
+        "cpus": str(usable_cpus()),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "keras-attn": version("keras-attn"),

@@ -39,6 +39,11 @@ def _lines(bundle: Bundle) -> Iterator[Line]:
         yield "precision", precision
     for layer in manifest["layers"]:
         yield "attention", f"{layer['name']} ({layer['class']}): {layer['lowering']}, {layer['precision']}"
+        for times in layer.get("milliseconds", ()):
+            measured = ", ".join(
+                f"{name} {time:.3g} ms" for name, time in sorted(times.items(), key=lambda pair: pair[1])
+            )
+            yield "attention", f"{layer['name']} took: {measured}"
     yield "opset", f"{manifest['opset']}, needs onnxruntime {manifest['lowest_onnxruntime']} or newer"
     yield from _parity(bundle)
     yield "made with", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())

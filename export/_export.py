@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _verify
 from ._bundle import REPORT, SAVED_MODEL, Bundle, load_bundle, seal
 from ._errors import UnsupportedModelError
-from ._options import LOWEST_ONNXRUNTIME, check_options
+from ._options import PORTABLE, Options, check_options, lowest_onnxruntime
 from ._parity import ParityReport, checked_tolerance, compared
 from ._progress import Progress, shown_progress
 from ._staging import staged_folder
@@ -19,6 +19,7 @@ from ._staging import staged_folder
 if TYPE_CHECKING:
     import keras
 
+    from ._attention import Traced
     from ._cases import Cases
     from ._signature import Signature
 
@@ -47,12 +48,15 @@ def export_model(
         path: The folder to write.
         sample_inputs: Arrays by input name; for a subclassed model by the argument names of its `call`, which are
             required. `None` draws inputs from what they feed.
-        opset: ONNX opset, 18 to 24; `None` for 18.
-        lowering: How attention is written; `"portable"` is plain ONNX ops.
+        opset: ONNX opset, 18 to 24; `None` for the lowest that will do, which is 24 for `"fused"`, else 18.
+        lowering: How the attention layers of `keras_attn` are written: `"portable"`, plain ONNX ops; `"fused"`, the
+            ONNX op `Attention` for scaled dot products; `"ragged"`, over the keys that take part, in blocks; or
+            `"auto"`, for each layer the fastest on `sample_inputs` with this provider. A layer that a lowering has no
+            form for is written in plain ops; the manifest says how each is.
         precision: `"float32"`; `"float16"`, with softmax, statistics and whatever else needs it in float32; or
             `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
             proven first, then the converted one, against the same outputs of Keras.
-        provider: Where parity is checked: `"cpu"` or `"cuda"`.
+        provider: Where parity is checked, and where `"auto"` measures: `"cpu"` or `"cuda"`.
         tolerance: Largest relative difference, or (relative, absolute); `None` for (1e-5, 1e-6), in float16
             (1e-2, 1e-3), in int8 (1e-1, 1e-2). An output passes that is within either. Relative differences are
             against the largest magnitude of the output in that case.
@@ -71,7 +75,7 @@ def export_model(
         BundleError: The place cannot be written, or a bundle is there.
         ExportError: An argument is wrong.
     """
-    opset = check_options(opset, lowering, precision, provider)
+    check_options(opset, lowering, precision, provider)
     tolerances = checked_tolerance(tolerance, precision)
     _check_model(model)
     target = Path(path)
@@ -80,7 +84,8 @@ def export_model(
         _verify.check_provider(provider)
         with staged_folder(target, overwrite=overwrite) as folder:
             step("Loading TensorFlow and Keras")
-            _write_bundle(folder, _load(model, safe_mode), sample_inputs, opset, precision, provider, tolerances, step)
+            options = Options(opset, lowering, precision, provider, tolerances)
+            _write_bundle(folder, _load(model, safe_mode), sample_inputs, options, step)
             step("Putting the bundle in place")
         return load_bundle(target)
 
@@ -117,16 +122,9 @@ def _load(model: keras.Model | str | Path, safe_mode: bool) -> keras.Model:
 
 
 def _write_bundle(
-    folder: Path,
-    model: keras.Model,
-    samples: Mapping[str, Any] | None,
-    opset: int,
-    precision: str,
-    provider: str,
-    tolerance: Mapping[str, float],
-    step: Progress,
+    folder: Path, model: keras.Model, samples: Mapping[str, Any] | None, options: Options, step: Progress
 ) -> None:
-    from . import _cases, _float32, _large_weights, _onnx_file, _saved_model, _signature, _trace
+    from . import _attention, _cases, _float32, _onnx_file, _saved_model, _signature
 
     given = model = _signature.with_input(model, samples)
     if _float32.half_policies(given):
@@ -142,43 +140,39 @@ def _write_bundle(
     step("Writing the SavedModel")
     saved_model = folder / SAVED_MODEL
     _saved_model.write_saved_model(model, signature, saved_model)
+    provider = options.provider
     with _saved_model.SavedModelRun(saved_model, folder / _verify.CASES, folder.with_name("results.npz")) as fresh:
-        step("Tracing to ONNX")
-        layers = _signature.layer_names(model)
-        weights: _large_weights.Weights = {}
-        if _large_weights.is_large(model):
-            function, weights = _large_weights.function_of_weights(model, signature)
-            traced, static = _trace.trace_function(function, layers)
-        else:
-            traced, static = _trace.trace(saved_model, layers)
-        outputs = {name: golden.output_axes(name, static[name]) for name in signature.outputs}
-        onnx_model = _onnx_file.finish(traced, opset, golden.axes, outputs, weights)
-        _onnx_file.write(onnx_model, folder / _verify.MODEL, weights)
+        scratch = folder.with_name("traced")
+        traced = _attention.traced_model(model, signature, golden, options, scratch, step)
+        opset = traced.opset(options.opset)
+        outputs = {name: golden.output_axes(name, traced.outputs[name]) for name in signature.outputs}
+        functions = traced.functions(opset)
+        onnx_model = _onnx_file.finish(traced.model, golden.axes, outputs, opset, traced.weights, functions)
+        _onnx_file.write(onnx_model, folder / _verify.MODEL, traced.weights)
 
         step("Running onnxruntime on the golden cases")
-        exact = tolerance if precision == "float32" else checked_tolerance(None)
+        exact = options.tolerance if options.precision == "float32" else checked_tolerance(None)
         rows = compared(golden.cases, _verify.run_cases(folder / _verify.MODEL, golden.cases, provider), exact)
         step("Waiting for the SavedModel in a fresh process")
         saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
     clone = None if model is given else _float32.distance(given, samples, golden.cases)
     report = ParityReport(provider, rows, saved_model_rows, golden.refused, clone)
     report.raise_if_failed()
-    if precision != "float32":
+    if options.precision != "float32":
         from . import _precision
 
-        report = _precision.converted(folder, report, golden.cases, precision, tolerance, step)
+        report = _precision.converted(folder, report, golden.cases, options.precision, options.tolerance, step)
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
-    seal(folder, _manifest(model, signature, golden, outputs, opset, precision, tolerance))
+    seal(folder, _manifest(model, signature, golden, traced, outputs, replace(options, opset=opset)))
 
 
 def _manifest(
     model: keras.Model,
     signature: Signature,
     golden: Cases,
+    traced: Traced,
     outputs: Mapping[str, tuple[str | int, ...]],
-    opset: int,
-    precision: str,
-    tolerance: Mapping[str, float],
+    options: Options,
 ) -> dict[str, Any]:
     from importlib.metadata import version
 
@@ -187,19 +181,27 @@ def _manifest(
     from keras_attn import AttentionPooling, MaskedSoftmax
 
     first = golden.cases[0][2]
+    told = traced.layers()
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, AttentionPooling | MaskedSoftmax)]
     packages = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
+    assert options.opset is not None
     return {
         "model": model.name,
         "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in signature.inputs],
         "outputs": [{"name": n, "dtype": str(first[n].dtype), "shape": list(shape)} for n, shape in outputs.items()],
-        "opset": opset,
-        "precision": precision,
+        "opset": options.opset,
+        "precision": options.precision,
         "layers": [
-            {"name": layer.path, "class": type(layer).__name__, "lowering": "portable", "precision": precision}
+            {
+                "name": layer.path,
+                "class": type(layer).__name__,
+                "lowering": PORTABLE,
+                "precision": options.precision,
+                **told.get(layer.path, {}),
+            }
             for layer in layers
         ],
         "versions": {**{name: version(name) for name in packages}, "onnxruntime": onnxruntime.__version__},
-        "lowest_onnxruntime": LOWEST_ONNXRUNTIME[opset],
-        "parity": {"tolerance": dict(tolerance), "cases": len(golden.cases)},
+        "lowest_onnxruntime": lowest_onnxruntime(options.opset, traced.lowerings.values()),
+        "parity": {"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
     }

@@ -7,7 +7,8 @@ the model is traced with them as inputs, and these become initializers whose dat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,23 @@ def is_large(model: keras.Model) -> bool:
     return sum(_bytes(variable) for variable in model.variables) > LIMIT
 
 
-def function_of_weights(model: keras.Model, signature: Signature) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return a TensorFlow function of the model's inputs and its large weights, and these weights by input name."""
+def function_of_weights(
+    model: keras.Model, signature: Signature, tracing: Callable[[], Any] = contextlib.nullcontext
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return a TensorFlow function of the model's inputs and its large weights, and these weights by input name.
+
+    Args:
+        model: The model.
+        signature: Its signature.
+        tracing: Gives the context in which the model is traced.
+    """
     large = {f"{PREFIX}{n}": v for n, v in enumerate(model.variables) if _bytes(v) >= LARGE}
 
     def serve(inputs: Mapping[str, Any]) -> dict[str, Any]:
-        with keras.StatelessScope(state_mapping=[(variable, inputs[name]) for name, variable in large.items()]):
+        with (
+            tracing(),
+            keras.StatelessScope(state_mapping=[(variable, inputs[name]) for name, variable in large.items()]),
+        ):
             return {name: tf.identity(tensor) for name, tensor in signature.call(inputs).items()}
 
     specs = {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in signature.inputs}

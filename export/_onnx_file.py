@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -16,16 +16,22 @@ Axes = Mapping[str, tuple[str | int, ...]]
 
 
 def finish(
-    model: onnx.ModelProto, opset: int, inputs: Axes, outputs: Axes, weights: Weights | None = None
+    model: onnx.ModelProto,
+    inputs: Axes,
+    outputs: Axes,
+    opset: int,
+    weights: Weights | None = None,
+    functions: Sequence[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:
     """Return `model` at `opset`, its inputs and outputs in order, with every dynamic axis named.
 
     Args:
         model: As traced.
-        opset: 18 or higher.
         inputs: Shape of every input, dynamic axes by name.
         outputs: Shape of every output, likewise.
+        opset: 18 or higher.
         weights: Weights that were traced as inputs, and are to be external data.
+        functions: Bodies of the calls in the graph, at `opset`.
 
     Raises:
         UnsupportedModelError: onnx has no conversion to `opset` for an op of the model.
@@ -37,13 +43,26 @@ def finish(
             raise UnsupportedModelError(
                 f"onnx cannot convert this model from opset {TRACED_OPSET} to {opset}: {error}"
             ) from error
+    model = with_functions(model, functions)  # after the converter, which deletes them
     # the converter leaves the ir version of the source, which newer opsets do not allow
-    model.ir_version = onnx.helper.find_min_ir_version_for(list(model.opset_import))
+    model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     model.producer_name = "keras-attn"
     del model.graph.value_info[:]  # tf2onnx's unrelated `unk__N` axes would contradict the names given here
     refer_to(model, weights or {})
     _name_axes(model.graph.input, inputs)
     _name_axes(model.graph.output, outputs)
+    return model
+
+
+def with_functions(model: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]) -> onnx.ModelProto:
+    """Return a model with the bodies of the calls in its graph."""
+    known = {opset.domain for opset in model.opset_import}
+    for function in functions:
+        for opset in (onnx.helper.make_opsetid(function.domain, 1), *function.opset_import):
+            if opset.domain not in known:
+                model.opset_import.append(opset)
+                known.add(opset.domain)
+    model.functions.extend(functions)
     return model
 
 
@@ -62,14 +81,22 @@ def _name_axes(values: object, axes: Axes) -> None:
     values.extend(copies)  # type: ignore[attr-defined]
 
 
-def write(model: onnx.ModelProto, path: Path, weights: Weights | None = None) -> None:
+def write(model: onnx.ModelProto, path: Path, weights: Weights | None = None, *, check: bool = True) -> None:
     """Write the file, the external data beside it where there are such weights, and check both in full.
+
+    Args:
+        model: The model.
+        path: The file.
+        weights: Those that are external data.
+        check: Whether to check.
 
     Raises:
         ExportError: onnx's checker finds the file invalid.
     """
     path.write_bytes(model.SerializeToString())
     write_data(path.parent, weights or {})
+    if not check:
+        return
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:

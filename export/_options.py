@@ -2,36 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
 from ._errors import ExportError
 from ._verify import PROVIDERS
 
-LOWERINGS = ("portable", "fused", "ragged", "auto")
+PORTABLE = "portable"
+LOWERINGS = (PORTABLE, "fused", "ragged", "auto")
 PRECISIONS = ("float32", "float16", "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
 OPSETS = range(TRACED_OPSET, 25)
+FUSED_OPSET = 24
 
 # The first onnxruntime release, of 1.15 and later, that loads exported models of each opset and gives Keras's outputs.
 # Measured with the last patch of every minor release on models with attention, recurrent layers and convolutions.
 LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24"}
+LOWEST_FOR_LOWERING = {"ragged": "1.15"}
 
 
-def check_options(opset: int | None, lowering: str, precision: str, provider: str) -> int:
-    """Check the options of `export_model` and return the opset to write.
+@dataclass(frozen=True)
+class Options:
+    """What was asked of an export; see `export_model`. An opset of `None` is the lowest that will do."""
+
+    opset: int | None
+    lowering: str
+    precision: str
+    provider: str
+    tolerance: Mapping[str, float]
+
+
+def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
+    """Return the first onnxruntime release that runs models of an opset with attention in these lowerings."""
+    releases = [
+        LOWEST_ONNXRUNTIME[opset],
+        *(LOWEST_FOR_LOWERING[each] for each in lowerings if each in LOWEST_FOR_LOWERING),
+    ]
+    return max(releases, key=lambda release: tuple(map(int, release.split("."))))
+
+
+def check_options(opset: int | None, lowering: str, precision: str, provider: str) -> None:
+    """Check the options of `export_model`.
 
     Raises:
-        ExportError: A value is unknown, or not available in this version.
+        ExportError: A value is unknown, or they do not go together.
     """
-    for name, value, known, ready in (
-        ("lowering", lowering, LOWERINGS, LOWERINGS[:1]),
-        ("precision", precision, PRECISIONS, PRECISIONS),
-        ("provider", provider, tuple(PROVIDERS), tuple(PROVIDERS)),
+    for name, value, known in (
+        ("lowering", lowering, LOWERINGS),
+        ("precision", precision, PRECISIONS),
+        ("provider", provider, tuple(PROVIDERS)),
     ):
         if value not in known:
             raise ExportError(f"`{name}` must be one of {known}. Received: {value!r}.")
-        if value not in ready:
-            raise ExportError(f"`{name}={value!r}` is not available in this version; use {ready[0]!r}.")
     if opset is None:
-        return TRACED_OPSET
+        return
     if isinstance(opset, bool) or not isinstance(opset, int) or opset not in OPSETS:
         raise ExportError(f"`opset` must be an integer from {OPSETS[0]} to {OPSETS[-1]}. Received: {opset!r}.")
-    return opset
+    if lowering == "fused" and opset < FUSED_OPSET:
+        raise ExportError(
+            f"`lowering='fused'` needs opset {FUSED_OPSET}, the first whose `Attention` takes lengths. "
+            f"Received: opset={opset}. Leave `opset` out, or use another lowering."
+        )

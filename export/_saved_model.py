@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,25 @@ from ._verify import Arrays, load_cases
 ENDPOINT = "serving_default"
 
 
-def write_saved_model(model: keras.Model, signature: Signature, folder: Path) -> None:
+def write_saved_model(
+    model: keras.Model, signature: Signature, folder: Path, tracing: Callable[[], Any] = contextlib.nullcontext
+) -> None:
     """Write `model` as a SavedModel whose `serving_default` has the signature's input and output names.
+
+    Args:
+        model: The model.
+        signature: Its signature.
+        folder: The folder to write.
+        tracing: Gives the context in which the model is traced.
 
     Raises:
         UnsupportedModelError: TensorFlow cannot trace the model: a layer does what no graph can hold.
     """
 
     def serve(inputs: Mapping[str, Any]) -> dict[str, Any]:
-        # identity: an input handed straight through would otherwise be no output of its own
-        return {name: tf.identity(tensor) for name, tensor in signature.call(inputs).items()}
+        with tracing():
+            # identity: an input handed straight through would otherwise be no output of its own
+            return {name: tf.identity(tensor) for name, tensor in signature.call(inputs).items()}
 
     archive = keras.export.ExportArchive()
     archive.track(model)

@@ -12,11 +12,10 @@ from typing import Any
 import onnx
 import tensorflow as tf
 import tf2onnx
-from tensorflow.core.protobuf import config_pb2
-from tensorflow.python.grappler import tf_optimizer
-from tf2onnx import tf_loader
 
+from ._composites import DOMAIN, Call
 from ._errors import UnsupportedModelError
+from ._freeze import call_handlers, check_calls, frozen
 from ._lowerings import portable
 from ._options import TRACED_OPSET
 from ._saved_model import ENDPOINT
@@ -24,21 +23,23 @@ from ._saved_model import ENDPOINT
 Shapes = dict[str, tuple[int | None, ...]]
 
 
-def trace(saved_model: Path, layers: Sequence[str]) -> tuple[onnx.ModelProto, Shapes]:
+def trace(saved_model: Path, layers: Sequence[str], calls: Sequence[Call] = ()) -> tuple[onnx.ModelProto, Shapes]:
     """Return the ONNX model (opset 18) of a SavedModel's `serving_default`, and the static shapes of its outputs."""
     loaded = tf.saved_model.load(str(saved_model))  # must outlive freezing, which reads its variables
-    return trace_function(loaded.signatures[ENDPOINT], layers)
+    return trace_function(loaded.signatures[ENDPOINT], layers, calls)
 
 
-def trace_function(function: Any, layers: Sequence[str]) -> tuple[onnx.ModelProto, Shapes]:
+def trace_function(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> tuple[onnx.ModelProto, Shapes]:
     """Return the ONNX model (opset 18) of a concrete function, and the static shapes of its outputs.
 
     Args:
         function: Takes tensors by name and returns a dict; these are the names in ONNX.
         layers: Names of the model's layers, for messages.
+        calls: What was traced as named functions. Each becomes a node of the domain `keras_attn`, without a body.
 
     Raises:
         UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
+        ExportError: A named function did not come through as one node with all its inputs.
     """
     captured = {tensor.name for tensor in function.graph.internal_captures}  # variables, and constants of layers
     inputs = [tensor.name for tensor in function.inputs if tensor.name not in captured]
@@ -49,7 +50,8 @@ def trace_function(function: Any, layers: Sequence[str]) -> tuple[onnx.ModelProt
     with _listening() as unmapped:
         graph = tf.compat.v1.GraphDef()
         try:
-            graph = _inlined(tf_loader.from_function(function, inputs, outputs), inputs, outputs)
+            graph, needed = frozen(function, inputs, outputs, keep_calls=bool(calls))
+            handlers = portable.HANDLERS | call_handlers(graph, calls) if calls else portable.HANDLERS
             # private, as is everything in tf2onnx that takes a frozen graph: pinned in pyproject.toml
             model, _ = tf2onnx.convert._convert_common(
                 graph,
@@ -58,7 +60,8 @@ def trace_function(function: Any, layers: Sequence[str]) -> tuple[onnx.ModelProt
                 input_names=inputs,
                 output_names=outputs,
                 tensors_to_rename=renames,
-                custom_op_handlers=dict(portable.HANDLERS),
+                custom_op_handlers=dict(handlers),
+                extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)] if calls else None,
             )
         except Exception as error:
             # tf2onnx raises whatever its handlers meet: AssertionError, ValueError, RuntimeError, KeyError
@@ -67,6 +70,7 @@ def trace_function(function: Any, layers: Sequence[str]) -> tuple[onnx.ModelProt
             raise UnsupportedModelError(f"tf2onnx cannot convert the model: {type(error).__name__}: {error}") from error
     for node, op in [*unmapped, *_unknown_nodes(model.graph)]:
         raise UnsupportedModelError(_no_mapping(op, node, layers))
+    check_calls(model.graph, calls, needed)
     return model, {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}
 
 
@@ -89,23 +93,6 @@ def _named_in(message: str, graph: tf.compat.v1.GraphDef) -> list[tuple[str, str
         if node.op not in ("Placeholder", "Const") and re.search(rf"(?<![\w/]){re.escape(node.name)}(?![\w/])", message)
     ]
     return [(node.name, node.op) for node in sorted(named, key=lambda node: len(node.name))[-1:]]
-
-
-def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
-    """Inline the calls that freezing leaves: TensorFlow never inlines what is marked `jit_compile=True`."""
-    if not graph.library.function:
-        return graph
-    for holder in (*graph.node, *graph.library.function, *(n for f in graph.library.function for n in f.node_def)):
-        for mark in ("_XlaMustCompile", "_noinline"):
-            if mark in holder.attr:
-                del holder.attr[mark]
-    config = config_pb2.ConfigProto()
-    config.graph_options.rewrite_options.optimizers.append("function")
-    config.graph_options.rewrite_options.min_graph_nodes = -1  # or graphs of a few nodes are left as they are
-    with tf.Graph().as_default():  # export_meta_graph refuses to run eagerly
-        meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph)
-    meta_graph.collection_def["train_op"].node_list.value.extend(inputs + outputs)  # what the optimizer must keep
-    return tf_optimizer.OptimizeGraph(config, meta_graph)
 
 
 def _unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:

@@ -115,7 +115,7 @@ def test_tolerance_decides(tmp_path):
     ("options", "error", "message"),
     [
         ({"opset": 25}, ExportError, "`opset` must be"),
-        ({"lowering": "fused"}, ExportError, "`lowering='fused'` is not available in this version; use 'portable'"),
+        ({"lowering": "fused", "opset": 18}, ExportError, "`lowering='fused'` needs opset 24"),
         ({"lowering": "fast"}, ExportError, "`lowering` must be one of"),
         ({"precision": "int4"}, ExportError, "`precision` must be one of"),
         ({"provider": "tpu"}, ExportError, "`provider` must be one of"),

@@ -5,7 +5,9 @@ import onnx
 import pytest
 from export_models import EXPORTED
 
+from keras_attn_export import _auto as auto
 from keras_attn_export import export_model, load_bundle, verify_bundle
+from keras_attn_export._options import LOWERINGS
 
 
 @pytest.fixture(params=EXPORTED, ids=str)
@@ -13,8 +15,10 @@ def case(request):
     return EXPORTED[request.param]
 
 
-def test_exports_and_matches(case, tmp_path):
-    bundle = export_model(case.build(), tmp_path / "bundle", sample_inputs=case.samples())
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_exports_and_matches(case, lowering, tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "SECONDS", 0.05)  # here `auto` need not be right about what is fastest
+    bundle = export_model(case.build(), tmp_path / "bundle", sample_inputs=case.samples(), lowering=lowering)
     assert bundle.report.passed
     assert len(bundle.report.rows) == len(bundle.report.saved_model_rows) > 0
     assert not bundle.report.refused
@@ -49,8 +53,9 @@ def test_recurrent_encoders_at_the_newest_opset(tmp_path):
     assert bundle.report.passed
 
 
-def test_padding_cannot_leak_in_onnx(tmp_path):
-    bundle = export_model(EXPORTED["additive"].build(), tmp_path / "bundle")
+@pytest.mark.parametrize("lowering", ["portable", "ragged"])
+def test_padding_cannot_leak_in_onnx(lowering, tmp_path):
+    bundle = export_model(EXPORTED["additive"].build(), tmp_path / "bundle", lowering=lowering)
     rng = np.random.default_rng(1)
     shapes = {"queries": (2, 3, 6), "keys": (2, 5, 8), "values": (2, 5, 5)}
     inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
@@ -64,8 +69,9 @@ def test_padding_cannot_leak_in_onnx(tmp_path):
     assert np.abs(clean["attention"][0]).min() > 0
 
 
-def test_the_implicit_mask_survives_in_onnx(tmp_path):
-    bundle = export_model(EXPORTED["implicit mask and encoders"].build(), tmp_path / "bundle")
+@pytest.mark.parametrize("lowering", ["portable", "ragged"])
+def test_the_implicit_mask_survives_in_onnx(lowering, tmp_path):
+    bundle = export_model(EXPORTED["implicit mask and encoders"].build(), tmp_path / "bundle", lowering=lowering)
     ids = np.array([[3, 4, 5]], "int32")
     padded = np.array([[3, 4, 5, 0, 0]], "int32")
     np.testing.assert_allclose(

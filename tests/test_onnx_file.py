@@ -21,7 +21,7 @@ def small_model():
 
 @pytest.mark.parametrize("opset", OPSETS)
 def test_opset_ir_version_and_axes(opset, tmp_path):
-    model = finish(small_model(), opset, {"x": ("batch", 3)}, {"y": ("batch", 3)})
+    model = finish(small_model(), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset)
     write(model, tmp_path / "model.onnx")
     loaded = onnx.load(tmp_path / "model.onnx")
     assert loaded.opset_import[0].version == opset
@@ -31,7 +31,7 @@ def test_opset_ir_version_and_axes(opset, tmp_path):
 
 def test_names_that_are_not_in_the_graph():
     with pytest.raises(ExportError, match=r"has \['x'\] where \['z'\] were expected"):
-        finish(small_model(), 18, {"z": ("batch", 3)}, {"y": ("batch", 3)})
+        finish(small_model(), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
 
 
 def test_an_invalid_graph_does_not_pass(tmp_path):

@@ -3,15 +3,30 @@
 import pytest
 
 from keras_attn_export import ExportError
-from keras_attn_export._options import LOWEST_ONNXRUNTIME, OPSETS, check_options
+from keras_attn_export._options import (
+    LOWEST_FOR_LOWERING,
+    LOWEST_ONNXRUNTIME,
+    OPSETS,
+    check_options,
+    lowest_onnxruntime,
+)
 
 
 def test_every_opset_has_a_lowest_onnxruntime():
     assert set(LOWEST_ONNXRUNTIME) == set(OPSETS) == set(range(18, 25))
 
 
-def test_the_default_opset():
-    assert check_options(None, "portable", "float32", "cpu") == 18
+def test_fused_needs_its_opset():
+    check_options(None, "fused", "float32", "cpu")
+    check_options(24, "fused", "float32", "cpu")
+    with pytest.raises(ExportError, match=r"`lowering='fused'` needs opset 24.* Received: opset=23"):
+        check_options(23, "fused", "float32", "cpu")
+
+
+def test_the_lowest_onnxruntime_is_that_of_opset_and_lowerings():
+    assert lowest_onnxruntime(18, ["portable"]) == LOWEST_ONNXRUNTIME[18]
+    assert lowest_onnxruntime(24, ["ragged", "fused"]) == LOWEST_ONNXRUNTIME[24]
+    assert lowest_onnxruntime(18, ["ragged"]) == LOWEST_FOR_LOWERING["ragged"]
 
 
 @pytest.mark.parametrize("opset", [17, 25, "18", 18.0, True])

@@ -11,7 +11,7 @@ from typing import Any
 from .._description import describe
 from .._export import export_model
 from .._native_messages import hidden_native_messages
-from .._options import LOWERINGS, OPSETS, PRECISIONS, TRACED_OPSET
+from .._options import LOWERINGS, OPSETS, PRECISIONS
 from .shared import add_json, add_provider, new_parser, print_bundle_json, read_arrays
 
 
@@ -21,9 +21,14 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("model", metavar="MODEL.keras", help="the model, as written by model.save")
     parser.add_argument("bundle", metavar="BUNDLE", help="the folder to write")
     parser.add_argument("--samples", metavar="X.npz", help="sample inputs by name")
-    opsets = f"ONNX opset, {OPSETS[0]} to {OPSETS[-1]} (default {TRACED_OPSET})"
+    opsets = f"ONNX opset, {OPSETS[0]} to {OPSETS[-1]} (default: the lowest that will do)"
     parser.add_argument("--opset", type=int, metavar="N", help=opsets)
-    parser.add_argument("--lowering", choices=LOWERINGS, default="portable", help="how attention is written")
+    parser.add_argument(
+        "--lowering",
+        choices=LOWERINGS,
+        default="portable",
+        help="how attention is written (portable); auto measures on the samples",
+    )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and products")
     parser.add_argument(
         "--unsafe", action="store_true", help="load a model file that holds code, which can do anything"

@@ -1,0 +1,191 @@
+"""Additive scores `sum_u w_u tanh(q_u + k_u)` without tanh: two matrix products and one division for three units.
+
+With `x_u = exp(2 q_u) exp(2 k_u)`, `tanh(q_u + k_u) = 1 - 2 / (1 + x_u)`, and the softmax cancels the constant. A group
+of units is brought over one denominator; for two units u and v:
+
+    -2 w_u / (1 + x_u) - 2 w_v / (1 + x_v) = N / D
+    N = -2 (w_u + w_v) - 2 w_v x_u - 2 w_u x_v
+    D = 1 + x_u + x_v + x_u x_v
+
+N and D are sums over the subsets S of the group. The term of S is the product of the x_u in S, a number of the query
+times a number of the key; in N it has the factor -2 w_u summed over the u that are not in S. So for all pairs of query
+and key they are two matrix products, and the features are passed over once for each group, to divide.
+
+All terms of D are positive, and none of N is larger than the sum of the weights times the same term of D: the error is
+that of a sum in float32. This holds while nothing overflows. A guard checks that for each example; otherwise
+tanh is taken.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from .._composites import Call
+from ._blocks import (
+    block_outputs,
+    block_sizes,
+    example_outputs,
+    from_blocks,
+    in_blocks,
+    over_blocks,
+    over_examples,
+)
+from ._text import CONTRIB
+
+GROUP = 3  # units; with fewer there is more to divide, with more the products take longer and overflow sooner
+SUBSETS = [subset for size in range(GROUP + 1) for subset in combinations(range(GROUP), size)]
+FEATURES = 5 * 2**19  # elements of the (rows, Tk, U) features in a block; each product then takes 3.3 MB
+REACH = 80 / (2 * GROUP)  # largest q + k: a term is then exp(80) at most, 5e34
+FARTHEST = 66 / (
+    2 * GROUP
+)  # largest q and k: a number that underflows then meets exp(66) at most; their term is < 1e-9
+HEAVIEST = 1000.0  # largest weight: N stays in range as well
+
+
+def body(call: Call) -> str:
+    """Return the body of the ONNX function of an additive call."""
+    units = call.shapes["w_v"][0]
+    assert units is not None  # the size of a kernel
+    missing = -units % GROUP
+    inputs = {
+        "query_blocks": "float[?, ?, ?] query_blocks_of_example",
+        "upper_queries": "float[?, ?, ?, ?] upper_blocks",
+        "lower_queries": "float[?, ?, ?, ?] lower_blocks",
+    }
+    example = f"""
+        {_GUARD}
+        {", ".join(f"example_{name}" for name in call.outputs)} = If <
+            then_branch = in_groups () => ({", ".join(example_outputs(call, "groups"))}) {{ {_in_groups(call)} }},
+            else_branch = by_tanh () => ({", ".join(example_outputs(call, "tanh"))}) {{ {_by_tanh(call)} }}
+        > (in_range)
+    """
+    return f"""
+        {_FILLED.format(missing=missing) if missing else _FULL}
+        units = Constant <value_ints = [{units + missing}]> ()
+        features_of_query = Mul (Tk, units)
+        {block_sizes(FEATURES, "features_of_query")}
+        {in_blocks(call, "full_queries")}
+        {_queries_in_groups()}
+        {block_outputs(call)} = {over_examples(call, inputs, example, example_outputs(call))}
+        {from_blocks(call)}
+    """
+
+
+def _in_groups(call: Call) -> str:
+    blocks = {"upper_blocks": "float[?, ?, ?] upper_terms", "lower_blocks": "float[?, ?, ?] lower_terms"}
+    scores = f"""
+        upper = {CONTRIB}.FusedMatMul <transA = 1> (upper_terms, powers_of_key_terms)
+        lower = {CONTRIB}.FusedMatMul <transA = 1> (lower_terms, powers_of_key_terms)
+        quotients = Div (upper, lower)
+        scores = ReduceSum <keepdims = 0> (quotients, zero)
+    """
+    return _keys_in_groups() + over_blocks(call, blocks, scores, "groups")
+
+
+def _by_tanh(call: Call) -> str:
+    blocks = {"query_blocks_of_example": "float[?, ?] query"}
+    scores = """
+        query_column = Unsqueeze (query, one)
+        sums = Add (query_column, key)
+        features = Tanh (sums)
+        scores_column = MatMul (features, full_w_v)
+        scores = Squeeze (scores_column, minus_one)
+    """
+    return over_blocks(call, blocks, scores, "tanh")
+
+
+_FULL = """
+    full_queries = Identity (queries)
+    full_keys = Identity (keys)
+    full_w_v = Identity (w_v)
+"""
+_FILLED = """
+    missing_units = Constant <value_ints = [0, 0, 0, 0, 0, {missing}]> ()
+    missing_weights = Constant <value_ints = [0, 0, {missing}, 0]> ()
+    full_queries = Pad (queries, missing_units)
+    full_keys = Pad (keys, missing_units)
+    full_w_v = Pad (w_v, missing_weights)
+"""
+_GUARD = f"""
+    highest_query = ReduceMax <keepdims = 0> (query_blocks_of_example)
+    highest_key = ReduceMax <keepdims = 0> (key)
+    sizes_of_weights = Abs (full_w_v)
+    reach = Add (highest_query, highest_key)
+    farthest = Max (highest_query, highest_key)
+    heaviest = ReduceMax <keepdims = 0> (sizes_of_weights)
+    most_reach = Constant <value_float = {REACH}> ()
+    most_far = Constant <value_float = {FARTHEST}> ()
+    most_heavy = Constant <value_float = {HEAVIEST}> ()
+    sums_in_range = LessOrEqual (reach, most_reach)
+    each_in_range = LessOrEqual (farthest, most_far)
+    weights_in_range = LessOrEqual (heaviest, most_heavy)
+    positions_in_range = And (sums_in_range, each_in_range)
+    in_range = And (positions_in_range, weights_in_range)
+"""
+
+
+def _queries_in_groups() -> str:
+    """Lines that give the numbers of the queries in D and in N: (N, blocks, groups, subsets, rows)."""
+    return f"""
+        {_terms("powers_of_query", "query_blocks", "0, 1, 3, 2", axis=2)}
+        lower_queries = Identity (powers_of_query_terms)
+        minus_two = Constant <value_float = -2.0> ()
+        doubled_weights = Mul (full_w_v, minus_two)
+        {_numbered("weight")} = Split <axis = 0, num_outputs = {GROUP}> (doubled_weights)
+        {"".join(_factor(subset) for subset in SUBSETS)}
+        factors = Concat <axis = 1> ({", ".join(f"factor{_name(subset)}" for subset in SUBSETS)})
+        column_of_factors = Unsqueeze (factors, minus_one)
+        upper_queries = Mul (lower_queries, column_of_factors)
+    """
+
+
+def _keys_in_groups() -> str:
+    """Lines that give the numbers of an example's keys in both: (groups, subsets, keys)."""
+    return _terms("powers_of_key", "key", "1, 0", axis=0)
+
+
+def _terms(prefix: str, source: str, permutation: str, axis: int) -> str:
+    """Lines that give `{prefix}_terms`: the product of `exp(2 source)` over each subset of each group of units.
+
+    Args:
+        prefix: Of all names.
+        source: Projected queries or keys, (..., positions, U).
+        permutation: Brings the units before the positions.
+        axis: Of the units then.
+    """
+    products = "".join(
+        f"{prefix}{_name(subset)} = Mul ({prefix}{_name(subset[:-1])}, {prefix}{_name(subset[-1:])})\n"
+        for subset in SUBSETS
+        if len(subset) > 1
+    )
+    columns = "".join(
+        f"{prefix}{_name(subset)}_column = Unsqueeze ({prefix}{_name(subset)}, {prefix}_axis)\n" for subset in SUBSETS
+    )
+    return f"""
+        {prefix}_doubled = Add ({source}, {source})
+        {prefix}_powers = Exp ({prefix}_doubled)
+        {prefix}_by_unit = Transpose <perm = [{permutation}]> ({prefix}_powers)
+        {_numbered(prefix)} = Split <axis = {axis}, num_outputs = {GROUP}> ({prefix}_by_unit)
+        {prefix}_shape = Shape ({prefix}_0)
+        {prefix}_one = Constant <value_float = 1.0> ()
+        {prefix} = Expand ({prefix}_one, {prefix}_shape)
+        {products}
+        {prefix}_axis = Constant <value_ints = [{axis + 1}]> ()
+        {columns}
+        {prefix}_terms = Concat <axis = {axis + 1}> ({", ".join(f"{prefix}{_name(s)}_column" for s in SUBSETS)})
+    """
+
+
+def _factor(subset: tuple[int, ...]) -> str:
+    """Lines that give the factor of a subset's term in N."""
+    others = ", ".join(f"weight_{unit}" for unit in range(GROUP) if unit not in subset)
+    total = f"Sum ({others})" if others else "Sub (weight_0, weight_0)"
+    return f"factor{_name(subset)} = {total}\n"
+
+
+def _numbered(prefix: str) -> str:
+    return ", ".join(f"{prefix}_{unit}" for unit in range(GROUP))
+
+
+def _name(subset: tuple[int, ...]) -> str:
+    return "".join(f"_{unit}" for unit in subset)

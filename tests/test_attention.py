@@ -1,0 +1,189 @@
+"""Attention layers keep their name through TensorFlow, get the body that was asked for, and nobody else sees it."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, shared_layer
+
+from keras_attn import AdditiveAttention, DotProductAttention
+from keras_attn._composite import current_evaluator
+from keras_attn_export import ExportError, export_model
+from keras_attn_export import _freeze as freeze
+from keras_attn_export._options import PORTABLE
+
+
+def lowered(bundle):
+    return {layer["name"]: layer["lowering"] for layer in bundle.manifest["layers"]}
+
+
+def functions(bundle):
+    return {function.name for function in onnx.load(bundle.path / "model.onnx").functions}
+
+
+def test_each_call_is_one_node_with_a_body(tmp_path):
+    bundle = export_model(shared_layer(), tmp_path / "bundle", lowering="ragged")
+    model = onnx.load(bundle.path / "model.onnx")
+    calls = [node.op_type for node in model.graph.node if node.domain == "keras_attn"]
+    assert sorted(calls) == sorted(functions(bundle)) == ["additive_0", "additive_1"]
+    assert lowered(bundle) == {"attention": "ragged"}
+
+
+def test_portable_has_no_functions(tmp_path):
+    bundle = export_model(shared_layer(), tmp_path / "bundle")
+    assert not functions(bundle)
+    assert lowered(bundle) == {"attention": PORTABLE}
+
+
+@pytest.mark.parametrize(("lowering", "opset"), [("ragged", 18), ("fused", 24)])
+def test_the_lowest_opset_that_will_do(lowering, opset, tmp_path):
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering=lowering)
+    assert bundle.manifest["opset"] == opset
+    assert lowered(bundle) == {"attention": lowering}
+
+
+def test_a_layer_without_a_body_is_portable(tmp_path):
+    bundle = export_model(additive(), tmp_path / "bundle", lowering="fused")
+    assert lowered(bundle) == {"attention": PORTABLE}
+    assert bundle.manifest["opset"] == 18
+    assert not functions(bundle)
+
+
+def test_each_layer_has_its_own(tmp_path):
+    q, k, v, lens = qkvl(keys=6)
+    first = AdditiveAttention(4, name="first")(q, k, v, lens)
+    second = DotProductAttention(name="second")(q, k, v, lens)
+    model = keras.Model([q, k, v, lens], {"first": first, "second": second})
+    bundle = export_model(model, tmp_path / "bundle", lowering="fused")
+    assert lowered(bundle) == {"first": PORTABLE, "second": "fused"}
+    assert len(functions(bundle)) == 1
+
+
+def test_no_tag_reaches_the_saved_model(tmp_path):
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="ragged")
+    assert b"keras_attn.dot_product" not in (bundle.path / "saved_model" / "saved_model.pb").read_bytes()
+    assert current_evaluator() is None
+
+
+class Doubled(DotProductAttention):
+    def score(self, queries, keys):
+        return 2 * super().score(queries, keys)
+
+
+def test_a_score_of_ones_own_is_not_replaced(tmp_path):
+    q, k, v, lens = qkvl(keys=6)
+    bundle = export_model(
+        keras.Model([q, k, v, lens], Doubled()(q, k, v, lens)), tmp_path / "bundle", lowering="ragged"
+    )
+    assert not functions(bundle)
+    assert set(lowered(bundle).values()) == {PORTABLE}
+
+
+@keras.saving.register_keras_serializable("tests")
+class InALoop(keras.layers.Layer):
+    """Attention inside of `keras.ops.map`: a body of a loop keeps what is in it."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = DotProductAttention()
+
+    def call(self, x):
+        return keras.ops.map(lambda rows: self.attention(rows[None], rows[None], rows[None])[0], x)
+
+
+def test_a_call_in_a_loop_stays_as_it_is(tmp_path):
+    x = keras.Input((4, 3), name="x")
+    bundle = export_model(keras.Model(x, InALoop()(x)), tmp_path / "bundle", lowering="ragged")
+    assert not functions(bundle)
+    assert set(lowered(bundle).values()) == {PORTABLE}
+
+
+def test_quantized_scores_are_left_as_they_are(tmp_path):
+    model = additive()
+    model.get_layer("attention").w_v.quantize("int8")
+    bundle = export_model(model, tmp_path / "bundle", lowering="ragged", tolerance=1e-2)
+    assert lowered(bundle) == {"attention": PORTABLE}
+
+
+def test_weights_of_lora_are_taken_along(tmp_path):
+    model = additive()
+    attention = model.get_layer("attention")
+    for dense in (attention.W_q, attention.W_k, attention.w_v):
+        dense.enable_lora(2)
+        dense.lora_kernel_b.assign(np.random.default_rng(0).standard_normal(dense.lora_kernel_b.shape))
+    bundle = export_model(model, tmp_path / "bundle", lowering="ragged")
+    assert lowered(bundle) == {"attention": "ragged"}
+    assert bundle.report.passed
+
+
+def test_a_call_that_an_optimizer_took_apart_is_an_error(tmp_path, monkeypatch):
+    optimize = freeze.tf_loader.tf_optimize
+
+    def take_apart(inputs, outputs, graph):
+        for function in graph.library.function:
+            del function.attr["_implements"], function.attr["_noinline"]
+        return optimize(inputs, outputs, graph)
+
+    monkeypatch.setattr(freeze.tf_loader, "tf_optimize", take_apart)
+    with pytest.raises(ExportError, match=r"Layer `.*attention` did not come through .* as one node"):
+        export_model(additive(), tmp_path / "bundle", lowering="ragged")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_node_that_lost_an_input_is_an_error(tmp_path, monkeypatch):
+    check = freeze.check_calls
+
+    def drop_one(graph, calls, needed):
+        next(node for node in graph.node if node.domain == "keras_attn").input.pop()
+        check(graph, calls, needed)
+
+    monkeypatch.setattr("keras_attn_export._trace.check_calls", drop_one)
+    with pytest.raises(ExportError, match="as one node, so its attention cannot be replaced"):
+        export_model(additive(), tmp_path / "bundle", lowering="ragged")
+
+
+@pytest.mark.parametrize("kept", ["output", "weights"])
+def test_outputs_that_nobody_reads(kept, tmp_path):
+    x = keras.Input((3, 4), batch_size=2, name="x")
+    output, weights = DotProductAttention()(x, x, x, use_causal_mask=True, return_attention_scores=True)
+    model = keras.Model(x, output if kept == "output" else weights)
+    bundle = export_model(model, tmp_path / "bundle", lowering="ragged")
+    assert len(functions(bundle)) == 1
+    assert bundle.report.passed
+
+
+def test_arguments_that_are_constants(tmp_path):
+    x = keras.Input((3, 4), batch_size=2, name="x")
+    lens, mask = np.array([2, 0], "int32"), np.eye(3, dtype=bool)
+    model = keras.Model(x, AdditiveAttention(5)(x, x, x, lens, attention_mask=mask))
+    for lowering in ("ragged", "auto"):
+        bundle = export_model(model, tmp_path / lowering, lowering=lowering)
+        assert bundle.report.passed
+    assert len(functions(export_model(model, tmp_path / "again", lowering="ragged"))) == 1
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+@pytest.mark.parametrize("lowering", ["fused", "ragged", "auto"])
+@pytest.mark.parametrize("name", ["dict inputs and outputs", "implicit mask and encoders"])
+def test_precisions(name, lowering, precision, tmp_path):
+    model = EXPORTED[name].build()
+    bundle = export_model(model, tmp_path / "bundle", lowering=lowering, precision=precision)
+    assert bundle.report.passed
+    assert bundle.manifest["precision"] == precision
+
+
+@pytest.mark.parametrize("opset", range(18, 25))
+@pytest.mark.parametrize("name", ["dict inputs and outputs", "list outputs of one layer"])
+def test_ragged_at_every_opset(name, opset, tmp_path):
+    bundle = export_model(EXPORTED[name].build(), tmp_path / "bundle", lowering="ragged", opset=opset)
+    assert bundle.manifest["opset"] == opset
+    assert len(functions(bundle)) == 1
+
+
+def test_weights_outside_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_attn_export._large_weights.LIMIT", 100)
+    monkeypatch.setattr("keras_attn_export._large_weights.LARGE", 200)
+    for lowering in ("ragged", "auto"):
+        bundle = export_model(additive(), tmp_path / lowering, lowering=lowering)
+        assert "model.onnx.data" in bundle.manifest["sha256"]
+        assert bundle.report.passed
