@@ -1,0 +1,142 @@
+"""Results as Markdown tables."""
+
+from collections.abc import Iterable
+from typing import Any
+
+Result = dict[str, Any]
+
+
+def markdown(result: Result) -> str:
+    """Return a result's machine, tables and bars."""
+    tables = {"auto_choice": _auto_choice, "cost_against_keys": _cost_against_keys}.get(result["name"], _by_size)
+    parts = [*tables(result), *_bars(result["bars"]), *_missing(result), _machine(result["environment"])]
+    return "\n\n".join(parts)
+
+
+def _machine(environment: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+    gpu = f", {environment['gpu']}" if environment["gpu"] else ""
+    machine = f"{environment['processor']}{gpu}, {environment['cores']} cores ({environment['system']})"
+    how = f"{environment['threads']} threads, load {environment['load']} before"
+    return f"Measured {environment['date']}: {machine}, {how}; {versions}."
+
+
+def table(heads: list[str], rows: Iterable[list[str]]) -> str:
+    """Return a Markdown table, the first column to the left and the others to the right."""
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _by_size(result: Result) -> list[str]:
+    """One table for each size; in it a group of columns for each way to fill it."""
+    sizes = dict.fromkeys(case["size"] for case in result["cases"])
+    return [_size_table([case for case in result["cases"] if case["size"] == size]) for size in sizes]
+
+
+def _size_table(cases: list[dict[str, Any]]) -> str:
+    additive = cases[0]["shape"]["layer"] == "additive"
+    names = ["ms (p10 to p90)", *(["ns an element"] if additive else []), "speed", "extra MiB"]
+    heads = [f"{cases[0]['size']}", *(f"{case['fill']}: {names[0]}" for case in cases[:1]), *names[1:]]
+    for case in cases[1:]:
+        heads += [f"{case['fill']}: {names[0]}", *names[1:]]
+    labels = dict.fromkeys(row["contestant"] for case in cases for row in case["rows"] if "ms" in row)
+    return table(heads, ([label, *(c for case in cases for c in _cells(case, label, additive))] for label in labels))
+
+
+def _cells(case: dict[str, Any], label: str, additive: bool) -> list[str]:
+    row = next((row for row in case["rows"] if row["contestant"] == label and "ms" in row), None)
+    if row is None:
+        return [""] * (4 if additive else 3)
+    element = [number(row["ms"]["median"] * 1e6 / case["elements"])] if additive else []
+    note = f" ({row['note']})" if row["note"] else ""
+    return [times(row["ms"]) + note, *element, speed(row), f"{row['memory']:.0f}"]
+
+
+def _auto_choice(result: Result) -> list[str]:
+    heads = [
+        "shape",
+        "plain ONNX: ms (p10 to p90)",
+        "auto: ms (p10 to p90)",
+        "chosen",
+        "speed",
+        "extra MiB: plain",
+        "auto",
+    ]
+    rows = []
+    for case in result["cases"]:
+        peer, auto = case["rows"]
+        if "ms" in auto:
+            cells = [times(auto["ms"]), auto["note"], speed(auto), f"{peer['memory']:.0f}", f"{auto['memory']:.0f}"]
+        else:
+            cells = ["", "", "", f"{peer['memory']:.0f}", ""]
+        layer = "additive" if case["shape"]["layer"] == "additive" else "dot product"
+        rows.append([f"{layer} {case['size']}, {case['fill']}", times(peer["ms"]), *cells])
+    return [table(heads, rows)]
+
+
+def _cost_against_keys(result: Result) -> list[str]:
+    heads = ["", "ns a key", "R²", "cost of a key, most over fewest keys", "extra MiB, fewest keys", "most keys"]
+    fits = [
+        [
+            f"{f['layer']}: {f['contestant']}",
+            number(f["ns_per_key"]),
+            f"{f['r2']:.4f}",
+            f"{f['growth']:.2f}",
+            *memory(f),
+        ]
+        for f in result["fits"]
+    ]
+    keys = list(dict.fromkeys(case["shape"]["Tk"] for case in result["cases"]))
+    found: dict[str, list[str]] = {}
+    for case in result["cases"]:
+        for row in case["rows"]:
+            if "ms" in row:
+                found.setdefault(f"{case['layer']}: {row['contestant']}", []).append(number(row["ms"]["median"]))
+    timed = table(["ms for so many keys", *(str(count) for count in keys)], ([name, *ms] for name, ms in found.items()))
+    return [timed, table(heads, fits)]
+
+
+def memory(fit: dict[str, Any]) -> list[str]:
+    """Return the cells of the memory at the fewest and at the most keys."""
+    return [f"{value:.0f}" for value in fit["memory"]]
+
+
+def _bars(bars: list[dict[str, Any]]) -> list[str]:
+    if not bars:
+        return []
+    said = {True: "yes", False: "**no**", None: "not measured"}
+    rows = [
+        [
+            bar["bar"],
+            f"{'at least' if bar['at_least'] else 'at most'} {number(bar['limit'])}",
+            "" if bar["value"] is None else number(bar["value"]),
+            said[bar["reached"]],
+        ]
+        for bar in bars
+    ]
+    return [table(["aim", "asked", "measured", "reached"], rows)]
+
+
+def _missing(result: Result) -> list[str]:
+    """Return a line for each contestant that could not take part, and why."""
+    rows = [row for case in result["cases"] for row in case["rows"] if "unavailable" in row]
+    said = dict.fromkeys(f"- {row['contestant']}, not available: {row['unavailable']}" for row in rows)
+    return ["\n".join(said)] if said else []
+
+
+def times(spread: dict[str, float]) -> str:
+    """Return a median and its spread."""
+    return f"{number(spread['median'])} ({number(spread['p10'])} to {number(spread['p90'])})"
+
+
+def speed(row: dict[str, Any]) -> str:
+    """Return how many times faster than the peer."""
+    return f"{number(row['faster']['median'])}x" if row["faster"] else ""
+
+
+def number(value: float) -> str:
+    """Return three digits of a number, without an exponent."""
+    if value == 0:
+        return "0"
+    text = f"{value:.3g}"
+    return f"{value:.0f}" if "e+" in text else (f"{value:.6f}".rstrip("0") if "e-" in text else text)

@@ -1,0 +1,104 @@
+"""The process of one contestant: `python _worker.py SPEC.json`. Started and spoken to by `_process.py`.
+
+It imports, loads the inputs and waits for requests, a line of JSON each, on standard input: `{"build": true}` makes the
+model, runs it a few times and answers with what that took of memory; `{"seconds": s}` runs it for about that long and
+answers with the time of each run.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_attn_export import _peak_memory
+
+RUNS = 3  # the second run may still take memory that the first did not need
+MOST_RUNS = 2000
+
+
+def main(file: str) -> None:
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints must not be taken for a reply
+    spec = json.loads(Path(file).read_text(encoding="utf-8"))
+    state: dict[str, Any] = {}
+    for step in _steps(spec, state):
+        try:
+            reply = step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, `_process.py` says it
+            traceback.print_exc()
+            reply = _trouble(error)
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+        if "unavailable" in reply or "failed" in reply:
+            return
+
+
+def _steps(spec: dict[str, Any], state: dict[str, Any]) -> Iterator[Callable[[], dict[str, Any]]]:
+    yield lambda: _prepare(spec, state)
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "build" in request:
+            yield lambda: _build(spec, state)
+        else:
+            yield lambda seconds=request["seconds"]: _time(state["runner"].run, seconds)
+
+
+def _prepare(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    if weights := spec["options"].get("weights"):
+        with np.load(weights) as arrays:
+            spec["options"]["weights"] = list(arrays.values())
+    with np.load(spec["inputs"]) as arrays:
+        state["inputs"] = dict(arrays)
+    from _contestants import KINDS
+
+    state["build"] = KINDS[spec["kind"]](spec)
+    return {"ready": True}
+
+
+def _build(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    before = _peak_memory._resident()
+    start = time.perf_counter()
+    runner = state["runner"] = state["build"](state["inputs"])
+    for _ in range(RUNS):
+        runner.run()
+    memory, seconds = _peak_memory._peak() - before, time.perf_counter() - start
+    np.savez(spec["answer"], *runner.answer())
+    return {"memory": memory, "first_runs": seconds}
+
+
+def _time(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
+    """Run for about so long and return the seconds of each run; the first counts only where it fills the time."""
+    first = _seconds(run)
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while first < seconds and len(times) < MOST_RUNS and time.perf_counter() < end:
+        times.append(_seconds(run))
+    return {"times": times or [first]}
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _trouble(error: Exception) -> dict[str, str]:
+    lines = (line.strip() for line in str(error).splitlines())
+    sentence = next((line for line in lines if line), "no message")
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return {"unavailable": "PyTorch is not installed"}
+    if type(error).__name__ == "UnavailableError":
+        return {"unavailable": sentence}
+    return {"failed": f"{type(error).__name__}: {sentence}"}
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        main(sys.argv[1])
