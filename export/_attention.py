@@ -10,6 +10,8 @@ from typing import Any
 import keras
 import onnx
 
+from keras_attn import AttentionPooling
+
 from . import _large_weights
 from ._auto import Choice, fastest
 from ._cases import Cases
@@ -63,7 +65,13 @@ class Traced:
 
 
 def traced_model(
-    model: keras.Model, signature: Signature, golden: Cases, options: Options, scratch: Path, step: Progress
+    model: keras.Model,
+    signature: Signature,
+    golden: Cases,
+    options: Options,
+    saved_model: Path,
+    scratch: Path,
+    step: Progress,
 ) -> Traced:
     """Trace a model with its attention layers in the lowering that was asked for.
 
@@ -72,6 +80,7 @@ def traced_model(
         signature: Its signature.
         golden: Its golden cases; `"auto"` measures on one of them.
         options: What was asked for.
+        saved_model: The SavedModel of the model.
         scratch: A folder that does not exist yet, for files that are not kept.
         step: Is told what is being done.
 
@@ -81,6 +90,9 @@ def traced_model(
     """
     scratch.mkdir()
     step("Tracing to ONNX")
+    if not _large_weights.is_large(model) and _is_written_plainly(model, options.lowering):
+        graph, outputs = trace(saved_model, layer_names(model))
+        return Traced(graph, outputs, {}, {})
     if options.lowering != "auto":
         return _traced(model, signature, lambda call: lowering_of(call, options.lowering), scratch / "saved_model")
     opset = options.opset
@@ -92,11 +104,17 @@ def traced_model(
     measured = _traced(model, signature, first_candidate, scratch / "measured")
     (scratch / "files").mkdir()
     choices = fastest(measured, usable, golden, options, scratch / "files", step)
-    by_op = {call.op: choice for call, choice in choices.items()}
     step("Tracing to ONNX with the fastest")
+    by_op = {call.op: choice for call, choice in choices.items()}
     chosen = {op: choice.lowering for op, choice in by_op.items()}
     traced = _traced(model, signature, lambda call: chosen.get(call.op, PORTABLE), scratch / "chosen")
     return replace(traced, choices={call: by_op[call.op] for call in traced.lowerings if call.op in by_op})
+
+
+def _is_written_plainly(model: keras.Model, lowering: str) -> bool:
+    """Tell whether the graph of the SavedModel is what the lowering asks for: not if it has blocks of queries."""
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, AttentionPooling)]
+    return not layers or (lowering == PORTABLE and not any(getattr(x, "query_block_size", None) for x in layers))
 
 
 def _traced(model: keras.Model, signature: Signature, lowering_for: Callable[[Call], str], folder: Path) -> Traced:

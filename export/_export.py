@@ -143,7 +143,7 @@ def _write_bundle(
     provider = options.provider
     with _saved_model.SavedModelRun(saved_model, folder / _verify.CASES, folder.with_name("results.npz")) as fresh:
         scratch = folder.with_name("traced")
-        traced = _attention.traced_model(model, signature, golden, options, scratch, step)
+        traced = _attention.traced_model(model, signature, golden, options, saved_model, scratch, step)
         opset = traced.opset(options.opset)
         outputs = {name: golden.output_axes(name, traced.outputs[name]) for name in signature.outputs}
         functions = traced.functions(opset)

@@ -35,6 +35,15 @@ def test_portable_has_no_functions(tmp_path):
     assert lowered(bundle) == {"attention": PORTABLE}
 
 
+@pytest.mark.parametrize("lowering", ["portable", "ragged"])
+def test_blocks_of_queries_are_no_loop_in_onnx(lowering, tmp_path):
+    q, k, v, lens = qkvl()
+    layer = AdditiveAttention(7, query_block_size=2, name="attention")
+    bundle = export_model(keras.Model([q, k, v, lens], layer(q, k, v, lens)), tmp_path / "bundle", lowering=lowering)
+    assert lowered(bundle) == {"attention": lowering}
+    assert "Loop" not in {node.op_type for node in onnx.load(bundle.path / "model.onnx").graph.node}
+
+
 @pytest.mark.parametrize(("lowering", "opset"), [("ragged", 18), ("fused", 24)])
 def test_the_lowest_opset_that_will_do(lowering, opset, tmp_path):
     bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering=lowering)
