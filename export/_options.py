@@ -18,8 +18,9 @@ FUSED_OPSET = 24
 # The first onnxruntime release, of 1.15 and later, that loads exported models of each opset and gives Keras's outputs.
 # Measured with the last patch of every minor release on models with attention, recurrent layers and convolutions.
 LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24"}
-# With `ragged`: 1.15 crashes on additive scores, and 1.16 to 1.18 give returned weights a wrong shape.
-LOWEST_FOR_LOWERING = {"ragged": "1.19"}
+# 1.15 crashes on additive scores in `ragged`, 1.16 to 1.18 give returned weights a wrong shape; with lengths, the op
+# `Attention` of 1.24 gives other numbers.
+LOWEST_FOR_LOWERING = {"ragged": "1.19", "fused": "1.25"}
 
 
 @dataclass(frozen=True)

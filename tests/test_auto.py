@@ -100,7 +100,17 @@ def test_without_samples_the_largest_plain_case_is_timed():
         ("zeros", {"x": np.zeros((9, 3), "float32")}, {}),
         ("poisoned padding", {"x": np.full((9, 3), np.nan, "float32")}, {}),
     ]
-    assert auto._timed_case(Cases({}, cases)) == 1
+    chosen, timed = auto._cases_to_run(Cases({}, cases))
+    assert list(chosen)[timed] == "large"
+
+
+def test_cases_that_would_take_much_more_memory_are_not_run():
+    cases = [
+        (name, {"x": np.ones((size, 3), "float32")}, {}) for name, size in (("base", 4), ("samples", 2), ("wide", 5))
+    ]
+    chosen, timed = auto._cases_to_run(Cases({}, cases))
+    assert list(chosen) == ["base", "samples"]
+    assert timed == 1
 
 
 def test_what_is_measured_is_real(tmp_path):

@@ -25,7 +25,8 @@ def test_fused_needs_its_opset():
 
 def test_the_lowest_onnxruntime_is_that_of_opset_and_lowerings():
     assert lowest_onnxruntime(18, ["portable"]) == LOWEST_ONNXRUNTIME[18]
-    assert lowest_onnxruntime(24, ["ragged", "fused"]) == LOWEST_ONNXRUNTIME[24]
+    assert lowest_onnxruntime(24, ["ragged", "portable"]) == LOWEST_ONNXRUNTIME[24]
+    assert lowest_onnxruntime(24, ["ragged", "fused"]) == LOWEST_FOR_LOWERING["fused"]
     assert lowest_onnxruntime(18, ["ragged"]) == LOWEST_FOR_LOWERING["ragged"]
 
 

@@ -99,9 +99,10 @@ _FULL = """
     full_keys = Identity (keys)
     full_w_v = Identity (w_v)
 """
+# as tensors: given as `value_ints`, onnxruntime before 1.24 takes them for pads of another rank
 _FILLED = """
-    missing_units = Constant <value_ints = [0, 0, 0, 0, 0, {missing}]> ()
-    missing_weights = Constant <value_ints = [0, 0, {missing}, 0]> ()
+    missing_units = Constant <value = int64[6] {{0, 0, 0, 0, 0, {missing}}}> ()
+    missing_weights = Constant <value = int64[4] {{0, 0, {missing}, 0}}> ()
     full_queries = Pad (queries, missing_units)
     full_keys = Pad (keys, missing_units)
     full_w_v = Pad (w_v, missing_weights)
