@@ -52,11 +52,11 @@ class Traced:
         lowered = ((call, lowering) for call, lowering in self.lowerings.items() if lowering != PORTABLE)
         return [function_of(call, lowering, opset) for call, lowering in lowered]
 
-    def layers(self) -> dict[str, dict[str, Any]]:
-        """Return what the manifest says of each layer that was called, by path."""
-        told: dict[str, dict[str, Any]] = {}
+    def layers(self) -> dict[int, dict[str, Any]]:
+        """Return what the manifest says of each layer that was called, by the layer's identity."""
+        told: dict[int, dict[str, Any]] = {}
         for call, lowering in self.lowerings.items():
-            layer = told.setdefault(call.layer, {"lowering": lowering})
+            layer = told.setdefault(call.owner, {"lowering": lowering})
             if lowering not in layer["lowering"].split(" and "):  # a layer that is called twice
                 layer["lowering"] += f" and {lowering}"
             if call in self.choices:

@@ -22,7 +22,7 @@ from ._errors import BundleError, ExportError
 from ._lowerings import candidates, function_of, lowest_opset
 from ._onnx_file import Axes, finish, with_functions, write
 from ._options import PORTABLE, TRACED_OPSET, Options
-from ._parity import checked_tolerance, compared
+from ._parity import compared
 from ._progress import Progress
 from ._trace import trace_function
 from ._verify import Arrays
@@ -75,7 +75,7 @@ def fastest(
         files = {name: folder / f"{call.op}_{name}.onnx" for name in models}
         for name, model in models.items():
             write(model, files[name], check=False)  # the file of the bundle is checked in full
-        choices[call] = _choice(files, list(zip(names, inputs[call], strict=True)), timed, options.provider)
+        choices[call] = _choice(files, list(zip(names, inputs[call], strict=True)), timed, options)
     return choices
 
 
@@ -165,13 +165,13 @@ def _lowered(plain: onnx.ModelProto, call: Call, lowering: str, opset: int) -> o
     return with_functions(model, [function_of(call, lowering, opset)])
 
 
-def _choice(files: Mapping[str, Path], inputs: Sequence[tuple[str, Arrays]], timed: int, provider: str) -> Choice:
+def _choice(files: Mapping[str, Path], inputs: Sequence[tuple[str, Arrays]], timed: int, options: Options) -> Choice:
     """Return the fastest of the models that load, run, and agree with plain primitives in every case."""
     sessions: dict[str, Any] = {}
     expected: list[Arrays] = []
     for name, file in files.items():
         try:
-            session = _verify.open_session(file, provider, threads=usable_cpus())
+            session = _verify.open_session(file, options.provider, threads=usable_cpus())
             outputs = [_verify.run_session(session, arrays) for _, arrays in inputs]
         except (BundleError, ExportError):
             if name == PORTABLE:
@@ -179,16 +179,21 @@ def _choice(files: Mapping[str, Path], inputs: Sequence[tuple[str, Arrays]], tim
             continue
         if name == PORTABLE:
             expected = outputs
-        if _agree(inputs, expected, outputs):
+        if _agree(inputs, expected, outputs, options.tolerance):
             sessions[name] = session
     times = _times(sessions, inputs[timed][1])
     best = min(times, key=lambda name: times[name])
     return Choice(best if times[best] < MARGIN * times[PORTABLE] else PORTABLE, times)
 
 
-def _agree(inputs: Sequence[tuple[str, Arrays]], expected: Sequence[Arrays], actual: Sequence[Arrays]) -> bool:
+def _agree(
+    inputs: Sequence[tuple[str, Arrays]],
+    expected: Sequence[Arrays],
+    actual: Sequence[Arrays],
+    tolerance: Mapping[str, float],
+) -> bool:
     cases = [(name, arrays, outputs) for (name, arrays), outputs in zip(inputs, expected, strict=True)]
-    return all(row.passed for row in compared(cases, actual, checked_tolerance(None)))
+    return all(row.passed for row in compared(cases, actual, tolerance))
 
 
 def _times(sessions: Mapping[str, Any], arrays: Arrays) -> dict[str, float]:

@@ -22,6 +22,7 @@ class Call:
     Attributes:
         op: The name of its ONNX function, in the domain `keras_attn`.
         layer: The path of the layer.
+        owner: The identity of the layer: two may have the same path.
         name: The name of its scoring function.
         shapes: Static shape of each argument by name, in order; see `keras_attn._composite.Composite`.
         dtypes: Their dtypes.
@@ -33,6 +34,7 @@ class Call:
 
     op: str
     layer: str
+    owner: int
     name: str
     shapes: dict[str, tuple[int | None, ...]]
     dtypes: dict[str, str]
@@ -103,7 +105,8 @@ class Tagger:
 
         call = Call(
             op=f"{composite.name}_{len(self.calls)}",
-            layer=composite.layer,
+            layer=composite.layer.path,
+            owner=id(composite.layer),
             name=composite.name,
             shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
             dtypes={name: tensor.dtype.name for name, tensor in tensors.items()},

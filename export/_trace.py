@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,12 +130,20 @@ def _layer(scope: str, layers: Sequence[str]) -> str | None:
     return stem if count.isdigit() and stem in layers else None
 
 
+_ONE_AT_A_TIME = threading.Lock()  # the logger belongs to the process
+
+
 @contextlib.contextmanager
 def _listening() -> Iterator[list[tuple[str, str]]]:
     """Silence tf2onnx while it works, and collect (node, op) for every op it says it cannot map.
 
     tf2onnx only logs such an op, writes it into the file under its TensorFlow name and goes on.
     """
+    with _ONE_AT_A_TIME:
+        yield from _messages()
+
+
+def _messages() -> Iterator[list[tuple[str, str]]]:
     unmapped: list[tuple[str, str]] = []
 
     class Listener(logging.Handler):

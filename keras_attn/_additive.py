@@ -104,14 +104,14 @@ class AdditiveAttention(AttentionPooling):
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Additive scores of queries `B + (Tq, Dq)` and keys `B + (Tk, Dk)`."""
         queries, keys = self.W_q(queries), self.W_k(keys)
-        if self.query_block_size is None or self.w_v.quantization_mode is not None:  # its int8 product is its own
+        if self.query_block_size is None or not self._weighs_by_kernel():
             return additive_scores(queries, keys, self.w_v)
         w_v = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
         return blocked_additive_scores(queries, keys, w_v, self.query_block_size)
 
     def _scoring(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Scoring | None:
-        """Additive scores of projected queries and keys, unless `w_v` is quantized."""
-        if self.w_v.quantization_mode is not None:
+        """Additive scores of projected queries and keys, unless `w_v` is more than a product with its kernel."""
+        if not self._weighs_by_kernel():
             return None
         queries, keys = hide_unseen(mask, queries, keys)  # before the product: zero times NaN is NaN
         tensors = {
@@ -120,6 +120,11 @@ class AdditiveAttention(AttentionPooling):
             "w_v": ops.cast(self.w_v.kernel, self.compute_dtype),
         }
         return Scoring("additive", _scores_of, tensors, {})
+
+    def _weighs_by_kernel(self) -> bool:
+        """Whether `w_v` is a product with its kernel: int8 has one of its own, and a subclass may have replaced it."""
+        plain = isinstance(self.w_v, keras.layers.Dense) and self.w_v.activation is keras.activations.linear
+        return plain and not self.w_v.use_bias and self.w_v.quantization_mode is None
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from keras import ops
 
@@ -39,7 +39,7 @@ class Composite(NamedTuple):
 
     Attributes:
         name: The name of the scoring function.
-        layer: The path of the layer.
+        layer: The layer.
         function: Pure: maps the tensors, as keywords, to the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`.
         tensors: Those of the scoring function and `values`, which may hold anything where they are masked;
             `valid_lens` of shape `B`, if each example has a length; and `mask`, if there are further masks: booleans
@@ -48,7 +48,7 @@ class Composite(NamedTuple):
     """
 
     name: str
-    layer: str
+    layer: Any
     function: Callable[..., tuple[Tensor, Tensor]]
     tensors: Mapping[str, Tensor]
     options: Mapping[str, float]
@@ -75,7 +75,7 @@ def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
 
 
 def composite_of(
-    scoring: Scoring, values: Tensor, valid_lens: Tensor | None, mask: Tensor | None, layer: str
+    scoring: Scoring, values: Tensor, valid_lens: Tensor | None, mask: Tensor | None, layer: Any
 ) -> Composite:
     """The composite of one call.
 
@@ -84,7 +84,7 @@ def composite_of(
         values: `B + (Tk, Dv)`.
         valid_lens: Integers `B`, or None.
         mask: All other masks: booleans that broadcast to `B + (Tq, Tk)`, or None.
-        layer: The path of the layer.
+        layer: The layer.
     """
     tensors = {**scoring.tensors, "values": values}
     if valid_lens is not None:

@@ -121,7 +121,7 @@ class AttentionPooling(keras.layers.Layer):
         if evaluate is not None and scoring is not None:
             lengths, others = split_lengths(masks, len(queries.shape))
             other_mask = combine_masks(others, *sizes, causal=use_causal_mask)
-            composite = composite_of(scoring, values, lengths, other_mask, self.path)
+            composite = composite_of(scoring, values, lengths, other_mask, self)
             output, weights = evaluate(composite, return_attention_scores)
         else:
             queries, keys = hide_unseen(mask, queries, keys)

@@ -54,7 +54,7 @@ class Plan:
             shapes["mask"] = (*batch, 1 if self.mask == "keys" else None, None)
         options = {"scale": SCALE} if self.name == "dot_product" else {}
         dtypes = {name: DTYPES.get(name, "float32") for name in shapes}
-        return Call("call_0", "layer", self.name, shapes, dtypes, {}, options, self.weights, compute=lambda _: ())
+        return Call("call_0", "layer", 0, self.name, shapes, dtypes, {}, options, self.weights, compute=lambda _: ())
 
     def inputs(self, Tq, Tk, *, magnitude=1.0, seed=0):
         """Standard normal numbers; one example without keys, and a query that sees none, where there are masks."""

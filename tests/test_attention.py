@@ -88,6 +88,54 @@ def test_a_score_of_ones_own_is_not_replaced(tmp_path):
     assert set(lowered(bundle).values()) == {PORTABLE}
 
 
+class ReluWeighed(AdditiveAttention):
+    """Its `w_v` is more than a product."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.w_v = keras.layers.Dense(1, use_bias=False, activation="relu", name="w_v")
+
+
+def test_a_w_v_of_ones_own_is_not_replaced(tmp_path):
+    q, k, v, lens = qkvl()
+    layer = ReluWeighed(7, query_block_size=1)
+    bundle = export_model(keras.Model([q, k, v, lens], layer(q, k, v, lens)), tmp_path / "bundle", lowering="ragged")
+    assert set(lowered(bundle).values()) == {PORTABLE}
+    inputs = [np.random.default_rng(0).standard_normal((2, 3, size)).astype("float32") for size in (6, 8, 5)]
+    blocked = layer(*inputs)
+    layer.query_block_size = None
+    np.testing.assert_allclose(blocked, layer(*inputs), rtol=1e-6)
+
+
+@pytest.mark.parametrize("lowering", ["fused", "ragged"])
+def test_a_negative_scale(lowering, tmp_path):
+    q, k, v, lens = qkvl(keys=6)
+    model = keras.Model([q, k, v, lens], DotProductAttention(scale=-1.0, name="attention")(q, k, v, lens))
+    bundle = export_model(model, tmp_path / "bundle", lowering=lowering)
+    assert lowered(bundle) == {"attention": PORTABLE if lowering == "fused" else "ragged"}
+
+
+@keras.saving.register_keras_serializable("tests")
+class Namesakes(keras.Model):
+    """Two layers of one path."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.first, self.second = AdditiveAttention(4, name="attention"), DotProductAttention(name="attention")
+        self.first.build((None, None, 6), (None, None, 6), (None, None, 6))
+        self.second.build((None, None, 6), (None, None, 6), (None, None, 6))
+
+    def call(self, x):
+        return self.second(self.first(x, x, x), x, x)
+
+
+def test_namesakes_are_told_apart(tmp_path):
+    samples = {"x": np.random.default_rng(0).standard_normal((2, 3, 6)).astype("float32")}
+    bundle = export_model(Namesakes(), tmp_path / "bundle", lowering="fused", sample_inputs=samples)
+    told = {layer["class"]: layer["lowering"] for layer in bundle.manifest["layers"]}
+    assert told == {"AdditiveAttention": PORTABLE, "DotProductAttention": "fused"}
+
+
 @keras.saving.register_keras_serializable("tests")
 class InALoop(keras.layers.Layer):
     """Attention inside of `keras.ops.map`: a body of a loop keeps what is in it."""

@@ -71,6 +71,21 @@ def test_one_that_onnxruntime_cannot_run_is_not_kept(speeds, tmp_path, monkeypat
     assert "fused" not in layers(bundle)[0]["milliseconds"][0]
 
 
+def test_what_does_not_match_in_the_end_is_written_plainly(speeds, tmp_path, monkeypatch):
+    right = fused.body
+    monkeypatch.setattr(fused, "body", lambda call: right(call).replace("scale = ", "scale = 1"))
+    monkeypatch.setattr(auto, "_agree", lambda *_: True)
+    speeds[0]["fused"] = 0.1
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="auto")
+    assert layers(bundle)[0]["lowering"] == "portable"
+    assert bundle.report.passed
+
+
+def test_the_tolerance_that_was_asked_for_decides(speeds, tmp_path):
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="auto", tolerance=(4e-7, 4e-7))
+    assert bundle.report.passed
+
+
 def test_an_opset_that_was_asked_for_is_kept(speeds, tmp_path):
     bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="auto", opset=20)
     assert bundle.manifest["opset"] == 20

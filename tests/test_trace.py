@@ -1,6 +1,7 @@
 """Tracing: ops whose stock mapping loses numbers are replaced, ops without one are refused by name."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -184,3 +185,12 @@ def test_names_of_the_saved_model_are_the_graphs(tmp_path):
     assert [value.name for value in model.graph.output] == ["out"]
     assert shapes == {"out": (None, 3)}
     assert onnx.defs.onnx_opset_version() >= 24
+
+
+def test_the_logger_of_tf2onnx_is_left_as_it_was(tmp_path):
+    logger = logging.getLogger("tf2onnx")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(2):
+            threads.submit(traced, choice_model("float32"), tmp_path / str(number))
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before

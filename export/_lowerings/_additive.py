@@ -1,19 +1,19 @@
 """Additive scores `sum_u w_u tanh(q_u + k_u)` without tanh: two matrix products and one division for three units.
 
-With `x_u = exp(2 q_u) exp(2 k_u)`, `tanh(q_u + k_u) = 1 - 2 / (1 + x_u)`, and the softmax cancels the constant. A group
-of units is brought over one denominator; for two units u and v:
+With `x_u = exp(2 q_u) exp(2 k_u)`, `tanh(q_u + k_u) = (x_u - 1) / (x_u + 1)`. A group of units is brought over one
+denominator; for two units u and v:
 
-    -2 w_u / (1 + x_u) - 2 w_v / (1 + x_v) = N / D
-    N = -2 (w_u + w_v) - 2 w_v x_u - 2 w_u x_v
+    w_u (x_u - 1) / (x_u + 1) + w_v (x_v - 1) / (x_v + 1) = N / D
+    N = -(w_u + w_v) + (w_u - w_v) x_u + (w_v - w_u) x_v + (w_u + w_v) x_u x_v
     D = 1 + x_u + x_v + x_u x_v
 
 N and D are sums over the subsets S of the group. The term of S is the product of the x_u in S, a number of the query
-times a number of the key; in N it has the factor -2 w_u summed over the u that are not in S. So for all pairs of query
-and key they are two matrix products, and the features are passed over once for each group, to divide.
+times a number of the key; in N it has the factor `sum of w_u in S - sum of w_u not in S`. So for all pairs of query and
+key they are two matrix products, and the features are passed over once for each group, to divide.
 
-All terms of D are positive, and none of N is larger than the sum of the weights times the same term of D: the error is
-that of a sum in float32. This holds while nothing overflows. A guard checks that for each example; otherwise
-tanh is taken.
+All terms of D are positive, and none of N is larger than the sum of the group's |w_u| times the same term of D: so
+rounding moves a score by about 1e-7 of the sum of all |w_u|. This holds while nothing overflows. A guard checks that,
+and that the weights are not so large that the rounding shows, for each example; otherwise tanh is taken.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REACH = 80 / (2 * GROUP)  # largest q + k: a term is then exp(80) at most, 5e34
 FARTHEST = 66 / (
     2 * GROUP
 )  # largest q and k: a number that underflows then meets exp(66) at most; their term is < 1e-9
-HEAVIEST = 1000.0  # largest weight: N stays in range as well
+HEAVIEST = 100.0  # largest sum of all |w|: rounding then moves a score by 1e-5 at most, by 1e-6 as a rule
 
 
 def body(call: Call) -> str:
@@ -66,6 +66,7 @@ def body(call: Call) -> str:
         {block_sizes(FEATURES, "features_of_query")}
         {in_blocks(call, "full_queries")}
         {_queries_in_groups()}
+        {_GUARD_OF_WEIGHTS}
         {block_outputs(call)} = {over_examples(call, inputs, example, example_outputs(call))}
         {from_blocks(call)}
     """
@@ -110,18 +111,22 @@ _FILLED = """
 _GUARD = f"""
     highest_query = ReduceMax <keepdims = 0> (query_blocks_of_example)
     highest_key = ReduceMax <keepdims = 0> (key)
-    sizes_of_weights = Abs (full_w_v)
     reach = Add (highest_query, highest_key)
     farthest = Max (highest_query, highest_key)
-    heaviest = ReduceMax <keepdims = 0> (sizes_of_weights)
     most_reach = Constant <value_float = {REACH}> ()
     most_far = Constant <value_float = {FARTHEST}> ()
-    most_heavy = Constant <value_float = {HEAVIEST}> ()
     sums_in_range = LessOrEqual (reach, most_reach)
     each_in_range = LessOrEqual (farthest, most_far)
-    weights_in_range = LessOrEqual (heaviest, most_heavy)
     positions_in_range = And (sums_in_range, each_in_range)
     in_range = And (positions_in_range, weights_in_range)
+"""
+
+
+_GUARD_OF_WEIGHTS = f"""
+    sizes_of_weights = Abs (w_v)
+    weight_of_all = ReduceSum <keepdims = 0> (sizes_of_weights)
+    heaviest = Constant <value_float = {HEAVIEST}> ()
+    weights_in_range = LessOrEqual (weight_of_all, heaviest)
 """
 
 
@@ -130,9 +135,8 @@ def _queries_in_groups() -> str:
     return f"""
         {_terms("powers_of_query", "query_blocks", "0, 1, 3, 2", axis=2)}
         lower_queries = Identity (powers_of_query_terms)
-        minus_two = Constant <value_float = -2.0> ()
-        doubled_weights = Mul (full_w_v, minus_two)
-        {_numbered("weight")} = Split <axis = 0, num_outputs = {GROUP}> (doubled_weights)
+        {_numbered("weight")} = Split <axis = 0, num_outputs = {GROUP}> (full_w_v)
+        {" ".join(f"minus_weight_{unit} = Neg (weight_{unit})" for unit in range(GROUP))}
         {"".join(_factor(subset) for subset in SUBSETS)}
         factors = Concat <axis = 1> ({", ".join(f"factor{_name(subset)}" for subset in SUBSETS)})
         column_of_factors = Unsqueeze (factors, minus_one)
@@ -179,9 +183,8 @@ def _terms(prefix: str, source: str, permutation: str, axis: int) -> str:
 
 def _factor(subset: tuple[int, ...]) -> str:
     """Lines that give the factor of a subset's term in N."""
-    others = ", ".join(f"weight_{unit}" for unit in range(GROUP) if unit not in subset)
-    total = f"Sum ({others})" if others else "Sub (weight_0, weight_0)"
-    return f"factor{_name(subset)} = {total}\n"
+    signed = [f"weight_{unit}" if unit in subset else f"minus_weight_{unit}" for unit in range(GROUP)]
+    return f"factor{_name(subset)} = Sum ({', '.join(signed)})\n"
 
 
 def _numbered(prefix: str) -> str:

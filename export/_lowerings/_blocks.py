@@ -111,7 +111,7 @@ _HIDDEN = """
     any_query = ReduceMax <keepdims = 0> (mask_numbers, queries_axes)
     seen_keys = Cast <to = 9> (any_query)
     seen_column = Unsqueeze (seen_keys, minus_one)
-    key = Where (seen_column, some_key, nothing)
+    key = Identity (some_key)
     value = Where (seen_column, some_value, nothing)
 """
 _SEEN_KEYS = """

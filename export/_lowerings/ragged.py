@@ -7,6 +7,8 @@ exists. All other calls go over blocks of queries; see `_blocks.py`, and `_addit
 
 from __future__ import annotations
 
+import numpy as np
+
 from .._composites import Call
 from . import _additive
 from ._blocks import (
@@ -29,7 +31,7 @@ LOWEST_OPSET = 18
 
 def fits(call: Call) -> bool:
     """Tell whether there is a body for a call; a scale of 0 would stand for the operator's default."""
-    return call.name == "additive" or (call.name == "dot_product" and call.options["scale"] != 0)
+    return call.name == "additive" or (call.name == "dot_product" and np.float32(call.options["scale"]) != 0)
 
 
 def body(call: Call) -> str:
