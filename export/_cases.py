@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ from ._sources import LENGTHS, flat_samples, sources
 from ._verify import LARGE, Arrays
 
 Sizes = dict[str, int]
-LONG = 64
+LONG, MANY = 64, 2**18
 POISONED = "poisoned padding"
 
 
@@ -108,8 +109,8 @@ def _sweep(base: Sizes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
     if base:
         yield "axes apart", apart, "mixed"
     for symbol, size in apart.items():
-        # beyond the base where that is cheap: the features of additive attention grow with the product of lengths
-        beyond = 2 * size + 1 if size <= LONG else size // 2 + 1
+        # beyond the base where that is cheap: the features of additive attention grow with the product of all sizes
+        beyond = 2 * size + 1 if size <= LONG and math.prod(apart.values()) <= MANY else size // 2 + 1
         for other in (1, 2, beyond) if symbol == BATCH else (1, beyond):
             yield f"{symbol} {other}", apart | {symbol: other}, "mixed"
     if has_lengths:

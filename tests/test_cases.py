@@ -15,7 +15,7 @@ from keras import layers
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError, UnsupportedModelError
-from keras_attn_export._cases import golden_cases
+from keras_attn_export._cases import _sweep, golden_cases
 from keras_attn_export._signature import model_signature
 
 
@@ -225,3 +225,11 @@ def test_a_layer_that_answers_differently_each_time_is_named(layer):
     model = keras.Model(x, layers.Dense(3, name="after")(layer(name="unsteady")(layers.Dense(4, name="before")(x))))
     with pytest.raises(UnsupportedModelError, match="Layer `unsteady` gives other outputs when it is called again"):
         cases_of(model)
+
+
+def test_large_samples_are_not_swept_to_larger_batches():
+    def batches(length):
+        return [sizes["batch"] for _, sizes, _ in _sweep({"batch": 2, "queries": length, "keys": length}, True)]
+
+    assert max(batches(16)) == 7
+    assert max(batches(512)) == 3
