@@ -1,11 +1,11 @@
 """The `fused` lowering: the ONNX op `Attention` of opset 24, for the scaled dot product.
 
 Lengths alone go in as `nonpad_kv_seqlen`. All masks together, where there are others, are the `attn_mask`, which must
-have its query axis spelled out. The weights
-are what the op returns in mode 3, reshaped since onnx 1.23 infers their last axis as 0 where Tk is symbolic. Masked
-values are replaced by zeros before the op, which multiplies them by weights of zero, and so are masked keys, to whose
-scores `attn_mask` is added: NaN would stay NaN. The op skips keys beyond a length. Queries that see no key are zero by
-a selection of our own, since releases of onnxruntime differ there (microsoft/onnxruntime#28958).
+have its query axis spelled out. The weights are what the op returns in mode 3. Both outputs are reshaped, since onnx
+1.23 infers a last axis of 0 where it does not know it. Masked values are replaced by zeros before the op, which
+multiplies them by weights of zero, and so are masked keys, to whose scores `attn_mask` is added: NaN would stay NaN.
+The op skips keys beyond a length. Queries that see no key are zero by a selection of our own, since releases of
+onnxruntime differ there (microsoft/onnxruntime#28958).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def body(call: Call) -> str:
     lengths, mask = "valid_lens" in call.shapes, "mask" in call.shapes
     masked = lengths or mask
     attributes = f"q_num_heads = 1, kv_num_heads = 1, scale = {call.options['scale']!r}"
-    outputs = "pooled" if masked else "output"
+    outputs = "pooled_as_inferred"
     if call.returns_weights:
         attributes += ", qk_matmul_output_mode = 3"
         outputs += ", , , four_axes"
@@ -40,7 +40,8 @@ def body(call: Call) -> str:
     return f"""
         {before}
         {outputs} = Attention <{attributes}> ({inputs})
-        {"output = Where (has_key, pooled, nothing)" if masked else ""}
+        {_POOLED}
+        output = {"Where (has_key, pooled, nothing)" if masked else "Identity (pooled)"}
         {_WEIGHTS if call.returns_weights else ""}
         {_selected_weights(masked) if call.returns_weights else ""}
     """
@@ -73,6 +74,11 @@ _MASK = """
     hidden_values = Where (seen_column, values, nothing)
     sees_any = ReduceMax (numbers, minus_one)
     has_key = Cast <to = 9> (sees_any)
+"""
+_POOLED = """
+    value_size = Shape <start = -1> (values)
+    shape_of_pooled = Concat <axis = 0> (N, Tq, value_size)
+    pooled = Reshape (pooled_as_inferred, shape_of_pooled)
 """
 _WEIGHTS = """
     shape_of_weights = Concat <axis = 0> (N, Tq, Tk)
