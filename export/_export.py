@@ -144,10 +144,8 @@ def _write_bundle(
         exact = options.tolerance if options.precision == "float32" else checked_tolerance(None)
 
         def written(lowering: str) -> tuple[Traced, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
-            asked, scratch = (
-                replace(options, lowering=lowering, tolerance=exact),
-                folder.with_name(f"traced_{lowering}"),
-            )
+            asked = replace(options, lowering=lowering, tolerance=exact)
+            scratch = folder.with_name(f"traced_{lowering}")
             traced = _attention.traced_model(model, signature, golden, asked, saved_model, scratch, step)
             opset = traced.opset(options.opset)
             outputs = {name: golden.output_axes(name, traced.outputs[name]) for name in signature.outputs}

@@ -54,18 +54,15 @@ def test_plain_primitives_stay_unless_another_is_clearly_faster(speeds, tmp_path
     assert layers(bundle)[0]["lowering"] == "portable"
 
 
-def test_one_that_is_wrong_is_not_kept_however_fast(speeds, tmp_path, monkeypatch):
-    right = fused.body
-    monkeypatch.setattr(fused, "body", lambda call: right(call).replace("scale = ", "scale = 1"))
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("scale = ", "scale = 1"), ("kv_num_heads = 1", "kv_num_heads = 3")],
+    ids=["gives other numbers", "does not load"],
+)
+def test_one_that_is_wrong_is_not_kept_however_fast(right, wrong, speeds, tmp_path, monkeypatch):
+    body = fused.body
+    monkeypatch.setattr(fused, "body", lambda call: body(call).replace(right, wrong))
     speeds[0]["fused"] = 0.1
-    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="auto")
-    assert layers(bundle)[0]["lowering"] == "ragged"
-    assert "fused" not in layers(bundle)[0]["milliseconds"][0]
-
-
-def test_one_that_onnxruntime_cannot_run_is_not_kept(speeds, tmp_path, monkeypatch):
-    right = fused.body
-    monkeypatch.setattr(fused, "body", lambda call: right(call).replace("kv_num_heads = 1", "kv_num_heads = 3"))
     bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="auto")
     assert layers(bundle)[0]["lowering"] == "ragged"
     assert "fused" not in layers(bundle)[0]["milliseconds"][0]

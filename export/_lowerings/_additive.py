@@ -36,9 +36,8 @@ GROUP = 3  # units; with fewer there is more to divide, with more the products t
 SUBSETS = [subset for size in range(GROUP + 1) for subset in combinations(range(GROUP), size)]
 FEATURES = 5 * 2**19  # elements of the (rows, Tk, U) features in a block; each product then takes 3.3 MB
 REACH = 80 / (2 * GROUP)  # largest q + k: a term is then exp(80) at most, 5e34
-FARTHEST = 66 / (
-    2 * GROUP
-)  # largest q and k: a number that underflows then meets exp(66) at most; their term is < 1e-9
+# Largest q and k: a number that underflows then meets exp(66) at most, and their term is below 1e-9.
+FARTHEST = 66 / (2 * GROUP)
 HEAVIEST = 100.0  # largest sum of all |w|: rounding then moves a score by 1e-5 at most, by 1e-6 as a rule
 
 
@@ -120,8 +119,6 @@ _GUARD = f"""
     positions_in_range = And (sums_in_range, each_in_range)
     in_range = And (positions_in_range, weights_in_range)
 """
-
-
 _GUARD_OF_WEIGHTS = f"""
     sizes_of_weights = Abs (w_v)
     weight_of_all = ReduceSum <keepdims = 0> (sizes_of_weights)

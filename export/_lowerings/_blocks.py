@@ -22,10 +22,10 @@ def taking_part(call: Call) -> str:
     """
     if not _may_be_empty(call):
         return ""
-    lengths = "has_any = Greater (lengths, zero)\n"
+    lines = "has_any = Greater (lengths, zero)\n"
     if "mask" in call.shapes and not call.mask_is_per_query:
-        lengths = (_SEEN_IN_BOTH if "valid_lens" in call.shapes else _SEEN_IN_MASK) + _HAS_ANY
-    return lengths + _HAS_KEY
+        lines = (_SEEN_IN_BOTH if "valid_lens" in call.shapes else _SEEN_IN_MASK) + _HAS_ANY
+    return lines + _HAS_KEY
 
 
 _SEEN_IN_MASK = "seen = Squeeze (mask, one)\n"
@@ -48,9 +48,7 @@ _HAS_KEY = """
 
 def selected(call: Call, name: str, source: str) -> str:
     """Lines that give `name`: `source` (N, ...), and zeros in examples without a key."""
-    return (
-        f"{name} = Where (has_key, {source}, nothing)\n" if _may_be_empty(call) else f"{name} = Identity ({source})\n"
-    )
+    return f"{name} = {f'Where (has_key, {source}, nothing)' if _may_be_empty(call) else f'Identity ({source})'}\n"
 
 
 def over_examples(call: Call, inputs: Mapping[str, str], lines: str, outputs: Sequence[str]) -> str:
@@ -81,6 +79,7 @@ def over_examples(call: Call, inputs: Mapping[str, str], lines: str, outputs: Se
 
 
 def _keys(call: Call) -> str:
+    """Lines that give `key` and `value` of an example: those that may be seen, as far as the masks tell by key."""
     lengths = "valid_lens" in call.shapes
     if call.mask_is_per_query:
         return (_FIRST_KEYS + _FIRST_COLUMNS if lengths else _ALL_KEYS + _ALL_COLUMNS) + _HIDDEN
