@@ -29,6 +29,8 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
     is_text = array.dtype.kind in "SUT"  # NumPy lets a StringDType become bool
     if is_text or not np.can_cast(array.dtype, dtype, casting="same_kind"):
         raise InputError(f"{name} must be of dtype {dtype}. Received: {array.dtype}.")
+    if array.dtype == dtype:
+        return array
     with np.errstate(over="ignore", invalid="ignore"):
         converted = array.astype(dtype)
         back = converted.astype(array.dtype)

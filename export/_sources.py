@@ -116,8 +116,10 @@ def _source(spec: InputSpec, uses: list[_Use] | None, sample: np.ndarray | None,
     lengths = next((use for use in uses or () if use.argument == "valid_lens"), None)
     ranges = [use.operation.input_dim for use in uses or () if isinstance(use.operation, keras.layers.Embedding)]
     if lengths is not None:
-        keys = None if lengths.inner else lengths.bound.get("keys", lengths.bound.get("scores"))
-        padding = [lengths.bound.get("keys"), lengths.bound.get("values")] if len(spec.shape) == 1 else []
+        attended = [lengths.bound.get(name) for name in ("keys", "values", "scores")]
+        attended = [tensor for tensor in attended if tensor is not None and not isinstance(tensor, Mapping)]
+        keys = None if lengths.inner else attended[0]  # not a mapping, which is what `precompute` gave
+        padding = attended if len(spec.shape) == 1 and "keys" in lengths.bound else []
         padded = tuple(name for name, tensor in tensors.items() if any(tensor is each for each in padding))
         return Source(_counts, True, keys, -2 if "keys" in lengths.bound else -1, padded, min(ranges, default=None))
     if uses is None and "valid_lens" in spec.name and np.issubdtype(spec.dtype, np.integer):

@@ -19,6 +19,7 @@ from ._errors import UnsupportedModelError
 from ._freeze import call_handlers, check_calls, frozen
 from ._lowerings import portable
 from ._options import TRACED_OPSET
+from ._reshapes import merged_only_where_right
 from ._saved_model import ENDPOINT
 
 Shapes = dict[str, tuple[int | None, ...]]
@@ -48,7 +49,7 @@ def trace_function(function: Any, layers: Sequence[str], calls: Sequence[Call] =
     renames = {name: name.partition(":")[0] for name in inputs}
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
     _refuse_state(function, layers)
-    with _listening() as unmapped:
+    with _listening() as unmapped, merged_only_where_right():
         graph = tf.compat.v1.GraphDef()
         try:
             graph, needed = frozen(function, inputs, outputs, keep_calls=bool(calls))
