@@ -100,7 +100,7 @@ def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Ten
         def block_of(rows: Tensor) -> Tensor:
             return additive_scores(rows, constant_keys, lambda features: ops.matmul(features, constant_w_v))
 
-        return join(ops.map(block_of, split(ops.stop_gradient(queries)))), gradient
+        return join(_map(block_of, split(ops.stop_gradient(queries)))), gradient
 
     def _gradient(queries: Tensor, keys: Tensor, w_v: Tensor, dscores: Tensor) -> tuple[Tensor, ...]:
         query_blocks, dscore_blocks = split(queries), split(ops.cast(dscores, sums_dtype))
@@ -144,15 +144,33 @@ def _join(blocks: Tensor, num_rows: Any) -> Tensor:
     return rows if _holds(count * block_size == num_rows) else rows[..., :num_rows, :]
 
 
+def _map(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
+    """What a function gives for each block."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.map(function, blocks)
+    import tensorflow as tf
+
+    # Unless it is told, TensorFlow runs ten steps at a time, and ten blocks of features exist.
+    return tf.map_fn(function, blocks, parallel_iterations=1)
+
+
 def _loop(count: Any, body: Callable[[Any, tuple[Tensor, ...]], tuple[Tensor, ...]], state: tuple[Tensor, ...]) -> Any:
     """The state after `count` steps, in the form whose gradient each backend can take, for gradients of gradients."""
     if keras.backend.backend() == "jax":  # differentiates a loop whose bounds are integers, and no other
         return ops.fori_loop(0, count, body, state)
-    # XLA needs to know how many steps there are at most.
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # XLA needs to know how many steps there are at most.
+        _, *result = tf.while_loop(
+            lambda index, *_: index < count,
+            lambda index, *state: (index + 1, *body(index, state)),
+            (tf.constant(0), *state),
+            maximum_iterations=count,
+            parallel_iterations=1,
+        )
+        return result
     _, *result = ops.while_loop(
-        lambda index, *_: index < count,
-        lambda index, *state: (index + 1, *body(index, state)),
-        (0, *state),
-        maximum_iterations=count,
+        lambda index, *_: index < count, lambda index, *state: (index + 1, *body(index, state)), (0, *state)
     )
     return result
