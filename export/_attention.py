@@ -94,20 +94,22 @@ def traced_model(
         graph, outputs = trace(saved_model, layer_names(model))
         return Traced(graph, outputs, {}, {})
     if options.lowering != "auto":
-        return _traced(model, signature, lambda call: lowering_of(call, options.lowering), scratch / "saved_model")
+        return _traced(
+            model, signature, lambda call: lowering_of(call, options.lowering), options, scratch / "saved_model"
+        )
     opset = options.opset
     usable = [name for name in BODIES if opset is None or lowest_opset(name) <= opset]
 
     def first_candidate(call: Call) -> str:
         return next((name for name in candidates(call) if name in usable), PORTABLE)
 
-    measured = _traced(model, signature, first_candidate, scratch / "measured")
+    measured = _traced(model, signature, first_candidate, options, scratch / "measured")
     (scratch / "files").mkdir()
     choices = fastest(measured, usable, golden, options, scratch / "files", step)
     step("Tracing to ONNX with the fastest")
     by_op = {call.op: choice for call, choice in choices.items()}
     chosen = {op: choice.lowering for op, choice in by_op.items()}
-    traced = _traced(model, signature, lambda call: chosen.get(call.op, PORTABLE), scratch / "chosen")
+    traced = _traced(model, signature, lambda call: chosen.get(call.op, PORTABLE), options, scratch / "chosen")
     return replace(traced, choices={call: by_op[call.op] for call in traced.lowerings if call.op in by_op})
 
 
@@ -117,8 +119,11 @@ def _is_written_plainly(model: keras.Model, lowering: str) -> bool:
     return not layers or (lowering == PORTABLE and not any(getattr(x, "query_block_size", None) for x in layers))
 
 
-def _traced(model: keras.Model, signature: Signature, lowering_for: Callable[[Call], str], folder: Path) -> Traced:
-    tagger = Tagger(lambda call: lowering_for(call) != PORTABLE)
+def _traced(
+    model: keras.Model, signature: Signature, lowering_for: Callable[[Call], str], options: Options, folder: Path
+) -> Traced:
+    # int8 gives all rows of a tensor one scale, those of the padding too
+    tagger = Tagger(lambda call: lowering_for(call) != PORTABLE, hides_unseen=options.precision == "int8")
     layers = layer_names(model)
     weights: _large_weights.Weights = {}
     if _large_weights.is_large(model):

@@ -68,10 +68,12 @@ class Tagger:
     Attributes:
         calls: All calls of the latest trace that were considered.
         tagged: Those that were chosen.
+        hides_unseen: See `keras_attn._composite.Evaluator`.
     """
 
-    def __init__(self, chosen: Callable[[Call], bool]) -> None:
+    def __init__(self, chosen: Callable[[Call], bool], *, hides_unseen: bool) -> None:
         """Tag the calls for which `chosen` is true."""
+        self.hides_unseen = hides_unseen
         self.calls: list[Call] = []
         self.tagged: list[Call] = []
         self._chosen = chosen

@@ -5,11 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from ._arguments import check_block_size, check_positive_integer
+from ._arguments import check_block_size, check_flag, check_positive_integer
 from ._blocks import BlockSize, blocked_additive_scores
 from ._checks import check_last_axis
 from ._composite import Scoring
-from ._masking import hide_unseen
+from ._keys_state import Keys
 from ._policies import policy_of_sublayer
 from ._pooling import AttentionPooling
 from ._scores import additive_scores
@@ -20,20 +20,22 @@ from ._types import Shape, Tensor
 class AdditiveAttention(AttentionPooling):
     """Attention pooling with additive scores, for queries and keys of any sizes.
 
-    `score(q, k) = w_v^T tanh(W_q q + W_k k)`
+    `score(q, k) = w_v^T tanh(W_q q + W_k k)`, or normalized `g w_v^T/||w_v|| tanh(W_q q + W_k k + b)`
 
     The three products are bias-free `keras.layers.Dense` layers: `W_q` (Dq, U), `W_k` (Dk, U) and `w_v` (U, 1).
+    Normalized scores have two more weights, `g`, a number, and `b` (U,).
 
     Args:
         num_hiddens: U, the number of hidden units.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         seed: Integer that fixes the draws of the dropout, or None.
+        normalize: Whether `w_v` counts by its direction alone, and a learned `g` gives the size of the scores.
         query_block_size: The largest number of queries whose features exist at a time, or `"auto"` for a number that
             keeps them in cache; None for all queries. It changes memory and time, not the result.
         kernel_initializer: Initializer of each of the three kernels.
         kernel_regularizer: Regularizer of each of the three kernels, or None.
         kernel_constraint: Constraint on each of the three kernels, or None.
-        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+        **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`.
 
@@ -47,6 +49,7 @@ class AdditiveAttention(AttentionPooling):
         >>> output = layer(queries, keys, values, keras.ops.array([2, 6]))
 
     Source: Bahdanau, Cho and Bengio 2014, appendix A.1.2; there the query is a decoder state and no key is masked.
+        Normalized: Salimans and Kingma 2016, equation 2, with the start `g = sqrt(1/U)`, `b = 0` of TensorFlow Addons.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class AdditiveAttention(AttentionPooling):
         dropout: float = 0.0,
         *,
         seed: int | None = None,
+        normalize: bool = False,
         query_block_size: BlockSize = None,
         kernel_initializer: Any = "glorot_uniform",
         kernel_regularizer: Any = None,
@@ -63,10 +67,13 @@ class AdditiveAttention(AttentionPooling):
     ) -> None:
         super().__init__(dropout, seed=seed, **kwargs)
         self.num_hiddens = check_positive_integer("num_hiddens", num_hiddens)
+        self.normalize = check_flag("normalize", normalize)
         self.query_block_size = check_block_size("query_block_size", query_block_size)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.g: Any = None
+        self.b: Any = None
         self._sizes: tuple[int | None, int | None] = (None, None)
         self.W_q = self._projection("W_q", self.num_hiddens)
         self.W_k = self._projection("W_k", self.num_hiddens)
@@ -100,26 +107,53 @@ class AdditiveAttention(AttentionPooling):
         self.W_q.build(queries_shape)
         self.W_k.build(keys_shape)
         self.w_v.build((*queries_shape[:-1], keys_shape[-2], self.num_hiddens))
+        if self.normalize:
+            start = keras.initializers.Constant(self.num_hiddens**-0.5)
+            self.g = self.add_weight(shape=(), initializer=start, name="g")
+            self.b = self.add_weight(shape=(self.num_hiddens,), initializer="zeros", name="b")
 
-    def score(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Additive scores of queries `B + (Tq, Dq)` and keys `B + (Tk, Dk)`."""
-        queries, keys = self.W_q(queries), self.W_k(keys)
-        if self.query_block_size is None or not self._weighs_by_kernel():
-            return additive_scores(queries, keys, self.w_v)
-        w_v = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
-        return blocked_additive_scores(queries, keys, w_v, self.query_block_size)
+    def project_keys(self, keys: Tensor) -> Tensor:
+        """Projected keys `W_k k`, `B + (Tk, U)`."""
+        return self.W_k(keys)
 
-    def _scoring(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Scoring | None:
+    def projected_size(self, queries_size: int | None) -> int | None:
+        """U."""
+        return self.num_hiddens
+
+    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Additive scores of queries `B + (Tq, Dq)` and projected keys `B + (Tk, U)`."""
+        queries = self._project_queries(queries)
+        if not self._weighs_by_kernel():
+            scores = additive_scores(queries, keys, self.w_v)
+            if self.g is None:
+                return scores
+            # Products with unit vectors tell the kernel, whatever form it has.
+            return scores * self._gain(self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype)))
+        return blocked_additive_scores(queries, keys, self._kernel_of_w_v(), self.query_block_size)
+
+    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
         """Additive scores of projected queries and keys, unless `w_v` is more than a product with its kernel."""
         if not self._weighs_by_kernel():
             return None
-        queries, keys = hide_unseen(mask, queries, keys)  # before the product: zero times NaN is NaN
         tensors = {
-            "queries": self.W_q(queries),
-            "keys": self.W_k(keys),
-            "w_v": ops.cast(self.w_v.kernel, self.compute_dtype),
+            "queries": self._project_queries(queries),
+            "keys": keys.tensor if keys.projected else self.project_keys(keys.tensor),
+            "w_v": self._kernel_of_w_v(),
         }
         return Scoring("additive", _scores_of, tensors, {})
+
+    def _project_queries(self, queries: Tensor) -> Tensor:
+        projected = self.W_q(queries)
+        return projected if self.b is None else projected + ops.cast(self.b, projected.dtype)
+
+    def _kernel_of_w_v(self) -> Tensor:
+        kernel = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
+        return kernel if self.g is None else kernel * self._gain(kernel)
+
+    def _gain(self, kernel: Tensor) -> Tensor:
+        """`g / ||w_v||`."""
+        exact = ops.cast(kernel, self.g.dtype)
+        return ops.cast(self.g * ops.rsqrt(ops.sum(exact * exact)), kernel.dtype)
 
     def _weighs_by_kernel(self) -> bool:
         """Whether `w_v` is a product with its kernel: int8 has one of its own, and a subclass may have replaced it."""
@@ -131,6 +165,7 @@ class AdditiveAttention(AttentionPooling):
         return {
             **super().get_config(),
             "num_hiddens": self.num_hiddens,
+            "normalize": self.normalize,
             "query_block_size": self.query_block_size,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
@@ -138,5 +173,5 @@ class AdditiveAttention(AttentionPooling):
         }
 
 
-def _scores_of(queries: Tensor, keys: Tensor, w_v: Tensor, mask: Tensor | None) -> Tensor:
+def _scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
     return additive_scores(queries, keys, lambda features: ops.matmul(features, w_v))

@@ -4,6 +4,9 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+from ._normalizers import NORMALIZERS
+from ._types import Window
+
 
 def check_dropout(dropout: Any) -> float:
     """Returns the dropout rate as a float in [0, 1)."""
@@ -35,6 +38,37 @@ def check_scale(scale: Any) -> float | None:
     return float(scale)
 
 
+def check_positive(name: str, value: Any) -> float:
+    """Returns `value` as a finite float above 0."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"`{name}` must be a number. Received: {name} of type {type(value).__name__}.")
+    if not 0 < float(value) < math.inf:
+        raise ValueError(f"`{name}` must be finite and above 0. Received: {name}={value}.")
+    return float(value)
+
+
+def check_normalizer(normalizer: Any) -> str:
+    """Returns the name of a normalizer."""
+    if normalizer not in NORMALIZERS:
+        raise ValueError(f"`normalizer` must be one of {', '.join(NORMALIZERS)}. Received: normalizer={normalizer!r}.")
+    return str(normalizer)
+
+
+def check_window(window: Any) -> Window | None:
+    """Returns the window as a pair of integers of at least 0 or None, or None."""
+    if window is None:
+        return None
+    bounds = tuple(window) if isinstance(window, list | tuple) else ()
+    whole = all(bound is None or (isinstance(bound, Integral) and not isinstance(bound, bool)) for bound in bounds)
+    if len(bounds) != 2 or not whole or any(bound is not None and bound < 0 for bound in bounds):
+        raise ValueError(
+            "`window` must be a pair (left, right): how many keys before and after its own position a query sees, "
+            f"each an integer of at least 0, or None for all of them. Received: window={window!r}."
+        )
+    left, right = (None if bound is None else int(bound) for bound in bounds)
+    return left, right
+
+
 def check_positive_integer(name: str, value: Any) -> int:
     """Returns `value` as an int of at least 1."""
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -42,6 +76,13 @@ def check_positive_integer(name: str, value: Any) -> int:
     if value < 1:
         raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
     return int(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Returns `value` as a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` must be True or False. Received: {name} of type {type(value).__name__}.")
+    return value
 
 
 def check_block_size(name: str, value: Any) -> Any:

@@ -101,17 +101,27 @@ def check_last_axis(name: str, shape: Shape, kernel: str, size: int | None) -> N
         )
 
 
-def check_scores(scores: Tensor) -> None:
+def check_same_size(why: str, queries_shape: Shape, keys_shape: Shape) -> None:
+    """Checks that one query and one key have the same size."""
+    if not sizes_agree(queries_shape[-1], keys_shape[-1]):
+        raise ValueError(
+            f"`queries` and `keys` must agree in D, their last axis: {why}. "
+            f"Received: queries shape {queries_shape}, keys shape {keys_shape}. "
+            "Project one of them with `keras.layers.Dense`, or use `BilinearAttention` or `AdditiveAttention`."
+        )
+
+
+def check_scores(scores: Tensor, name: str = "scores") -> None:
     """Checks floats `(..., Tq, Tk)`."""
     if len(shape_of(scores)) < 2:
         raise ValueError(
-            f"`scores` must have at least 2 axes: (..., Tq, Tk). Received: scores shape {shape_of(scores)}. "
-            "Add the query axis, for example with `keras.ops.expand_dims(scores, -2)`."
+            f"`{name}` must have at least 2 axes: (..., Tq, Tk). Received: {name} shape {shape_of(scores)}. "
+            f"Add the query axis, for example with `keras.ops.expand_dims({name}, -2)`."
         )
     if not keras.backend.is_float_dtype(dtype_of(scores)):
         raise TypeError(
-            f"`scores` must be floats: weights are fractions. Received: scores dtype {dtype_of(scores)}. "
-            'Cast them with `keras.ops.cast(scores, "float32")`.'
+            f"`{name}` must be floats: weights are fractions. Received: {name} dtype {dtype_of(scores)}. "
+            f'Cast them with `keras.ops.cast({name}, "float32")`.'
         )
 
 
@@ -172,14 +182,20 @@ def scores_shape_of(queries_shape: Shape, keys_shape: Shape, values_shape: Shape
     return (*batch_shape, queries_shape[-2], *merge_shapes(keys_shape[-2:-1], values_shape[-2:-1]))
 
 
-def check_masks(masks: Masks, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> Masks:
-    """Checks lengths and masks against what they mask; returns them as tensors."""
+def check_masks(
+    masks: Masks, queries_shape: Shape, keys_shape: Shape, values_shape: Shape, weights_shape: Shape
+) -> Masks:
+    """Checks lengths and masks against what they mask; returns them as tensors.
+
+    The weights may have one axis more than the scores, of heads; then the mask of pairs may have it too.
+    """
     masks = Masks(*(None if mask is None else as_tensor(mask) for mask in masks))
     scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)
     if masks.valid_lens is not None:
         check_valid_lens(masks.valid_lens, scores_shape)
     if masks.attention_mask is not None:
-        check_attention_mask("attention_mask", masks.attention_mask, scores_shape)
+        has_heads = len(masks.attention_mask.shape) == len(weights_shape)
+        check_attention_mask("attention_mask", masks.attention_mask, weights_shape if has_heads else scores_shape)
     for name, mask, owner, shape in (
         ("queries_mask", masks.queries_mask, "queries", queries_shape),
         ("keys_mask", masks.keys_mask, "keys", keys_shape),

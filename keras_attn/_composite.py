@@ -8,12 +8,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
 from ._checks import dtype_of
-from ._masking import hide, intersect, lengths_mask, softmax_where
+from ._masking import hide, intersect, lengths_mask
+from ._normalizers import NORMALIZERS, SOFTMAX
 from ._types import Tensor
 
 
@@ -22,8 +23,7 @@ class Scoring(NamedTuple):
 
     Attributes:
         name: `"additive"` or `"dot_product"`.
-        function: Pure: maps the tensors and a `mask` (booleans that broadcast to the scores, or None), all as keywords,
-            to scores `B + (Tq, Tk)`.
+        function: Pure: maps the tensors, as keywords, to scores `B + (Tq, Tk)`, each of its query and key alone.
         tensors: `queries` and `keys`, projected where the layer projects them, and further weights of the layer.
         options: Numbers the function depends on.
     """
@@ -41,10 +41,12 @@ class Composite(NamedTuple):
         name: The name of the scoring function.
         layer: The layer.
         function: Pure: maps the tensors, as keywords, to the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`.
-        tensors: Those of the scoring function and `values`, which may hold anything where they are masked;
+        tensors: Those of the scoring function and `values`, all of which may hold anything where they are masked;
             `valid_lens` of shape `B`, if each example has a length; and `mask`, if there are further masks: booleans
             that broadcast to the weights and have all their axes.
         options: Those of the scoring function.
+
+    The weights are a softmax over the keys that take part.
     """
 
     name: str
@@ -54,8 +56,20 @@ class Composite(NamedTuple):
     options: Mapping[str, float]
 
 
-# Gets a composite and whether its weights are wanted; returns the output, and the weights or None.
-Evaluator: TypeAlias = Callable[[Composite, bool], tuple[Tensor, Tensor | None]]
+class Evaluator(Protocol):
+    """Computes composites.
+
+    Attributes:
+        hides_unseen: Whether queries and keys that are masked must be zeros before a layer projects them. The result
+            does not depend on them; but a file in which they share a scale with others, as in int8, would.
+    """
+
+    hides_unseen: bool
+
+    def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """Returns the output, and the weights where they are wanted, else None."""
+
+
 _EVALUATOR: ContextVar[Evaluator | None] = ContextVar("keras_attn_evaluator", default=None)
 
 
@@ -97,7 +111,11 @@ def composite_of(
 
 
 def pool(
-    scores: Tensor, values: Tensor, mask: Tensor | None, drop: Callable[[Tensor], Tensor] | None = None
+    scores: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    drop: Callable[[Tensor], Tensor] | None = None,
+    normalizer: str = SOFTMAX,
 ) -> tuple[Tensor, Tensor]:
     """Weights of scores `B + (Tq, Tk)`, and the mean of values `B + (Tk, Dv)` under them.
 
@@ -106,11 +124,12 @@ def pool(
         values: They may hold anything where no query sees them.
         mask: Booleans that broadcast to the scores, or None.
         drop: Applied to the weights before the mean is taken.
+        normalizer: What makes weights of the scores: a key of `NORMALIZERS`.
 
     Returns:
         The output `B + (Tq, Dv)`, and the weights before `drop`, both of the dtype of the values.
     """
-    weights = ops.cast(softmax_where(scores, mask), dtype_of(values))
+    weights = ops.cast(NORMALIZERS[normalizer](scores, mask), dtype_of(values))
     if mask is not None:
         values = hide(values, ops.any(mask, axis=-2))
     return ops.matmul(weights if drop is None else drop(weights), values), weights
@@ -127,4 +146,4 @@ def _pool_of(
     if valid_lens is not None:
         valid_lens = lengths_mask(valid_lens, len(values.shape), ops.shape(values)[-2])
     mask = intersect(valid_lens, mask)
-    return pool(score(mask=mask, **read_by_score), values, mask)
+    return pool(score(**read_by_score), values, mask)

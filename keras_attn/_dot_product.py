@@ -7,9 +7,9 @@ import keras
 from keras import ops
 
 from ._arguments import check_scale
-from ._checks import sizes_agree
+from ._checks import check_same_size
 from ._composite import Scoring
-from ._masking import hide_unseen
+from ._keys_state import Keys
 from ._pooling import AttentionPooling
 from ._scores import dot_product_scores
 from ._types import Shape, Tensor
@@ -26,7 +26,7 @@ class DotProductAttention(AttentionPooling):
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         scale: Factor of the dot products; None for `1/sqrt(D)`.
         seed: Integer that fixes the draws of the dropout, or None.
-        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+        **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
 
@@ -49,27 +49,23 @@ class DotProductAttention(AttentionPooling):
     def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
         """Raises ValueError when shapes do not agree, Dq and Dk among them."""
         super().check_shapes(queries_shape, keys_shape, values_shape)
-        if not sizes_agree(queries_shape[-1], keys_shape[-1]):
-            raise ValueError(
-                "`queries` and `keys` must agree in D, their last axis: the score is a dot product. "
-                f"Received: queries shape {queries_shape}, keys shape {keys_shape}. "
-                "Project one of them with `keras.layers.Dense`, or use `AdditiveAttention`."
-            )
+        check_same_size("the score is a dot product", queries_shape, keys_shape)
 
-    def score(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Scaled dot products of queries `B + (Tq, D)` and keys `B + (Tk, D)`."""
         scale = self._scale(queries)
         if scale is None:
             scale = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype))
         return dot_product_scores(queries, keys, scale)
 
-    def _scoring(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Scoring | None:
+    def projected_size(self, queries_size: int | None) -> int | None:
+        """D."""
+        return queries_size
+
+    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
         """Scaled dot products, unless D is unknown."""
         scale = self._scale(queries)
-        if scale is None:
-            return None
-        score = partial(_scores_where, scale=scale)
-        return Scoring("dot_product", score, {"queries": queries, "keys": keys}, {"scale": scale})
+        return None if scale is None else scoring_by_dot_products(queries, keys.tensor, scale)
 
     def _scale(self, queries: Tensor) -> float | None:
         size = queries.shape[-1]
@@ -80,5 +76,7 @@ class DotProductAttention(AttentionPooling):
         return {**super().get_config(), "scale": self.scale}
 
 
-def _scores_where(queries: Tensor, keys: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    return dot_product_scores(*hide_unseen(mask, queries, keys), scale)
+def scoring_by_dot_products(queries: Tensor, keys: Tensor, scale: float) -> Scoring:
+    """Scores `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`, as an exporter gets them."""
+    score = partial(dot_product_scores, scale=scale)
+    return Scoring("dot_product", score, {"queries": queries, "keys": keys}, {"scale": scale})

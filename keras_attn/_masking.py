@@ -1,14 +1,14 @@
-"""From masks to weights: which pairs of query and key take part, and the softmax over those alone."""
+"""Which pairs of query and key take part, and the softmax over those alone."""
 
 from functools import reduce
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from ._checks import as_tensor, check_attention_mask, check_scores, check_valid_lens, dtype_of, shape_of
-from ._types import Masks, Tensor
+from ._normalizers import softmax_where
+from ._types import Masks, Pairs, Tensor, Window
 
 
 def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
@@ -36,21 +36,39 @@ def causal_mask(num_queries: Any, num_keys: Any) -> Tensor:
     )
 
 
+def window_mask(num_queries: Any, num_keys: Any, window: Window) -> Tensor | None:
+    """True where query `i` may see key `j`, for `i - left <= j <= i + right`; None where the window has no bound.
+
+    Args:
+        num_queries: Tq, an integer or a scalar tensor.
+        num_keys: Tk, likewise.
+        window: (left, right), each an integer or None for no bound.
+
+    Returns:
+        Booleans (Tq, Tk).
+    """
+    left, right = window
+    gaps = ops.arange(num_keys, dtype="int32") - ops.expand_dims(ops.arange(num_queries, dtype="int32"), -1)
+    return intersect(
+        None if left is None else ops.greater_equal(gaps, -left), None if right is None else ops.less_equal(gaps, right)
+    )
+
+
 def intersect(*masks: Tensor | None) -> Tensor | None:
     """The pairs that every given mask lets take part; None when no mask is given."""
     given = [mask for mask in masks if mask is not None]
     return reduce(ops.logical_and, given) if given else None
 
 
-def combine_masks(masks: Masks, num_queries: Any, num_keys: Any, scores_rank: int, *, causal: bool) -> Tensor | None:
+def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, scores_rank: int) -> Tensor | None:
     """The pairs of query and key that every mask lets take part, or None when there is no mask.
 
     Args:
         masks: Lengths and masks, each checked.
+        pairs: Whether query `i` sees only keys `j <= i`, and its window.
         num_queries: Tq, an integer or a scalar tensor.
         num_keys: Tk, likewise.
         scores_rank: Number of axes of the scores.
-        causal: Whether query `i` sees only keys `j <= i`.
 
     Returns:
         Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`. While all masks speak of keys alone, the query
@@ -62,7 +80,8 @@ def combine_masks(masks: Masks, num_queries: Any, num_keys: Any, scores_rank: in
         None if lengths is None else lengths_mask(lengths, scores_rank, num_keys),
         None if keys_mask is None else ops.expand_dims(keys_mask, -2),
         attention_mask,
-        causal_mask(num_queries, num_keys) if causal else None,
+        causal_mask(num_queries, num_keys) if pairs.causal else None,
+        None if pairs.window is None else window_mask(num_queries, num_keys, pairs.window),
         None if queries_mask is None else ops.expand_dims(queries_mask, -1),
     )
     while mask is not None and len(mask.shape) < 2:
@@ -95,31 +114,6 @@ def hide_unseen(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Ten
     if mask is None:
         return queries, keys
     return hide(queries, ops.any(mask, axis=-1)), hide(keys, ops.any(mask, axis=-2))
-
-
-def softmax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last axis of the scores where `mask` is True; exact zeros elsewhere.
-
-    The first selection keeps masked scores out of the sum, the second makes rows without any key zero, and both
-    together keep their gradient zero. The fill is finite, so that such a row is never computed as inf - inf.
-    """
-    given_dtype = dtype_of(scores)
-    dtype = "float64" if given_dtype == "float64" else "float32"
-    scores = ops.cast(scores, dtype)
-    if mask is None:
-        return ops.cast(_softmax(scores), given_dtype)
-    weights = _softmax(ops.where(mask, scores, float(np.finfo(dtype).min)))
-    return ops.cast(ops.where(mask, weights, 0.0), given_dtype)
-
-
-def _softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last axis, in silence where that has a single entry: one key is no mistake here.
-
-    `keras.ops.softmax` warns of it, since a classifier with one class would be one.
-    """
-    if scores.shape[-1] == 1:
-        return ops.exp(scores - scores)  # 1, and NaN where the score is NaN or infinite
-    return ops.softmax(scores, axis=-1)
 
 
 def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) -> Tensor:

@@ -4,7 +4,11 @@ from collections.abc import Callable
 
 from keras import ops
 
+from ._checks import dtype_of
 from ._types import Tensor
+
+# Up to so many axes positions are taken for coordinates, which may be large beside their distances (years, metres).
+COORDINATES = 8
 
 
 def additive_scores(queries: Tensor, keys: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
@@ -35,3 +39,41 @@ def dot_product_scores(queries: Tensor, keys: Tensor, scale: float | Tensor) -> 
     Source: Vaswani et al. 2017, equation 1, with scale 1/sqrt(D).
     """
     return ops.matmul(queries * scale, ops.swapaxes(keys, -2, -1))
+
+
+def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
+    """Scores `-||q - k||^2 / (2 h^2)`, in float32 at least: squares leave float16 soon.
+
+    For up to `COORDINATES` axes each difference is taken, which is exact however far from the origin the points lie.
+    For more axes `||q||^2 - 2 q.k + ||k||^2` is, which needs no memory for differences, `B Tq Tk D` numbers.
+
+    Args:
+        queries: `B + (Tq, D)`.
+        keys: `B + (Tk, D)`.
+        bandwidth: h, a scalar.
+    """
+    queries, keys = at_least_float32(queries), at_least_float32(keys)
+    bandwidth = ops.cast(bandwidth, dtype_of(queries))
+    size = queries.shape[-1]
+    if size is not None and size <= COORDINATES:
+        gaps = (ops.expand_dims(queries, -2) - ops.expand_dims(keys, -3)) / bandwidth
+        return -0.5 * ops.sum(gaps * gaps, axis=-1)
+    queries, keys = queries / bandwidth, keys / bandwidth
+    of_queries, of_keys = (0.5 * ops.sum(x * x, axis=-1) for x in (queries, keys))
+    products = ops.matmul(queries, ops.swapaxes(keys, -2, -1))
+    return products - ops.expand_dims(of_queries, -1) - ops.expand_dims(of_keys, -2)
+
+
+def unit_vectors(vectors: Tensor) -> Tensor:
+    """Vectors `B + (T, D)` over their lengths; zeros stay zeros. Lengths are taken in float32 at least."""
+    exact = at_least_float32(vectors)
+    # Over the largest entry first, so that squares neither overflow nor vanish. The result does not depend on it.
+    largest = ops.stop_gradient(ops.max(ops.abs(exact), axis=-1, keepdims=True, initial=0.0))
+    exact = exact / ops.where(largest > 0, largest, 1.0)
+    squares = ops.sum(exact * exact, axis=-1, keepdims=True)
+    return ops.cast(exact * ops.rsqrt(ops.where(squares > 0, squares, 1.0)), dtype_of(vectors))
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32, or float64 if it is."""
+    return ops.cast(tensor, "float64" if dtype_of(tensor) == "float64" else "float32")

@@ -7,7 +7,15 @@ import keras
 import numpy as np
 from keras import layers
 
-from keras_attn import AdditiveAttention, DotProductAttention, MaskedSoftmax
+from keras_attn import (
+    AdditiveAttention,
+    BilinearAttention,
+    CosineAttention,
+    DotProductAttention,
+    GaussianAttention,
+    MaskedSoftmax,
+    MultiHeadAttention,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,59 @@ def boolean_and_causal_mask():
     q, k, v, _ = qkvl(keys=6)
     mask = keras.Input((None, None), dtype="bool", name="mask")
     return keras.Model([q, k, v, mask], DotProductAttention()(q, k, v, attention_mask=mask, use_causal_mask=True))
+
+
+def every_score():
+    q, k, v, lens = qkvl(keys=9)
+    wide, narrow = layers.Dense(9)(q), layers.Dense(3)
+    outputs = {
+        "bilinear": BilinearAttention()(q, k, v, lens),
+        "gaussian_of_many_axes": GaussianAttention(2.0)(wide, k, v, lens),
+        "gaussian": GaussianAttention(0.7)(narrow(wide), narrow(k), v, lens),
+        "cosine": CosineAttention(0.2)(wide, k, v, lens),
+        "normalized": AdditiveAttention(5, normalize=True)(q, k, v, lens),
+    }
+    return keras.Model([q, k, v, lens], outputs)
+
+
+def every_normalizer_and_window():
+    q, k, v, lens = qkvl(keys=6)
+    sparse, weights = DotProductAttention(normalizer="sparsemax")(q, k, v, lens, return_attention_scores=True)
+    each = BilinearAttention(normalizer="sigmoid")(q, k, v, lens, window=(2, 1))
+    near = DotProductAttention()(q, k, v, lens, window=(2, None), use_causal_mask=True)
+    return keras.Model([q, k, v, lens], {"sparse": sparse, "weights": weights, "each": each, "near": near})
+
+
+def multiple_heads():
+    q, k, v, lens = qkvl()
+    grouped = MultiHeadAttention(DotProductAttention(), 4, key_dim=3, value_dim=2, num_kv_heads=2, name="grouped")
+    out, weights = grouped(q, k, v, lens, return_attention_scores=True)
+    additive_heads = MultiHeadAttention(AdditiveAttention(5), 2, name="additive_heads")
+    return keras.Model([q, k, v, lens], {"out": additive_heads(out, k, v, lens), "weights": weights})
+
+
+def keys_computed_once():
+    q, k, v, lens = qkvl()
+    attention = AdditiveAttention(7, name="attention")
+    heads = MultiHeadAttention(BilinearAttention(), 2, name="heads")
+    for layer in (attention, heads):
+        layer.build(q.shape, k.shape, v.shape)
+    context = attention(q, attention.precompute(k), v, lens)
+    return keras.Model([q, k, v, lens], heads(layers.Dense(6)(context), heads.precompute(k), v, lens))
+
+
+@keras.saving.register_keras_serializable("tests")
+class Halves(layers.Layer):
+    """Splits the last axis in two, as heads are split; all sizes but the last are unknown."""
+
+    def call(self, x):
+        batch, length, size = keras.ops.shape(x)
+        return keras.ops.swapaxes(keras.ops.reshape(x, (batch, length, 2, size // 2)), 1, 2)
+
+
+def reshaped_after_dense():
+    x = keras.Input((None, 5), name="x")
+    return keras.Model(x, Halves(name="halves")(layers.Dense(6)(x)))
 
 
 def masked_softmax_alone():
@@ -187,6 +248,11 @@ EXPORTED = {
     "list outputs of one layer": ExportCase(list_outputs_of_one_layer),
     "per-query lengths": ExportCase(per_query_lengths),
     "boolean and causal mask": ExportCase(boolean_and_causal_mask),
+    "every score": ExportCase(every_score),
+    "every normalizer, and windows": ExportCase(every_normalizer_and_window),
+    "multiple heads": ExportCase(multiple_heads),
+    "keys computed once": ExportCase(keys_computed_once),
+    "reshaped after dense": ExportCase(reshaped_after_dense),
     "masked softmax alone": ExportCase(masked_softmax_alone),
     "implicit mask and encoders": ExportCase(implicit_mask_and_encoders),
     "gelu, norm, dropout, conv": ExportCase(gelu_norm_dropout_conv),

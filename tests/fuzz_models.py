@@ -7,7 +7,14 @@ import numpy as np
 from hypothesis import strategies as st
 from keras import layers
 
-from keras_attn import AdditiveAttention, DotProductAttention
+from keras_attn import (
+    AdditiveAttention,
+    BilinearAttention,
+    CosineAttention,
+    DotProductAttention,
+    GaussianAttention,
+    MultiHeadAttention,
+)
 
 sizes = st.integers(1, 6)
 
@@ -25,6 +32,8 @@ class Plan:
     lengths_dtype: str
     mask: str | None
     causal: bool
+    window: tuple[int | None, int | None] | None
+    normalizer: str
     dropout: float
     encoder: str | None
     twice: bool
@@ -40,9 +49,17 @@ class Plan:
         return self.lengths == "B" and self.encoder is None
 
 
+OTHERS = {
+    "normalized": lambda plan, **options: AdditiveAttention(plan.units, normalize=True, **options),
+    "bilinear": lambda plan, **options: BilinearAttention(**options),
+    "gaussian": lambda plan, **options: GaussianAttention(1.5, **options),
+    "cosine": lambda plan, **options: CosineAttention(0.5, **options),
+}
+OF_ONE_SIZE = ("dot", "gaussian", "cosine")
+
 plans = st.builds(
     Plan,
-    score=st.sampled_from(["additive", "dot"]),
+    score=st.sampled_from(["additive", "dot", "additive", "dot", *OTHERS, "heads"]),
     Dq=sizes,
     Dk=sizes,
     Dv=sizes,
@@ -51,6 +68,8 @@ plans = st.builds(
     lengths_dtype=st.sampled_from(["int32", "int64", "int16"]),
     mask=st.sampled_from([None, None, "Tq, Tk", "1, Tk"]),
     causal=st.booleans(),
+    window=st.sampled_from([None, None, None, (1, 2), (None, 1), (0, None)]),
+    normalizer=st.sampled_from(["softmax", "softmax", "softmax", "sparsemax", "sigmoid"]),
     dropout=st.sampled_from([0.0, 0.4]),
     encoder=st.sampled_from([None, None, None, "dense", "gru", "conv", "embedding"]),
     twice=st.booleans(),
@@ -72,13 +91,10 @@ def build(plan: Plan) -> keras.Model:
     if plan.encoder is None:
         values = inputs["values"] = keras.Input((Tk, plan.Dv), name="values")
     queries = inputs["queries"]
-    if plan.score == "dot":
+    if plan.score in OF_ONE_SIZE:
         queries = layers.Dense(keys.shape[-1], name="to_keys")(queries)
     masks = _masks(plan, Tq, Tk, inputs)
-    if plan.score == "additive":
-        layer = AdditiveAttention(plan.units, plan.dropout, seed=1, name="attention")
-    else:
-        layer = DotProductAttention(plan.dropout, seed=1, name="attention")
+    layer = _attention(plan)
     pooled, weights = layer(queries, keys, values, return_attention_scores=True, **masks)
     if plan.twice and pooled.shape[-1] == queries.shape[-1]:
         pooled = layer(pooled, keys, values, **masks)
@@ -91,6 +107,17 @@ def build(plan: Plan) -> keras.Model:
         outer = {name: keras.Input(x.shape[1:], dtype=x.dtype, name=name) for name, x in inputs.items()}
         model = keras.Model(outer, model(outer))
     return model
+
+
+def _attention(plan: Plan) -> keras.layers.Layer:
+    options = {"dropout": plan.dropout, "seed": 1, "normalizer": plan.normalizer}
+    if plan.score == "heads":
+        return MultiHeadAttention(DotProductAttention(**options), 4, 3, 2, num_kv_heads=2, name="attention")
+    if plan.score == "additive":
+        return AdditiveAttention(plan.units, **options, name="attention")
+    if plan.score == "dot":
+        return DotProductAttention(**options, name="attention")
+    return OTHERS[plan.score](plan, **options, name="attention")
 
 
 def _keys(plan: Plan, Tk: int | None, inputs: dict) -> keras.KerasTensor:
@@ -107,7 +134,7 @@ def _keys(plan: Plan, Tk: int | None, inputs: dict) -> keras.KerasTensor:
 
 
 def _masks(plan: Plan, Tq: int | None, Tk: int | None, inputs: dict) -> dict:
-    masks: dict = {"use_causal_mask": plan.causal}
+    masks: dict = {"use_causal_mask": plan.causal, "window": plan.window}
     if plan.lengths:
         shape = () if plan.lengths == "B" else (Tq,)
         masks["valid_lens"] = inputs["lens"] = keras.Input(shape, dtype=plan.lengths_dtype, name="lens")

@@ -97,9 +97,7 @@ def poisoned(plan, inputs, value=np.nan):
     """The inputs, with `value` in all that the call must not read."""
     pairs = taking_part(plan, inputs)
     seen = pairs.any(-2)[..., None]
-    changed = {"values": seen} if plan.name == "additive" else {"values": seen, "keys": seen}
-    if plan.name == "dot_product":
-        changed["queries"] = pairs.any(-1)[..., None]
+    changed = {"values": seen, "keys": seen, "queries": pairs.any(-1)[..., None]}
     return {**inputs, **{name: np.where(seen, inputs[name], np.float32(value)) for name, seen in changed.items()}}
 
 

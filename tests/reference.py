@@ -24,6 +24,24 @@ def softmax_over(scores: list[float]) -> list[float]:
     return [power / total for power in powers]
 
 
+def sparsemax_over(scores: list[float]) -> list[float]:
+    """Sparsemax of the scores of the keys that take part: `max(score - t, 0)` with the `t` that makes the sum 1."""
+    for count in range(len(scores), 0, -1):  # the largest support whose smallest member stays positive
+        support = sorted(scores, reverse=True)[:count]
+        threshold = (sum(support) - 1) / count
+        if support[-1] > threshold:
+            return [max(score - threshold, 0.0) for score in scores]
+    return []
+
+
+def sigmoid_over(scores: list[float]) -> list[float]:
+    """The logistic sigmoid of each score."""
+    return [float(np.exp(-np.logaddexp(0, -score))) for score in scores]
+
+
+NORMALIZERS = {"softmax": softmax_over, "sparsemax": sparsemax_over, "sigmoid": sigmoid_over}
+
+
 def additive_score(W_q: np.ndarray, W_k: np.ndarray, w_v: np.ndarray) -> PairScore:
     """`w_v^T tanh(W_q q + W_k k)`; W_q (Dq, U), W_k (Dk, U), w_v (U, 1), as `keras.layers.Dense` stores them."""
     W_q, W_k, w_v = (np.asarray(weight, "float64") for weight in (W_q, W_k, w_v))
@@ -37,6 +55,58 @@ def additive_score(W_q: np.ndarray, W_k: np.ndarray, w_v: np.ndarray) -> PairSco
         return float(total)
 
     return score
+
+
+def normalized_additive_score(
+    W_q: np.ndarray, W_k: np.ndarray, w_v: np.ndarray, *, g: float, b: np.ndarray
+) -> PairScore:
+    """`g w_v^T/||w_v|| tanh(W_q q + W_k k + b)`."""
+
+    def score(query: np.ndarray, key: np.ndarray) -> float:
+        total = length = 0.0
+        for unit in range(w_v.shape[0]):
+            hidden = b[unit] + sum(query[d] * W_q[d, unit] for d in range(len(query)))
+            hidden += sum(key[d] * W_k[d, unit] for d in range(len(key)))
+            total += w_v[unit, 0] * np.tanh(hidden)
+            length += w_v[unit, 0] ** 2
+        return float(g * total / np.sqrt(length))
+
+    return score
+
+
+def bilinear_score(W: np.ndarray) -> PairScore:
+    """`q^T W k`, W (Dq, Dk)."""
+    W = np.asarray(W, "float64")
+
+    def score(query: np.ndarray, key: np.ndarray) -> float:
+        return float(sum(query[i] * W[i, j] * key[j] for i in range(len(query)) for j in range(len(key))))
+
+    return score
+
+
+def gaussian_score(bandwidth: float) -> PairScore:
+    """`-||q - k||^2 / (2 h^2)`."""
+
+    def score(query: np.ndarray, key: np.ndarray) -> float:
+        return float(-sum((query[d] - key[d]) ** 2 for d in range(len(query))) / (2 * bandwidth**2))
+
+    return score
+
+
+def cosine_score(temperature: float) -> PairScore:
+    """`q.k / (||q|| ||k|| T)`."""
+
+    def score(query: np.ndarray, key: np.ndarray) -> float:
+        product = sum(query[d] * key[d] for d in range(len(query)))
+        lengths = np.sqrt(sum(query[d] ** 2 for d in range(len(query))) * sum(key[d] ** 2 for d in range(len(key))))
+        return float(product / lengths / temperature)
+
+    return score
+
+
+def projected_score(W_q: np.ndarray, W_k: np.ndarray, score: PairScore) -> PairScore:
+    """A score of projections `q W_q` and `k W_k`."""
+    return lambda query, key: score(query @ W_q, key @ W_k)
 
 
 def scaled_dot_score(scale: float | None = None) -> PairScore:
@@ -57,6 +127,7 @@ def takes_part(
     valid_lens: np.ndarray | None = None,
     attention_mask: np.ndarray | None = None,
     causal: bool = False,
+    window: tuple[int | None, int | None] = (None, None),
     queries_mask: np.ndarray | None = None,
     keys_mask: np.ndarray | None = None,
     values_mask: np.ndarray | None = None,
@@ -75,6 +146,11 @@ def takes_part(
             conditions.append(explicit[(*b, i, j)])
         if causal:
             conditions.append(j <= i)
+        left, right = window
+        if left is not None:
+            conditions.append(i - j <= left)
+        if right is not None:
+            conditions.append(j - i <= right)
         if queries_mask is not None:
             conditions.append(queries_mask[(*b, i)])
         if keys_mask is not None:
@@ -109,9 +185,11 @@ def attention(
     valid_lens: np.ndarray | None = None,
     attention_mask: np.ndarray | None = None,
     causal: bool = False,
+    window: tuple[int | None, int | None] = (None, None),
     queries_mask: np.ndarray | None = None,
     keys_mask: np.ndarray | None = None,
     values_mask: np.ndarray | None = None,
+    normalizer: str = "softmax",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Attention pooling: the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`."""
     queries, keys, values = (np.asarray(array, "float64") for array in (queries, keys, values))
@@ -124,6 +202,7 @@ def attention(
         valid_lens=valid_lens,
         attention_mask=attention_mask,
         causal=causal,
+        window=window,
         queries_mask=queries_mask,
         keys_mask=keys_mask,
         values_mask=values_mask,
@@ -132,7 +211,7 @@ def attention(
     weights = np.zeros((*leading, Tq, Tk))
     for b, i in _rows(tuple(leading), Tq):
         kept = [j for j in range(Tk) if keep[(*b, i, j)]]
-        row = softmax_over([score(queries[(*b, i)], keys[(*b, j)]) for j in kept])
+        row = NORMALIZERS[normalizer]([score(queries[(*b, i)], keys[(*b, j)]) for j in kept])
         for j, weight in zip(kept, row, strict=True):
             weights[(*b, i, j)] = weight
             for d in range(Dv):

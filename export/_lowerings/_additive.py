@@ -52,6 +52,7 @@ def body(call: Call) -> str:
         "lower_queries": "float[?, ?, ?, ?] lower_blocks",
     }
     example = f"""
+        {_READ_OF_PAIRS if call.mask_is_per_query else _READ}
         {_GUARD}
         {", ".join(f"example_{name}" for name in call.outputs)} = If <
             then_branch = in_groups () => ({", ".join(example_outputs(call, "groups"))}) {{ {_in_groups(call)} }},
@@ -107,9 +108,21 @@ _FILLED = """
     full_keys = Pad (keys, missing_units)
     full_w_v = Pad (w_v, missing_weights)
 """
+_READ = """
+    read_query = Identity (query_blocks_of_example)
+    read_key = Identity (key)
+"""
+# what no pair reads may be anything, and must not decide the form
+_READ_OF_PAIRS = """
+    read_key = Where (seen_column, key, nothing)
+    axis_of_keys = Constant <value_ints = [2]> ()
+    any_key = ReduceMax <keepdims = 1> (mask_numbers, axis_of_keys)
+    sees_a_key = Cast <to = 9> (any_key)
+    read_query = Where (sees_a_key, query_blocks_of_example, nothing)
+"""
 _GUARD = f"""
-    highest_query = ReduceMax <keepdims = 0> (query_blocks_of_example)
-    highest_key = ReduceMax <keepdims = 0> (key)
+    highest_query = ReduceMax <keepdims = 0> (read_query)
+    highest_key = ReduceMax <keepdims = 0> (read_key)
     reach = Add (highest_query, highest_key)
     farthest = Max (highest_query, highest_key)
     most_reach = Constant <value_float = {REACH}> ()

@@ -1,0 +1,92 @@
+"""Gaussian attention."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from ._arguments import check_positive
+from ._checks import check_same_size, dtype_of
+from ._composite import Scoring
+from ._dot_product import scoring_by_dot_products
+from ._keys_state import Keys
+from ._pooling import AttentionPooling
+from ._scores import COORDINATES, gaussian_scores
+from ._types import Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class GaussianAttention(AttentionPooling):
+    """Attention pooling with a Gaussian kernel, for queries and keys of one size D: Nadaraya-Watson regression.
+
+    `score(q, k) = -||q - k||^2 / (2 h^2)`, with the bandwidth `h = exp(log_bandwidth)`.
+
+    Args:
+        bandwidth: h at the start, above 0.
+        trainable: Whether the bandwidth is trained.
+        dropout: Share of the weights dropped in training, at least 0 and less than 1.
+        seed: Integer that fixes the draws of the dropout, or None.
+        **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
+
+    Numerics:
+        Distances are taken in float32 at least: for D up to 8 from each difference, which is exact for coordinates far
+        from the origin too and takes `B Tq Tk D` numbers, for larger D from dot products.
+
+    Example:
+        >>> layer = GaussianAttention(bandwidth=0.5)
+        >>> y_hat = layer(x[None, :, None], x_train[None, :, None], y_train[None, :, None])
+
+    Source: Nadaraya 1964 and Watson 1964; Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2. With keys
+        of equal length the weights are those of dot products with scale `1 / h^2`, section 11.3.
+    """
+
+    def __init__(
+        self,
+        bandwidth: float = 1.0,
+        trainable: bool = True,
+        dropout: float = 0.0,
+        *,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dropout, seed=seed, trainable=trainable, **kwargs)
+        self.bandwidth = check_positive("bandwidth", bandwidth)
+        self.log_bandwidth: Any = None
+
+    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
+        """Raises ValueError when shapes do not agree, Dq and Dk among them."""
+        super().check_shapes(queries_shape, keys_shape, values_shape)
+        check_same_size("the score is a distance", queries_shape, keys_shape)
+
+    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
+        """Makes the bandwidth."""
+        super().build(queries_shape, keys_shape, values_shape)
+        start = keras.initializers.Constant(math.log(self.bandwidth))
+        self.log_bandwidth = self.add_weight(shape=(), initializer=start, name="log_bandwidth")
+
+    def projected_size(self, queries_size: int | None) -> int | None:
+        """D."""
+        return queries_size
+
+    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Gaussian scores of queries `B + (Tq, D)` and keys `B + (Tk, D)`."""
+        return gaussian_scores(queries, keys, ops.exp(self.log_bandwidth))
+
+    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
+        """Dot products of longer vectors, whose softmax is the same: `||q||^2` is the same for all keys of a query."""
+        size = queries.shape[-1]
+        if size is None or size <= COORDINATES:
+            return None
+        bandwidth = ops.cast(ops.exp(self.log_bandwidth), dtype_of(queries))
+        queries, points = queries / bandwidth, keys.tensor / bandwidth
+        half_squares = 0.5 * ops.sum(points * points, axis=-1, keepdims=True)
+        ones = ops.ones_like(queries[..., :1])
+        longer = ops.concatenate([queries, ones], axis=-1), ops.concatenate([points, -half_squares], axis=-1)
+        return scoring_by_dot_products(*longer, 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        return {**super().get_config(), "bandwidth": self.bandwidth}

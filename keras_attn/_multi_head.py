@@ -1,0 +1,252 @@
+"""Multi-head attention over any scoring layer."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from ._arguments import check_flag, check_positive_integer
+from ._checks import check_given, check_last_axis, check_pooling_shapes, scores_shape_of
+from ._heads import join_heads, masks_over_heads, repeat_heads, seen_by_heads, split_heads
+from ._keys_state import PROJECTED, Keys, check_projected, refuse_state
+from ._layer import AttentionLayer
+from ._masking import combine_masks, hide
+from ._policies import policy_of_sublayer, policy_with_quantized_sublayers
+from ._pooling import AttentionPooling
+from ._types import Masks, Pairs, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class MultiHeadAttention(AttentionLayer):
+    """Several attentions side by side, each over projections of its own, with any scoring layer.
+
+    `output = W_o [head_1, ..., head_H]`, `head_h = attention(W_q,h queries, W_k,h keys, W_v,h values)`
+
+    The projections are `keras.layers.Dense` layers with the heads side by side on the last axis: `W_q` (Dq, H K),
+    `W_k` (Dk, G K), `W_v` (Dv, G V) and `W_o` (H V, Do). Weights of the scoring layer are shared by all heads.
+
+    Args:
+        attention: The scoring layer, an `AttentionPooling`; dropout of the weights is its own.
+        num_heads: H, the number of heads.
+        key_dim: K, the size of a query and a key in one head; None for `Dq / H`.
+        value_dim: V, the size of a value in one head; None for K.
+        output_dim: Do, the size of the output; None for Dq.
+        num_kv_heads: G, the number of heads of keys and values, which divides H: each serves `H / G` heads of queries.
+            None for H.
+        use_bias: Whether the four projections have a bias.
+        kernel_initializer: Initializer of the four kernels.
+        bias_initializer: Initializer of the four biases.
+        kernel_regularizer: Regularizer of the four kernels, or None.
+        kernel_constraint: Constraint on the four kernels, or None.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        queries, keys, values, valid_lens, use_causal_mask, window, training: Those of `AttentionPooling`.
+        queries_mask, keys_mask, values_mask: Likewise.
+        attention_mask: Booleans that broadcast to `B + (Tq, Tk)`, for all heads, or with one more axis to
+            `B + (H, Tq, Tk)`.
+        return_attention_scores: Whether to return the weights as well.
+
+    Returns:
+        Output `B + (Tq, Do)`; with `return_attention_scores=True` a pair of it and the weights `B + (H, Tq, Tk)`.
+
+    Masking:
+        That of `AttentionPooling`. A query that sees no key in any head gives zeros, without the bias of `W_o`.
+
+    Raises:
+        TypeError: If lengths are not integers or a mask is not boolean.
+        ValueError: If ranks or sizes do not agree.
+
+    Example:
+        >>> layer = MultiHeadAttention(DotProductAttention(dropout=0.1), num_heads=4)
+        >>> output, weights = layer(x, x, x, valid_lens, return_attention_scores=True)
+
+    Source: Vaswani et al. 2017, section 3.2.2; groups: Ainslie et al. 2023.
+    """
+
+    def __init__(
+        self,
+        attention: AttentionPooling,
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        output_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        *,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(attention, AttentionPooling):
+            raise TypeError(
+                "`attention` must be a layer that scores, such as `DotProductAttention()`. "
+                f"Received: attention of type {type(attention).__name__}."
+            )
+        sizes = {"key_dim": key_dim, "value_dim": value_dim, "output_dim": output_dim, "num_kv_heads": num_kv_heads}
+        sizes = {name: None if size is None else check_positive_integer(name, size) for name, size in sizes.items()}
+        self.attention = attention
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+        self.key_dim, self.value_dim = sizes["key_dim"], sizes["value_dim"]
+        self.output_dim, self.num_kv_heads = sizes["output_dim"], sizes["num_kv_heads"]
+        if self.num_heads % (self.num_kv_heads or 1):
+            raise ValueError(
+                "`num_kv_heads` must divide `num_heads`: each head of keys serves as many heads of queries. "
+                f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}."
+            )
+        self.use_bias = check_flag("use_bias", use_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self._sizes: tuple[int | None, ...] = (None, None, None)
+        self.W_q: Any = None
+
+    @property
+    def _kv_heads(self) -> int:
+        return self.num_kv_heads or self.num_heads
+
+    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
+        """Raises ValueError when shapes do not agree with each other or with the kernels."""
+        check_pooling_shapes(queries_shape, keys_shape, values_shape)
+        shapes = {"queries": queries_shape, "keys": keys_shape, "values": values_shape}
+        for (name, shape), kernel, size in zip(shapes.items(), ("W_q", "W_k", "W_v"), self._sizes, strict=True):
+            check_last_axis(name, shape, kernel, size)
+
+    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
+        """Makes the four projections and builds the scoring layer on one head."""
+        refuse_state(keys_shape)
+        check_given(keys=keys_shape, values=values_shape)
+        shapes = tuple(queries_shape), tuple(keys_shape), tuple(values_shape)
+        self.check_shapes(*shapes)
+        size = shapes[0][-1]
+        if self.key_dim is None and size % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide Dq, the last axis of `queries`, unless `key_dim` is given. "
+                f"Received: num_heads={self.num_heads}, queries shape {shapes[0]}."
+            )
+        key_dim = self.key_dim or size // self.num_heads
+        value_dim = self.value_dim or key_dim
+        self._sizes = tuple(shape[-1] for shape in shapes)
+        self.W_q = self._projection("W_q", self.num_heads * key_dim, shapes[0])
+        self.W_k = self._projection("W_k", self._kv_heads * key_dim, shapes[1])
+        self.W_v = self._projection("W_v", self._kv_heads * value_dim, shapes[2])
+        self.W_o = self._projection("W_o", self.output_dim or size, (*shapes[0][:-1], self.num_heads * value_dim))
+        sizes = (key_dim, key_dim, value_dim)
+        heads = [(*s[:-2], self.num_heads, s[-2], d) for s, d in zip(shapes, sizes, strict=True)]
+        if not self.attention.built:
+            self.attention.build(*heads)
+
+    def _projection(self, name: str, units: int, shape: Shape) -> Any:
+        # One initializer draws the same numbers each time, and kernels must not start as copies of each other.
+        initializers = (
+            each.clone() if isinstance(each, keras.initializers.Initializer) else each
+            for each in (self.kernel_initializer, self.bias_initializer)
+        )
+        kernel_initializer, bias_initializer = initializers
+        dense = keras.layers.Dense(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=self.kernel_regularizer,
+            kernel_constraint=self.kernel_constraint,
+            dtype=policy_of_sublayer(self, name),
+            name=name,
+        )
+        dense.build(shape)
+        return dense
+
+    def _project(self, keys: Tensor) -> Tensor:
+        heads = split_heads(self.W_k(keys), self._kv_heads)
+        return self.attention.precompute(heads)[PROJECTED]
+
+    def _attend(
+        self,
+        queries: Tensor,
+        keys: Keys,
+        values: Tensor,
+        masks: Masks,
+        pairs: Pairs,
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        rank = len(queries.shape)
+        masks = masks_over_heads(masks, self.num_heads, rank)
+        mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys.tensor)[-2], rank + 1)
+        seen = None if mask is None else seen_by_heads(mask, rank + 1)
+        if seen is not None:  # before the products: zero times NaN is NaN
+            queries, values = hide(queries, seen.queries), hide(values, seen.keys)
+            keys = keys if keys.projected else keys._replace(tensor=hide(keys.tensor, seen.keys))
+        pooled = self.attention(
+            split_heads(self.W_q(queries), self.num_heads),
+            self._keys_for_all_heads(keys),
+            self._for_all_heads(split_heads(self.W_v(values), self._kv_heads)),
+            masks.valid_lens,
+            attention_mask=masks.attention_mask,
+            use_causal_mask=pairs.causal,
+            window=pairs.window,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            queries_mask=masks.queries_mask,
+            keys_mask=masks.keys_mask,
+            values_mask=masks.values_mask,
+        )
+        pooled, weights = pooled if return_attention_scores else (pooled, None)
+        output = self.W_o(join_heads(pooled))
+        return output if seen is None else hide(output, seen.queries), weights
+
+    def _keys_for_all_heads(self, keys: Keys) -> Any:
+        if keys.projected:
+            return {PROJECTED: self._for_all_heads(keys.tensor)}
+        return self._for_all_heads(split_heads(self.W_k(keys.tensor), self._kv_heads))
+
+    def _for_all_heads(self, heads: Tensor) -> Tensor:
+        return repeat_heads(heads, self.num_heads // self._kv_heads)
+
+    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
+        keys_shape = keys.tensor
+        if not keys.projected:
+            self.check_shapes(queries_shape, keys_shape, values_shape)
+            return queries_shape, keys_shape, values_shape
+        check_projected(keys_shape, self._kv_heads, axis=-3)
+        keys_shape = (*keys_shape[:-3], keys_shape[-2], self._sizes[1])  # as if they were the keys
+        self.check_shapes(queries_shape, keys_shape, values_shape)
+        return queries_shape, keys_shape, values_shape
+
+    def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
+        *batch, num_queries, num_keys = scores_shape_of(queries_shape, keys_shape, values_shape)
+        size = self.output_dim or queries_shape[-1]
+        return (*batch, num_queries, size), (*batch, self.num_heads, num_queries, num_keys)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        attention = keras.saving.serialize_keras_object(self.attention)
+        attention.pop("build_config", None)  # this layer builds it
+        policies = policy_with_quantized_sublayers(self)
+        quantized = {} if policies is None else {"dtype": keras.dtype_policies.serialize(policies)}
+        return {
+            **super().get_config(),
+            "attention": attention,
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "output_dim": self.output_dim,
+            "num_kv_heads": self.num_kv_heads,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
+            **quantized,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
+        """The layer with the arguments of `get_config`."""
+        attention = keras.saving.deserialize_keras_object(config["attention"])
+        return cls(**{**config, "attention": attention})

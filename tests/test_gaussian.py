@@ -1,0 +1,72 @@
+"""Gaussian attention beyond the contract: distances, the bandwidth, and how it leads to the dot product."""
+
+import keras
+import numpy as np
+import pytest
+from contract_cases import as_numpy
+from tolerances import assert_close, assert_identical
+
+from keras_attn import DotProductAttention, GaussianAttention
+
+
+def points(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+@pytest.mark.parametrize("size", [4, 30])
+def test_with_keys_of_equal_norm_the_weights_are_those_of_the_dot_product(size):
+    """`-||q - k||^2 / (2 h^2) = q.k / h^2 - (||q||^2 + ||k||^2) / (2 h^2)`: the rest is the same for all keys."""
+    queries, keys = points(2, 3, size), points(2, 5, size, seed=1)
+    equal = keys / np.linalg.norm(keys, axis=-1, keepdims=True) * 2
+    bandwidth = 1.5
+    gaussian, product = GaussianAttention(bandwidth), DotProductAttention(scale=bandwidth**-2)
+
+    def weights(layer, keys):
+        return as_numpy(layer(queries, keys, keys, np.array([3, 5]), return_attention_scores=True)[1])
+
+    assert_close(weights(gaussian, equal), weights(product, equal), "float32")
+    assert np.abs(weights(gaussian, keys) - weights(product, keys)).max() > 0.01  # not with keys of other norms
+
+
+@pytest.mark.parametrize("offset", [0.0, 2000.0, 1e5])
+def test_coordinates_far_from_the_origin_lose_nothing(offset):
+    """Years, metres: as dot products, squares of 1e10 in float32 would leave distances of a thousand."""
+    queries, keys = np.arange(3.0)[None, :, None] + 0.5, np.arange(6.0)[None, :, None]
+    near, far = (
+        as_numpy(GaussianAttention(0.7)((queries + o).astype("float32"), (keys + o).astype("float32"), keys))
+        for o in (0.0, offset)
+    )
+    assert_identical(far, near)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_squares_do_not_leave_half_precision(policy):
+    queries, keys = np.full((1, 2, 12), 300.0), np.full((1, 5, 12), 300.0)
+    keys[0, 0] = 0.0
+    layer = GaussianAttention(20.0, dtype=policy)
+    _, weights = layer(queries, keys, keys, return_attention_scores=True)
+    assert_close(as_numpy(keras.ops.cast(weights, "float32"))[0, 0], np.array([0.0] + [0.25] * 4), "float32")
+
+
+def test_the_bandwidth_is_trained_unless_it_is_not():
+    x, y = points(1, 20, 1), points(1, 20, 1, seed=1)
+    for trainable in (True, False):
+        entry = keras.Input((None, 1))
+        layer = GaussianAttention(0.5, trainable=trainable)
+        model = keras.Model(entry, layer(entry, x, y))
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        before = float(as_numpy(keras.ops.exp(layer.log_bandwidth)))
+        assert before == pytest.approx(0.5)
+        if trainable:
+            model.fit(x, y, verbose=0)
+            assert float(as_numpy(keras.ops.exp(layer.log_bandwidth))) != before
+        else:
+            assert not layer.trainable_variables
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1.0, float("inf"), float("nan")])
+def test_a_bandwidth_must_be_above_zero(bandwidth):
+    with pytest.raises(ValueError, match="`bandwidth` must be finite and above 0"):
+        GaussianAttention(bandwidth)
+    with pytest.raises(TypeError, match="`bandwidth` must be a number"):
+        GaussianAttention("1")

@@ -1,0 +1,215 @@
+"""Multi-head attention beyond one head: against Keras's own layers, head by head, masks, groups, and every option."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import reference
+from backends import gradients_of
+from contract_cases import as_numpy, randomise
+from keras import ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import AdditiveAttention, CosineAttention, DotProductAttention, MultiHeadAttention
+
+B, Tq, Tk, Dq, Dk, Dv, H, K, V = 2, 3, 5, 8, 7, 6, 4, 5, 9
+LENGTHS = np.array([2, 4])
+
+
+def inputs(seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype("float32") for shape in ((B, Tq, Dq), (B, Tk, Dk), (B, Tk, Dv))]
+
+
+def built(attention=None, num_heads=H, key_dim=K, value_dim=V, **options):
+    layer = MultiHeadAttention(attention or DotProductAttention(), num_heads, key_dim, value_dim, **options)
+    layer.build(*(array.shape for array in inputs()))
+    randomise(layer)
+    return layer
+
+
+def copied_to(theirs, layer, kv_heads):
+    """Gives Keras's layer our weights: its kernels have an axis of heads."""
+    theirs.build(*((B, None, size) for size in (Dq, Dv, Dk)))  # Keras wants the values before the keys
+    for dense, mine, heads in zip(
+        (theirs._query_dense, theirs._key_dense, theirs._value_dense),
+        (layer.W_q, layer.W_k, layer.W_v),
+        (H, kv_heads, kv_heads),
+        strict=True,
+    ):
+        kernel, bias = as_numpy(mine.kernel), as_numpy(mine.bias)
+        dense.set_weights([kernel.reshape(len(kernel), heads, -1), bias.reshape(heads, -1)])
+    theirs._output_dense.set_weights([as_numpy(layer.W_o.kernel).reshape(H, -1, Dq), as_numpy(layer.W_o.bias)])
+    return theirs
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_agrees_with_the_layer_of_keras(causal):
+    layer, (queries, keys, values) = built(), inputs()
+    theirs = copied_to(keras.layers.MultiHeadAttention(H, K, V), layer, H)
+    mask = np.arange(Tk) < LENGTHS[:, None]
+    options = {"use_causal_mask": causal, "return_attention_scores": True}
+    output, weights = layer(queries, keys, values, LENGTHS, **options)
+    their_output, their_weights = theirs(queries, values, keys, attention_mask=mask[:, None], **options)
+    assert_close(as_numpy(output), as_numpy(their_output), "float32")
+    assert_close(as_numpy(weights), as_numpy(their_weights), "float32")
+    assert weights.shape == (B, H, Tq, Tk)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_groups_agree_with_the_layer_of_keras(groups):
+    layer, (queries, keys, values) = built(value_dim=K, num_kv_heads=groups), inputs()
+    theirs = copied_to(keras.layers.GroupQueryAttention(K, H, groups), layer, groups)
+    mask = np.tile(np.arange(Tk) < LENGTHS[:, None, None], (1, Tq, 1))
+    their_output, their_weights = theirs(queries, values, keys, attention_mask=mask, return_attention_scores=True)
+    output, weights = layer(queries, keys, values, LENGTHS, return_attention_scores=True)
+    assert_close(as_numpy(output), as_numpy(their_output), "float32")
+    assert_close(as_numpy(weights), as_numpy(their_weights), "float32")
+    assert layer.W_k.kernel.shape == (Dk, groups * K)
+
+
+SCORES = {
+    "additive": (lambda: AdditiveAttention(5), lambda a: reference.additive_score(*map(as_numpy, a.get_weights()))),
+    "cosine": (lambda: CosineAttention(), lambda a: reference.cosine_score(float(np.exp(as_numpy(a.log_temperature))))),
+}
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("groups", [H, 2])
+def test_each_head_is_the_scoring_layer_on_its_own_projections(score, groups):
+    make, oracle = SCORES[score]
+    layer, (queries, keys, values) = built(make(), num_kv_heads=groups), inputs()
+    output, weights = layer(queries, keys, values, LENGTHS, window=(1, 3), return_attention_scores=True)
+    projected = [
+        (array.astype("float64") @ as_numpy(dense.kernel) + as_numpy(dense.bias)).reshape(*array.shape[:2], heads, -1)
+        for array, dense, heads in zip(
+            (queries, keys, values), (layer.W_q, layer.W_k, layer.W_v), (H, groups, groups), strict=True
+        )
+    ]
+    heads = []
+    for head in range(H):
+        group = head * groups // H
+        q, k, v = (x[:, :, index] for x, index in zip(projected, (head, group, group), strict=True))
+        one, of_head = reference.attention(q, k, v, oracle(layer.attention), valid_lens=LENGTHS, window=(1, 3))
+        assert_close(as_numpy(weights)[:, head], of_head, "float32")
+        heads.append(one)
+    exact = np.concatenate(heads, -1) @ as_numpy(layer.W_o.kernel) + as_numpy(layer.W_o.bias)
+    seen = as_numpy(weights).any((1, 3))[..., None]
+    assert_close(as_numpy(output), np.where(seen, exact, 0).astype("float32"), tolerance=1e-5)  # sums of 36 products
+
+
+def test_a_mask_for_each_head():
+    layer, (queries, keys, values) = built(), inputs()
+    mask = np.random.default_rng(1).random((B, H, Tq, Tk)) < 0.5
+    _, weights = layer(queries, keys, values, LENGTHS, attention_mask=mask, return_attention_scores=True)
+    shown = as_numpy(weights) > 0
+    assert_identical(shown, mask & (np.arange(Tk) < LENGTHS[:, None, None, None]))
+    for shape in ((Tq, Tk), (B, 1, Tk), (1, H, 1, Tk), (B, Tq, Tk)):
+        mask = np.random.default_rng(2).random(shape) < 0.7
+        _, weights = layer(queries, keys, values, attention_mask=mask, return_attention_scores=True)
+        broadcast = mask[:, None] if len(shape) == 3 else mask
+        assert_identical(as_numpy(weights) > 0, np.broadcast_to(broadcast, (B, H, Tq, Tk)))
+    with pytest.raises(ValueError, match="`attention_mask` must broadcast"):
+        layer(queries, keys, values, attention_mask=np.ones((B, H + 1, Tq, Tk), bool))
+
+
+def test_a_query_without_keys_gives_zeros_without_the_bias():
+    layer, (queries, keys, values) = built(), inputs()
+    output, weights = layer(queries, keys, values, np.array([0, 3]), return_attention_scores=True)
+    assert np.all(as_numpy(output)[0] == 0)
+    assert np.all(as_numpy(weights)[0] == 0)
+    assert np.any(as_numpy(output)[1] != 0)
+    assert np.any(as_numpy(layer.W_o.bias) != 0)
+
+
+def test_poison_in_padding_reaches_neither_outputs_nor_gradients():
+    layer, arrays = built(AdditiveAttention(5)), inputs()
+    dirty = [array.copy() for array in arrays]
+    for array in dirty[1:]:
+        array[0, 2:], array[1, 4:] = np.nan, np.inf
+
+    def loss(queries, keys, values):
+        output = layer(queries, keys, values, LENGTHS)
+        return ops.sum(output * output)
+
+    program = gradients_of(loss, 3, layer.trainable_variables)
+    clean, poisoned = ([as_numpy(x) for x in program(*map(ops.convert_to_tensor, each))] for each in (arrays, dirty))
+    for actual, exact in zip(poisoned, clean, strict=True):
+        assert_identical(actual, exact)
+    assert all(np.any(gradient != 0) for gradient in clean)
+
+
+OPTIONS = {
+    "num_heads": 2,
+    "key_dim": 3,
+    "value_dim": 5,
+    "output_dim": 11,
+    "num_kv_heads": 1,
+    "use_bias": False,
+    "kernel_initializer": "he_normal",
+    "bias_initializer": "ones",
+    "kernel_regularizer": "l2",
+    "kernel_constraint": "max_norm",
+}
+
+
+def test_every_option_round_trips(tmp_path):
+    attention = AdditiveAttention(5, 0.25, seed=3, normalize=True, normalizer="sparsemax")
+    layer = MultiHeadAttention(attention, **OPTIONS, name="heads", dtype="mixed_float16")
+    config = layer.get_config()
+    assert set(OPTIONS) < set(config)
+    default = MultiHeadAttention(DotProductAttention(), 4).get_config()
+    assert all(config[option] != default[option] for option in OPTIONS)
+    again = MultiHeadAttention.from_config(json.loads(json.dumps(config)))
+    assert again.get_config() == config
+
+    entries = [keras.Input((None, size)) for size in (Dq, Dk, Dv)]
+    model = keras.Model(entries, layer(*entries))
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_identical(as_numpy(reloaded(inputs())), as_numpy(model(inputs())))
+    assert model.output_shape == (None, None, 11)
+    assert len(model.losses) == 4
+
+
+def test_weights_that_start_alike_would_learn_alike():
+    layer = MultiHeadAttention(DotProductAttention(), 2, 4, kernel_initializer=keras.initializers.GlorotUniform())
+    layer.build(*((B, length, 8) for length in (Tq, Tk, Tk)))
+    kernels = [as_numpy(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.W_v, layer.W_o)]
+    assert all(np.any(first != second) for i, first in enumerate(kernels) for second in kernels[:i])
+
+
+def test_dropout_is_that_of_the_scoring_layer():
+    layer, arrays = built(DotProductAttention(0.5, seed=1)), inputs()
+    assert np.any(as_numpy(layer(*arrays, training=True)) != as_numpy(layer(*arrays)))
+    assert_identical(as_numpy(layer(*arrays)), as_numpy(layer(*arrays, training=False)))
+
+
+def test_int8_and_lora_work_on_the_projections(tmp_path):
+    layer, arrays = built(), inputs()
+    exact = as_numpy(layer(*arrays))
+    layer.W_q.enable_lora(2)
+    assert_identical(as_numpy(layer(*arrays)), exact)
+    for dense in (layer.W_q, layer.W_k, layer.W_v, layer.W_o):
+        dense.quantize("int8")
+    coarse = as_numpy(layer(*arrays))
+    assert 0 < np.abs(coarse - exact).max() < 0.1 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MultiHeadAttention("dot", 2), "`attention` must be a layer that scores"),
+        (lambda: MultiHeadAttention(DotProductAttention(), 0), "`num_heads` must be at least 1"),
+        (lambda: MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=3), "`num_kv_heads` must divide"),
+        (lambda: MultiHeadAttention(DotProductAttention(), 2, key_dim=0), "`key_dim` must be at least 1"),
+        (lambda: MultiHeadAttention(DotProductAttention(), 3)(*inputs()), "`num_heads` must divide Dq"),
+        (lambda: built()(inputs()[1], *inputs()[1:]), "last axis of `queries` must be 8"),
+        (lambda: built()(inputs()[0], inputs()[1], inputs()[2][:, 1:]), "`keys` and `values` must agree in Tk"),
+        (lambda: built()(*inputs(), np.ones((B, Tk), "int32")), "`valid_lens` must have shape"),
+    ],
+)
+def test_bad_arguments_get_a_sentence(make, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()

@@ -1,0 +1,127 @@
+"""Softmax, sparsemax and sigmoid over the keys that take part: numbers, masks, gradients."""
+
+import numpy as np
+import pytest
+import reference
+from backends import compiled, every_mode, gradients_of
+from contract_cases import as_numpy
+from keras import ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import AttentionPooling, DotProductAttention
+from keras_attn._normalizers import NORMALIZERS
+
+every_normalizer = pytest.mark.parametrize("name", NORMALIZERS)
+MASK = np.array([[True, True, False, True], [False, False, False, False], [False, True, False, False]])
+
+
+def weights_of(name, scores, mask=None, dtype="float32"):
+    tensor = ops.cast(ops.convert_to_tensor(scores), dtype)
+    return as_numpy(
+        ops.cast(NORMALIZERS[name](tensor, None if mask is None else ops.convert_to_tensor(mask)), "float32")
+    )
+
+
+def expected(name, scores, mask):
+    result = np.zeros(scores.shape)
+    for row, keep, weights in zip(scores, mask, result, strict=True):
+        weights[keep] = reference.NORMALIZERS[name](list(map(float, row[keep])))
+    return result
+
+
+def test_sparsemax_worked_by_hand():
+    # 0.6 and 0.5 share the weight; their mean of 0.55 stands for a half each; 0.05 is below the threshold of 0.05
+    assert_close(weights_of("sparsemax", [[0.6, 0.5, 0.05, -3.0]]), np.array([[0.55, 0.45, 0.0, 0.0]]), "float32")
+    assert_close(weights_of("sparsemax", [[2.0, 0.9]]), np.array([[1.0, 0.0]]), "float32")
+    assert_close(weights_of("sparsemax", [[1.0, 1.0, 1.0]]), np.full((1, 3), 1 / 3), "float32")
+
+
+@every_normalizer
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0, 1e4])
+def test_agrees_with_the_oracle(name, scale):
+    rng = np.random.default_rng(3)
+    scores, mask = (scale * rng.normal(size=(50, 9))).astype("float32"), rng.random((50, 9)) < 0.6
+    # at scale s a score is rounded by s 6e-8, and so is a weight that is a difference of scores
+    tolerance = max(2e-6, scale * 5e-7) if name == "sparsemax" else 2e-6
+    np.testing.assert_allclose(weights_of(name, scores, mask), expected(name, scores, mask), atol=tolerance, rtol=0)
+    everything = np.ones_like(mask)
+    np.testing.assert_allclose(weights_of(name, scores), expected(name, scores, everything), atol=tolerance, rtol=0)
+
+
+@every_normalizer
+@pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf, 1e30, -1e30])
+def test_masked_scores_count_for_nothing(name, garbage):
+    scores = np.random.default_rng(0).normal(size=MASK.shape).astype("float32")
+    dirty = np.where(MASK, scores, np.float32(garbage))
+    weights = weights_of(name, dirty, MASK)
+    assert_identical(weights, weights_of(name, scores, MASK))
+    assert np.all(weights[~MASK] == 0)
+    assert np.all(weights[MASK] >= 0)
+    assert np.all(weights[1] == 0)
+
+
+@every_normalizer
+def test_masking_a_key_equals_deleting_it(name):
+    scores = np.random.default_rng(1).normal(size=(5, 7)).astype("float32")
+    keep = np.array([True, False, True, True, False, True, True])
+    assert_close(weights_of(name, scores, np.tile(keep, (5, 1)))[:, keep], weights_of(name, scores[:, keep]), "float32")
+
+
+@pytest.mark.parametrize("name", ["softmax", "sparsemax"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_computes_in_float32(name, dtype):
+    """512 keys alike: a sum in bfloat16 stops growing at 256, and in float16 1/512 loses digits."""
+    weights = weights_of(name, np.zeros((1, 512)), dtype=dtype)
+    assert_identical(weights, np.full((1, 512), 1 / 512, "float32"))
+
+
+@every_normalizer
+@every_mode
+def test_gradients_agree_with_differences(name, mode):
+    rng = np.random.default_rng(2)
+    scores, upstream = rng.normal(size=MASK.shape).astype("float32"), rng.normal(size=MASK.shape).astype("float32")
+    mask = ops.convert_to_tensor(MASK)
+
+    def loss(scores, upstream):
+        return ops.sum(NORMALIZERS[name](scores, mask) * upstream)
+
+    program = compiled(gradients_of(loss, 1), mode)
+    (gradient,) = map(as_numpy, program(ops.convert_to_tensor(scores), ops.convert_to_tensor(upstream)))
+    step, exact = 1e-6, np.zeros(MASK.shape)
+    for index in np.ndindex(*MASK.shape):
+        shifts = np.zeros(MASK.shape)
+        shifts[index] = step
+        ends = (np.sum(expected(name, scores.astype("float64") + sign * shifts, MASK) * upstream) for sign in (1, -1))
+        exact[index] = (next(ends) - next(ends)) / (2 * step)
+    np.testing.assert_allclose(gradient, exact, atol=1e-5, rtol=0)
+    assert np.all(gradient[~MASK] == 0)
+
+
+def test_sparsemax_gives_exact_zeros_where_softmax_does_not():
+    inputs = [np.random.default_rng(4).normal(size=(2, 3, 4)).astype("float32") * 2 for _ in range(3)]
+    sparse, soft = (
+        as_numpy(DotProductAttention(normalizer=name)(*inputs, return_attention_scores=True)[1])
+        for name in ("sparsemax", "softmax")
+    )
+    assert np.mean(sparse == 0) > 0.2
+    assert np.all(soft > 0)
+
+
+@every_normalizer
+def test_lengths_window_and_empty_rows_in_a_layer(name):
+    rng = np.random.default_rng(5)
+    inputs = [rng.normal(size=(2, length, 4)).astype("float32") for length in (3, 6, 6)]
+    layer = DotProductAttention(normalizer=name)
+    lengths = np.array([0, 5])
+    output, weights = layer(*inputs, lengths, window=(1, 2), return_attention_scores=True)
+    oracle = reference.attention(
+        *inputs, reference.scaled_dot_score(), valid_lens=lengths, window=(1, 2), normalizer=name
+    )
+    for actual, exact in zip((output, weights), oracle, strict=True):
+        assert_close(as_numpy(actual), exact, "float32")
+    assert np.all(as_numpy(output)[0] == 0)
+
+
+def test_another_normalizer_is_refused():
+    with pytest.raises(ValueError, match=r"`normalizer` must be one of softmax, sparsemax, sigmoid.*'hardmax'"):
+        AttentionPooling(normalizer="hardmax")

@@ -1,0 +1,163 @@
+"""What depends on keys alone, computed once: the same answer as the plain call, in every layer and on every path."""
+
+import keras
+import numpy as np
+import pytest
+from contract_cases import CASES, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, outputs
+from keras import ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import AdditiveAttention, AttentionPooling, BilinearAttention, DotProductAttention, MultiHeadAttention
+
+every_layer = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.name)
+MASKS = {
+    "none": {},
+    "lengths": {"valid_lens": np.array([0, 3])},
+    "lengths by query": {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]])},
+    "causal": {"causal": True},
+    "window": {"window": (0, 1)},
+    "pairs": {"attention_mask": np.random.default_rng(0).random((B, Tq, Tk)) < 0.5},
+}
+
+
+@every_layer
+@pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
+def test_gives_the_answer_of_the_plain_call(case, masks):
+    layer, inputs = case.layer(), case.inputs()
+    state = layer.precompute(inputs["keys"])
+    assert set(state) == {"projected_keys"}
+    for actual, plain in zip(
+        outputs(layer, {**inputs, "keys": state}, masks), outputs(layer, inputs, masks), strict=True
+    ):
+        assert_close(actual, plain, "float32")
+
+
+@every_layer
+def test_step_by_step_equals_all_at_once(case):
+    layer, inputs = case.layer(), case.inputs()
+    state, lengths = layer.precompute(inputs["keys"]), np.array([2, 4])
+    whole = as_numpy(call(layer, inputs, {"valid_lens": lengths}))
+    for step in range(Tq):
+        one = as_numpy(layer(inputs["queries"][:, step : step + 1], state, inputs["values"], lengths))
+        assert_close(one[:, 0], whole[:, step], "float32")
+
+
+@every_layer
+def test_poison_in_the_padding_of_the_state_changes_nothing(case):
+    layer, inputs = case.layer(), case.inputs()
+    masks = {"valid_lens": np.array([3, 0])}
+    clean = outputs(layer, {**inputs, "keys": layer.precompute(inputs["keys"])}, masks)
+    keys = inputs["keys"].copy()
+    keys[0, 3:] = np.nan
+    keys[1] = np.inf
+    for actual, expected in zip(outputs(layer, {**inputs, "keys": layer.precompute(keys)}, masks), clean, strict=True):
+        assert_identical(actual, expected)
+
+
+@every_layer
+def test_in_functional_models_in_one_graph_and_in_two(case, tmp_path):
+    layer, inputs = case.layer(), case.inputs()
+    plain = as_numpy(call(layer, inputs, {"valid_lens": np.array([2, 4])}))
+    entries = {name: keras.Input((None, array.shape[-1]), name=name) for name, array in inputs.items()}
+    lengths = keras.Input((), dtype="int32", name="valid_lens")
+    state = layer.precompute(entries["keys"])
+    one = keras.Model({**entries, "valid_lens": lengths}, layer(entries["queries"], state, entries["values"], lengths))
+    arrays = {**inputs, "valid_lens": np.array([2, 4], "int32")}
+    assert_close(as_numpy(one(arrays)), plain, "float32")
+    one.save(tmp_path / "one.keras")
+    assert_identical(as_numpy(keras.saving.load_model(tmp_path / "one.keras")(arrays)), as_numpy(one(arrays)))
+
+    first = keras.Model(entries["keys"], state)
+    given = keras.Input(state["projected_keys"].shape[1:], name="state")
+    step = layer(entries["queries"], {"projected_keys": given}, entries["values"], lengths)
+    second = keras.Model([entries["queries"], given, entries["values"], lengths], step)
+    kept = as_numpy(first(inputs["keys"])["projected_keys"])
+    assert_close(as_numpy(second([inputs["queries"], kept, inputs["values"], arrays["valid_lens"]])), plain, "float32")
+    second.save(tmp_path / "second.keras")
+    again = keras.saving.load_model(tmp_path / "second.keras")
+    assert_close(as_numpy(again([inputs["queries"], kept, inputs["values"], arrays["valid_lens"]])), plain, "float32")
+
+
+def test_the_state_carries_the_mask_of_the_keys():
+    ids = np.array([[3, 1, 2, 0, 0], [4, 4, 0, 0, 0]])
+    keys = keras.layers.Embedding(6, 7, mask_zero=True)(ids)
+    rng = np.random.default_rng(0)
+    queries, values = rng.normal(size=(2, 3, 4)).astype("float32"), rng.normal(size=(2, 5, 6)).astype("float32")
+    layer = AdditiveAttention(8, seed=1)
+    _, plain = layer(queries, keys, values, keys_mask=ids != 0, return_attention_scores=True)
+    if keras.backend.backend() == "jax":  # whose arrays carry nothing
+        _, weights = layer(queries, layer.precompute(keys), values, keys_mask=ids != 0, return_attention_scores=True)
+    else:
+        _, weights = layer(queries, layer.precompute(keys), values, return_attention_scores=True)
+    assert_close(as_numpy(weights), as_numpy(plain), "float32")
+    assert np.all(as_numpy(weights)[0, :, 3:] == 0)
+
+
+def test_what_is_computed_once_is_the_projection():
+    layer = AdditiveAttention(8)
+    keys = np.random.default_rng(0).normal(size=(2, 5, 7)).astype("float32")
+    layer(np.ones((2, 3, 4), "float32"), keys, np.ones((2, 5, 6), "float32"))
+    assert_close(as_numpy(layer.precompute(keys)["projected_keys"]), keys @ as_numpy(layer.W_k.kernel), "float32")
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class OnlyAnotherScore(AdditiveAttention):
+    """Overrides the whole score and not its parts."""
+
+    def score(self, queries, keys):
+        return 2.0 * super().score(queries, keys)
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class InParts(AttentionPooling):
+    """Gives the parts and not the whole."""
+
+    def project_keys(self, keys):
+        return keys[..., :2]
+
+    def score_projected(self, queries, keys):
+        return ops.matmul(queries[..., :2], ops.swapaxes(keys, -1, -2))
+
+
+@pytest.mark.parametrize("layer", [OnlyAnotherScore(8), InParts()], ids=lambda layer: type(layer).__name__)
+def test_subclasses_that_override_one_form_of_the_score(layer):
+    rng = np.random.default_rng(0)
+    queries, keys, values = (rng.normal(size=(2, length, 4)).astype("float32") for length in (3, 5, 5))
+    plain = as_numpy(layer(queries, keys, values))
+    assert_close(as_numpy(layer(queries, layer.precompute(keys), values)), plain, "float32")
+
+
+def test_a_layer_that_is_not_built_says_so():
+    with pytest.raises(ValueError, match="must be built before `precompute`"):
+        AdditiveAttention(8).precompute(np.ones((2, 5, 7), "float32"))
+    with pytest.raises(ValueError, match="not built yet must get keys"):
+        AdditiveAttention(8)(
+            np.ones((2, 3, 4), "float32"),
+            {"projected_keys": np.ones((2, 5, 8), "float32")},
+            np.ones((2, 5, 6), "float32"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (AdditiveAttention(8), (B, Tk, 7)),
+        (DotProductAttention(), (B, Tk, 5)),
+        (BilinearAttention(), (B, Tk, 7)),
+        (MultiHeadAttention(DotProductAttention(), 2), (B, 3, Tk, 2)),
+        (MultiHeadAttention(DotProductAttention(), 2), (B, 2, Tk, 3)),
+    ],
+)
+def test_the_state_of_another_layer_is_refused(layer, shape):
+    queries, values = np.ones((B, Tq, 4), "float32"), np.ones((B, Tk, Dv), "float32")
+    layer(queries, np.ones((B, Tk, 4), "float32"), values)
+    with pytest.raises(ValueError, match=r"projected keys must have size \d"):
+        layer(queries, {"projected_keys": np.ones(shape, "float32")}, values)
+
+
+def test_another_dict_is_refused():
+    queries, values = np.ones((B, Tq, 4), "float32"), np.ones((B, Tk, Dv), "float32")
+    layer = DotProductAttention()
+    layer(queries, np.ones((B, Tk, 4), "float32"), values)
+    with pytest.raises(ValueError, match=r"the dict that `precompute` gives.*\['k'\]"):
+        layer(queries, {"k": queries}, values)
