@@ -1,0 +1,141 @@
+"""Weights trained elsewhere, turned into those of our layers: PyTorch, TensorFlow, Flax, MXNet, Paddle, Addons, Keras.
+
+A state is a mapping of names to arrays, as each framework gives it; none of them is imported here. What each calls its
+weights and how it lays them out is in the tables of `_migrate_layouts` and `_migrate_heads`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, get_args
+
+from ._additive import AdditiveAttention
+from ._arguments import check_scale
+from ._bilinear import BilinearAttention
+from ._dot_product import DotProductAttention
+from ._migrate_heads import multi_head_layouts
+from ._migrate_layouts import Array, Entry, Layout, additive_layouts, bilinear_layouts, dot_product_layouts
+from ._migrate_sizes import INPUT_SIZES, Part, check_shape, sizes_of
+from ._migrate_state import array_of, listed, values_below
+from ._multi_head import MultiHeadAttention
+
+__all__ = ["from_state"]
+
+Source = Literal["torch", "tensorflow", "flax", "mxnet", "paddle", "tfa", "keras"]
+LayerT = TypeVar("LayerT")
+
+_LAYOUTS: dict[type, Callable[[Any, str], tuple[Layout, ...]]] = {
+    AdditiveAttention: additive_layouts,
+    DotProductAttention: dot_product_layouts,
+    BilinearAttention: bilinear_layouts,
+    MultiHeadAttention: multi_head_layouts,
+}
+
+
+def from_state(
+    layer: LayerT, state: Mapping[Any, Any], source: Source, *, prefix: str = "", strict: bool = True
+) -> LayerT:
+    """Sets the weights of a layer to those of a layer that was trained elsewhere.
+
+    All of them are set, or an error says what does not fit and nothing has changed.
+
+    Args:
+        layer: An `AdditiveAttention`, `DotProductAttention`, `BilinearAttention` or `MultiHeadAttention`, made with the
+            options of the layer that was trained. If it is not built, it takes its sizes from the state.
+        state: Names and arrays, such as `{name: tensor.numpy() for name, tensor in module.state_dict().items()}`, flat
+            or nested. Words of a name are joined by `/` or `.`; `:0` or what TensorFlow checkpoints add may follow it.
+        source: Where the state is from, which decides names and orientation: `"torch"`, `"tensorflow"`, `"flax"`,
+            `"mxnet"` and `"paddle"`, for the textbook's layers and their own, `"tfa"` for TensorFlow Addons, `"keras"`
+            for Keras's own layers.
+        prefix: What stands before the names of this layer in the state of a whole model, such as `"decoder.attention"`.
+        strict: Whether to refuse a state with further entries below the prefix.
+
+    Returns:
+        The layer. A `DotProductAttention` has no weights; from `"keras"` it gets the scale.
+
+    Raises:
+        ValueError: If there is no such source, or no such layer in it, if an entry is missing or not known, or if a
+            shape does not fit.
+
+    Example:
+        >>> state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+        >>> layer = from_state(AdditiveAttention(num_hiddens=8), state, source="torch")
+    """
+    layouts = _layouts_of(layer, source)
+    values = values_below(prefix, state, source)
+    layout, keys = _choose(layouts, values)
+    _check_names(layout, keys, values, source, strict)
+    _check_plain(layer)
+    parts = [Part(entry, values[key][0], array_of(*values[key])) for entry, key in keys.items()]
+    sizes = sizes_of(layer, layout, parts)
+    free = () if _is_built(layer) else INPUT_SIZES
+    for part in parts:
+        check_shape(part, {name: size for name, size in sizes.items() if name not in free}, source)
+    weights = layout.weights({part.entry.names[0]: part.array for part in parts}, sizes)
+    if not _is_built(layer) and "Dq" in sizes:  # a dot product has no sizes, and is built by its first call
+        _build(layer, sizes)
+    for name, array in weights.items():
+        _set(layer, name, array)
+    return layer
+
+
+def _layouts_of(layer: Any, source: str) -> tuple[Layout, ...]:
+    if source not in get_args(Source):
+        raise ValueError(f"`source` must be one of {listed(get_args(Source))}. Received: source={source!r}.")
+    maker = next((_LAYOUTS[kind] for kind in type(layer).__mro__ if kind in _LAYOUTS), None)
+    layouts = maker(layer, source) if maker else ()
+    if not layouts:
+        raise ValueError(f"From {source!r} there is nothing that becomes a layer of type {type(layer).__name__}.")
+    return layouts
+
+
+def _choose(layouts: tuple[Layout, ...], values: Mapping[str, Any]) -> tuple[Layout, dict[Entry, str]]:
+    """The first of the layouts with the most entries there, and the names of these."""
+
+    def entries_in(layout: Layout) -> dict[Entry, str]:
+        names = ((entry, next((name for name in entry.names if name in values), None)) for entry in layout.entries)
+        return {entry: name for entry, name in names if name is not None}
+
+    layout = max(layouts, key=lambda layout: len(entries_in(layout)))
+    return layout, entries_in(layout)
+
+
+def _check_names(
+    layout: Layout, keys: Mapping[Entry, str], values: Mapping[str, tuple[str, Any]], source: str, strict: bool
+) -> None:
+    missing = [entry.names[0] for entry in layout.entries if not entry.optional and entry not in keys]
+    if missing:
+        raise ValueError(
+            f"Entries of {layout.origin} are missing from the state: {listed(missing)}. "
+            f"Received: {listed(name for name, _ in values.values())}, from {source!r}. "
+            "Options of the layer, such as `use_bias`, decide which there must be, and `prefix` which are looked at."
+        )
+    unknown = [name for key, (name, _) in values.items() if key not in keys.values()]
+    if unknown and strict:
+        raise ValueError(
+            f"The state has entries that this layer has no weight for: {listed(unknown)}. Of {layout.origin} from "
+            f"{source!r} it takes {listed(entry.names[0] for entry in layout.entries)}. Give it the options of the "
+            "layer that was trained, or pass `strict=False` to leave them out."
+        )
+
+
+def _check_plain(layer: Any) -> None:
+    """Checks that kernels are variables that hold numbers as they are."""
+    for part in (layer, *(getattr(layer, name, None) for name in ("W_q", "W_k", "w_v", "W", "W_v", "W_o"))):
+        policy = getattr(part, "dtype_policy", None)
+        if getattr(policy, "quantization_mode", None) or getattr(part, "lora_enabled", False):
+            raise ValueError(f"`{part.name}` must not be quantized or have LoRA yet. Call `from_state` before that.")
+
+
+def _is_built(layer: Any) -> bool:
+    return bool(layer.built)
+
+
+def _build(layer: Any, sizes: Mapping[str, int]) -> None:
+    layer.build(*((None, None, sizes.get(name)) for name in INPUT_SIZES))
+
+
+def _set(layer: Any, name: str, array: Array) -> None:
+    if name == "scale":  # a number that `DotProductAttention` is made with, no variable
+        layer.scale = check_scale(float(array))
+        return
+    owner, _, last = name.rpartition(".")
+    getattr(getattr(layer, owner) if owner else layer, last).assign(array)

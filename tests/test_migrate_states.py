@@ -1,0 +1,286 @@
+"""Reading a state: names, sizes and dtypes, and what is refused."""
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import textbook_numpy
+from keras import ops
+from layer_tests import own_imports
+from tolerances import assert_close, assert_identical
+
+import keras_attn
+from keras_attn import (
+    AdditiveAttention,
+    BilinearAttention,
+    CosineAttention,
+    DotProductAttention,
+    MultiHeadAttention,
+)
+from keras_attn.migrate import from_state
+
+B, Tq, Tk, Dq, Dk, Dv, U = 2, 3, 5, 4, 7, 6, 8
+H, HIDDEN = 3, 12
+
+
+def generator():
+    return np.random.default_rng(1)
+
+
+def inputs_of(*sizes):
+    """Return queries, keys and values of these sizes."""
+    return [generator().normal(size=(B, t, size)) for t, size in zip((Tq, Tk, Tk), sizes, strict=True)]
+
+
+def additive_state(dtype="float32", Dq=Dq, Dk=Dk, U=U):
+    state, _ = textbook_numpy.additive(generator(), Dq, Dk, U)
+    return {name: array.astype(dtype) for name, array in state.items()}
+
+
+def weights_of(layer):
+    return [ops.convert_to_numpy(weight) for weight in layer.weights]
+
+
+def assert_set(layer, state):
+    for name in ("W_q", "W_k", "w_v"):
+        assert_identical(ops.convert_to_numpy(getattr(layer, name).kernel), state[f"{name}.weight"].T)
+
+
+def test_the_layer_itself_is_returned_built_for_values_of_any_size():
+    layer = AdditiveAttention(U)
+    assert from_state(layer, additive_state(), "torch") is layer
+    assert layer.built
+    assert_set(layer, additive_state())
+    for size in (Dv, 1):
+        assert layer(*inputs_of(Dq, Dk, size)).shape == (B, Tq, size)
+
+
+def test_a_layer_that_is_built_keeps_its_variables():
+    layer = AdditiveAttention(U)
+    layer(*inputs_of(Dq, Dk, Dv))
+    variables = list(layer.weights)
+    from_state(layer, additive_state(), "torch")
+    assert all(now is before for now, before in zip(layer.weights, variables, strict=True))
+    assert_set(layer, additive_state())
+
+
+def test_a_layer_built_by_a_state_is_saved_and_loaded(tmp_path):
+    layer = from_state(AdditiveAttention(U), additive_state(), "torch")
+    shapes = [(Tq, Dq), (Tk, Dk), (Tk, Dv)]
+    inputs = [keras.Input(shape) for shape in shapes]
+    model = keras.Model(inputs, layer(*inputs))
+    model.save(tmp_path / "model.keras")
+    assert_set(keras.saving.load_model(tmp_path / "model.keras").layers[-1], additive_state())
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+def test_a_layer_in_the_state_of_a_whole_model(separator):
+    state = {
+        **{separator.join(("decoder", "attention", *name.split("."))): a for name, a in additive_state().items()},
+        separator.join(("decoder", "attention2", "W_q", "weight")): np.ones(1),
+        separator.join(("encoder", "kernel")): np.ones(2),
+    }
+    for prefix in ("decoder.attention", "decoder/attention", "decoder.attention."):
+        assert_set(from_state(AdditiveAttention(U), state, "torch", prefix=prefix), additive_state())
+
+
+def test_nested_and_flattened_states_of_flax():
+    kernels = {name.split(".")[0]: array.T for name, array in additive_state().items()}
+    nested = {"params": {"decoder": {name: {"kernel": kernel} for name, kernel in kernels.items()}}}
+    by_tuples = {("params", "decoder", name, "kernel"): kernel for name, kernel in kernels.items()}
+    by_slashes = {f"decoder/{name}/kernel": kernel for name, kernel in kernels.items()}
+    for state in (nested, by_tuples, by_slashes):
+        for prefix in ("decoder", "params/decoder"):
+            assert_set(from_state(AdditiveAttention(U), state, "flax", prefix=prefix), additive_state())
+
+
+def test_what_tensorflow_adds_to_names():
+    kernels = {name.split(".")[0]: array.T for name, array in additive_state().items()}
+    checkpoint = {f"{name}/kernel/.ATTRIBUTES/VARIABLE_VALUE": kernel for name, kernel in kernels.items()}
+    slots = {"W_q/kernel/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE": kernels["W_q"]}
+    of_keras_3 = {name.replace("kernel", "_kernel"): kernel for name, kernel in checkpoint.items()}
+    variables = {f"{name}/kernel:0": kernel for name, kernel in kernels.items()}
+    for state in ({**checkpoint, **slots}, of_keras_3, variables):
+        assert_set(from_state(AdditiveAttention(U), state, "tensorflow"), additive_state())
+
+
+def test_early_editions_of_the_textbook_call_w_v_otherwise():
+    state = additive_state()
+    renamed = {name.replace("w_v", "v"): array for name, array in state.items()}
+    assert_set(from_state(AdditiveAttention(U), renamed, "mxnet"), state)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_arrays_of_any_precision(dtype):
+    state = additive_state(dtype)
+    layer = from_state(AdditiveAttention(U), state, "torch")
+    assert_set(layer, {name: array.astype("float32") for name, array in state.items()})
+
+
+def test_a_layer_of_half_precision():
+    layer = from_state(AdditiveAttention(U, dtype="bfloat16"), additive_state(), "torch")
+    kernel = ops.cast(layer.W_q.kernel, "float32")
+    assert layer.W_q.kernel.dtype == "bfloat16"
+    assert_close(ops.convert_to_numpy(kernel), additive_state()["W_q.weight"].T, tolerance=2**-8)
+
+
+def test_keras_calls_what_it_draws_a_seed_that_is_no_weight():
+    state = {"a/scale": np.ones(Dq), "a/seed_generator/seed_generator_state": np.zeros(2, "uint32")}
+    layer = from_state(AdditiveAttention(Dq), state, "keras", prefix="a")
+    assert_identical(ops.convert_to_numpy(layer.w_v.kernel), np.ones((Dq, 1), "float32"))
+
+
+def test_entries_that_are_not_known_may_be_left_out():
+    state = {**additive_state(), "W_q.bias": np.ones(U)}
+    assert_set(from_state(AdditiveAttention(U), state, "torch", strict=False), state)
+
+
+def test_a_subclass_is_what_it_derives_from():
+    class Mine(AdditiveAttention):
+        pass
+
+    assert_set(from_state(Mine(U), additive_state(), "torch"), additive_state())
+
+
+def test_no_framework_is_imported_for_it():
+    files = [Path(sys.modules[from_state.__module__].__file__), *Path(keras_attn.__file__).parent.glob("_migrate_*.py")]
+    assert len(files) == 5
+    imported = {name for file in files for name in own_imports(file) if not name.startswith("_")}
+    assert imported - sys.stdlib_module_names == {"numpy"}
+
+
+# What is refused, and that the layer is then as it was.
+
+
+def without(state, name):
+    return {key: array for key, array in state.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("state", "source", "message"),
+    [
+        (without(additive_state(), "w_v.weight"), "torch", r"missing from the state: `w_v.weight`.*`W_q.weight`, `W_k"),
+        (additive_state(), "flax", r"missing from the state: `W_q.kernel`, `W_k.kernel`, `w_v.kernel`. Received: `W_q"),
+        ({}, "torch", "missing from the state: .* Received: none"),
+        (
+            {**additive_state(), "W_q.bias": np.ones(U)},
+            "torch",
+            "no weight for: `W_q.bias`. .* it takes `W_q.weight`",
+        ),
+        ({f"{i}": i for i in range(12)}, "torch", r"Received: `0`, .*`9` and 2 more, from 'torch'"),
+        (
+            {**additive_state(), "W_k.weight": np.ones((Dk, U))},
+            "torch",
+            rf"`W_k.weight` must have shape \(U, Dk\) = \({U}, {Dk}\) from 'torch'. Received: shape \({Dk}, {U}\). Its "
+            "transpose fits",
+        ),
+        (
+            additive_state(),
+            "paddle",
+            rf"`W_q.weight` must have shape \(Dq, U\) = \({Dq}, {U}\) from 'paddle'.*transpose",
+        ),
+        ({**additive_state(), "w_v.weight": np.ones(U)}, "torch", rf"\(1, U\) = \(1, {U}\) .*shape \({U},\).$"),
+        ({**additive_state(), "W_q.weight": np.ones((U, Dq), "complex64")}, "torch", "`W_q.weight` .*dtype complex64"),
+        (
+            {**additive_state(), "W_q.weight": object()},
+            "torch",
+            r"`W_q.weight` .*Received: object. .*detach\(\)",
+        ),
+        ({**additive_state(), "W_q.weight": [[1.0], [1.0, 2.0]]}, "torch", "`W_q.weight` .*Received: list"),
+        (
+            {**additive_state(), "W_q/weight": np.ones(1)},
+            "torch",
+            "weight once. Received: `W_q.weight` and `W_q/w",
+        ),
+        (list(additive_state()), "torch", "`state` must be a mapping of names to arrays. Received: type list"),
+        (additive_state(), "pytorch", r"`source` must be one of `torch`, .*`keras`. Received: source='pytorch'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_a_state_that_does_not_fit_changes_nothing(state, source, message):
+    layer = AdditiveAttention(U)
+    layer(*inputs_of(Dq, Dk, Dv))
+    before = weights_of(layer)
+    with pytest.raises(ValueError, match=message):
+        from_state(layer, state, source)
+    for now, then in zip(weights_of(layer), before, strict=True):
+        assert_identical(now, then)
+
+
+def test_a_layer_that_is_not_built_stays_so():
+    layer = AdditiveAttention(U)
+    state = {**additive_state(), "W_q.weight": np.ones((U + 1, Dq))}
+    with pytest.raises(ValueError, match=rf"\(U, Dq\) = \({U}, Dq\) .* Received: shape \({U + 1}, {Dq}\).$"):
+        from_state(layer, state, "torch")
+    assert not layer.built
+    assert_set(from_state(layer, additive_state(), "torch"), additive_state())
+
+
+def test_a_prefix_that_nothing_begins_with():
+    with pytest.raises(ValueError, match=r"`prefix` must be .*prefix='decoder', names `W_q.weight`, "):
+        from_state(AdditiveAttention(U), additive_state(), "torch", prefix="decoder")
+
+
+def test_layers_that_no_source_has():
+    with pytest.raises(ValueError, match="From 'torch' there is nothing that becomes a layer of type CosineAttention"):
+        from_state(CosineAttention(), {}, "torch")
+    with pytest.raises(
+        ValueError, match="From 'tfa' there is nothing that becomes a layer of type DotProductAttention"
+    ):
+        from_state(DotProductAttention(), {}, "tfa")
+
+
+def test_options_that_the_trained_layer_had_are_asked_for():
+    plain, _ = textbook_numpy.bahdanau(generator(), Dq, Dk, U, False)
+    normalized, _ = textbook_numpy.bahdanau(generator(), Dq, Dk, U, True)
+    with pytest.raises(ValueError, match="missing from the state: `attention_g`, `attention_b`"):
+        from_state(AdditiveAttention(U, normalize=True), plain, "tfa")
+    with pytest.raises(ValueError, match="no weight for: `attention_g:0`, `attention_b:0`"):
+        from_state(AdditiveAttention(U), normalized, "tfa")
+    heads, _ = textbook_numpy.multi_head(generator(), Dq, Dk, Dv, HIDDEN, H, True)
+    with pytest.raises(ValueError, match=r"no weight for: `W_q\.bias`"):
+        from_state(MultiHeadAttention(DotProductAttention(), H, 4, output_dim=12, use_bias=False), heads, "mxnet")
+
+
+def test_sizes_of_keras_without_projections():
+    layer = AdditiveAttention(U)
+    layer(*inputs_of(Dq, Dk, Dv))
+    with pytest.raises(ValueError, match=rf"AdditiveAttention has Dq = Dk = U, .* Received: Dq={Dq}, Dk={Dk}, U={U}"):
+        from_state(layer, {"scale": np.ones(U)}, "keras")
+
+
+def test_packed_projections_of_torch_need_one_size():
+    state = {"in_proj_weight": np.ones((36, 12)), "in_proj_bias": np.ones(36)}
+    state |= {"out_proj.weight": np.ones((12, 12)), "out_proj.bias": np.ones(12)}
+    layer = MultiHeadAttention(DotProductAttention(), H, num_kv_heads=1)
+    with pytest.raises(ValueError, match=r"MultiheadAttention has Dq = Dk = Dv = H\*K = G\*K = G\*V, .*G\*K=4"):
+        from_state(layer, state, "torch")
+    assert not layer.built
+
+
+@pytest.mark.parametrize("make", [lambda: AdditiveAttention(U), lambda: DotProductAttention(scale=1.0)])
+def test_heads_that_score_otherwise_are_refused(make):
+    with pytest.raises(ValueError, match="`attention` must be a `DotProductAttention` without a `scale`"):
+        from_state(MultiHeadAttention(make(), H), {}, "torch")
+
+
+def test_a_kernel_that_is_no_plain_variable_is_refused():
+    layer = from_state(AdditiveAttention(U), additive_state(), "torch")
+    layer.W_q.enable_lora(2)
+    with pytest.raises(ValueError, match="`W_q` must not be quantized or have LoRA yet"):
+        from_state(layer, additive_state(), "torch")
+
+
+def test_tensors_of_torch_that_numpy_cannot_read():
+    torch = pytest.importorskip("torch", reason="torch comes with the extra [backends]")
+    for tensor in (torch.ones(U, Dq, requires_grad=True), torch.ones(U, Dq, dtype=torch.bfloat16)):
+        with pytest.raises(ValueError, match=r"`W_q.weight` must be an array of real numbers.*`.detach\(\)"):
+            from_state(AdditiveAttention(U), {**additive_state(), "W_q.weight": tensor}, "torch")
+
+
+def test_a_bias_that_counts_is_refused():
+    state = {"weight": np.ones((1, Dq, Dk)), "bias": np.ones(1)}
+    with pytest.raises(ValueError, match="no weight for: `bias`"):
+        from_state(BilinearAttention(normalizer="sigmoid"), state, "torch")
