@@ -70,6 +70,8 @@ def _parity(bundle: Bundle) -> Iterator[Line]:
         "parity",
         f"tolerance {limits['relative']:g} relative or {limits['absolute']:g} absolute, on {report.provider}",
     )
+    if (backend := bundle.manifest.get("backend", "tensorflow")) != "tensorflow":
+        yield "parity", f"with the outputs of Keras on {backend}"
     if clone := report.float32_clone:
         apart = f"{clone['max_abs']:.1e} absolute, {clone['max_rel']:.1e} relative"
         yield "clone", f"in float32; the model as given ({', '.join(clone['policies'])}) is {apart} from it"

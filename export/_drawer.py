@@ -144,6 +144,7 @@ def _shapes(inputs: Arrays) -> str:
 
 def _same(first: Any, second: Any) -> bool:
     """Tell whether two results of one computation agree, but for the order in which threads added up."""
+    first, second = keras.ops.convert_to_numpy(first), keras.ops.convert_to_numpy(second)
     return bool(np.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True))
 
 

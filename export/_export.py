@@ -1,27 +1,23 @@
-"""The export, step by step: model, signature, golden cases, SavedModel, ONNX, parity, bundle."""
+"""The export as its caller sees it: check what was asked, load the model, write the bundle and put it in place."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _verify
-from ._bundle import REPORT, SAVED_MODEL, Bundle, load_bundle, seal
+from ._bundle import Bundle, load_bundle
 from ._errors import UnsupportedModelError
-from ._options import PORTABLE, Options, check_options, lowest_onnxruntime
-from ._parity import ParityReport, ParityRow, checked_tolerance, compared
+from ._options import Options, check_options
+from ._parity import checked_tolerance
 from ._progress import Progress, shown_progress
 from ._staging import staged_folder
 
 if TYPE_CHECKING:
     import keras
-
-    from ._attention import Traced
-    from ._cases import Cases
-    from ._signature import Signature
 
 
 def export_model(
@@ -42,6 +38,9 @@ def export_model(
 
     The SavedModel is run in a fresh process without Keras, the ONNX file in onnxruntime, and both are compared with
     what Keras gives, over several batch sizes and lengths.
+
+    Where Keras runs on JAX or torch, what it gives there is what is compared with; a process of its own, with
+    TensorFlow, loads the saved model and traces it. Custom classes in it must be importable there.
 
     Args:
         model: A Keras model of any kind, or the path of a `.keras` file.
@@ -83,9 +82,8 @@ def export_model(
         step("Checking onnxruntime and the place to write")
         _verify.check_provider(provider)
         with staged_folder(target, overwrite=overwrite) as folder:
-            step("Loading TensorFlow and Keras")
             options = Options(opset, lowering, precision, provider, tolerances)
-            _write_bundle(folder, _load(model, safe_mode), sample_inputs, options, step)
+            _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
             step("Putting the bundle in place")
         return load_bundle(target)
 
@@ -115,100 +113,39 @@ def _load(model: keras.Model | str | Path, safe_mode: bool) -> keras.Model:
     if isinstance(model, keras.Model):
         return model
     try:
-        return keras.saving.load_model(model, compile=False, safe_mode=safe_mode)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Model .* had a build config")  # it is built from the samples
+            return keras.saving.load_model(model, compile=False, safe_mode=safe_mode)
     except Exception as error:
         # whatever is wrong with a stranger's file: zip, JSON, HDF5, an unknown or unsafe layer
         raise UnsupportedModelError(f"Keras cannot load {model}: {first_line(error)}") from error
 
 
 def _write_bundle(
-    folder: Path, model: keras.Model, samples: Mapping[str, Any] | None, options: Options, step: Progress
-) -> None:
-    from . import _attention, _cases, _float32, _onnx_file, _saved_model, _signature
-
-    given = model = _signature.with_input(model, samples)
-    if _float32.half_policies(given):
-        step("Cloning the model to float32")
-        model = _float32.float32_clone(given, samples)
-    step("Running Keras on the golden cases")
-    signature = _signature.model_signature(model, samples)
-    golden = _cases.golden_cases(model, signature, samples)
-    signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
-    (folder / _verify.CASES).parent.mkdir()
-    _verify.save_cases(folder / _verify.CASES, golden.cases)
-
-    step("Writing the SavedModel")
-    saved_model = folder / SAVED_MODEL
-    _saved_model.write_saved_model(model, signature, saved_model)
-    with _saved_model.SavedModelRun(saved_model, folder / _verify.CASES, folder.with_name("results.npz")) as fresh:
-        exact = options.tolerance if options.precision == "float32" else checked_tolerance(None)
-
-        def written(lowering: str) -> tuple[Traced, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
-            asked = replace(options, lowering=lowering, tolerance=exact)
-            scratch = folder.with_name(f"traced_{lowering}")
-            traced = _attention.traced_model(model, signature, golden, asked, saved_model, scratch, step)
-            opset = traced.opset(options.opset)
-            outputs = {name: golden.output_axes(name, traced.outputs[name]) for name in signature.outputs}
-            functions = traced.functions(opset)
-            onnx_model = _onnx_file.finish(traced.model, golden.axes, outputs, opset, traced.weights, functions)
-            _onnx_file.write(onnx_model, folder / _verify.MODEL, traced.weights)
-            step("Running onnxruntime on the golden cases")
-            actual = _verify.run_cases(folder / _verify.MODEL, golden.cases, options.provider)
-            return traced, opset, outputs, compared(golden.cases, actual, exact)
-
-        traced, opset, outputs, rows = written(options.lowering)
-        if options.lowering == "auto" and not all(row.passed for row in rows):
-            step("What was fastest does not match in every case: tracing plain operators")
-            traced, opset, outputs, rows = written(PORTABLE)
-        step("Waiting for the SavedModel in a fresh process")
-        saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
-    clone = None if model is given else _float32.distance(given, samples, golden.cases)
-    report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone)
-    report.raise_if_failed()
-    if options.precision != "float32":
-        from . import _precision
-
-        report = _precision.converted(folder, report, golden.cases, options.precision, options.tolerance, step)
-    (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
-    seal(folder, _manifest(model, signature, golden, traced, outputs, replace(options, opset=opset)))
-
-
-def _manifest(
-    model: keras.Model,
-    signature: Signature,
-    golden: Cases,
-    traced: Traced,
-    outputs: Mapping[str, tuple[str | int, ...]],
+    folder: Path,
+    model: keras.Model | str | Path,
+    samples: Mapping[str, Any] | None,
     options: Options,
-) -> dict[str, Any]:
-    from importlib.metadata import version
+    step: Progress,
+    *,
+    safe_mode: bool,
+) -> None:
+    step("Loading Keras and its backend")
+    loaded = _load(model, safe_mode)
+    import keras
 
-    import onnxruntime
+    from ._reference import reference_of, with_weights
 
-    from keras_attn import AttentionPooling, MaskedSoftmax
+    if isinstance(model, str | Path):
+        loaded = with_weights(loaded, Path(model), samples)
+    if keras.backend.backend() == "tensorflow":
+        from ._contents import write_contents
 
-    first = golden.cases[0][2]
-    told = traced.layers()
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, AttentionPooling | MaskedSoftmax)]
-    packages = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
-    assert options.opset is not None
-    return {
-        "model": model.name,
-        "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in signature.inputs],
-        "outputs": [{"name": n, "dtype": str(first[n].dtype), "shape": list(shape)} for n, shape in outputs.items()],
-        "opset": options.opset,
-        "precision": options.precision,
-        "layers": [
-            {
-                "name": layer.path,
-                "class": type(layer).__name__,
-                "lowering": PORTABLE,
-                "precision": options.precision,
-                **told.get(id(layer), {}),
-            }
-            for layer in layers
-        ],
-        "versions": {**{name: version(name) for name in packages}, "onnxruntime": onnxruntime.__version__},
-        "lowest_onnxruntime": lowest_onnxruntime(options.opset, traced.lowerings.values()),
-        "parity": {"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
-    }
+        write_contents(folder, reference_of(loaded, samples, step), options, step)
+        return
+    from ._other_backend import checked_places, write_contents_on_tensorflow
+
+    places = checked_places(loaded)
+    reference = reference_of(loaded, samples, step)
+    safe_mode = safe_mode and isinstance(model, str | Path)  # the code in a model of the caller's runs already
+    write_contents_on_tensorflow(folder, reference, samples, options, step, places=places, safe_mode=safe_mode)

@@ -47,7 +47,7 @@ def float32_clone(model: keras.Model, samples: Mapping[str, Any] | None) -> kera
             clone = _clone_layer(model)
             for each in (model, clone):  # neither has weights before its first call
                 model_signature(each, samples)
-        clone.set_weights([np.asarray(keras.ops.cast(weight, "float32")) for weight in model.weights])
+        clone.set_weights([_float32_array(weight) for weight in model.weights])
         for layer in clone._flatten_layers():
             if hasattr(layer, "finalize_state"):
                 layer.finalize_state()  # preprocessing layers compute with what they make of their weights here
@@ -76,9 +76,7 @@ def distance(model: keras.Model, samples: Mapping[str, Any] | None, cases: Itera
         if name == LARGE:
             continue  # at scores of 1e4 half precision resolves whole numbers only
         outputs = call(inputs).values()
-        actual = {
-            key: np.asarray(keras.ops.cast(output, "float32")) for key, output in zip(expected, outputs, strict=True)
-        }
+        actual = {key: _float32_array(output) for key, output in zip(expected, outputs, strict=True)}
         wide = {key: np.asarray(array, np.float32) for key, array in expected.items()}
         rows += compare(name, wide, actual, {"relative": 0.0, "absolute": 0.0})
     finite = [row for row in rows if np.isfinite(row["max_rel"])]  # half may overflow where float32 does not
@@ -89,6 +87,10 @@ def distance(model: keras.Model, samples: Mapping[str, Any] | None, cases: Itera
             f"(max rel {worst['max_rel']:.1e}): a layer holds something that is neither in `get_config` nor a weight."
         )
     return {"policies": half_policies(model), **worst}
+
+
+def _float32_array(tensor: Any) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32")))
 
 
 def _clone_layer(layer: Any) -> Any:

@@ -160,7 +160,8 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
 
 def first_line(error: BaseException) -> str:
     """Return what an exception says, without the frame that Keras puts around a layer's own message."""
-    lines = (re.sub("\x1b\\[[0-9;]*m", "", line).strip() for line in str(error).splitlines())
+    inner = str(error).rpartition("Error encountered:")[2]
+    lines = (re.sub("\x1b\\[[0-9;]*m", "", line).strip() for line in inner.splitlines())
     said = [line for line in lines if line and not line.startswith("Exception encountered when calling")]
     return said[0] if said else type(error).__name__
 

@@ -1,0 +1,128 @@
+"""Models and layers that other_backend_worker.py exports: in a module, since another process imports them from it."""
+
+import os
+import sys
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+from keras_attn import AdditiveAttention, DotProductAttention
+
+B, Tq, Tk, Ti, Dq, Dk, De, U, C = 3, 4, 7, 6, 5, 8, 9, 10, 2
+WORDS = 11
+ELSEWHERE = keras.backend.backend() != "tensorflow"
+
+
+def trained_model():
+    """Return a model with both kinds of scores and three kinds of masks, trained for a few steps."""
+    queries, keys = keras.Input((None, Dq), name="queries"), keras.Input((None, Dk), name="keys")
+    lens = keras.Input((), dtype="int64", name="valid_lens")
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    keep = keras.Input((None, None), dtype="bool", name="keep")
+    words = layers.Embedding(WORDS, De, mask_zero=True)(ids)
+    mixed = AdditiveAttention(U, name="additive")(queries, keys, keys, lens, attention_mask=keep)
+    mixed, weights = DotProductAttention(name="dot_product")(
+        layers.Dense(De)(mixed), words, words, return_attention_scores=True
+    )
+    classes = layers.Dense(C, activation="softmax", name="classes")(mixed)
+    inputs = [queries, keys, lens, ids, keep]
+    trained = keras.Model(inputs, classes)
+    trained.compile(keras.optimizers.Adam(0.1), "mse")
+    x = inputs_of_trained()
+    before = [np.array(weight) for weight in trained.get_weights()]
+    trained.fit(list(x.values()), np.random.default_rng(1).random((B, Tq, C), "float32"), epochs=3, verbose=0)
+    assert not any(np.array_equal(a, b) for a, b in zip(before, trained.get_weights(), strict=True))
+    return keras.Model(inputs, {"classes": classes, "weights": weights, "twice": 2 * lens}, name="trained")
+
+
+def inputs_of_trained():
+    """Return inputs of `trained_model`, with padding in each of its masks."""
+    rng = np.random.default_rng(0)
+    return {
+        "queries": rng.standard_normal((B, Tq, Dq), "float32"),
+        "keys": rng.standard_normal((B, Tk, Dk), "float32"),
+        "valid_lens": np.array([Tk, 0, 3]),
+        "ids": np.array([[1, 2, 3, 4, 5, 6], [7, 8, 0, 0, 0, 0], [10, 9, 1, 0, 0, 0]], "int32"),
+        "keep": rng.random((B, Tq, Tk)) < 0.7,
+    }
+
+
+def through(layer):
+    """Return a model of one layer between an input and a dense layer."""
+    x = keras.Input((Dq,), name="x")
+    return keras.Model(x, layers.Dense(C, name="y")(layer(x)))
+
+
+def made_in_a_function():
+    """Return a layer whose class another process does not find in this module."""
+
+    class InAFunction(layers.Layer):
+        def call(self, x):
+            return x
+
+    return InAFunction()
+
+
+class Slope(layers.Layer):
+    """A layer that TensorFlow gives other numbers for; it is not registered with Keras either."""
+
+    def call(self, x):
+        return x * (1.0 if ELSEWHERE else 1.001)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Elsewhere(layers.Layer):
+    """A layer that does not run on TensorFlow."""
+
+    def call(self, x):
+        if not ELSEWHERE:
+            raise ValueError("not made for TensorFlow")
+        return x * 2
+
+
+@keras.saving.register_keras_serializable("tests")
+class Fatal(layers.Layer):
+    """A layer at which a process with TensorFlow ends without a word to whoever started it."""
+
+    def call(self, x):
+        if not ELSEWHERE:
+            print("the last words", file=sys.stderr, flush=True)
+            os._exit(3)
+        return x * 2
+
+
+@keras.saving.register_keras_serializable("tests")
+class Scaled(keras.Model):
+    """A subclass with arguments of its own: a number and a registered function. It takes a tensor and a mapping."""
+
+    def __init__(self, units, activation="halved", **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.attention = AdditiveAttention(units)
+        self.head = layers.Dense(C, activation=activation)
+
+    def call(self, queries, memory, training=None):
+        context = self.attention(queries, memory["keys"], memory["keys"], memory["valid_lens"], training=training)
+        return {"scores": self.head(context), "total": ops.sum(context, axis=-1)}
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units, "activation": keras.activations.serialize(halved)}
+
+    @classmethod
+    def from_config(cls, config):
+        config["activation"] = keras.activations.deserialize(config["activation"])
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable("tests")
+def halved(x):
+    """Return half of it."""
+    return x / 2
+
+
+def scaled():
+    """Return a subclassed model and samples of its arguments."""
+    rng = np.random.default_rng(2)
+    memory = {"keys": rng.standard_normal((B, Tk, Dk), "float32"), "valid_lens": np.array([2, Tk, 4], "int32")}
+    return Scaled(U, halved), {"queries": rng.standard_normal((B, Tq, Dq), "float32"), "memory": memory}

@@ -1,0 +1,131 @@
+"""Export models on the backend of KERAS_BACKEND: `python other_backend_worker.py WHAT FOLDER`.
+
+A process has one backend, so test_other_backends.py starts this one. What came of it is in FOLDER/found.json.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import other_backend_models as models
+from export_models import dict_inputs_and_outputs
+
+from keras_attn_export import ExportError, _verify, export_model
+
+FOLDER = Path(sys.argv[2])
+
+
+@keras.saving.register_keras_serializable("tests")
+class InTheScript(keras.layers.Layer):
+    """A layer that no other process can import."""
+
+    def call(self, x):
+        return x
+
+
+def error_of(model, **options):
+    """Return what an export raises, and what it leaves."""
+    place = FOLDER / "failed"
+    place.mkdir(exist_ok=True)
+    steps = []
+    try:
+        export_model(model, place / "bundle", progress=steps.append, **options)
+    except ExportError as error:
+        report = getattr(error, "report", None)
+        return {
+            "class": type(error).__name__,
+            "message": str(error),
+            "notes": getattr(error, "__notes__", []),
+            "failed": {
+                part: sum(not row.passed for row in getattr(report, part))
+                for part in ("rows", "saved_model_rows")
+                if report
+            },
+            "left": sorted(os.listdir(place)),
+            "steps": steps,
+        }
+    return None
+
+
+def everything():
+    """Export a trained model, a subclass with options, one in half precision, and all that must fail."""
+    model, steps = models.trained_model(), []
+    inputs = models.inputs_of_trained()
+    bundle = export_model(model, FOLDER / "trained", progress=steps.append)
+    np.savez(FOLDER / "inputs.npz", **inputs)
+    outputs = model(list(inputs.values()), training=False)
+    np.savez(FOLDER / "outputs.npz", **{name: keras.ops.convert_to_numpy(each) for name, each in outputs.items()})
+    golden_is_ours = []
+    for _, arrays, expected in _verify.load_cases(bundle.path / _verify.CASES):
+        again = model([arrays[name] for name in inputs], training=False)
+        golden_is_ours += [
+            bool(np.array_equal(keras.ops.convert_to_numpy(again[name]), array)) for name, array in expected.items()
+        ]
+
+    subclass, samples = models.scaled()
+    export_model(subclass, FOLDER / "subclass", sample_inputs=samples, lowering="ragged", precision="float16")
+    found = {"left by the subclass": sorted(os.listdir(FOLDER))}
+    flat = {"queries": samples["queries"], **{f"memory_{name}": each for name, each in samples["memory"].items()}}
+    np.savez(FOLDER / "subclass_inputs.npz", **flat)
+    given = subclass(samples["queries"], memory=samples["memory"], training=False)
+    given = {name: keras.ops.convert_to_numpy(each) for name, each in given.items()}
+    np.savez(FOLDER / "subclass_outputs.npz", **given)
+
+    keras.config.set_dtype_policy("mixed_float16")
+    half = dict_inputs_and_outputs()
+    keras.config.set_dtype_policy("float32")
+    export_model(half, FOLDER / "half")
+
+    return found | {
+        "golden is ours": golden_is_ours,
+        "steps": steps,
+        "in the script": error_of(models.through(InTheScript())),
+        "in a function": error_of(models.through(models.made_in_a_function())),
+        "tolerance": error_of(models.through(keras.layers.Dense(models.U, "tanh")), tolerance=(1e-12, 1e-12)),
+        "other numbers": error_of(models.through(models.Slope())),
+        "not on TensorFlow": error_of(models.through(models.Elsewhere())),
+        "fatal": error_of(models.through(models.Fatal())),
+    }
+
+
+def stopped(at, stop):
+    """Export until a step, then stop; say which process was started."""
+    started = []
+    Popen = subprocess.Popen
+
+    def recorded(*arguments, **options):
+        process = Popen(*arguments, **options)
+        started.append(process.pid)
+        return process
+
+    subprocess.Popen = recorded
+
+    def step(name):
+        if name.startswith(at):
+            (FOLDER / "found.json").write_text(json.dumps(started))
+            stop()
+
+    place = FOLDER / "stopped"
+    place.mkdir()
+    export_model(models.through(keras.layers.Dense(models.U)), place / "bundle", progress=step)
+
+
+def main():
+    """Do what was asked."""
+    warnings.simplefilter("ignore")  # Keras warns of a softmax over one key, JAX of integers it has 32 bits for
+    if sys.argv[1] == "everything":
+        (FOLDER / "found.json").write_text(json.dumps(everything(), indent=1))
+    elif sys.argv[1] == "interrupt":
+        stopped("Running onnxruntime", lambda: os.kill(os.getpid(), signal.SIGINT))
+    elif sys.argv[1] == "hang":
+        stopped("Loading TensorFlow", lambda: time.sleep(600))
+
+
+main()

@@ -1,0 +1,278 @@
+"""Models that live on JAX or torch: traced in a process with TensorFlow, and compared with their own backend."""
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from bundles import assert_one_line
+from other_backend_models import inputs_of_trained, scaled, trained_model
+from tolerances import assert_close
+
+from keras_attn_export import UnsupportedModelError, export_model, load_bundle, verify_bundle
+from keras_attn_export._other_backend import _environment
+from keras_attn_export._user_code import imported
+from keras_attn_export._verify import CASES, load_cases
+
+WORKER = Path(__file__).with_name("other_backend_worker.py")
+ACROSS = 1e-5  # each backend adds up in an order of its own
+
+
+def environment(backend):
+    return os.environ | {"KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def start(backend, what, folder):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed; .ci/run runs this file with JAX and torch")
+    command = [sys.executable, str(WORKER), what, str(folder)]
+    return subprocess.Popen(command, env=environment(backend), stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module", params=("jax", "torch"))
+def backend(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def folder(backend, tmp_path_factory):
+    """Where a process on that backend has exported everything."""
+    folder = tmp_path_factory.mktemp(backend)
+    process = start(backend, "everything", folder)
+    _, errors = process.communicate(timeout=900)
+    assert process.returncode == 0, errors
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return json.loads((folder / "found.json").read_text())
+
+
+def arrays(file):
+    with np.load(file) as content:
+        return dict(content)
+
+
+def test_a_trained_model_gives_the_numbers_of_its_backend(folder):
+    assert verify_bundle(folder / "trained").passed
+    outputs = load_bundle(folder / "trained").run(arrays(folder / "inputs.npz"))
+    wanted = arrays(folder / "outputs.npz")
+    assert set(outputs) == set(wanted) == {"classes", "weights", "twice"}
+    for name in ("classes", "weights"):
+        assert_close(outputs[name], wanted[name], "float32", tolerance=ACROSS)
+    np.testing.assert_array_equal(outputs["twice"], 2 * inputs_of_trained()["valid_lens"])
+
+
+def test_golden_outputs_are_those_of_the_backend_bit_for_bit(found):
+    assert len(found["golden is ours"]) > 30
+    assert all(found["golden is ours"])
+
+
+def test_64_bit_integers_stay_what_the_model_says(folder):
+    """JAX computes them in 32 bits."""
+    bundle = load_bundle(folder / "trained")
+    dtypes = {spec["name"]: spec["dtype"] for spec in (*bundle.manifest["inputs"], *bundle.manifest["outputs"])}
+    assert (dtypes["valid_lens"], dtypes["twice"]) == ("int64", "int64")
+    assert {str(outputs["twice"].dtype) for _, _, outputs in load_cases(bundle.path / CASES)} == {"int64"}
+
+
+def test_the_manifest_says_which_backend_and_version(folder, backend):
+    for name in ("trained", "subclass", "half"):
+        manifest = load_bundle(folder / name).manifest
+        assert manifest["backend"] == backend
+        assert manifest["versions"][backend] == version(backend)
+        assert {"tensorflow", "keras", "onnxruntime"} < set(manifest["versions"])
+
+
+def test_steps_come_through_from_both_processes(found):
+    steps = found["steps"]
+    here, there = steps.index("Running Keras on the golden cases"), steps.index("Tracing to ONNX")
+    assert here < steps.index("Starting a process with TensorFlow") < there
+    assert steps[-1] == "Putting the bundle in place"
+
+
+def test_a_subclass_from_a_module_exports_with_all_options(folder):
+    bundle = load_bundle(folder / "subclass")
+    shapes = {spec["name"]: spec["shape"] for spec in bundle.manifest["inputs"]}
+    assert shapes["memory_keys"] == ["batch", "memory_keys_length", 8]
+    assert [layer["lowering"] for layer in bundle.manifest["layers"]] == ["ragged"]
+    assert bundle.manifest["precision"] == bundle.report.precision["name"] == "float16"
+    assert bundle.report.precision["float32_max_rel"] < 1e-5
+    outputs = bundle.run(arrays(folder / "subclass_inputs.npz"))
+    wanted = arrays(folder / "subclass_outputs.npz")
+    for name in ("scores", "total"):
+        assert_close(outputs[name], wanted[name], "float32", tolerance=1e-2)  # half precision
+
+
+def test_half_precision_is_cloned_on_its_own_backend(folder):
+    report = load_bundle(folder / "half").report
+    assert report.float32_clone["policies"] == ["mixed_float16"]
+    assert 1e-6 < report.float32_clone["max_rel"] < 0.05
+
+
+def test_nothing_but_bundles_is_left(found):
+    assert found["left by the subclass"] == ["inputs.npz", "outputs.npz", "subclass", "trained"]
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        ("in the script", "UnsupportedModelError", r"`InTheScript` is defined in the script .*move `InTheScript` to"),
+        (
+            "in a function",
+            "UnsupportedModelError",
+            r"`\S+.InAFunction` is defined inside a function\.",
+        ),
+        ("tolerance", "ParityError", r"ONNX output `\w+` is outside the tolerance in case"),
+        ("other numbers", "ParityError", r"ONNX output `y` is outside the tolerance in case .* max rel 1\.0e-03"),
+        ("not on TensorFlow", "UnsupportedModelError", r"cannot be made again on TensorFlow.*not made for TensorFlow"),
+        ("fatal", "ExportError", r"process with TensorFlow, .* ended with exit code 3: the last words$"),
+    ],
+)
+def test_what_fails_leaves_nothing(found, what, error, message):
+    raised = found[what]
+    assert raised["class"] == error
+    assert re.search(message, raised["message"]), raised["message"]
+    assert raised["left"] == []
+
+
+def test_parity_is_with_the_backend_and_not_with_tensorflow(found):
+    """The layer gives other numbers on TensorFlow, where SavedModel and ONNX file agree with each other."""
+    failed = found["other numbers"]["failed"]
+    assert failed["rows"] == failed["saved_model_rows"] > 5
+
+
+def test_a_class_that_cannot_be_imported_is_refused_before_anything_is_run(found):
+    for what in ("in the script", "in a function"):
+        assert found[what]["steps"][-1] == "Loading Keras and its backend"
+
+
+def test_a_subclass_in_a_file_exports_with_its_weights(tmp_path):
+    """On TensorFlow too: Keras cannot build it before it has seen the samples, and loads no weights until then."""
+    model, samples = scaled()
+    wanted = model(samples["queries"], memory=samples["memory"])
+    model.save(tmp_path / "model.keras")
+    bundle = export_model(tmp_path / "model.keras", tmp_path / "bundle", sample_inputs=samples)
+    outputs = bundle.run({"queries": samples["queries"], **prefixed("memory", samples["memory"])})
+    for name in ("scores", "total"):
+        assert_close(outputs[name], keras.ops.convert_to_numpy(wanted[name]), "float32", tolerance=ACROSS)
+
+
+def prefixed(prefix, content):
+    return {f"{prefix}_{name}": each for name, each in content.items()}
+
+
+def test_code_that_is_only_there_in_this_process():
+    with pytest.raises(UnsupportedModelError, match=r"`Layer` cannot be imported from `no_such_module` .*No module"):
+        imported({"tests>Layer": ("no_such_module", "Layer")})
+
+
+def test_the_other_process_has_an_environment_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setenv("XLA_FLAGS", "--only_jax_knows_it")
+    monkeypatch.setenv("MINE", "kept")
+    there = _environment(tmp_path)
+    assert (there["KERAS_BACKEND"], there["TMPDIR"], there["MINE"]) == ("tensorflow", str(tmp_path), "kept")
+    assert "XLA_FLAGS" not in there
+    assert os.environ["XLA_FLAGS"] == "--only_jax_knows_it"
+
+
+# ------------------------------------------------------------------ the command
+
+
+def command(backend, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "keras_attn_export", *map(str, arguments)],
+        env=environment(backend),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_command_takes_a_file_of_any_backend(tmp_path):
+    """Here the file is written on TensorFlow, and JAX is where it is read."""
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("jax is not installed; .ci/run runs this file with JAX and torch")
+    model, file = trained_model(), tmp_path / "model.keras"
+    model.save(file)
+    done = command("jax", "export", file, tmp_path / "bundle")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^parity +all \d+ comparisons match", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"^ +with the outputs of Keras on jax$", done.stdout, flags=re.MULTILINE)
+    assert f"jax {version('jax')}" in done.stdout
+    outputs, inputs = verify_outputs(tmp_path / "bundle"), inputs_of_trained()
+    expected = model(list(inputs.values()), training=False)
+    assert_close(outputs["weights"], keras.ops.convert_to_numpy(expected["weights"]), "float32", tolerance=ACROSS)
+
+    file.write_bytes(file.read_bytes()[:1000])
+    done = command("jax", "export", file, tmp_path / "none")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert_one_line(done.stderr, "error: Keras cannot load ")
+    assert sorted(os.listdir(tmp_path)) == ["bundle", "model.keras"]
+
+
+def verify_outputs(folder):
+    assert verify_bundle(folder).passed
+    return load_bundle(folder).run(inputs_of_trained())
+
+
+# ------------------------------------------------------------- being interrupted
+
+
+def living(group):
+    """Return the processes of a group that still run; one that has ended may not have been reaped yet."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if int(fields[2]) == group and fields[0] not in "ZX":
+            found.append(int(status.parent.name))
+    return found
+
+
+def wait_for(condition, seconds=100):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    return None
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc; CI runs Linux")
+
+
+@needs_proc
+def test_ctrl_c_ends_the_other_process_and_leaves_nothing(backend, tmp_path):
+    process = start(backend, "interrupt", tmp_path)
+    _, errors = process.communicate(timeout=200)
+    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    (group,) = json.loads((tmp_path / "found.json").read_text())
+    assert wait_for(lambda: not living(group), 5)
+    assert not list((tmp_path / "stopped").iterdir())
+
+
+@needs_proc
+def test_the_other_process_ends_when_the_first_is_killed(backend, tmp_path):
+    process = start(backend, "hang", tmp_path)
+    found = tmp_path / "found.json"
+    wait_for(lambda: found.exists() and found.read_text())
+    (group,) = json.loads(found.read_text())
+    assert living(group)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert wait_for(lambda: not living(group), 10)
