@@ -1,0 +1,132 @@
+"""Nadaraya-Watson regression is attention: places are queries and keys, what was measured there is the values.
+
+Run it with `python examples/nadaraya_watson.py`. It estimates `y = 2 sin x + x^0.8` from noisy measurements with three
+bandwidths, one of them learned, prints the errors, and draws estimates and weights to `artifacts/nadaraya_watson.png`
+(`--out FOLDER` for another place). It also shows where Gaussian and dot-product attention are the same.
+
+Source: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2, and 11.3 for the last part.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
+
+import keras
+import numpy as np
+from matplotlib.figure import Figure
+
+from keras_attn import DotProductAttention, GaussianAttention, attention_entropy
+
+NOISE, TRAIN_SIZE, TEST_SIZE = 0.5, 50, 200
+NARROW, WIDE = 0.05, 1.0
+
+
+def truth(x: np.ndarray) -> np.ndarray:
+    return 2 * np.sin(x) + x**0.8
+
+
+def measure(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places in [0, 5) in order and noisy measurements there."""
+    rng = np.random.default_rng(seed)
+    x = np.sort(5 * rng.random(TRAIN_SIZE))
+    return x, truth(x) + NOISE * rng.normal(size=TRAIN_SIZE)
+
+
+def column(numbers: np.ndarray) -> np.ndarray:
+    """Numbers (T,) as the vectors of one example, float32 (1, T, 1)."""
+    return numbers[None, :, None].astype("float32")
+
+
+def estimate(x: np.ndarray, x_train: np.ndarray, y_train: np.ndarray, bandwidth: float) -> tuple:
+    """The estimates at `x`, (Tq,), and the weights, (Tq, Tk)."""
+    layer = GaussianAttention(bandwidth)
+    y, weights = layer(column(x), column(x_train), column(y_train), return_attention_scores=True)
+    return y[0, :, 0], weights[0]
+
+
+def learn_bandwidth(x_train: np.ndarray, y_train: np.ndarray, steps: int) -> float:
+    """The bandwidth that tells each measurement best from all the others: the mask leaves it out itself."""
+    size = len(x_train)
+    places, measured = keras.Input((size, 1), name="places"), keras.Input((size, 1), name="measured")
+    layer = GaussianAttention(WIDE)
+    others = ~np.eye(size, dtype=bool)
+    model = keras.Model([places, measured], layer(places, places, measured, attention_mask=others))
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    x, y = column(x_train), column(y_train)
+    for _ in range(steps):
+        model.train_on_batch({"places": x, "measured": y}, y)
+    return float(np.exp(layer.log_bandwidth))
+
+
+def compare_with_dot_products(norms: np.ndarray, bandwidth: float, seed: int = 0) -> float:
+    """The largest difference between weights by distances and by dot products with scale `1 / bandwidth^2`.
+
+    `-||q - k||^2 / 2 = q.k - ||q||^2 / 2 - ||k||^2 / 2`. The softmax over the keys cancels what is the same for all of
+    them: the second term always, and the third when the keys have one length.
+    """
+    rng = np.random.default_rng(seed)
+    size = 5
+    queries = rng.normal(size=(1, 7, size))
+    keys = rng.normal(size=(1, len(norms), size))
+    keys *= norms[None, :, None] / np.linalg.norm(keys, axis=-1, keepdims=True)
+    layers = GaussianAttention(bandwidth), DotProductAttention(scale=bandwidth**-2)
+    gaussian, product = (np.asarray(layer(queries, keys, keys, return_attention_scores=True)[1]) for layer in layers)
+    return float(np.abs(gaussian - product).max())
+
+
+def draw(x: np.ndarray, x_train: np.ndarray, y_train: np.ndarray, fits: dict, path: Path) -> None:
+    """For each bandwidth the estimate, and below it the weights."""
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    axes = figure.subplots(2, len(fits), sharex="row", sharey="row", squeeze=False)
+    for (above, below), (title, (y, weights)) in zip(axes.T, fits.items(), strict=True):
+        above.plot(x_train, y_train, "o", color="0.65", markersize=4, label="measured")
+        above.plot(x, truth(x), "--", color="0.3", label="truth")
+        above.plot(x, y, color="tab:red", label="estimate")
+        above.set(title=title, xlabel="x")
+        image = below.imshow(weights, cmap="Reds", vmin=0, vmax=0.5, aspect="auto", extent=(0, TRAIN_SIZE, 5, 0))
+        below.set(xlabel="measurements, in order of x")
+    axes[0, 0].legend(fontsize=8)
+    axes[0, 0].set_ylabel("y")
+    axes[1, 0].set_ylabel("x of the estimate")
+    figure.colorbar(image, ax=axes[1], label="weight", extend="max")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def main(argv: list[str] | None = None) -> dict[str, float]:
+    parser = argparse.ArgumentParser(description="Nadaraya-Watson regression with GaussianAttention.")
+    parser.add_argument("--quick", action="store_true", help="learn the bandwidth in few steps")
+    parser.add_argument("--seed", type=int, default=0, help="of the measurements")
+    parser.add_argument("--out", type=Path, default=Path("artifacts"), help="the folder to write to")
+    args = parser.parse_args(argv)
+
+    x_train, y_train = measure(args.seed)
+    x = np.linspace(0, 5, TEST_SIZE, endpoint=False)
+    learned = learn_bandwidth(x_train, y_train, steps=40 if args.quick else 200)
+    fits = {
+        f"bandwidth {bandwidth:.2f}{note}": tuple(map(np.asarray, estimate(x, x_train, y_train, bandwidth)))
+        for bandwidth, note in ((NARROW, ""), (learned, ", learned"), (WIDE, ""))
+    }
+    print(f"{TRAIN_SIZE} measurements of 2 sin x + x^0.8 with noise {NOISE}, estimated at {TEST_SIZE} places")
+    print("                          mean squared error   measurements in a mean")
+    errors = {"mean of all": float(np.mean((truth(x) - y_train.mean()) ** 2))}
+    print(f"{'mean of all':26}{errors['mean of all']:10.3f}{TRAIN_SIZE:22.1f}")
+    for name, (y, weights) in fits.items():
+        errors[name] = float(np.mean((truth(x) - y) ** 2))
+        effective = float(np.exp(np.asarray(attention_entropy(weights))).mean())  # n weights alike have entropy log n
+        print(f"{name:26}{errors[name]:10.3f}{effective:22.1f}")
+
+    same = compare_with_dot_products(np.full(6, 3.0), bandwidth=1.5)
+    other = compare_with_dot_products(np.linspace(1.0, 5.0, 6), bandwidth=1.5)
+    print("\nLargest difference between the weights of GaussianAttention(h) and DotProductAttention(scale=1/h^2)")
+    print(f"keys of one length: {same:.1e}; keys of lengths from 1 to 5: {other:.2f}")
+
+    draw(x, x_train, y_train, fits, args.out / "nadaraya_watson.png")
+    print(f"\nwritten to {args.out}: nadaraya_watson.png")
+    return {**errors, "learned": learned, "same": same, "other": other}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Additive and dot-product scores side by side: what the keys do to each, and which relation each can learn.
+
+Run it with `python examples/scoring_functions.py` (ten minutes; with `--quick` seconds, without the training of the
+third part). It answers three questions:
+
+1. What do both do when the keys change?
+2. How are queries and keys of different sizes scored by matrix products alone?
+3. When is the sum of two vectors a better score than their dot product?
+
+It prints the numbers and draws `scoring_keys.png` and `scoring_task.png` to `artifacts/` (`--out FOLDER` for another
+place). docs/scores.md explains what comes out.
+
+Source of the questions: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.3, exercises.
+"""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
+
+import keras
+import numpy as np
+from score_tasks import CONTESTANTS, TASKS, Task, accuracy, seconds_a_call, trained
+
+from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, show_heatmaps
+
+NUM_QUERIES, NUM_KEYS, SIZE = 4, 10, 2
+VALID_LENS = np.array([6])
+Shares = dict[str, dict[str, list[float]]]  # accuracies by task, contestant and seed
+
+
+def changed_keys(seed: int) -> dict[str, np.ndarray]:
+    """The keys of the textbook, which are all alike, and others in their place, each (1, 10, 2)."""
+    drawn = np.random.default_rng(seed).normal(size=(1, NUM_KEYS, SIZE))
+    keys = {"ones": np.ones_like(drawn), "drawn": drawn, "drawn + 3": drawn + 3, "drawn x 10": 10 * drawn}
+    return {name: array.astype("float32") for name, array in keys.items()}
+
+
+def weights_for(keys: dict[str, np.ndarray], seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """The weights (4, 10) by both scores, untrained, for the same queries and each of the keys."""
+    keras.utils.set_random_seed(seed)
+    queries = np.random.default_rng(seed + 1).normal(size=(1, NUM_QUERIES, SIZE)).astype("float32")
+    layers = {"additive": AdditiveAttention(8), "dot product": DotProductAttention()}
+    return {
+        name: {
+            change: np.asarray(layer(queries, array, array, VALID_LENS, return_attention_scores=True)[1])[0]
+            for change, array in keys.items()
+        }
+        for name, layer in layers.items()
+    }
+
+
+def compare_keys(folder: Path, seed: int = 0) -> dict[str, dict[str, float]]:
+    """Question 1: how far the weights of both are from each other, and from those for the drawn keys."""
+    weights = weights_for(changed_keys(seed), seed)
+    distances = {"between both": {c: _distance(w, weights["additive"][c]) for c, w in weights["dot product"].items()}}
+    for name, by_change in weights.items():
+        distances[f"{name}, from drawn"] = {c: _distance(w, by_change["drawn"]) for c, w in by_change.items()}
+    changes = list(weights["additive"])
+    print("1. Largest share of a query's weight that lies on other keys (0: same weights, 1: no key in common)")
+    _print_table(["keys", *changes], [[k, *(f"{v:.2f}" for v in row.values())] for k, row in distances.items()])
+    figure = show_heatmaps(
+        np.stack([np.stack(list(row.values())) for row in weights.values()]), titles=changes, figsize=(10, 4)
+    )
+    for axis, name in zip(figure.axes[:: len(changes)], weights, strict=False):
+        axis.set_ylabel(f"{name}\nQueries")
+    figure.savefig(folder / "scoring_keys.png", dpi=110)
+    return distances
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest total variation distance between two rows."""
+    return float(np.abs(one - other).sum(-1).max() / 2)
+
+
+def score_different_sizes(seed: int = 0) -> float:
+    """Question 2: `q^T W k`. Returns the difference from that product by NumPy."""
+    rng = np.random.default_rng(seed)
+    queries, keys, values = (rng.normal(size=s).astype("float32") for s in ((2, 3, 20), (2, 10, 2), (2, 10, 4)))
+    layer = BilinearAttention()
+    output = layer(queries, keys, values, np.array([2, 6]))
+    scores = np.asarray(layer.score(queries, keys))
+    difference = float(np.abs(scores - queries @ np.asarray(layer.W.kernel).T @ keys.swapaxes(1, 2)).max())
+    shape = tuple(layer.W.kernel.shape)
+    print(f"\n2. BilinearAttention: queries (2, 3, 20) and keys (2, 10, 2) through a kernel of {shape}")
+    print(f"scores {scores.shape}, output {tuple(output.shape)}; from NumPy's product: {difference:.1e}")
+    return difference
+
+
+def compare_on_tasks(folder: Path, tasks: tuple[Task, ...], steps: int, seeds: int) -> Shares:
+    """Question 3: accuracies by task and contestant, one for each seed; the last task is drawn."""
+    print(f"\n3. Held-out queries whose largest weight is on the right key: mean and range of {seeds} seeds")
+    results: Shares = {}
+    models: dict[tuple[str, str], Any] = {}
+    for task in tasks:
+        shares = results.setdefault(task.name, {})
+        for name in CONTESTANTS:
+            shares[name] = []
+            for seed in range(seeds):
+                model = models[task.name, name] = trained(name, task, steps, seed)
+                shares[name].append(accuracy(model, task, seed))
+    rows = [[task, *(_mean_and_range(shares) for shares in row.values())] for task, row in results.items()]
+    _print_table(["task", *CONTESTANTS], rows)
+    counts = [[task.name, *(str(models[task.name, name].count_params()) for name in CONTESTANTS)] for task in tasks]
+    print()
+    _print_table(["weights", *CONTESTANTS], counts)
+    _draw_task({name: models[tasks[-1].name, name] for name in CONTESTANTS}, folder)
+    return results
+
+
+def _mean_and_range(shares: list[float]) -> str:
+    return f"{np.mean(shares):.1%} ({min(shares):.0%} to {max(shares):.0%})"
+
+
+def _draw_task(models: dict[str, Any], folder: Path) -> None:
+    """Where a query at each place looks, among keys in order at even distances: the right picture is a diagonal."""
+    places = np.linspace(-1, 1, 41, dtype="float32")
+    points = np.stack([places, np.ones_like(places)], -1)[None]
+    matrices = np.stack([model.predict_on_batch([points, points])[0] for model in models.values()])
+    figure = show_heatmaps(matrices[None] / matrices.max(-1)[None, ..., None], titles=list(models), figsize=(10, 2.8))
+    figure.savefig(folder / "scoring_task.png", dpi=110)
+
+
+def _print_table(header: list[str], rows: list[list[str]]) -> None:
+    widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
+    for row in [header, *rows]:
+        print("  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]))
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description="Additive and dot-product scores side by side.")
+    parser.add_argument("--quick", action="store_true", help="train hardly at all")
+    parser.add_argument("--out", type=Path, default=Path("artifacts"), help="the folder to write to")
+    args = parser.parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    results = {"keys": compare_keys(args.out), "sizes": score_different_sizes()}
+    tasks, steps, seeds = (TASKS[-1:], 20, 1) if args.quick else (TASKS, 1000, 5)
+    results["tasks"] = compare_on_tasks(args.out, tasks, steps, seeds)
+    times = {name: seconds_a_call(name) for name in CONTESTANTS}
+    shown = ", ".join(f"{name} {seconds / times['dot product']:.1f}" for name, seconds in times.items())
+    print(f"\ntime of a call as a multiple of the dot product's, 4 x 256 queries and keys of size 32\n{shown}")
+    print(f"\nwritten to {args.out}: scoring_keys.png, scoring_task.png")
+    return results
+
+
+if __name__ == "__main__":
+    main()

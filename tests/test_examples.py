@@ -1,0 +1,166 @@
+"""The examples run, and what they say holds: each is run with `--quick`, in this process."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from tolerances import assert_close
+
+import keras_attn_export
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+nadaraya_watson = importlib.import_module("nadaraya_watson")
+score_tasks = importlib.import_module("score_tasks")
+scoring_functions = importlib.import_module("scoring_functions")
+step_models = importlib.import_module("step_models")
+step_training = importlib.import_module("step_training")
+translate_step_by_step = importlib.import_module("translate_step_by_step")
+
+SEED = 7
+
+
+def is_picture(path):
+    """Whether a file is a picture that is not of one colour."""
+    return imread(path)[..., :3].std() > 0.01
+
+
+# Nadaraya-Watson.
+
+
+def test_the_regression_is_that_of_the_textbook():
+    x_train, y_train = nadaraya_watson.measure(SEED)
+    x = np.linspace(0, 5, 9)
+    kernel = np.exp(-((x[:, None] - x_train) ** 2) / (2 * 0.3**2))
+    weights = kernel / kernel.sum(1, keepdims=True)
+    y, attended = (np.asarray(z) for z in nadaraya_watson.estimate(x, x_train, y_train, bandwidth=0.3))
+    # the quotient of sums of float64 against float32 with distances of up to 5 / 0.3
+    assert_close(attended, weights.astype("float32"), tolerance=1e-5)
+    assert_close(y, (weights @ y_train).astype("float32"), tolerance=1e-5)
+
+
+def test_the_function_is_that_of_the_textbook():
+    assert_close(nadaraya_watson.truth(np.array([0.0, 1.0])), np.array([0.0, 2 * 0.8414709848078965 + 1.0]))
+
+
+def test_the_learned_bandwidth_is_the_best_at_leaving_one_out():
+    x_train, y_train = nadaraya_watson.measure(SEED)
+    learned = nadaraya_watson.learn_bandwidth(x_train, y_train, steps=150)
+
+    def error(bandwidth):
+        kernel = np.exp(-((x_train[:, None] - x_train) ** 2) / (2 * bandwidth**2))
+        np.fill_diagonal(kernel, 0)
+        return np.mean((kernel @ y_train / kernel.sum(1) - y_train) ** 2)
+
+    grid = np.geomspace(0.05, 2, 200)
+    best = grid[np.argmin([error(bandwidth) for bandwidth in grid])]
+    assert abs(np.log(learned / best)) < 0.05
+
+
+def test_keys_of_equal_norm_make_gaussian_and_dot_product_weights_agree():
+    for bandwidth in (0.7, 1.0, 2.5):
+        assert nadaraya_watson.compare_with_dot_products(np.full(6, 2.0), bandwidth) < 1e-5
+        assert nadaraya_watson.compare_with_dot_products(np.linspace(1.0, 4.0, 6), bandwidth) > 0.05
+
+
+def test_nadaraya_watson_runs(tmp_path):
+    results = nadaraya_watson.main(["--quick", "--out", str(tmp_path)])
+    errors = [error for name, error in results.items() if name.startswith("bandwidth")]
+    assert len(errors) == 3
+    assert errors[1] < min(errors[0], errors[2]) < results["mean of all"]
+    assert is_picture(tmp_path / "nadaraya_watson.png")
+
+
+# The three questions on scores.
+
+
+@pytest.fixture(scope="module")
+def scoring(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scoring")
+    return scoring_functions.main(["--quick", "--out", str(folder)]), folder
+
+
+def test_keys_alike_make_both_scores_alike_and_others_do_not(scoring):
+    distances = scoring[0]["keys"]
+    assert distances["between both"]["ones"] < 1e-6
+    assert distances["between both"]["drawn"] > 0.05
+    # q.(k + c) = q.k + q.c, and q.c is the same for all keys; a tanh knows no such rule
+    assert distances["dot product, from drawn"]["drawn + 3"] < 1e-5
+    assert distances["additive, from drawn"]["drawn + 3"] > 0.05
+
+
+def test_different_sizes_are_scored_by_a_product(scoring):
+    assert scoring[0]["sizes"] < 1e-5
+
+
+def test_scoring_functions_draws(scoring):
+    assert list(scoring[0]["tasks"]) == [score_tasks.TASKS[-1].name]
+    assert is_picture(scoring[1] / "scoring_keys.png")
+    assert is_picture(scoring[1] / "scoring_task.png")
+
+
+@pytest.mark.parametrize("task", score_tasks.TASKS, ids=lambda task: task.name)
+def test_the_right_key_is_right(task):
+    queries, keys, right = task.draw(np.random.default_rng(SEED), 3)
+    assert queries.shape == (3, score_tasks.NUM_QUERIES, task.size)
+    assert keys.shape == (3, score_tasks.NUM_KEYS, task.size)
+    for example, query in np.ndindex(right.shape):
+        gaps = np.linalg.norm(keys[example] - queries[example, query], axis=1)  # unit vectors: the angle's order too
+        assert right[example, query] == gaps.argmin()
+
+
+@pytest.mark.parametrize("task", score_tasks.TASKS, ids=lambda task: task.name)
+def test_contestants_have_the_same_number_of_weights(task):
+    counts = {name: score_tasks.build(name, task).count_params() for name in score_tasks.CONTESTANTS}
+    assert counts["additive"] == counts["dot product"]
+    assert counts["one Gaussian"] == 1
+
+
+def test_a_sum_finds_the_nearest_number_and_a_product_cannot():
+    task = next(task for task in score_tasks.TASKS if task.name == "nearest number, (x, 1)")
+    shares = {
+        name: score_tasks.accuracy(score_tasks.trained(name, task, steps=300, seed=SEED), task, SEED)
+        for name in ("additive", "dot product")
+    }
+    assert shares["additive"] > 0.6
+    assert shares["dot product"] < 0.4
+
+
+# Step by step.
+
+
+@pytest.fixture(scope="module")
+def translated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translate")
+    return translate_step_by_step.main(["--quick", "--out", str(folder)]), folder
+
+
+def test_every_answer_is_that_of_keras_and_of_the_plain_step(translated):
+    results = translated[0]
+    for name in ("Keras", "no precompute"):
+        assert results[f"{name}, equal"] == results["dates"]
+        assert results[f"{name}, gap"] < 1e-4
+
+
+def test_translate_writes_two_graphs_and_a_picture(translated):
+    encoder, step = (keras_attn_export.load_bundle(translated[1] / name).manifest for name in ("encoder", "step"))
+    assert {each["name"] for each in encoder["outputs"]} == {"values", "projected_keys", "state"}
+    assert {each["name"] for each in step["inputs"]} == {"token", "state", "values", "projected_keys", "valid_lens"}
+    assert is_picture(translated[1] / "translate.png")
+
+
+def test_steps_give_what_training_computes_at_once():
+    rows = step_training.draw_rows(translate_step_by_step.split_days(SEED)[0], 6, SEED)
+    texts = step_training.encode_texts(rows)
+    translator = step_models.Translator(len(translate_step_by_step.make_vocabulary()) + 2, width=8)
+    at_once = step_models.training_model(translator)
+    models = step_models.encoder_model(translator), step_models.step_model(translator, precomputed=True)
+    found = translate_step_by_step.translate(*(model.predict_on_batch for model in models), texts)
+    written = found.logits.argmax(-1)
+    before = np.concatenate([np.full((len(rows), 1), step_models.START), written[:, :-1]], axis=1)
+    logits = at_once.predict_on_batch(texts | {"before": before.astype("int32")})
+    assert_close(found.logits, logits)
+    padded = texts["valid_lens"][:, None] <= np.arange(found.weights.shape[-1])
+    assert (found.weights.swapaxes(1, 2)[padded] == 0).all()
