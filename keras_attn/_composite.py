@@ -132,7 +132,8 @@ def pool(
     weights = ops.cast(NORMALIZERS[normalizer](scores, mask), dtype_of(values))
     if mask is not None:
         values = hide(values, ops.any(mask, axis=-2))
-    return ops.matmul(weights if drop is None else drop(weights), values), weights
+    output = ops.matmul(weights if drop is None else drop(weights), values)
+    return ops.cast(output, dtype_of(values)), weights  # on torch Keras gives float32 for float64
 
 
 def _pool_of(

@@ -1,18 +1,51 @@
-"""Every test starts from the same seed and from float32, and leaves no global policy behind."""
+"""Every test starts from the same seed and from float32, and leaves no global policy behind.
+
+On a backend other than TensorFlow only the layer tests run, and not each layer with each mask: see layer_tests.py.
+"""
 
 import os
 
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # for the processes that tests start as well
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 
 import keras
 import pytest
+from backends import BACKEND, all_64_bits
+from layer_tests import is_layer_test, pairs_in_turn
 
 SEED = 20141
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if BACKEND != "tensorflow" and collection_path.suffix == ".py" and not is_layer_test(collection_path):
+        return True
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)  # before a test is chosen by its name
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if BACKEND == "tensorflow" or config.getoption("--every-pair"):
+        return
+    tests: dict[str, list[tuple[pytest.Item, tuple[str, str]]]] = {}
+    for item in items:
+        parameters = {**item.callspec.params} if hasattr(item, "callspec") else {}
+        if len(parameters) > 1 and "case" in parameters:
+            pair = parameters.pop("case").name, str(parameters)
+            tests.setdefault(item.nodeid.split("[")[0], []).append((item, pair))
+    left = set()
+    for test in tests.values():
+        runs = pairs_in_turn([pair for _, pair in test])
+        left |= {item for (item, _), run in zip(test, runs, strict=True) if not run}
+    config.hook.pytest_deselected(items=[*left])
+    items[:] = [item for item in items if item not in left]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-pair", action="store_true", help="on each backend, run all that runs on TensorFlow")
     group = parser.getgroup("how much of what is drawn at random")
     group.addoption("--fuzz", type=int, default=320, metavar="N", help="models to draw, export and compare")
     group.addoption("--flips", type=int, default=2000, metavar="N", help="bytes to change in a bundle")
@@ -21,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"what is drawn at random: --random-seed {config.getoption('--random-seed')}"
+    return f"backend: {BACKEND}; what is drawn at random: --random-seed {config.getoption('--random-seed')}"
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +67,9 @@ def random_seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(autouse=True)
-def _fresh_keras_state() -> Iterator[None]:
+def _fresh_keras_state(request: pytest.FixtureRequest) -> Iterator[None]:
     keras.utils.set_random_seed(SEED)
-    yield
+    with all_64_bits() if request.node.get_closest_marker("in_64_bits") else nullcontext():
+        yield
     keras.config.set_dtype_policy("float32")
     keras.config.set_floatx("float32")

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import reference
-import tensorflow as tf
+from backends import carrying, compiled, gradients_of
 from keras import ops
 
 import keras_attn
@@ -21,7 +21,7 @@ B, Tq, Tk, Dv, U = 2, 3, 5, 6, 8
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
-class BilinearAttention(keras_attn.AttentionPooling):
+class OwnAttention(keras_attn.AttentionPooling):
     """A user's own subclass, with a weight: `q^T W k`, W (Dq, Dk). It stands for the base layer."""
 
     def build(self, queries_shape, keys_shape, values_shape):
@@ -30,6 +30,36 @@ class BilinearAttention(keras_attn.AttentionPooling):
 
     def score(self, queries, keys):
         return ops.matmul(ops.matmul(queries, self.W), ops.swapaxes(keys, -1, -2))
+
+
+ONE_HEAD_SCALE = 0.1  # so that products of weights and inputs ten times as large stay in float16
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class OneHead(keras_attn.MultiHeadAttention):
+    """One head that leaves values as they are, and gives weights without the axis of heads: one more scoring layer."""
+
+    def __init__(self, dropout=0.0, *, seed=None, **options):
+        attention = options.pop("attention", None) or keras_attn.DotProductAttention(
+            dropout, seed=seed, scale=ONE_HEAD_SCALE, dtype=options.get("dtype")
+        )
+        super().__init__(attention, **{"num_heads": 1, "use_bias": False, **options})
+
+    def _projection(self, name, units, shape):
+        if name in ("W_q", "W_k"):
+            return super()._projection(name, units, shape)
+        return keras.layers.Identity(dtype=self.dtype_policy)
+
+    def _attend(self, *tensors, **options):
+        output, weights = super()._attend(*tensors, **options)
+        return output, None if weights is None else ops.squeeze(weights, -3)
+
+    def _output_shapes(self, queries_shape, keys_shape, values_shape):
+        _, (*batch, _, num_queries, num_keys) = super()._output_shapes(queries_shape, keys_shape, values_shape)
+        return (*batch, num_queries, values_shape[-1]), (*batch, num_queries, num_keys)
+
+    def get_config(self):
+        return {**super().get_config(), "dropout": self.attention.dropout, "seed": self.attention.seed}
 
 
 @dataclass(frozen=True)
@@ -62,10 +92,10 @@ class LayerCase:
         """The public class that this row answers for."""
         return next(c for c in self.layer_class.__mro__ if c.__name__ in keras_attn.__all__)
 
-    def layer(self, **options: Any) -> Any:
-        """A built layer with random weights of unit size."""
+    def layer(self, inputs: Mapping[str, np.ndarray] | None = None, **options: Any) -> Any:
+        """A layer with random weights of unit size, built for these inputs or for those of the usual sizes."""
         layer = self.make(**options)
-        layer.build((B, Tq, self.Dq), (B, Tk, self.Dk), (B, Tk, Dv))
+        layer.build(*(array.shape for array in (inputs or self.inputs()).values()))
         randomise(layer)
         return layer
 
@@ -81,31 +111,57 @@ class LayerCase:
         return {name: rng.normal(size=(*leading, *shape)).astype("float32") for name, shape in shapes.items()}
 
 
-def bilinear_score(W: np.ndarray) -> reference.PairScore:
-    return lambda query, key: float(query @ np.asarray(W, "float64") @ key)
-
-
 def additive_score_of(layer: Any) -> reference.PairScore:
-    return reference.additive_score(*(as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v)))
+    kernels = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
+    if not layer.normalize:
+        return reference.additive_score(*kernels)
+    return reference.normalized_additive_score(*kernels, g=as_float64(layer.g), b=as_float64(layer.b))
+
+
+def one_head_score_of(layer: Any) -> reference.PairScore:
+    kernels = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k))
+    return reference.projected_score(*kernels, score=reference.scaled_dot_score(ONE_HEAD_SCALE))
+
+
+def gaussian_score_of(layer: Any) -> reference.PairScore:
+    return reference.gaussian_score(float(np.exp(as_float64(layer.log_bandwidth))))
+
+
+def cosine_score_of(layer: Any) -> reference.PairScore:
+    return reference.cosine_score(float(np.exp(as_float64(layer.log_temperature))))
 
 
 additive = partial(keras_attn.AdditiveAttention, num_hiddens=U)
 blocked = partial(additive, query_block_size=2)  # Tq is 3: the last block holds one query and one row of padding
 dot_product = partial(keras_attn.DotProductAttention)
+bilinear = partial(keras_attn.BilinearAttention)
+gaussian = partial(keras_attn.GaussianAttention)
+cosine = partial(keras_attn.CosineAttention)
 KERNEL = {"kernel_initializer": "he_normal", "kernel_regularizer": "l2", "kernel_constraint": "max_norm"}
 POOLING = {"dropout": 0.25, "seed": 11}
 
 CASES = [
-    LayerCase("additive", additive, additive_score_of, 4, 7, POOLING | KERNEL),
+    LayerCase("additive", additive, additive_score_of, 4, 7, POOLING | KERNEL | {"normalize": True}),
     LayerCase("additive_blocked", blocked, additive_score_of, 4, 7, POOLING | KERNEL),
     LayerCase("dot_product", dot_product, lambda layer: reference.scaled_dot_score(), 4, 4, POOLING | {"scale": 0.3}),
     LayerCase(
+        "bilinear",
+        bilinear,
+        lambda layer: reference.bilinear_score(as_float64(layer.W.kernel).T),
+        4,
+        7,
+        POOLING | KERNEL,
+    ),
+    LayerCase("gaussian", gaussian, gaussian_score_of, 4, 4, POOLING | {"bandwidth": 0.7, "trainable": False}),
+    LayerCase("cosine", cosine, cosine_score_of, 4, 4, POOLING | {"temperature": 0.3, "trainable": False}),
+    LayerCase("one_head", partial(OneHead), one_head_score_of, 4, 7, POOLING, own_class=True),
+    LayerCase(
         "own",
-        partial(BilinearAttention),
-        lambda layer: bilinear_score(as_float64(layer.W)),
+        partial(OwnAttention),
+        lambda layer: reference.bilinear_score(as_float64(layer.W)),
         Dq=4,
         Dk=7,
-        options=POOLING,
+        options=POOLING | {"normalizer": "sparsemax"},
         own_class=True,
     ),
 ]
@@ -114,6 +170,11 @@ SOFTMAX_LAYERS = [keras_attn.MaskedSoftmax]
 VARIANTS = [  # options that change the score and nothing else: held to the oracle, not to all the rest
     LayerCase("scaled", partial(dot_product, scale=0.7), lambda layer: reference.scaled_dot_score(0.7), 4, 4),
     LayerCase("unscaled", partial(dot_product, scale=1.0), lambda layer: reference.scaled_dot_score(1.0), 4, 4),
+    LayerCase("sparsemax", partial(dot_product, normalizer="sparsemax"), lambda _: reference.scaled_dot_score(), 4, 4),
+    LayerCase("sigmoid", partial(dot_product, normalizer="sigmoid"), lambda _: reference.scaled_dot_score(), 4, 4),
+    LayerCase("normalized", partial(additive, normalize=True), additive_score_of, 4, 7),
+    LayerCase("normalized_blocked", partial(blocked, normalize=True), additive_score_of, 4, 7),
+    LayerCase("gaussian_of_many_axes", gaussian, gaussian_score_of, 9, 9),
 ]
 
 
@@ -124,19 +185,19 @@ def randomise(layer: Any, seed: int = 1) -> None:
         variable.assign(rng.normal(size=variable.shape))
 
 
+def trained_weights(model: Any) -> list[np.ndarray]:
+    """Present values of what a step of training changes."""
+    return [as_numpy(variable) for variable in model.trainable_variables]
+
+
 def as_numpy(tensor: Any) -> np.ndarray:
+    if len(tensor.shape) == 0:  # one bfloat16 alone cannot be converted
+        return ops.convert_to_numpy(ops.reshape(tensor, (1,))).reshape(())
     return ops.convert_to_numpy(tensor)
 
 
 def as_float64(tensor: Any) -> np.ndarray:
-    return as_numpy(ops.cast(tensor, "float64"))
-
-
-def carrying(array: Any, mask: np.ndarray) -> Any:
-    """A tensor with the implicit mask that `Embedding(mask_zero=True)` or `Masking` would attach."""
-    tensor = tf.convert_to_tensor(array)
-    tensor._keras_mask = tf.convert_to_tensor(mask)
-    return tensor
+    return as_numpy(tensor).astype("float64")
 
 
 def call(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None = None, **options: Any) -> Any:
@@ -153,6 +214,7 @@ def call(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None 
         masks.get("valid_lens"),
         attention_mask=masks.get("attention_mask"),
         use_causal_mask=masks.get("causal", False),
+        window=masks.get("window"),
         **options,
     )
 
@@ -178,34 +240,35 @@ def gradients(
         inputs: Queries, keys and values.
         masks: As `call` takes them.
         upstream: The gradient that arrives at the output, of the output's shape; 1, 2, 3, ... when left out.
-        mode: "eager", "graph" or "xla".
+        mode: One of `backends.MODES`.
     """
     if upstream is None:
         shape = (*inputs["queries"].shape[:-1], inputs["values"].shape[-1])
         upstream = np.arange(1.0, np.prod(shape) + 1).reshape(shape)
     masks = dict(masks or {})
-    causal = masks.pop("causal", False)
-    program = _gradient_program(layer, mode, causal)
-    results = program(
-        *({name: tf.convert_to_tensor(array) for name, array in group.items()} for group in (inputs, masks)), upstream
-    )
+    static = {name: masks.pop(name) for name in [*masks] if not isinstance(masks[name], np.ndarray)}
+    program = _gradient_program(layer, tuple(inputs), tuple(masks), tuple(static.items()), mode)
+    results = program(*map(ops.convert_to_tensor, (*inputs.values(), *masks.values(), upstream)))
     labels = [*inputs, *(variable.path for variable in layer.trainable_variables)]
     return {label: as_numpy(gradient) for label, gradient in zip(labels, results, strict=True)}
 
 
 @lru_cache(maxsize=4)  # so that two calls with other numbers run the same compiled program
-def _gradient_program(layer: Any, mode: str, causal: bool) -> Callable[..., list[Any]]:
-    def compute(tensors: dict[str, Any], masks: dict[str, Any], upstream: Any) -> list[Any]:
-        watched = [*tensors.values()]
-        with tf.GradientTape() as tape:
-            tape.watch(watched)
-            output = call(layer, tensors, {**masks, "causal": causal})
-            loss = tf.reduce_sum(tf.cast(upstream, output.dtype) * output)
-        return tape.gradient(loss, [*watched, *(variable.value for variable in layer.trainable_variables)])
+def _gradient_program(
+    layer: Any, inputs: tuple[str, ...], masks: tuple[str, ...], static: tuple[tuple[str, Any], ...], mode: str
+) -> Callable[..., list[Any]]:
+    def loss(*tensors: Any) -> Any:
+        *tensors, upstream = tensors
+        named = dict(zip((*inputs, *masks), tensors, strict=True))
+        output = call(layer, {name: named.pop(name) for name in inputs}, named | dict(static))
+        return ops.sum(ops.cast(upstream, output.dtype) * output)
 
-    return compute if mode == "eager" else tf.function(compute, jit_compile=mode == "xla")
+    variables = layer.trainable_variables
+    return compiled(gradients_of(loss, len(inputs), variables), mode, variables=variables)
 
 
 def expected(case: LayerCase, layer: Any, inputs: Mapping[str, np.ndarray], masks: Mapping[str, Any] | None = None):
     """The oracle's output and weights for the layer's present weights."""
-    return reference.attention(**inputs, score=case.score(layer), **(masks or {}))
+    return reference.attention(
+        **inputs, score=case.score(layer), normalizer=getattr(layer, "normalizer", "softmax"), **(masks or {})
+    )

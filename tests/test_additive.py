@@ -6,6 +6,8 @@ import sys
 import keras
 import numpy as np
 import pytest
+from backends import every_fit_mode
+from contract_cases import as_numpy
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -56,7 +58,7 @@ def test_one_initializer_object_does_not_make_equal_kernels():
 def test_options_apply_to_all_three_kernels():
     layer = AdditiveAttention(U, kernel_initializer="ones", kernel_regularizer="l1", kernel_constraint="unit_norm")
     model_of(layer)
-    assert_close(np.float32(sum(layer.losses)), np.float32(0.01 * (Dq * U + Dk * U + U)))
+    assert_close(ops.convert_to_numpy(sum(layer.losses)), np.float32(0.01 * (Dq * U + Dk * U + U)))
     assert all(variable.constraint is layer.kernel_constraint for variable in layer.weights)
 
 
@@ -65,6 +67,8 @@ def test_config_holds_every_option():
         "num_hiddens": U,
         "dropout": 0.25,
         "seed": 3,
+        "normalizer": "sigmoid",
+        "normalize": True,
         "query_block_size": 16,
         "kernel_initializer": keras.initializers.HeNormal(seed=1),
         "kernel_regularizer": keras.regularizers.L2(0.5),
@@ -131,7 +135,7 @@ def test_a_fresh_process_that_imports_only_keras_and_the_package_loads_it(tmp_pa
     program = (
         "import sys, keras, keras_attn, numpy; "
         "model = keras.models.load_model('model.keras'); "
-        "numpy.save('output.npy', model(dict(numpy.load('inputs.npz'))))"
+        "numpy.save('output.npy', keras.ops.convert_to_numpy(model(dict(numpy.load('inputs.npz')))))"
     )
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
     assert_identical(np.load(tmp_path / "output.npy"), result(model))
@@ -168,7 +172,7 @@ def test_int8_kernels_survive_being_saved_twice(tmp_path):
     assert_identical(result(second), result(model))
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@every_fit_mode
 def test_it_trains_in_mixed_precision(jit_compile):
     model = model_of(AdditiveAttention(U, dropout=0.1, seed=1, dtype="mixed_float16"))
     before = model.get_weights()
@@ -176,3 +180,35 @@ def test_it_trains_in_mixed_precision(jit_compile):
     losses = model.fit(arrays(), np.zeros((B, Tq, Dv)), epochs=2, verbose=0).history["loss"]
     assert np.all(np.isfinite(losses))
     assert not any(np.array_equal(*pair) for pair in zip(before, model.get_weights(), strict=True))
+
+
+def normalized(num_hiddens=8, **options):
+    layer = AdditiveAttention(num_hiddens, normalize=True, **options)
+    layer.build((2, 3, 4), (2, 5, 7), (2, 5, 6))
+    return layer
+
+
+def test_normalized_scores_start_as_those_of_a_direction():
+    layer = normalized()
+    assert float(as_numpy(layer.g)) == pytest.approx(8**-0.5)
+    assert np.all(as_numpy(layer.b) == 0)
+    queries, keys = (np.random.default_rng(0).normal(size=(2, *shape)).astype("float32") for shape in ((3, 4), (5, 7)))
+    before = as_numpy(layer.score(queries, keys))
+    layer.w_v.kernel.assign(7.0 * as_numpy(layer.w_v.kernel))  # its length does not count
+    assert_close(as_numpy(layer.score(queries, keys)), before, "float32")
+    layer.g.assign(3.0 * as_numpy(layer.g))
+    assert_close(as_numpy(layer.score(queries, keys)), 3.0 * before, "float32")
+
+
+def test_normalized_scores_with_int8_kernels():
+    layer = normalized(64)
+    queries, keys = (np.random.default_rng(0).normal(size=(2, *shape)).astype("float32") for shape in ((3, 4), (5, 7)))
+    exact = as_numpy(layer.score(queries, keys))
+    for dense in (layer.W_q, layer.W_k, layer.w_v):
+        dense.quantize("int8")
+    np.testing.assert_allclose(as_numpy(layer.score(queries, keys)), exact, atol=0.03 * np.abs(exact).max())
+
+
+def test_normalize_must_be_a_bool():
+    with pytest.raises(TypeError, match="`normalize` must be True or False"):
+        AdditiveAttention(8, normalize="yes")

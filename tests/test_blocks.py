@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import pytest
 import reference
-import tensorflow as tf
+from backends import compiled, every_compiled_mode, every_mode, gradients_of, in_64_bits, only_on, precision_of
 from contract_cases import additive_score_of, as_numpy, call, gradients, randomise
 from keras import ops
+from tensor_sizes import tensor_sizes
 from tolerances import TOLERANCES, assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, _blocks
@@ -17,7 +18,6 @@ from keras_attn._blocks import blocked_additive_scores
 
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 7, 5, 4, 6, 3, 8
 
-every_mode = pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 every_size = pytest.mark.parametrize("block_size", [1, 2, 3, 6, 7, 64, "auto"])  # of 7 queries
 small_auto = pytest.mark.usefixtures("_small_auto")
 
@@ -45,10 +45,11 @@ def arrays(leading=(B,), Tq=Tq, Tk=Tk):
 
 def assert_gradients_close(actual, expected, dtype="float32"):
     """Compares in units of the largest entry: a gradient is a sum of terms of its size."""
+    tolerance = TOLERANCES[precision_of(dtype)][0]
     for (name, one), other in zip(actual.items(), expected.values(), strict=True):
         scale = np.abs(other.astype("float64")).max()
         assert scale > 0, name
-        assert_close(one.astype("float64") / scale, other.astype("float64") / scale, tolerance=TOLERANCES[dtype][0])
+        assert_close(one.astype("float64") / scale, other.astype("float64") / scale, tolerance=tolerance)
 
 
 @small_auto
@@ -67,25 +68,22 @@ def test_outputs_and_gradients_are_those_of_the_plain_form(block_size, mode):
 
 
 @small_auto
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@every_compiled_mode
 @pytest.mark.parametrize("leading", [(B,), (2, 4)])
 @pytest.mark.parametrize("block_size", [3, "auto"])
-def test_one_program_takes_all_sizes(block_size, leading, jit_compile):
-    blocked, plain = layer_of(block_size), layer_of(None)
+def test_one_program_takes_all_sizes(block_size, leading, mode):
+    upstream = np.arange(Dv, dtype="float32")
 
-    def compute(layer, queries, keys, values):
-        with tf.GradientTape() as tape:
-            tape.watch([queries, keys, values])
-            output = layer(queries, keys, values)
-            loss = tf.reduce_sum(output * tf.cast(tf.range(Dv), output.dtype))
-        return output, tape.gradient(loss, [queries, keys, values])
+    def output_and_gradients(layer):
+        gradients = gradients_of(lambda *inputs: ops.sum(layer(*inputs) * ops.convert_to_tensor(upstream)), 3)
+        return lambda *inputs: [layer(*inputs), *gradients(*inputs)]
 
-    unknown = [None] * (len(leading) + 1)
-    signature = [tf.TensorSpec((*unknown, size)) for size in (Dq, Dk, Dv)]
-    program = tf.function(lambda *x: compute(blocked, *x), signature, jit_compile=jit_compile)
+    blocked, plain = output_and_gradients(layer_of(block_size)), output_and_gradients(layer_of(None))
+    signature = [((*(None for _ in leading), None, size), "float32") for size in (Dq, Dk, Dv)]
+    program = compiled(blocked, mode, signature=signature)
     for queries, keys in ((7, 5), (1, 5), (6, 1), (2, 9)):
-        tensors = [tf.constant(array) for array in arrays(leading, queries, keys).values()]
-        (output, computed), (plain_output, expected) = program(*tensors), compute(plain, *tensors)
+        tensors = [ops.convert_to_tensor(array) for array in arrays(leading, queries, keys).values()]
+        (output, *computed), (plain_output, *expected) = program(*tensors), plain(*tensors)
         assert_close(as_numpy(output), as_numpy(plain_output))
         for gradient, other in zip(computed, expected, strict=True):
             assert_close(as_numpy(gradient), as_numpy(other), tolerance=1e-5)  # sums of up to 9 terms
@@ -97,6 +95,7 @@ def test_an_axis_of_no_entry(size):
     assert_identical(as_numpy(call(layer_of(2), inputs)), as_numpy(call(layer_of(None), inputs)))
 
 
+@in_64_bits
 @every_mode
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float64"])
 def test_other_precisions(dtype, mode):
@@ -117,12 +116,9 @@ def test_other_precisions(dtype, mode):
 def test_sums_over_many_queries_keep_their_digits_in_float16():
     """3000 equal terms of 1: in float16 a running sum of them would stop at 2048."""
     queries, keys = np.zeros((1, 3000, 1), "float16"), np.zeros((1, 1, 1), "float16")
-    w_v = tf.ones((1, 1), "float16")
-    with tf.GradientTape() as tape:
-        keys = tf.constant(keys)
-        tape.watch(keys)
-        loss = tf.reduce_sum(blocked_additive_scores(tf.constant(queries), keys, w_v, 1000))
-    assert as_numpy(tape.gradient(loss, keys)).item() == 3000
+    queries, keys, w_v = map(ops.convert_to_tensor, (queries, keys, np.ones((1, 1), "float16")))
+    (gradient,) = gradients_of(lambda keys: ops.sum(blocked_additive_scores(queries, keys, w_v, 1000)), 1)(keys)
+    assert as_numpy(gradient).item() == 3000
 
 
 def test_dropout_draws_are_those_of_the_plain_form():
@@ -133,26 +129,20 @@ def test_dropout_draws_are_those_of_the_plain_form():
         assert np.any(blocked != as_numpy(call(layers[1], arrays())))
 
 
+@in_64_bits
 @every_mode
 def test_gradients_of_gradients(mode):
     rng = np.random.default_rng(0)
-    tensors = [tf.constant(rng.normal(size=shape)) for shape in ((B, Tq, U), (B, Tk, U), (U, 1))]
-    upstream = rng.normal(size=(B, Tq, Tk))
+    shapes = ((B, Tq, U), (B, Tk, U), (U, 1), (B, Tq, Tk))
+    *tensors, upstream = (ops.convert_to_tensor(rng.normal(size=shape)) for shape in shapes)
 
     def program(block_size):
-        def compute(*x):
-            with tf.GradientTape() as outer:
-                outer.watch(x)
-                with tf.GradientTape() as inner:
-                    inner.watch(x)
-                    loss = tf.reduce_sum(upstream * blocked_additive_scores(*x, block_size))
-                penalty = tf.add_n([tf.reduce_sum(gradient**3) for gradient in inner.gradient(loss, x)])
-            return outer.gradient(penalty, x)
+        inner = gradients_of(lambda *x: ops.sum(upstream * blocked_additive_scores(*x, block_size)), 3)
+        penalty = gradients_of(lambda *x: sum(ops.sum(gradient**3) for gradient in inner(*x)), 3)
+        gradients = compiled(penalty, mode)(*tensors)
+        return {name: as_numpy(gradient) for name, gradient in zip(("queries", "keys", "w_v"), gradients, strict=True)}
 
-        return compute if mode == "eager" else tf.function(compute, jit_compile=mode == "xla")
-
-    for computed, expected in zip(program(3)(*tensors), program(None)(*tensors), strict=True):
-        assert_close(as_numpy(computed), as_numpy(expected), tolerance=1e-11)  # third powers of sums
+    assert_gradients_close(program(3), program(None), "float64")
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
@@ -167,65 +157,53 @@ def test_nan_in_masked_keys_reaches_no_gradient_through_the_padding(policy):
         assert_identical(gradient, clean[name])
 
 
-def sizes_in(graph) -> set[int]:
-    """The numbers of entries of all tensors of known shape in a graph and in the functions it calls."""
-    graphs = [graph, *(function.graph for function in graph._functions.values() if hasattr(function, "graph"))]
-    definition = graph.as_graph_def(add_shapes=True)
-    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
-    shapes = [shape for node in nodes for shape in node.attr["_output_shapes"].list.shape]
-    shapes += [tensor.shape.as_proto() for g in graphs for op in g.get_operations() for tensor in op.outputs]
-    return {
-        int(np.prod([dim.size for dim in shape.dim], dtype="int64"))
-        for shape in shapes
-        if not shape.unknown_rank and all(dim.size >= 0 for dim in shape.dim)
-    }
-
-
 @pytest.mark.parametrize("block_size", [2, "auto"])
 @small_auto
 def test_no_tensor_holds_all_features(block_size):
-    """In the graph of a training step; the plain form is there to show that the search finds them."""
-
-    tensors = [tf.constant(array) for array in arrays().values()]
+    """In a training step; the plain form is there to show that the search finds them."""
+    tensors = [ops.convert_to_tensor(array) for array in arrays().values()]
 
     def largest(layer):
-        def step(*tensors):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(layer(*tensors) ** 2)
-            return tape.gradient(loss, [variable.value for variable in layer.trainable_variables])
-
-        return max(sizes_in(tf.function(step).get_concrete_function(*tensors).graph))
+        step = gradients_of(lambda *inputs: ops.sum(layer(*inputs) ** 2), 0, layer.trainable_variables)
+        return max(tensor_sizes(step, *tensors))
 
     assert largest(layer_of(None)) == B * Tq * Tk * U
     assert largest(layer_of(block_size)) == B * 2 * Tk * U
 
 
-def test_the_eager_tape_keeps_no_features(monkeypatch):
+@only_on("tensorflow", "torch", reason="JAX makes a program of the loop, eagerly too, and no block is there to look at")
+def test_no_features_are_kept_for_the_gradient(monkeypatch):
     """Only blocks are ever made, so it is enough that none is alive when the scores are there."""
-    alive = []
+    made, kept = [], []
 
     def watched(rows, keys, weigh):
         features = ops.tanh(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3))
-        alive.append(weakref.ref(features))
+        made.append(weakref.ref(features))
         return ops.squeeze(weigh(features), -1)
 
     monkeypatch.setattr(_blocks, "additive_scores", watched)
     rng = np.random.default_rng(0)
-    tensors = [tf.constant(rng.normal(size=shape)) for shape in ((B, Tq, U), (B, Tk, U), (U, 1))]
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
+    tensors = [ops.convert_to_tensor(rng.normal(size=shape)) for shape in ((B, Tq, U), (B, Tk, U), (U, 1))]
+
+    def loss(*tensors):
         scores = blocked_additive_scores(*tensors, 2)
-    gc.collect()
-    assert len(alive) >= 4
-    assert not any(features() is not None for features in alive)
-    assert all(gradient is not None for gradient in tape.gradient(scores, tensors))
+        gc.collect()
+        kept.extend(features for features in made if features() is not None)
+        return ops.sum(scores)
+
+    assert all(np.any(as_numpy(gradient) != 0) for gradient in gradients_of(loss, 3)(*tensors))
+    assert len(made) >= 4
+    assert not kept
 
 
+@only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
 @pytest.mark.parametrize(
     ("batch", "queries", "loops"),
     [(2, 7, False), (64, 256, True), (64, 1, False), (None, 256, True), (None, None, True), (None, 1, False)],
 )
 def test_auto_has_a_loop_only_where_the_features_are_many(batch, queries, loops):
+    import tensorflow as tf
+
     keys, hiddens = (5, 8) if batch == 2 else (512, 256)
     signature = [tf.TensorSpec(shape) for shape in ((batch, queries, hiddens), (batch, keys, hiddens), (hiddens, 1))]
     program = tf.function(lambda *x: blocked_additive_scores(*x, "auto"), signature)
@@ -249,15 +227,27 @@ def test_an_int8_w_v_scores_without_blocks():
     assert_identical(as_numpy(call(blocked, arrays())), as_numpy(call(plain, arrays())))
 
 
-@pytest.mark.parametrize("block_size", [2, "auto"])
-def test_files(block_size, tmp_path):
+def model_of(block_size):
     inputs = {name: keras.Input((None, array.shape[-1]), name=name) for name, array in arrays().items()}
-    model = keras.Model(inputs, layer_of(block_size)(**inputs))
+    return keras.Model(inputs, layer_of(block_size)(**inputs))
+
+
+@pytest.mark.parametrize("block_size", [2, "auto"])
+def test_keras_file(block_size, tmp_path):
+    model = model_of(block_size)
     before = as_numpy(model(arrays()))
     model.save(tmp_path / "model.keras")
     reloaded = keras.saving.load_model(tmp_path / "model.keras")
     assert reloaded.layers[-1].query_block_size == block_size
     assert_identical(as_numpy(reloaded(arrays())), before)
+
+
+@only_on("tensorflow", reason="a SavedModel is a format of TensorFlow")
+@pytest.mark.parametrize("block_size", [2, "auto"])
+def test_saved_model(block_size, tmp_path):
+    import tensorflow as tf
+
+    model = model_of(block_size)
     model.export(tmp_path / "saved_model", verbose=False)
     loaded = tf.saved_model.load(str(tmp_path / "saved_model"))
-    assert_close(as_numpy(loaded.serve(arrays())), before)
+    assert_close(as_numpy(loaded.serve(arrays())), as_numpy(model(arrays())))

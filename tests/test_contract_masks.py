@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 import reference
-import tensorflow as tf
-from contract_cases import CASES, as_numpy, call, carrying, expected, outputs
+from backends import carrying, mask_of
+from contract_cases import CASES, as_numpy, call, expected, outputs
 from tolerances import assert_close, assert_identical
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -79,7 +79,7 @@ def test_every_subset_of_masks_under_dropout(case, lengths, chosen):
     """
     inputs, masks = case.inputs(Tq=Tq, Tk=Tk, Dv=Tk), masks_of(lengths, chosen)
     inputs["values"] = np.broadcast_to(np.eye(Tk, dtype="float32"), (B, Tk, Tk))
-    layer = case.layer(dropout=0.5, seed=13)
+    layer = case.layer(inputs, dropout=0.5, seed=13)
     _, expected_weights = expected(case, layer, inputs, masks)
     # The batch ten times over, so that a mask that leaves few pairs still has some dropped and some kept.
     inputs, masks = ({name: ten_times(array) for name, array in group.items()} for group in (inputs, masks))
@@ -100,7 +100,7 @@ def test_causal_in_training_hides_the_future_whatever_the_sizes(case, dropout):
     for queries, keys in ((3, 5), (5, 3), (4, 4)):
         inputs = case.inputs(Tq=queries, Tk=keys, Dv=keys)
         inputs["values"] = np.broadcast_to(np.eye(keys, dtype="float32"), (B, keys, keys))
-        layer = case.layer(dropout=dropout, seed=1)
+        layer = case.layer(inputs, dropout=dropout, seed=1)
         for options in ({}, {"return_attention_scores": True}):
             result = call(layer, inputs, {"causal": True}, training=True, **options)
             dropped = as_numpy(result[0] if options else result)
@@ -143,7 +143,7 @@ def test_an_explicit_mask_is_not_overwritten_by_an_implicit_one(case, name):
     implicit = np.arange(size) != np.array([[0], [1]])
     explicit = np.arange(size) != np.array([[2], [0]])
     tensors = inputs | {name: carrying(inputs[name], implicit)}
-    pair = layer(**tensors, **{f"{name}_mask": tf.constant(explicit)}, return_attention_scores=True)
+    pair = layer(**tensors, **{f"{name}_mask": explicit}, return_attention_scores=True)
     assert_close(as_numpy(pair[1]), expected(case, layer, inputs, {f"{name}_mask": explicit})[1], "float32")
 
 
@@ -173,10 +173,10 @@ def test_queries_mask_zeroes_its_rows_and_is_the_mask_of_the_output(case):
         output = result[0] if weights_too else result
         assert np.all(as_numpy(output)[~mask] == 0)
         assert np.all(np.any(as_numpy(output)[mask] != 0, axis=-1))
-        assert np.array_equal(as_numpy(output._keras_mask), mask)
+        assert np.array_equal(as_numpy(mask_of(output)), mask)
     assert np.array_equal(as_numpy(layer.compute_mask(inputs["queries"], mask)), mask)
     assert layer.compute_mask(inputs["queries"], None) is None
-    assert getattr(call(layer, inputs), "_keras_mask", None) is None
+    assert mask_of(call(layer, inputs)) is None
 
 
 @every_case
@@ -199,5 +199,5 @@ def test_nan_in_queries_that_queries_mask_hides(case, weights_too):
     dirty = inputs | {"queries": np.where(mask[..., None], inputs["queries"], np.float32(np.nan))}
     clean = call(layer, inputs, {"queries_mask": mask}, return_attention_scores=weights_too)
     result = call(layer, dirty, {"queries_mask": mask}, return_attention_scores=weights_too)
-    for tensor, clean_tensor in zip(tf.nest.flatten(result), tf.nest.flatten(clean), strict=True):
+    for tensor, clean_tensor in zip(keras.tree.flatten(result), keras.tree.flatten(clean), strict=True):
         assert_identical(as_numpy(tensor), as_numpy(clean_tensor))

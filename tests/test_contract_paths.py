@@ -1,14 +1,17 @@
-"""Promises 1 to 3 on every path a model is run by: eager, compiled, trained, reloaded, SavedModel, ONNX."""
+"""Promises 1 to 3 on every path a model is run by: eager, compiled, trained, reloaded, and from TensorFlow exported."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import reference
-import tensorflow as tf
-from contract_cases import CASES, B, Dv, Tk, Tq, as_float64, as_numpy, randomise
+from backends import BACKEND, MODES, compiled, every_fit_mode, gradients_of
+from contract_cases import CASES, B, Dv, Tk, Tq, as_float64, as_numpy, randomise, trained_weights
+from keras import ops
 from tolerances import assert_close, assert_identical
 
 Inputs = dict[str, np.ndarray]
@@ -20,18 +23,13 @@ def arrays(outputs: dict) -> Inputs:
     return {name: as_numpy(tensor) for name, tensor in outputs.items()}
 
 
-def eager(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
-    return lambda inputs: arrays(model(inputs))
+def tensors(inputs: Inputs) -> dict[str, Any]:
+    return {name: ops.convert_to_tensor(array) for name, array in inputs.items()}
 
 
-def graph(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
-    compiled = tf.function(model)
-    return lambda inputs: arrays(compiled({name: tf.constant(array) for name, array in inputs.items()}))
-
-
-def xla(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
-    compiled = tf.function(model, jit_compile=True)
-    return lambda inputs: arrays(compiled({name: tf.constant(array) for name, array in inputs.items()}))
+def called(model: keras.Model, sample: Inputs, folder: Path, *, mode: str) -> Callable[[Inputs], Inputs]:
+    program = compiled(model, mode)
+    return lambda inputs: arrays(program(tensors(inputs)))
 
 
 def predict(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
@@ -45,9 +43,11 @@ def keras_file(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[In
 
 
 def saved_model(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
+    import tensorflow as tf
+
     model.export(folder / "saved_model", verbose=False)
     loaded = tf.saved_model.load(folder / "saved_model")
-    return lambda inputs: arrays(loaded.serve({name: tf.constant(array) for name, array in inputs.items()}))
+    return lambda inputs: arrays(loaded.serve(tensors(inputs)))
 
 
 def onnx(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs], Inputs]:
@@ -57,14 +57,12 @@ def onnx(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs],
 
 
 PATHS: list[tuple[str, Run]] = [
-    ("eager", eager),
-    ("graph", graph),
-    ("xla", xla),
+    *((mode, partial(called, mode=mode)) for mode in MODES),
     ("predict", predict),
     ("keras_file", keras_file),
-    ("saved_model", saved_model),
-    ("onnx", onnx),
 ]
+if BACKEND == "tensorflow":  # the one whose models Keras writes as a SavedModel without another, and the export takes
+    PATHS += [("saved_model", saved_model), ("onnx", onnx)]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 every_path = pytest.mark.parametrize("run", [pytest.param(run, id=name) for name, run in PATHS])
@@ -182,7 +180,7 @@ def test_masks_from_an_embedding(case, run, tmp_path):
 
 
 @every_case
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@every_fit_mode
 def test_fit(case, jit_compile):
     """One step of `fit`: as a gradient step taken by hand, and bit for bit the same with NaN in what is masked."""
     inputs = case.inputs() | {"valid_lens": np.array([3, 0], "int32")}
@@ -197,14 +195,14 @@ def test_fit(case, jit_compile):
         model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
         history = model.fit(batch, target, batch_size=B, verbose=0)
         assert np.isfinite(history.history["loss"]).all()
-        return model.get_weights()
+        return trained_weights(model)
 
     keras.utils.set_random_seed(4)
     model, _ = headed(case)
-    before = model.get_weights()
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs, training=True) - target))
-    steps = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    before = trained_weights(model)
+    steps = gradients_of(
+        lambda: ops.mean(ops.square(ops.subtract(model(inputs, training=True), target))), 0, model.trainable_variables
+    )()
     after = trained(inputs)
     for old, step, new in zip(before, steps, after, strict=True):
         assert np.any(old != new)
@@ -221,7 +219,7 @@ def headed(case):
 
 
 @every_case
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@every_fit_mode
 def test_fit_with_dropout_every_mask_and_rows_with_no_key(case, jit_compile):
     model, _ = every_mask_model(case, dropout=0.5, seed=3)
     output = keras.layers.Dense(1)(model.output["output"])
@@ -231,8 +229,8 @@ def test_fit_with_dropout_every_mask_and_rows_with_no_key(case, jit_compile):
         "valid_lens": np.array([[0, 0, 0], [5, 5, 5], [5, 0, 5], [2, 2, 2]], "int32"),
         "attention_mask": np.random.default_rng(1).random((4, Tq, Tk)) < 0.9,
     }
-    before = trainable.get_weights()
+    before = trained_weights(trainable)
     trainable.fit(inputs, np.ones((4, Tq, 1)), batch_size=2, epochs=2, verbose=0)
-    for old, new in zip(before, trainable.get_weights(), strict=True):
+    for old, new in zip(before, trained_weights(trainable), strict=True):
         assert np.isfinite(new).all()
         assert np.any(old != new)

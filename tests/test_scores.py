@@ -13,14 +13,14 @@ def normal(*shape):
 
 def test_additive_score_of_one_pair_by_hand():
     queries, keys = np.float32([[[0.5, -1.0]]]), np.float32([[[0.5, 2.0]]])
-    scores = additive_scores(queries, keys, lambda features: features @ np.float32([[2.0], [3.0]]))
+    scores = additive_scores(queries, keys, lambda features: ops.matmul(features, np.float32([[2.0], [3.0]])))
     # 2 tanh(1) + 3 tanh(1) = 5 * 0.761594
     assert_close(ops.convert_to_numpy(scores), np.float32([[[3.807971]]]))
 
 
 def test_additive_scores_pair_each_query_with_each_key():
     queries, keys, w_v = normal(2, 1, 3, 6), normal(2, 1, 4, 6), normal(6)
-    scores = additive_scores(queries, keys, lambda features: features @ w_v[:, None])
+    scores = additive_scores(queries, keys, lambda features: ops.matmul(features, w_v[:, None]))
     expected = np.zeros((2, 1, 3, 4), "float32")
     for b, i, j in np.ndindex(2, 3, 4):
         expected[b, 0, i, j] = w_v @ np.tanh(queries[b, 0, i] + keys[b, 0, j])

@@ -1,0 +1,84 @@
+"""The helpers that hide the backend from the layer tests, and the rule that lets every backend run those tests."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+from backends import carrying, compiled, every_mode, gradients_of, in_64_bits, mask_of
+from contract_cases import as_numpy
+from keras import ops
+from layer_tests import TESTS, imports, is_layer_test, pairs_in_turn
+from tolerances import assert_close, assert_identical
+
+
+def test_layer_tests_leave_tensorflow_to_the_tests_that_need_it():
+    """One import of it at the top of a file would take all its tests away from the other backends."""
+    for path in TESTS.glob("test_*.py"):
+        if "tensorflow" in imports(path) and "keras_attn" in imports(path):
+            assert "keras_attn_export" in imports(path), f"{path.name} must import tensorflow within its tests"
+
+
+def test_the_rule_finds_the_tests_of_every_layer():
+    found = {path.name for path in TESTS.glob("test_*.py") if is_layer_test(path)}
+    expected = {path.name for path in TESTS.glob("test_contract*.py")}
+    assert expected | {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_pooling.py"} <= found
+    assert found.isdisjoint({"test_export.py", "test_date_normaliser.py", "test_readme.py"})
+
+
+def test_pairs_in_turn_leave_no_layer_and_no_mask_out():
+    pairs = [(layer, mask) for mask in range(6) for layer in "abcd"]
+    runs = [pair for pair, run in zip(pairs, pairs_in_turn(pairs), strict=True) if run]
+    assert [mask for layer, mask in runs if layer == "a"] == [*range(6)]
+    assert {layer: {mask for other, mask in runs if other == layer} for layer in "bcd"} == {
+        "b": {1, 4},
+        "c": {1, 2},
+        "d": {3, 4},
+    }
+
+
+def test_keras_attn_loads_no_backend_that_keras_does_not():
+    script = "import sys, keras; before = {*sys.modules}; import keras_attn; print(*{*sys.modules} - before)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    loaded = set(run.stdout.split())
+    assert "keras_attn" in loaded
+    assert loaded.isdisjoint({"tensorflow", "jax", "torch", "flax", "paddle"})
+
+
+@every_mode
+def test_gradients_by_arguments_and_by_variables(mode):
+    """x y v^2 z, of which z is not asked for, at x = 2, y = 3, z = 5, v = 7; then with v at 11 in the same program."""
+    variable = keras.Variable(7.0)
+
+    def loss(x, y, z):
+        return x * y * variable**2 * z
+
+    program = compiled(gradients_of(loss, 2, [variable]), mode, variables=[variable])
+    arguments = [ops.convert_to_tensor(np.float32(number)) for number in (2, 3, 5)]
+    assert [float(as_numpy(gradient)) for gradient in program(*arguments)] == [3 * 49 * 5, 2 * 49 * 5, 2 * 3 * 14 * 5]
+    variable.assign(11.0)
+    assert [float(as_numpy(gradient)) for gradient in program(*arguments)] == [3 * 121 * 5, 2 * 121 * 5, 2 * 3 * 22 * 5]
+
+
+@every_mode
+def test_gradients_of_gradients(mode):
+    """d/dx (d/dx x^3)^2 = 36 x^3."""
+    inner = gradients_of(lambda x: x**3, 1)
+    outer = compiled(gradients_of(lambda x: inner(x)[0] ** 2, 1), mode)
+    assert as_numpy(outer(ops.convert_to_tensor(np.float32(2)))[0]) == 36 * 8
+
+
+def test_a_mask_is_carried_into_the_next_layer():
+    array, mask = np.ones((2, 3, 4), "float32"), np.array([[True, False, True], [False, True, True]])
+    tensor = carrying(array, mask)
+    assert_identical(as_numpy(tensor), array)
+    assert_identical(as_numpy(mask_of(tensor)), mask)
+    assert mask_of(ops.convert_to_tensor(array)) is None
+    mean = keras.layers.GlobalAveragePooling1D()(carrying(array * np.arange(3)[:, None], mask))
+    assert_close(as_numpy(mean)[:, 0], np.float32([1, 1.5]))
+
+
+@in_64_bits
+def test_64_bits():
+    assert keras.backend.standardize_dtype(ops.convert_to_tensor(np.float64([1])).dtype) == "float64"
+    assert_identical(as_numpy(ops.convert_to_tensor(np.int64([2**40]))), np.int64([2**40]))
