@@ -12,7 +12,7 @@ from ._composite import Scoring
 from ._keys_state import Keys
 from ._policies import policy_of_sublayer
 from ._pooling import AttentionPooling
-from ._scores import additive_scores
+from ._scores import additive_scores, at_least_float32, lengths
 from ._types import Shape, Tensor
 
 
@@ -109,7 +109,7 @@ class AdditiveAttention(AttentionPooling):
         self.w_v.build((*queries_shape[:-1], keys_shape[-2], self.num_hiddens))
         if self.normalize:
             start = keras.initializers.Constant(self.num_hiddens**-0.5)
-            self.g = self.add_weight(shape=(), initializer=start, name="g")
+            self.g = self.add_weight(shape=(), initializer=start, autocast=False, name="g")
             self.b = self.add_weight(shape=(self.num_hiddens,), initializer="zeros", name="b")
 
     def project_keys(self, keys: Tensor) -> Tensor:
@@ -128,7 +128,8 @@ class AdditiveAttention(AttentionPooling):
             if self.g is None:
                 return scores
             # Products with unit vectors tell the kernel, whatever form it has.
-            return scores * self._gain(self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype)))
+            kernel = self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype))
+            return scores * ops.cast(self.g / ops.reshape(lengths(ops.transpose(kernel)), ()), scores.dtype)
         return blocked_additive_scores(queries, keys, self._kernel_of_w_v(), self.query_block_size)
 
     def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
@@ -148,12 +149,9 @@ class AdditiveAttention(AttentionPooling):
 
     def _kernel_of_w_v(self) -> Tensor:
         kernel = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
-        return kernel if self.g is None else kernel * self._gain(kernel)
-
-    def _gain(self, kernel: Tensor) -> Tensor:
-        """`g / ||w_v||`."""
-        exact = ops.cast(kernel, self.g.dtype)
-        return ops.cast(self.g * ops.rsqrt(ops.sum(exact * exact)), kernel.dtype)
+        if self.g is None:
+            return kernel
+        return ops.cast(self.g * at_least_float32(kernel) / lengths(ops.transpose(kernel)), kernel.dtype)
 
     def _weighs_by_kernel(self) -> bool:
         """Whether `w_v` is a product with its kernel: int8 has one of its own, and a subclass may have replaced it."""

@@ -49,7 +49,7 @@ def check_positive(name: str, value: Any) -> float:
 
 def check_normalizer(normalizer: Any) -> str:
     """Returns the name of a normalizer."""
-    if normalizer not in NORMALIZERS:
+    if not isinstance(normalizer, str) or normalizer not in NORMALIZERS:
         raise ValueError(f"`normalizer` must be one of {', '.join(NORMALIZERS)}. Received: normalizer={normalizer!r}.")
     return str(normalizer)
 

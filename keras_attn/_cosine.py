@@ -64,7 +64,7 @@ class CosineAttention(AttentionPooling):
         """Makes the temperature."""
         super().build(queries_shape, keys_shape, values_shape)
         start = keras.initializers.Constant(math.log(self.temperature))
-        self.log_temperature = self.add_weight(shape=(), initializer=start, name="log_temperature")
+        self.log_temperature = self.add_weight(shape=(), initializer=start, autocast=False, name="log_temperature")
 
     def project_keys(self, keys: Tensor) -> Tensor:
         """Keys of length 1, `B + (Tk, D)`."""

@@ -29,7 +29,7 @@ def attention_entropy(weights: Tensor, *, mask: Any = None) -> Tensor:
     exact = _among_unmasked(weights, mask)
     sums = ops.sum(exact, axis=-1, keepdims=True)
     shares = exact / ops.where(sums > 0, sums, 1.0)
-    return -ops.sum(shares * ops.log(ops.where(shares > 0, shares, 1.0)), axis=-1)
+    return 0.0 - ops.sum(shares * ops.log(ops.where(shares > 0, shares, 1.0)), axis=-1)
 
 
 def coverage(weights: Tensor, *, mask: Any = None) -> Tensor:

@@ -65,7 +65,7 @@ class GaussianAttention(AttentionPooling):
         """Makes the bandwidth."""
         super().build(queries_shape, keys_shape, values_shape)
         start = keras.initializers.Constant(math.log(self.bandwidth))
-        self.log_bandwidth = self.add_weight(shape=(), initializer=start, name="log_bandwidth")
+        self.log_bandwidth = self.add_weight(shape=(), initializer=start, autocast=False, name="log_bandwidth")
 
     def projected_size(self, queries_size: int | None) -> int | None:
         """D."""

@@ -68,6 +68,7 @@ class AttentionLayer(keras.layers.Layer):
             ...     context = layer(query, state, values, valid_lens)
         """
         check_built(self)
+        check_given(keys=keys)
         # A call of this layer, so that a functional model knows whose weights they are.
         state: dict[str, Tensor] = self(keys, keys, keys, only_precompute=True)
         return state
@@ -91,6 +92,7 @@ class AttentionLayer(keras.layers.Layer):
     ) -> Any:
         """Pools the values."""
         if only_precompute:
+            self._check_keys(keys)
             return {PROJECTED: self._project(ops.cast(keys, self.compute_dtype))}
         given = unpacked(keys, keys_mask)
         masks = Masks(valid_lens, attention_mask, queries_mask, given.mask, values_mask)
@@ -107,6 +109,22 @@ class AttentionLayer(keras.layers.Layer):
         )
         _carry_mask(output, masks.queries_mask)
         return (output, weights) if return_attention_scores else output
+
+    @property
+    def output(self) -> Any:
+        """The outputs of the call with the most of them: Keras counts those of the first, which may be `precompute`."""
+        return max((node.output_tensors for node in self._inbound_nodes), key=len, default=None)
+
+    def _check_keys(self, keys: Tensor) -> None:
+        check_given(keys=keys)
+        check_real(keys=keys)
+        shape = shape_of(keys)
+        if len(shape) < 3:
+            raise ValueError(
+                "`keys` must have at least 3 axes: one or more batch axes, then (Tk, Dk). "
+                f"Received: keys shape {shape}. Add the axis that is missing."
+            )
+        self._checked_shapes((*shape[:-2], None, None), Keys(shape, None, False), (*shape[:-1], None))
 
     def _checked_masks(self, queries: Tensor, keys: Keys, values: Tensor, masks: Masks) -> Masks:
         check_given(queries=queries, keys=keys.tensor, values=values)
@@ -148,6 +166,7 @@ class AttentionLayer(keras.layers.Layer):
     ) -> Any:
         """The shape and dtype of what `call` returns."""
         if only_precompute:
+            self._check_keys(keys)
             # that of an operation, which traces `call`
             return keras.Operation.compute_output_spec(self, queries, keys, values, only_precompute=True)
         check_window(window)

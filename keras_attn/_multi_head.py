@@ -197,6 +197,8 @@ class MultiHeadAttention(AttentionLayer):
             values_mask=masks.values_mask,
         )
         pooled, weights = pooled if return_attention_scores else (pooled, None)
+        if weights is not None:
+            weights = ops.cast(weights, self.compute_dtype)  # the scoring layer may have another
         output = self.W_o(join_heads(pooled))
         return output if seen is None else hide(output, seen.queries), weights
 

@@ -53,8 +53,9 @@ def sparsemax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
     given_dtype = dtype_of(scores)
     dtype = "float64" if given_dtype == "float64" else "float32"
     scores = ops.cast(scores, dtype)
-    seen = scores if mask is None else ops.where(mask, scores, float(np.finfo(dtype).min))
-    gaps = scores - ops.stop_gradient(ops.max(seen, axis=-1, keepdims=True))
+    lowest = float(np.finfo(dtype).min)
+    seen = scores if mask is None else ops.where(mask, scores, lowest)
+    gaps = scores - ops.stop_gradient(ops.max(seen, axis=-1, keepdims=True, initial=lowest))
     gaps = gaps if mask is None else ops.where(mask, gaps, -2.0)
     # Which weights are positive is decided without a gradient; given that, the threshold is a plain mean.
     support = ops.cast(ops.stop_gradient(gaps) > _sparsemax_threshold(ops.stop_gradient(gaps)), dtype)

@@ -125,15 +125,15 @@ class AttentionPooling(AttentionLayer):
     ) -> tuple[Tensor, Tensor | None]:
         sizes = ops.shape(queries)[-2], ops.shape(keys.tensor)[-2], len(queries.shape)
         mask = combine_masks(masks, pairs, *sizes)
-        evaluate = None if self._drops(training) else current_evaluator()
-        if evaluate is None or evaluate.hides_unseen:
-            queries, hidden = hide_unseen(mask, queries, keys.tensor)
-            keys = keys._replace(tensor=hidden)
-        scoring = None if evaluate is None else self._named_scoring(queries, keys)
-        if evaluate is not None and scoring is not None:
-            lengths, others = split_lengths(masks, len(queries.shape))
-            composite = composite_of(scoring, values, lengths, combine_masks(others, pairs, *sizes), self)
-            return evaluate(composite, return_attention_scores)
+        evaluate = None if self._drops(training) or not self._is_named() else current_evaluator()
+        if evaluate is not None:
+            read = self._hidden(mask, queries, keys) if evaluate.hides_unseen else (queries, keys)
+            scoring = self._scoring(*read)
+            if scoring is not None:
+                lengths, others = split_lengths(masks, len(queries.shape))
+                composite = composite_of(scoring, values, lengths, combine_masks(others, pairs, *sizes), self)
+                return evaluate(composite, return_attention_scores)
+        queries, keys = self._hidden(mask, queries, keys)
         scores = (self._score_projection if keys.projected else self.score)(queries, keys.tensor)
         check_score_result(type(self).__name__, shape_of(scores), (*shape_of(queries)[:-1], shape_of(keys.tensor)[-2]))
         return pool(scores, values, mask, partial(self._drop, training=training), self.normalizer)
@@ -153,12 +153,14 @@ class AttentionPooling(AttentionLayer):
         """The most derived class that defines one of these methods."""
         return next(c for c in type(self).__mro__ if any(name in vars(c) for name in names))
 
-    def _named_scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        """The layer's `_scoring`, unless a subclass has overridden the score or another normalizer follows."""
+    def _hidden(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
+        queries, tensor = hide_unseen(mask, queries, keys.tensor)
+        return queries, keys._replace(tensor=tensor)
+
+    def _is_named(self) -> bool:
+        """Whether `_scoring` speaks of this layer: a subclass may have overridden the score, or chosen a normalizer."""
         owner = self._owner("score", "score_projected", "project_keys")
-        if owner is not self._owner("_scoring") or self.normalizer != SOFTMAX:
-            return None
-        return self._scoring(queries, keys)
+        return owner is self._owner("_scoring") and self.normalizer == SOFTMAX
 
     def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
         """What an exporter may write in its own way, or None: it then gets the ops that `score` is made of.

@@ -66,12 +66,17 @@ def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
 
 def unit_vectors(vectors: Tensor) -> Tensor:
     """Vectors `B + (T, D)` over their lengths; zeros stay zeros. Lengths are taken in float32 at least."""
+    return ops.cast(at_least_float32(vectors) / lengths(vectors), dtype_of(vectors))
+
+
+def lengths(vectors: Tensor) -> Tensor:
+    """Lengths of vectors `B + (T, D)`, `B + (T, 1)` in float32 at least; 1 for zeros, so that they divide."""
     exact = at_least_float32(vectors)
-    # Over the largest entry first, so that squares neither overflow nor vanish. The result does not depend on it.
+    # In units of the largest entry, so that squares neither overflow nor vanish. The result does not depend on it.
     largest = ops.stop_gradient(ops.max(ops.abs(exact), axis=-1, keepdims=True, initial=0.0))
-    exact = exact / ops.where(largest > 0, largest, 1.0)
-    squares = ops.sum(exact * exact, axis=-1, keepdims=True)
-    return ops.cast(exact * ops.rsqrt(ops.where(squares > 0, squares, 1.0)), dtype_of(vectors))
+    unit = ops.where(largest > 0, largest, 1.0)
+    squares = ops.sum((exact / unit) ** 2, axis=-1, keepdims=True)
+    return unit * ops.sqrt(ops.where(squares > 0, squares, 1.0))
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

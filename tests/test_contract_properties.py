@@ -13,7 +13,7 @@ import keras_attn
 pytestmark = in_64_bits
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 bounded = settings(
-    max_examples=3 if COMPILES_EACH_SIZE else 15,
+    max_examples=2 if COMPILES_EACH_SIZE else 15,
     deadline=None,
     derandomize=True,
     database=None,

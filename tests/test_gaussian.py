@@ -70,3 +70,11 @@ def test_a_bandwidth_must_be_above_zero(bandwidth):
         GaussianAttention(bandwidth)
     with pytest.raises(TypeError, match="`bandwidth` must be a number"):
         GaussianAttention("1")
+
+
+def test_the_bandwidth_keeps_its_digits_in_half_precision():
+    """log(0.01) is -4.594 in bfloat16, which would make the weight 14 % larger."""
+    queries, keys = np.zeros((1, 1, 1), "float32"), np.array([[[0.0], [0.03125]]], "float32")
+    _, weights = GaussianAttention(0.01, dtype="mixed_bfloat16")(queries, keys, keys, return_attention_scores=True)
+    share = float(as_numpy(keras.ops.cast(weights, "float32"))[0, 0, 1])
+    assert share == pytest.approx(0.00752, rel=0.005)

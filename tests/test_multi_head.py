@@ -140,6 +140,16 @@ def test_poison_in_padding_reaches_neither_outputs_nor_gradients():
     assert all(np.any(gradient != 0) for gradient in clean)
 
 
+@pytest.mark.parametrize(("inner", "outer"), [("float32", "mixed_float16"), ("mixed_float16", "float32")])
+def test_outputs_are_of_the_layers_dtype_whatever_that_of_the_scoring_layer(inner, outer):
+    layer = MultiHeadAttention(DotProductAttention(dtype=inner), 2, dtype=outer)
+    entries = [keras.Input((None, size)) for size in (Dq, Dk, Dv)]
+    symbolic = layer(*entries, return_attention_scores=True)
+    real = layer(*inputs(), return_attention_scores=True)
+    dtypes = [keras.backend.standardize_dtype(tensor.dtype) for tensor in real]
+    assert dtypes == [tensor.dtype for tensor in symbolic] == [layer.compute_dtype] * 2
+
+
 OPTIONS = {
     "num_heads": 2,
     "key_dim": 3,
@@ -186,7 +196,7 @@ def test_dropout_is_that_of_the_scoring_layer():
     assert_identical(as_numpy(layer(*arrays)), as_numpy(layer(*arrays, training=False)))
 
 
-def test_int8_and_lora_work_on_the_projections(tmp_path):
+def test_int8_and_lora_work_on_the_projections():
     layer, arrays = built(), inputs()
     exact = as_numpy(layer(*arrays))
     layer.W_q.enable_lora(2)

@@ -125,3 +125,13 @@ def test_lengths_window_and_empty_rows_in_a_layer(name):
 def test_another_normalizer_is_refused():
     with pytest.raises(ValueError, match=r"`normalizer` must be one of softmax, sparsemax, sigmoid.*'hardmax'"):
         AttentionPooling(normalizer="hardmax")
+
+
+@every_normalizer
+def test_axes_of_size_zero(name):
+    layer, rng = DotProductAttention(normalizer=name), np.random.default_rng(0)
+    for Tq, Tk in ((0, 5), (3, 0)):
+        inputs = [rng.normal(size=(2, length, 4)).astype("float32") for length in (Tq, Tk, Tk)]
+        output, weights = layer(*inputs, return_attention_scores=True)
+        assert weights.shape == (2, Tq, Tk)
+        assert np.all(as_numpy(output) == 0)

@@ -161,3 +161,35 @@ def test_another_dict_is_refused():
     layer(queries, np.ones((B, Tk, 4), "float32"), values)
     with pytest.raises(ValueError, match=r"the dict that `precompute` gives.*\['k'\]"):
         layer(queries, {"k": queries}, values)
+
+
+@every_layer
+def test_with_returned_weights_in_a_functional_model(case, tmp_path):
+    """Keras counts the outputs of a layer's first call, which is `precompute` here and has one."""
+    layer, inputs = case.layer(), case.inputs()
+    entries = [keras.Input((None, array.shape[-1])) for array in inputs.values()]
+    queries, keys, values = entries
+    pair = layer(queries, layer.precompute(keys), values, return_attention_scores=True)
+    model = keras.Model(entries, list(pair))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    arrays = list(inputs.values())
+    for actual, reloaded, plain in zip(model(arrays), again(arrays), outputs(layer, inputs), strict=True):
+        assert_close(as_numpy(actual), plain, "float32")
+        assert_identical(as_numpy(reloaded), as_numpy(actual))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (None, "`keys` must be a tensor"),
+        (np.ones((B, Tk, 4), "complex64"), "`keys` must be real"),
+        (np.ones((Tk, 4), "float32"), "`keys` must have at least 3 axes"),
+        (np.ones((B, Tk, 5), "float32"), "last axis of `keys` must be 4"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(keys, message):
+    for layer in (AdditiveAttention(8), BilinearAttention(), MultiHeadAttention(DotProductAttention(), 2)):
+        layer(np.ones((B, Tq, 4), "float32"), np.ones((B, Tk, 4), "float32"), np.ones((B, Tk, Dv), "float32"))
+        with pytest.raises((TypeError, ValueError), match=message):
+            layer.precompute(keys)
