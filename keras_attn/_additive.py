@@ -123,14 +123,14 @@ class AdditiveAttention(AttentionPooling):
     def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Additive scores of queries `B + (Tq, Dq)` and projected keys `B + (Tk, U)`."""
         queries = self._project_queries(queries)
-        if not self._weighs_by_kernel():
-            scores = additive_scores(queries, keys, self.w_v)
-            if self.g is None:
-                return scores
-            # Products with unit vectors tell the kernel, whatever form it has.
-            kernel = self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype))
-            return scores * ops.cast(self.g / ops.reshape(lengths(ops.transpose(kernel)), ()), scores.dtype)
-        return blocked_additive_scores(queries, keys, self._kernel_of_w_v(), self.query_block_size)
+        if self._weighs_by_kernel() and (self.normalize or self.query_block_size is not None):
+            return blocked_additive_scores(queries, keys, self._kernel_of_w_v(), self.query_block_size)
+        scores = additive_scores(queries, keys, self.w_v)
+        if not self.normalize:
+            return scores
+        # Products with unit vectors tell the kernel, whatever form it has.
+        kernel = self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype))
+        return scores * ops.cast(self.g / ops.reshape(lengths(ops.transpose(kernel)), ()), scores.dtype)
 
     def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
         """Additive scores of projected queries and keys, unless `w_v` is more than a product with its kernel."""

@@ -33,7 +33,7 @@ MODES = {"tensorflow": ["eager", "graph", "xla"], "jax": ["eager", "jit"], "torc
 # The `jit_compile` that `fit` can take, by the name of what it makes of a step.
 FIT_MODES = {
     "tensorflow": {"graph": False, "xla": True},
-    "jax": {"eager": False, "jit": True},
+    "jax": {"jit": True},  # what `fit` does unless it is told otherwise; without, a step takes seconds
     "torch": {"eager": False},
 }[BACKEND]
 
@@ -127,7 +127,7 @@ def all_64_bits() -> Iterator[None]:
 
 class _Carrier(keras.layers.Layer):
     def __init__(self, mask: Any) -> None:
-        super().__init__(autocast=False)
+        super().__init__(autocast=False, name="carrier")  # TensorFlow takes no scope that begins with an underscore
         self._carried = mask
 
     def call(self, tensor: Any) -> Any:
@@ -139,7 +139,7 @@ class _Carrier(keras.layers.Layer):
 
 class _Reader(keras.layers.Layer):
     def __init__(self) -> None:
-        super().__init__(autocast=False)
+        super().__init__(autocast=False, name="reader")
         self.supports_masking = True
         self.found: Any = None
 
