@@ -103,7 +103,6 @@ class MultiHeadAttention(AttentionLayer):
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self._sizes: tuple[int | None, ...] = (None, None, None)
-        self.W_q: Any = None
 
     @property
     def _kv_heads(self) -> int:
@@ -142,11 +141,10 @@ class MultiHeadAttention(AttentionLayer):
 
     def _projection(self, name: str, units: int, shape: Shape) -> Any:
         # One initializer draws the same numbers each time, and kernels must not start as copies of each other.
-        initializers = (
+        kernel_initializer, bias_initializer = (
             each.clone() if isinstance(each, keras.initializers.Initializer) else each
             for each in (self.kernel_initializer, self.bias_initializer)
         )
-        kernel_initializer, bias_initializer = initializers
         dense = keras.layers.Dense(
             units,
             use_bias=self.use_bias,

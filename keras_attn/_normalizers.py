@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from ._checks import dtype_of
+from ._scores import at_least_float32
 from ._types import Tensor
 
 
@@ -21,8 +22,8 @@ def softmax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
     together keep their gradient zero. The fill is finite, so that such a row is never computed as inf - inf.
     """
     given_dtype = dtype_of(scores)
-    dtype = "float64" if given_dtype == "float64" else "float32"
-    scores = ops.cast(scores, dtype)
+    scores = at_least_float32(scores)
+    dtype = dtype_of(scores)
     if mask is None:
         return ops.cast(_softmax(scores), given_dtype)
     weights = _softmax(ops.where(mask, scores, float(np.finfo(dtype).min)))
@@ -51,8 +52,8 @@ def sparsemax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
     Source: Martins and Astudillo 2016, equation 2 and algorithm 1.
     """
     given_dtype = dtype_of(scores)
-    dtype = "float64" if given_dtype == "float64" else "float32"
-    scores = ops.cast(scores, dtype)
+    scores = at_least_float32(scores)
+    dtype = dtype_of(scores)
     lowest = float(np.finfo(dtype).min)
     seen = scores if mask is None else ops.where(mask, scores, lowest)
     gaps = scores - ops.stop_gradient(ops.max(seen, axis=-1, keepdims=True, initial=lowest))
@@ -78,7 +79,7 @@ def _sparsemax_threshold(gaps: Tensor) -> Tensor:
 def sigmoid_where(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Logistic sigmoid of each score where `mask` is True: weights that do not compete, and need not sum to 1."""
     given_dtype = dtype_of(scores)
-    scores = ops.cast(scores, "float64" if given_dtype == "float64" else "float32")
+    scores = at_least_float32(scores)
     weights = ops.sigmoid(scores if mask is None else ops.where(mask, scores, 0.0))
     return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), given_dtype)
 
