@@ -134,7 +134,7 @@ def test_nothing_but_bundles_is_left(found):
             r"`\S+.InAFunction` is defined inside a function\.",
         ),
         ("tolerance", "ParityError", r"ONNX output `\w+` is outside the tolerance in case"),
-        ("other numbers", "ParityError", r"ONNX output `y` is outside the tolerance in case .* max rel 1\.0e-03"),
+        ("other numbers", "ParityError", r"ONNX output `y` is outside the tolerance in case .* max rel 1\.0e-02"),
         ("not on TensorFlow", "UnsupportedModelError", r"cannot be made again on TensorFlow.*not made for TensorFlow"),
         ("fatal", "ExportError", r"process with TensorFlow, .* ended with exit code 3: the last words$"),
     ],
