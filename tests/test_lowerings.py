@@ -80,6 +80,16 @@ def test_terms_that_underflow():
         assert_close(actual, exact, "float32")
 
 
+@pytest.mark.parametrize("name", ["queries", "keys"])
+@pytest.mark.parametrize("lowest", [-3e38, -np.inf])
+def test_a_unit_as_low_as_can_be(name, lowest):
+    plan = Plan("additive", leading=(2,), weights=True, size=5)
+    inputs = plan.inputs(4, 6)
+    inputs[name][0, 1, 2] = lowest
+    for actual, exact in zip(session(plan, "ragged", 18).run(None, inputs), expected(plan, inputs), strict=True):
+        assert_close(actual, exact, "float32")
+
+
 @pytest.mark.parametrize("size", [64, 256])
 @pytest.mark.parametrize(("weight", "largest"), [(0.3, 0.1), (1.0, 0.01), (10.0, 1e-3), (900.0, 1e-4), (1e30, 1e-32)])
 def test_weights_of_one_sign_and_small_projections(size, weight, largest):

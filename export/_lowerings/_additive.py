@@ -7,9 +7,10 @@ denominator; for two units u and v:
     N = -(w_u + w_v) + (w_u - w_v) x_u + (w_v - w_u) x_v + (w_u + w_v) x_u x_v
     D = 1 + x_u + x_v + x_u x_v
 
-N and D are sums over the subsets S of the group. The term of S is the product of the x_u in S, a number of the query
-times a number of the key; in N it has the factor `sum of w_u in S - sum of w_u not in S`. So for all pairs of query and
-key they are two matrix products, and the features are passed over once for each group, to divide.
+N and D are sums over the subsets S of the group. The term of S is the product of the x_u in S: exp of twice the sum of
+the q_u in S, a number of the query, times the same of the key; in N it has the factor `sum of w_u in S - sum of w_u not
+in S`. So for all pairs of query and key they are two matrix products, and the features are passed over once for each
+group, to divide.
 
 All terms of D are positive, and none of N is larger than the sum of the group's |w_u| times the same term of D: so
 rounding moves a score by about 1e-7 of the sum of all |w_u|. This holds while nothing overflows. A guard checks that,
@@ -48,8 +49,7 @@ def body(call: Call) -> str:
     missing = -units % GROUP
     inputs = {
         "query_blocks": "float[?, ?, ?] query_blocks_of_example",
-        "upper_queries": "float[?, ?, ?, ?] upper_blocks",
-        "lower_queries": "float[?, ?, ?, ?] lower_blocks",
+        "query_terms": "float[?, ?, ?, ?] query_terms_of_example",
     }
     example = f"""
         {_READ_OF_PAIRS if call.mask_is_per_query else _READ}
@@ -65,22 +65,44 @@ def body(call: Call) -> str:
         features_of_query = Mul (Tk, units)
         {block_sizes(FEATURES, "features_of_query")}
         {in_blocks(call, "full_queries")}
-        {_queries_in_groups()}
+        {_FACTORS}
+        {_terms("query", "query_blocks")}
         {_GUARD_OF_WEIGHTS}
         {block_outputs(call)} = {over_examples(call, inputs, example, example_outputs(call))}
         {from_blocks(call)}
     """
 
 
+def _terms(name: str, source: str) -> str:
+    """Lines that give `{name}_terms` (..., groups, subsets) of projected queries or keys (..., U).
+
+    They are bounded from below, as minus infinity times 0 is NaN, where its tanh is -1.
+    """
+    return f"""
+        {name}_places = Shape <end = -1> ({source})
+        {name}_group_shape = Concat <axis = 0> ({name}_places, group_shape)
+        {name}_bounded = Max ({source}, very_low)
+        {name}_groups = Reshape ({name}_bounded, {name}_group_shape)
+        {name}_sums = MatMul ({name}_groups, twice_those_in)
+        {name}_terms = Exp ({name}_sums)
+    """
+
+
 def _in_groups(call: Call) -> str:
-    blocks = {"upper_blocks": "float[?, ?, ?] upper_terms", "lower_blocks": "float[?, ?, ?] lower_terms"}
+    blocks = {"query_terms_of_example": "float[?, ?, ?] query_terms_of_block"}
+    # the groups are the batch, though they come after the queries and the keys
+    product = f"{CONTRIB}.FusedMatMul <transB = 1, transBatchA = 1, transBatchB = 1>"
     scores = f"""
-        upper = {CONTRIB}.FusedMatMul <transA = 1> (upper_terms, powers_of_key_terms)
-        lower = {CONTRIB}.FusedMatMul <transA = 1> (lower_terms, powers_of_key_terms)
+        upper = {product} (query_terms_of_block, key_terms_with_factors)
+        lower = {product} (query_terms_of_block, key_terms)
         quotients = Div (upper, lower)
         scores = ReduceSum <keepdims = 0> (quotients, zero)
     """
-    return _keys_in_groups() + over_blocks(call, blocks, scores, "groups")
+    return f"""
+        {_terms("key", "key")}
+        key_terms_with_factors = Mul (key_terms, factors)
+        {over_blocks(call, blocks, scores, "groups")}
+    """
 
 
 def _by_tanh(call: Call) -> str:
@@ -95,6 +117,20 @@ def _by_tanh(call: Call) -> str:
     return over_blocks(call, blocks, scores, "tanh")
 
 
+def _by_subset(those_in: float, others: float) -> str:
+    """A matrix (units of a group, subsets): one number where the unit is in the subset, another elsewhere."""
+    numbers = [those_in if unit in subset else others for unit in range(GROUP) for subset in SUBSETS]
+    return f"Constant <value = float[{GROUP}, {len(SUBSETS)}] {{{', '.join(map(str, numbers))}}}> ()"
+
+
+_FACTORS = f"""
+    twice_those_in = {_by_subset(2.0, 0.0)}
+    those_in_less_others = {_by_subset(1.0, -1.0)}
+    very_low = Constant <value_float = -1e30> ()
+    group_shape = Constant <value_ints = [-1, {GROUP}]> ()
+    weights_in_groups = Reshape (full_w_v, group_shape)
+    factors = MatMul (weights_in_groups, those_in_less_others)
+"""
 _FULL = """
     full_queries = Identity (queries)
     full_keys = Identity (keys)
@@ -138,68 +174,3 @@ _GUARD_OF_WEIGHTS = f"""
     heaviest = Constant <value_float = {HEAVIEST}> ()
     weights_in_range = LessOrEqual (weight_of_all, heaviest)
 """
-
-
-def _queries_in_groups() -> str:
-    """Lines that give the numbers of the queries in D and in N: (N, blocks, groups, subsets, rows)."""
-    return f"""
-        {_terms("powers_of_query", "query_blocks", "0, 1, 3, 2", axis=2)}
-        lower_queries = Identity (powers_of_query_terms)
-        {_numbered("weight")} = Split <axis = 0, num_outputs = {GROUP}> (full_w_v)
-        {" ".join(f"minus_weight_{unit} = Neg (weight_{unit})" for unit in range(GROUP))}
-        {"".join(_factor(subset) for subset in SUBSETS)}
-        factors = Concat <axis = 1> ({", ".join(f"factor{_name(subset)}" for subset in SUBSETS)})
-        column_of_factors = Unsqueeze (factors, minus_one)
-        upper_queries = Mul (lower_queries, column_of_factors)
-    """
-
-
-def _keys_in_groups() -> str:
-    """Lines that give the numbers of an example's keys in both: (groups, subsets, keys)."""
-    return _terms("powers_of_key", "key", "1, 0", axis=0)
-
-
-def _terms(prefix: str, source: str, permutation: str, axis: int) -> str:
-    """Lines that give `{prefix}_terms`: the product of `exp(2 source)` over each subset of each group of units.
-
-    Args:
-        prefix: Of all names.
-        source: Projected queries or keys, (..., positions, U).
-        permutation: Brings the units before the positions.
-        axis: Of the units then.
-    """
-    products = "".join(
-        f"{prefix}{_name(subset)} = Mul ({prefix}{_name(subset[:-1])}, {prefix}{_name(subset[-1:])})\n"
-        for subset in SUBSETS
-        if len(subset) > 1
-    )
-    columns = "".join(
-        f"{prefix}{_name(subset)}_column = Unsqueeze ({prefix}{_name(subset)}, {prefix}_axis)\n" for subset in SUBSETS
-    )
-    return f"""
-        {prefix}_doubled = Add ({source}, {source})
-        {prefix}_powers = Exp ({prefix}_doubled)
-        {prefix}_by_unit = Transpose <perm = [{permutation}]> ({prefix}_powers)
-        {_numbered(prefix)} = Split <axis = {axis}, num_outputs = {GROUP}> ({prefix}_by_unit)
-        {prefix}_shape = Shape ({prefix}_0)
-        {prefix}_one = Constant <value_float = 1.0> ()
-        {prefix} = Expand ({prefix}_one, {prefix}_shape)
-        {products}
-        {prefix}_axis = Constant <value_ints = [{axis + 1}]> ()
-        {columns}
-        {prefix}_terms = Concat <axis = {axis + 1}> ({", ".join(f"{prefix}{_name(s)}_column" for s in SUBSETS)})
-    """
-
-
-def _factor(subset: tuple[int, ...]) -> str:
-    """Lines that give the factor of a subset's term in N."""
-    signed = [f"weight_{unit}" if unit in subset else f"minus_weight_{unit}" for unit in range(GROUP)]
-    return f"factor{_name(subset)} = Sum ({', '.join(signed)})\n"
-
-
-def _numbered(prefix: str) -> str:
-    return ", ".join(f"{prefix}_{unit}" for unit in range(GROUP))
-
-
-def _name(subset: tuple[int, ...]) -> str:
-    return "".join(f"_{unit}" for unit in subset)
