@@ -64,17 +64,18 @@ def body(call: Call) -> str:
         units = Constant <value_ints = [{units + missing}]> ()
         features_of_query = Mul (Tk, units)
         {block_sizes(FEATURES, "features_of_query")}
-        {in_blocks(call, "full_queries")}
+        {in_blocks(call, "queries", "missing_units")}
         {_FACTORS}
-        {_terms("query", "query_blocks")}
+        {_log_terms("query", "query_blocks")}
+        query_terms = Exp (query_log_terms)
         {_GUARD_OF_WEIGHTS}
         {block_outputs(call)} = {over_examples(call, inputs, example, example_outputs(call))}
         {from_blocks(call)}
     """
 
 
-def _terms(name: str, source: str) -> str:
-    """Lines that give `{name}_terms` (..., groups, subsets) of projected queries or keys (..., U).
+def _log_terms(name: str, source: str) -> str:
+    """Lines that give `{name}_log_terms` (..., groups, subsets) of projected queries or keys (..., U).
 
     They are bounded from below, as minus infinity times 0 is NaN, where its tanh is -1.
     """
@@ -83,15 +84,13 @@ def _terms(name: str, source: str) -> str:
         {name}_group_shape = Concat <axis = 0> ({name}_places, group_shape)
         {name}_bounded = Max ({source}, very_low)
         {name}_groups = Reshape ({name}_bounded, {name}_group_shape)
-        {name}_sums = MatMul ({name}_groups, twice_those_in)
-        {name}_terms = Exp ({name}_sums)
+        {name}_log_terms = MatMul ({name}_groups, twice_those_in)
     """
 
 
 def _in_groups(call: Call) -> str:
     blocks = {"query_terms_of_example": "float[?, ?, ?] query_terms_of_block"}
-    # the groups are the batch, though they come after the queries and the keys
-    product = f"{CONTRIB}.FusedMatMul <transB = 1, transBatchA = 1, transBatchB = 1>"
+    product = f"{CONTRIB}.FusedMatMul <transBatchA = 1>"  # the groups are the batch, though they come after the queries
     scores = f"""
         upper = {product} (query_terms_of_block, key_terms_with_factors)
         lower = {product} (query_terms_of_block, key_terms)
@@ -99,7 +98,9 @@ def _in_groups(call: Call) -> str:
         scores = ReduceSum <keepdims = 0> (quotients, zero)
     """
     return f"""
-        {_terms("key", "key")}
+        {_log_terms("key", "key")}
+        key_log_terms_by_group = Transpose <perm = [1, 2, 0]> (key_log_terms)
+        key_terms = Exp (key_log_terms_by_group)
         key_terms_with_factors = Mul (key_terms, factors)
         {over_blocks(call, blocks, scores, "groups")}
     """
@@ -129,19 +130,20 @@ _FACTORS = f"""
     very_low = Constant <value_float = -1e30> ()
     group_shape = Constant <value_ints = [-1, {GROUP}]> ()
     weights_in_groups = Reshape (full_w_v, group_shape)
-    factors = MatMul (weights_in_groups, those_in_less_others)
+    factors_of_terms = MatMul (weights_in_groups, those_in_less_others)
+    factors = Unsqueeze (factors_of_terms, minus_one)
 """
 _FULL = """
-    full_queries = Identity (queries)
+    missing_units = Identity (zero)
     full_keys = Identity (keys)
     full_w_v = Identity (w_v)
 """
 # as tensors: given as `value_ints`, onnxruntime before 1.24 takes them for pads of another rank
 _FILLED = """
-    missing_units = Constant <value = int64[6] {{0, 0, 0, 0, 0, {missing}}}> ()
+    missing_units = Constant <value_ints = [{missing}]> ()
+    missing_in_keys = Constant <value = int64[6] {{0, 0, 0, 0, 0, {missing}}}> ()
     missing_weights = Constant <value = int64[4] {{0, 0, {missing}, 0}}> ()
-    full_queries = Pad (queries, missing_units)
-    full_keys = Pad (keys, missing_units)
+    full_keys = Pad (keys, missing_in_keys)
     full_w_v = Pad (w_v, missing_weights)
 """
 _READ = """

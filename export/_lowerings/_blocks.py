@@ -201,8 +201,14 @@ def block_sizes(largest: int, size_of_row: str) -> str:
     """
 
 
-def in_blocks(call: Call, queries: str) -> str:
-    """Lines that cut queries, and a mask of pairs, into blocks (N, blocks, rows, ...); the last is filled up."""
+def in_blocks(call: Call, queries: str, more_columns: str = "zero") -> str:
+    """Lines that cut queries, and a mask of pairs, into blocks (N, blocks, rows, ...); the last is filled up.
+
+    Args:
+        call: The call.
+        queries: Their name.
+        more_columns: Name of how many columns of zeros they get.
+    """
     mask = """
         padded_mask = Pad (mask, row_pads)
         mask_blocks = Reshape (padded_mask, shape_of_blocks)
@@ -210,8 +216,9 @@ def in_blocks(call: Call, queries: str) -> str:
     return f"""
         extra_rows = Sub (all_rows, Tq)
         row_pads = Concat <axis = 0> (zero, zero, zero, zero, extra_rows, zero)
+        query_pads = Concat <axis = 0> (zero, zero, zero, zero, extra_rows, {more_columns})
         shape_of_blocks = Concat <axis = 0> (N, blocks, rows, minus_one)
-        padded_queries = Pad ({queries}, row_pads)
+        padded_queries = Pad ({queries}, query_pads)
         query_blocks = Reshape (padded_queries, shape_of_blocks)
         {mask if call.mask_is_per_query else ""}
     """
