@@ -11,8 +11,9 @@ from ._checks import check_same_size, dtype_of
 from ._composite import Scoring
 from ._dot_product import scoring_by_dot_products
 from ._keys_state import Keys
+from ._masking import mean_seen_by_all
 from ._pooling import AttentionPooling
-from ._scores import COORDINATES, gaussian_scores
+from ._scores import at_least_float32, by_products, gaussian_scores
 from ._types import Shape, Tensor
 
 
@@ -33,7 +34,9 @@ class GaussianAttention(AttentionPooling):
 
     Numerics:
         Distances are taken in float32 at least: for D up to 8 from each difference, which is exact for coordinates far
-        from the origin too and takes `B Tq Tk D` numbers, for larger D from dot products.
+        from the origin too and takes `B Tq Tk D` numbers. For larger D they are taken from dot products, of positions
+        from the mean of the keys that all queries see: a score is then off by some `1e-7 (r / h)^2`, with r the largest
+        distance from that mean.
 
     Example:
         >>> layer = GaussianAttention(bandwidth=0.5)
@@ -42,6 +45,8 @@ class GaussianAttention(AttentionPooling):
     Source: Nadaraya 1964 and Watson 1964; Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2. With keys
         of equal length the weights are those of dot products with scale `1 / h^2`, section 11.3.
     """
+
+    _relates_keys = True
 
     def __init__(
         self,
@@ -75,10 +80,19 @@ class GaussianAttention(AttentionPooling):
         """Gaussian scores of queries `B + (Tq, D)` and keys `B + (Tk, D)`."""
         return gaussian_scores(queries, keys, ops.exp(self.log_bandwidth))
 
+    def _hidden(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
+        """Positions from a mean, where products are taken: distances stay as they are, and their parts get small."""
+        queries, keys = super()._hidden(mask, queries, keys)
+        scores = self._owner("score", "score_projected", "project_keys")
+        if scores is not GaussianAttention or not by_products(queries):
+            return queries, keys
+        queries, points = at_least_float32(queries), at_least_float32(keys.tensor)
+        centre = ops.stop_gradient(mean_seen_by_all(mask, points))
+        return queries - centre, keys._replace(tensor=points - centre)
+
     def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
         """Dot products of longer vectors, whose softmax is the same: `||q||^2` is the same for all keys of a query."""
-        size = queries.shape[-1]
-        if size is None or size <= COORDINATES:
+        if queries.shape[-1] is None or not by_products(queries):
             return None
         bandwidth = ops.cast(ops.exp(self.log_bandwidth), dtype_of(queries))
         queries, points = queries / bandwidth, keys.tensor / bandwidth

@@ -116,6 +116,25 @@ def hide_unseen(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Ten
     return hide(queries, ops.any(mask, axis=-1)), hide(keys, ops.any(mask, axis=-2))
 
 
+def mean_seen_by_all(mask: Tensor | None, keys: Tensor) -> Tensor:
+    """Mean of the keys that every query sees, `B + (1, D)`; zeros where there is none.
+
+    Queries that see no key have no say. No other key has a part in the mean, so it tells a query nothing of keys that
+    it does not see.
+
+    Args:
+        mask: Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
+        keys: `B + (Tk, D)`.
+    """
+    counted = ops.ones_like(keys[..., :1])
+    if mask is not None:
+        sees_none = ops.logical_not(ops.any(mask, axis=-1, keepdims=True))
+        seen_by_all = ops.all(ops.logical_or(mask, sees_none), axis=-2)
+        keys, counted = hide(keys, seen_by_all), hide(counted, seen_by_all)
+    number = ops.maximum(ops.sum(counted, axis=-2, keepdims=True), 1.0)
+    return ops.sum(keys, axis=-2, keepdims=True) / number
+
+
 def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) -> Tensor:
     """Softmax over the keys that take part.
 

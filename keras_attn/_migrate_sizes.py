@@ -70,12 +70,18 @@ def check_shape(part: Part, sizes: Mapping[str, int], source: str) -> None:
     if _fits(shape, expected):
         return
     numbers = ", ".join(axis if size is None else str(size) for axis, size in zip(axes, expected, strict=True))
-    turned = " Its transpose fits: perhaps `source` is another." if _fits(shape[::-1], expected) else ""
+    hint = " Its transpose fits: perhaps `source` is another." if _fits(shape[::-1], expected) else ""
+    if {"K", "V", "Do"} & {factor for axis in axes for factor in axis.split("*")}:
+        hint += " Unless given, `key_dim` is Dq/H, `value_dim` is `key_dim` and `output_dim` is Dq."
     raise ValueError(
         f"`{part.name}` must have shape ({', '.join(axes)}) = ({numbers}) from {source!r}. "
-        f"Received: shape {shape}.{turned}"
+        f"Received: shape {shape}.{hint}"
     )
 
 
 def _fits(shape: tuple[int, ...], expected: list[int | None]) -> bool:
-    return len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
+    return (
+        len(shape) == len(expected)
+        and 0 not in shape
+        and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
+    )

@@ -26,7 +26,8 @@ class MultiHeadAttention(AttentionLayer):
     `W_k` (Dk, G K), `W_v` (Dv, G V) and `W_o` (H V, Do). Weights of the scoring layer are shared by all heads.
 
     Args:
-        attention: The scoring layer, an `AttentionPooling`; dropout of the weights is its own.
+        attention: The scoring layer, an `AttentionPooling`; dropout of the weights is its own. Keras cannot load a
+            model in which two layers share one that has weights.
         num_heads: H, the number of heads.
         key_dim: K, the size of a query and a key in one head; None for `Dq / H`.
         value_dim: V, the size of a value in one head; None for K.

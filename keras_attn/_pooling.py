@@ -75,6 +75,8 @@ class AttentionPooling(AttentionLayer):
         ...         return -0.5 * keras.ops.sum(gaps**2, -1)
     """
 
+    _relates_keys = False  # whether `_hidden` makes more of the keys than zeros, so that an exporter needs it too
+
     def __init__(
         self, dropout: float = 0.0, *, seed: int | None = None, normalizer: str = SOFTMAX, **kwargs: Any
     ) -> None:
@@ -127,7 +129,8 @@ class AttentionPooling(AttentionLayer):
         mask = combine_masks(masks, pairs, *sizes)
         evaluate = None if self._drops(training) or not self._is_named() else current_evaluator()
         if evaluate is not None:
-            read = self._hidden(mask, queries, keys) if evaluate.hides_unseen else (queries, keys)
+            hides = evaluate.hides_unseen or self._relates_keys
+            read = self._hidden(mask, queries, keys) if hides else (queries, keys)
             scoring = self._scoring(*read)
             if scoring is not None:
                 lengths, others = split_lengths(masks, len(queries.shape))
@@ -154,6 +157,7 @@ class AttentionPooling(AttentionLayer):
         return next(c for c in type(self).__mro__ if any(name in vars(c) for name in names))
 
     def _hidden(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
+        """What is scored: no query that sees no key, and no key that no query sees."""
         queries, tensor = hide_unseen(mask, queries, keys.tensor)
         return queries, keys._replace(tensor=tensor)
 

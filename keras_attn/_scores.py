@@ -45,7 +45,8 @@ def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
     """Scores `-||q - k||^2 / (2 h^2)`, in float32 at least: squares leave float16 soon.
 
     For up to `COORDINATES` axes each difference is taken, which is exact however far from the origin the points lie.
-    For more axes `||q||^2 - 2 q.k + ||k||^2` is, which needs no memory for differences, `B Tq Tk D` numbers.
+    For more axes `||q||^2 - 2 q.k + ||k||^2` is, which needs no memory for differences, `B Tq Tk D` numbers, and loses
+    digits where positions are large beside their distances.
 
     Args:
         queries: `B + (Tq, D)`.
@@ -54,14 +55,18 @@ def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
     """
     queries, keys = at_least_float32(queries), at_least_float32(keys)
     bandwidth = ops.cast(bandwidth, dtype_of(queries))
-    size = queries.shape[-1]
-    if size is not None and size <= COORDINATES:
+    if not by_products(queries):
         gaps = (ops.expand_dims(queries, -2) - ops.expand_dims(keys, -3)) / bandwidth
         return -0.5 * ops.sum(gaps * gaps, axis=-1)
     queries, keys = queries / bandwidth, keys / bandwidth
     of_queries, of_keys = (0.5 * ops.sum(x * x, axis=-1) for x in (queries, keys))
     products = ops.matmul(queries, ops.swapaxes(keys, -2, -1))
     return products - ops.expand_dims(of_queries, -1) - ops.expand_dims(of_keys, -2)
+
+
+def by_products(queries: Tensor) -> bool:
+    """Whether `gaussian_scores` takes distances from `queries` by products; True where their size is unknown."""
+    return queries.shape[-1] is None or queries.shape[-1] > COORDINATES
 
 
 def unit_vectors(vectors: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ weights and how it lays them out is in the tables of `_migrate_layouts` and `_mi
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
+
 from ._additive import AdditiveAttention
 from ._arguments import check_scale
 from ._bilinear import BilinearAttention
@@ -49,16 +51,20 @@ def from_state(
         strict: Whether to refuse a state with further entries below the prefix.
 
     Returns:
-        The layer. A `DotProductAttention` has no weights; from `"keras"` it gets the scale.
+        The layer. A `DotProductAttention` has no weights; from `"keras"` it gets the scale, a number that models which
+        have already run do not read again: compile them anew.
 
     Raises:
-        ValueError: If there is no such source, or no such layer in it, if an entry is missing or not known, or if a
-            shape does not fit.
+        TypeError: If the prefix is no string.
+        ValueError: If there is no such source, or no such layer in it, if an entry is missing or not known, if a shape
+            does not fit, or if a number is too large for the dtype of the layer.
 
     Example:
         >>> state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
         >>> layer = from_state(AdditiveAttention(num_hiddens=8), state, source="torch")
     """
+    if not isinstance(prefix, str):
+        raise TypeError(f"`prefix` must be a string. Received: prefix of type {type(prefix).__name__}.")
     layouts = _layouts_of(layer, source)
     values = values_below(prefix, state, source)
     layout, keys = _choose(layouts, values)
@@ -70,6 +76,7 @@ def from_state(
     for part in parts:
         check_shape(part, {name: size for name, size in sizes.items() if name not in free}, source)
     weights = layout.weights({part.entry.names[0]: part.array for part in parts}, sizes)
+    _check_range(layer, weights)
     if not _is_built(layer) and "Dq" in sizes:  # a dot product has no sizes, and is built by its first call
         _build(layer, sizes)
     for name, array in weights.items():
@@ -123,6 +130,18 @@ def _check_plain(layer: Any) -> None:
         policy = getattr(part, "dtype_policy", None)
         if getattr(policy, "quantization_mode", None) or getattr(part, "lora_enabled", False):
             raise ValueError(f"`{part.name}` must not be quantized or have LoRA yet. Call `from_state` before that.")
+
+
+def _check_range(layer: Any, weights: Mapping[str, Array]) -> None:
+    """Checks that no number becomes infinite in the dtype of the layer; infinities that were there are taken over."""
+    dtype = layer.variable_dtype
+    largest = np.finfo("float32" if dtype == "bfloat16" else dtype).max  # the largest bfloat16 is 0.4 % smaller
+    for name, array in weights.items():
+        beyond = np.abs(array[np.isfinite(array)]).max(initial=0.0)
+        if beyond > largest:
+            raise ValueError(
+                f"`{name}` of the layer holds {dtype} and the state {beyond:.3g}, which is too large for it."
+            )
 
 
 def _is_built(layer: Any) -> bool:

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, shared_layer
 
-from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention
+from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, GaussianAttention
 from keras_attn._composite import current_evaluator
 from keras_attn_export import ExportError, export_model
 from keras_attn_export import _freeze as freeze
@@ -42,6 +42,19 @@ def test_blocks_of_queries_are_no_loop_in_onnx(lowering, tmp_path):
     bundle = export_model(keras.Model([q, k, v, lens], layer(q, k, v, lens)), tmp_path / "bundle", lowering=lowering)
     assert lowered(bundle) == {"attention": lowering}
     assert "Loop" not in {node.op_type for node in onnx.load(bundle.path / "model.onnx").graph.node}
+
+
+@pytest.mark.parametrize("lowering", ["portable", "ragged", "fused"])
+def test_distances_far_from_the_origin(lowering, tmp_path):
+    q, k, v, lens = qkvl(queries=12, keys=12)
+    model = keras.Model([q, k, v, lens], GaussianAttention(name="attention")(q, k, v, lens))
+    rng = np.random.default_rng(0)
+    shapes = {"queries": (3, 4, 12), "keys": (3, 6, 12), "values": (3, 6, v.shape[-1])}
+    samples = {name: (rng.normal(size=shape) + 300).astype("float32") for name, shape in shapes.items()}
+    samples["valid_lens"] = np.array([2, 6, 0])
+    bundle = export_model(model, tmp_path / "bundle", lowering=lowering, sample_inputs=samples)
+    assert lowered(bundle) == {"attention": lowering}
+    assert {"samples"} < {row.case for row in bundle.report.rows}
 
 
 @pytest.mark.parametrize(("lowering", "opset"), [("ragged", 18), ("fused", 24)])

@@ -39,6 +39,60 @@ def test_coordinates_far_from_the_origin_lose_nothing(offset):
     assert_identical(far, near)
 
 
+def exact_weights(queries, keys, taking_part):
+    """In float64, with a bandwidth of 1."""
+    gaps = queries.astype("float64")[..., :, None, :] - keys.astype("float64")[..., None, :, :]
+    scores = np.where(taking_part, -0.5 * (gaps**2).sum(-1), -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("size", [9, 30])
+@pytest.mark.parametrize("offset", [30.0, 2000.0])
+@pytest.mark.parametrize(
+    "masks",
+    [{}, {"valid_lens": [3, 6]}, {"valid_lens": [[2, 3, 6, 0], [6, 4, 1, 1]]}, {"use_causal_mask": True}],
+    ids=["none", "lengths", "a length a query", "causal"],
+)
+def test_many_axes_far_from_the_origin(size, offset, masks):
+    queries, keys = points(2, 4, size) + np.float32(offset), points(2, 6, size, seed=1) + np.float32(offset)
+    queries[0, 0] = keys[0, 0]
+    seen = np.ones((2, 4, 6), bool)
+    if "valid_lens" in masks:
+        masks = {"valid_lens": np.array(masks["valid_lens"])}
+        seen = np.arange(6) < masks["valid_lens"].reshape(2, -1, 1)
+    if "use_causal_mask" in masks:
+        seen = np.arange(6) <= np.arange(4)[:, None]
+    seen = np.broadcast_to(seen, (2, 4, 6))
+    _, weights = GaussianAttention()(queries, keys, keys, **masks, return_attention_scores=True)
+    with np.errstate(invalid="ignore"):
+        exact = np.where(seen.any(-1, keepdims=True), exact_weights(queries, keys, seen), 0.0)
+    assert_close(as_numpy(weights), exact, "float32")
+
+
+def test_the_mean_that_positions_are_taken_from_tells_nothing_of_masked_keys():
+    queries, keys, values = points(1, 4, 12) + 50, points(1, 4, 12, seed=1) + 50, points(1, 4, 3)
+    poisoned = keys.copy()
+    poisoned[:, 2] = np.nan
+    lengths = np.array([[1, 2, 2, 4]])
+    for masks in ({"use_causal_mask": True}, {"valid_lens": lengths}):
+        before, after = (as_numpy(GaussianAttention()(queries, each, values, **masks)) for each in (keys, poisoned))
+        assert_identical(after[:, :2], before[:, :2])
+        assert np.isnan(after[:, 3]).all()
+
+
+@keras.saving.register_keras_serializable("test_gaussian")
+class FromTheOrigin(GaussianAttention):
+    def score(self, queries, keys):
+        return keras.ops.matmul(queries, keras.ops.swapaxes(keys, -2, -1))
+
+
+def test_a_score_of_ones_own_gets_positions_as_they_are():
+    queries, keys = points(2, 4, 12), points(2, 6, 12, seed=1) + 3
+    own, product = (layer(queries, keys, keys) for layer in (FromTheOrigin(), DotProductAttention(scale=1.0)))
+    assert_identical(as_numpy(own), as_numpy(product))
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_squares_do_not_leave_half_precision(policy):
     queries, keys = np.full((1, 2, 12), 300.0), np.full((1, 5, 12), 300.0)

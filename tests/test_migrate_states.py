@@ -194,6 +194,12 @@ def without(state, name):
             "torch",
             "weight once. Received: `W_q.weight` and `W_q/w",
         ),
+        ({**additive_state(), "w_v.weight": np.ones((1, 0))}, "torch", r"Received: shape \(1, 0\).$"),
+        (
+            {**additive_state(), "W_k.weight": np.full((U, Dk), -1e39)},
+            "torch",
+            r"`W_k.kernel` of the layer holds float32 and the state 1e\+39, which is too large",
+        ),
         (list(additive_state()), "torch", "`state` must be a mapping of names to arrays. Received: type list"),
         (additive_state(), "pytorch", r"`source` must be one of `torch`, .*`keras`. Received: source='pytorch'"),
     ],
@@ -207,6 +213,34 @@ def test_a_state_that_does_not_fit_changes_nothing(state, source, message):
         from_state(layer, state, source)
     for now, then in zip(weights_of(layer), before, strict=True):
         assert_identical(now, then)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float16", 65504), ("bfloat16", 3e38)])
+def test_numbers_that_the_dtype_of_the_layer_holds(dtype, largest):
+    state = {**additive_state(), "W_q.weight": np.full((U, Dq), float(largest))}
+    kernel = from_state(AdditiveAttention(U, dtype=dtype), state, "torch").W_q.kernel
+    assert np.isfinite(keras.ops.convert_to_numpy(keras.ops.cast(kernel, "float32"))).all()
+    state["W_q.weight"][0, 0] = np.inf  # as it was trained
+    from_state(AdditiveAttention(U, dtype=dtype), state, "torch")
+    layer = AdditiveAttention(U, dtype="float16")
+    with pytest.raises(ValueError, match=r"`W_q.kernel` of the layer holds float16 and the state 1e.06"):
+        from_state(layer, {**state, "W_q.weight": np.full((U, Dq), 1e6)}, "torch")
+    assert not layer.built
+
+
+def test_a_prefix_must_be_a_string():
+    with pytest.raises(TypeError, match=r"`prefix` must be a string\. Received: prefix of type NoneType"):
+        from_state(AdditiveAttention(U), additive_state(), "torch", prefix=None)
+
+
+def test_sizes_of_heads_that_are_options_are_named():
+    """The textbook's layer of 16 hidden units on inputs of size 4."""
+    state = {f"W_{name}.weight": np.ones((16, 16 if name == "o" else 4)) for name in "qkvo"}
+    with pytest.raises(ValueError, match=r"Unless given, `key_dim` is Dq/H, .* and `output_dim` is Dq"):
+        from_state(MultiHeadAttention(DotProductAttention(), 2, use_bias=False), state, "torch")
+    sizes = {"key_dim": 8, "output_dim": 16}
+    layer = from_state(MultiHeadAttention(DotProductAttention(), 2, **sizes, use_bias=False), state, "torch")
+    assert layer.W_o.kernel.shape == (16, 16)
 
 
 def test_a_layer_that_is_not_built_stays_so():
