@@ -138,7 +138,7 @@ _FULL = """
     full_keys = Identity (keys)
     full_w_v = Identity (w_v)
 """
-# as tensors: given as `value_ints`, onnxruntime before 1.24 takes them for pads of another rank
+# Pads as tensors: given as `value_ints`, onnxruntime before 1.24 takes them for pads of another rank
 _FILLED = """
     missing_units = Constant <value_ints = [{missing}]> ()
     missing_in_keys = Constant <value = int64[6] {{0, 0, 0, 0, 0, {missing}}}> ()

@@ -210,12 +210,12 @@ def in_blocks(call: Call, queries: str, more_columns: str = "zero") -> str:
         more_columns: Name of how many columns of zeros they get.
     """
     mask = """
+        row_pads = Concat <axis = 0> (zero, zero, zero, zero, extra_rows, zero)
         padded_mask = Pad (mask, row_pads)
         mask_blocks = Reshape (padded_mask, shape_of_blocks)
     """
     return f"""
         extra_rows = Sub (all_rows, Tq)
-        row_pads = Concat <axis = 0> (zero, zero, zero, zero, extra_rows, zero)
         query_pads = Concat <axis = 0> (zero, zero, zero, zero, extra_rows, {more_columns})
         shape_of_blocks = Concat <axis = 0> (N, blocks, rows, minus_one)
         padded_queries = Pad ({queries}, query_pads)
