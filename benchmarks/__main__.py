@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_attn_export import ProviderError, _verify
+from keras_attn_export import ProviderError
+from keras_attn_export._standalone import verify
 
 HERE = Path(__file__).resolve().parent
 
@@ -41,7 +42,7 @@ def main() -> None:
             print(f"{name:24}{question}")
         return
     try:
-        _verify.check_provider(given.provider)  # before TensorFlow is loaded and says much
+        verify.check_provider(given.provider)  # before TensorFlow is loaded and says much
     except ProviderError as error:
         sys.exit(f"scripts/bench: {error}")
     passed = ["--provider", given.provider, "--threads", str(given.threads), *(["--quick"] if given.quick else [])]

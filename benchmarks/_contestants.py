@@ -34,12 +34,12 @@ Build = Callable[[Arrays], Runner]
 
 def onnx(spec: dict[str, Any]) -> Build:
     """An ONNX file in onnxruntime, on the provider asked for."""
-    from keras_attn_export import _verify
+    from keras_attn_export._standalone import verify
 
-    ort = _verify.check_provider(spec["provider"])
+    ort = verify.check_provider(spec["provider"])
 
     def build(inputs: Arrays) -> Runner:
-        session = _verify.open_session(Path(spec["options"]["model"]), spec["provider"], threads=spec["threads"])
+        session = verify.open_session(Path(spec["options"]["model"]), spec["provider"], threads=spec["threads"])
         if spec["provider"] == "cpu":
             return Runner(lambda: session.run(None, inputs), lambda: session.run(None, inputs))
         binding = session.io_binding()  # inputs and outputs stay on the device

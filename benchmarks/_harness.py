@@ -12,7 +12,8 @@ from typing import Any
 
 import _machine
 
-from keras_attn_export import ProviderError, _verify
+from keras_attn_export import ProviderError
+from keras_attn_export._standalone import verify
 
 RESULTS = Path(__file__).with_name("results")
 
@@ -57,7 +58,7 @@ def run(name: str, description: str, measure: Callable[[Options], dict[str, Any]
     given = parser.parse_args()
     with _options(given) as options:
         try:
-            _verify.check_provider(options.provider)
+            verify.check_provider(options.provider)
         except ProviderError as error:
             sys.exit(f"benchmarks: {error}")
         environment = _machine.environment(options.provider, options.threads)

@@ -3,17 +3,10 @@
 Importing this package loads neither TensorFlow nor Keras; `export_model` does when it is called.
 """
 
-from ._bundle import Bundle, load_bundle, verify_bundle
-from ._errors import (
-    BundleError,
-    ExportError,
-    InputError,
-    ParityError,
-    ProviderError,
-    UnsupportedModelError,
-)
-from ._export import export_model
-from ._parity import ParityReport
+from ._bundle.bundle import Bundle, load_bundle, verify_bundle
+from ._bundle.parity import ParityError, ParityReport
+from ._errors import BundleError, ExportError, InputError, ProviderError, UnsupportedModelError
+from ._export.export import export_model
 
 __all__ = [
     "Bundle",

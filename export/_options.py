@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ._errors import ExportError
-from ._verify import PROVIDERS
+from ._standalone.verify import PROVIDERS
 
 PORTABLE = "portable"
 LOWERINGS = (PORTABLE, "fused", "ragged", "auto")

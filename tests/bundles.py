@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_attn import AdditiveAttention
-from keras_attn_export import _verify
+from keras_attn_export._standalone import verify
 
 Dq, Dk, Dv, U = 4, 6, 5, 3
 PACKAGES = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "tf2onnx")
@@ -44,7 +44,7 @@ def flip_byte(file: Path) -> None:
 
 def reseal(folder: Path, name: str) -> None:
     """Put a file's present hash into the manifest, as someone who alters a bundle on purpose would."""
-    alter_manifest(folder, sha256=read_manifest(folder)["sha256"] | {name: _verify.sha256(folder / name)})
+    alter_manifest(folder, sha256=read_manifest(folder)["sha256"] | {name: verify.sha256(folder / name)})
 
 
 def read_manifest(folder: Path) -> dict:
@@ -55,15 +55,15 @@ def read_manifest(folder: Path) -> dict:
 def alter_manifest(folder: Path, **entries: object) -> None:
     """Set entries of the manifest; `...` removes one."""
     changed = {name: value for name, value in (read_manifest(folder) | entries).items() if value is not ...}
-    (folder / "manifest.json").write_bytes(_verify.manifest_bytes(changed))
+    (folder / "manifest.json").write_bytes(verify.manifest_bytes(changed))
 
 
 def alter_golden_outputs(folder: Path) -> None:
     """Add 1 to the output `context` of the second golden case, and seal the bundle again."""
-    cases = _verify.load_cases(folder / _verify.CASES)
+    cases = verify.load_cases(folder / verify.CASES)
     cases[1][2]["context"] += 1
-    _verify.save_cases(folder / _verify.CASES, cases)
-    reseal(folder, _verify.CASES)
+    verify.save_cases(folder / verify.CASES, cases)
+    reseal(folder, verify.CASES)
 
 
 def python(

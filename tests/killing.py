@@ -17,12 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from keras_attn_export import BundleError, _staging, load_bundle
-from keras_attn_export._bundle import seal
-from keras_attn_export._staging import staged_folder
+from keras_attn_export import BundleError, load_bundle
+from keras_attn_export._bundle import atomic_folder
+from keras_attn_export._bundle.atomic_folder import staged_folder
+from keras_attn_export._bundle.bundle import seal
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-WATCHED = {_staging.__file__, shutil.__file__}
+WATCHED = {atomic_folder.__file__, shutil.__file__}
 
 
 def make_bundle(folder: Path, name: str) -> Path:
@@ -117,7 +118,7 @@ def stop_at(number: int, deed: int | None, seen: list[str]) -> Callable[..., obj
 
 
 def lines(folder: Path, seed: int, points: int) -> dict[str, object]:
-    """Stop a process at every line of `_staging.py` that it runs, and at some of `shutil.py`."""
+    """Stop a process at every line of `atomic_folder.py` that it runs, and at some of `shutil.py`."""
     rng = random.Random(seed)
     a, b, c = (make_bundle(folder / name, name) for name in "abc")
     found: Counter[str] = Counter()
@@ -125,10 +126,10 @@ def lines(folder: Path, seed: int, points: int) -> dict[str, object]:
     for before in ("a bundle", "nothing"):
         for system in ("exchanges", "renames twice"):
             if system == "renames twice":
-                _staging.ctypes.CDLL = lambda *_, **__: object()  # type: ignore[assignment,misc]
+                atomic_folder.ctypes.CDLL = lambda *_, **__: object()  # type: ignore[assignment,misc]
             target = fresh(folder, a, before)
             with_trace(stop_at(-1, None, seen := []), lambda: stage(b, target))  # noqa: B023 - it runs at once
-            ours = [number for number, file in enumerate(seen, 1) if file == _staging.__file__]
+            ours = [number for number, file in enumerate(seen, 1) if file == atomic_folder.__file__]
             others = sorted(set(range(1, len(seen) + 1)) - set(ours))
             for deed in (signal.SIGKILL, None):
                 for number in ours + rng.sample(others, min(points, len(others))):
@@ -139,11 +140,11 @@ def lines(folder: Path, seed: int, points: int) -> dict[str, object]:
                     found[f"{before}, {system}: {left}"] += 1
                     if "!" in left:
                         problems.append(f"{before}, {system}, deed {deed}, line {number}: {left}")
-            _staging.ctypes.CDLL = CDLL  # type: ignore[misc]
+            atomic_folder.ctypes.CDLL = CDLL  # type: ignore[misc]
     return {"points": sum(found.values()), "found": found, "problems": problems}
 
 
-CDLL = _staging.ctypes.CDLL
+CDLL = atomic_folder.ctypes.CDLL
 
 
 def with_trace(trace: Callable[..., object], run: Callable[[], None]) -> None:
@@ -211,20 +212,23 @@ def exports(folder: Path, seed: int, points: int) -> dict[str, object]:
     import tf2onnx  # noqa: F401 - as above
     from bundles import small_model
 
-    from keras_attn_export import _cases, _cli, _saved_model, _trace  # noqa: F401 - as above
+    from keras_attn_export._cli import main
+    from keras_attn_export._tracing import (
+        to_onnx,  # noqa: F401 - as above
+    )
 
     rng = random.Random(seed)
     target, model = folder / "place" / "bundle", folder / "model.keras"
     forked_and_done(lambda: small_model().save(model))
     arguments = ["export", str(model), str(target), "--overwrite", "--json"]
     started = time.monotonic()
-    forked_and_done(lambda: sys.exit(quiet(_cli.main, arguments)))
+    forked_and_done(lambda: sys.exit(quiet(main.main, arguments)))
     takes = time.monotonic() - started
     found: Counter[str] = Counter()
     problems = []
     for point in range(points):
         old = target.stat().st_ino
-        pid = forked(lambda: sys.exit(quiet(_cli.main, arguments)))
+        pid = forked(lambda: sys.exit(quiet(main.main, arguments)))
         moment = rng.uniform(0.0, 1.1 * takes)
         time.sleep(moment)
         name = rng.choice(SIGNALS)

@@ -8,9 +8,9 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from keras_attn_export import _lowerings
-from keras_attn_export._composites import Call
-from keras_attn_export._onnx_file import with_functions
+from keras_attn_export._lowerings import bodies
+from keras_attn_export._tracing.attention_calls import Call
+from keras_attn_export._tracing.onnx_file import with_functions
 
 SCALE = 0.5
 DTYPES = {"valid_lens": "int32", "mask": "bool"}
@@ -131,7 +131,7 @@ def session(plan, lowering, opset):
     node = helper.make_node(call.op, list(call.shapes), list(call.outputs), domain="keras_attn")
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    model = with_functions(model, [_lowerings.function_of(call, lowering, opset)])
+    model = with_functions(model, [bodies.function_of(call, lowering, opset)])
     model.ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", opset)])
     onnx.checker.check_model(model, full_check=True)
     return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

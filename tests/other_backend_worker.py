@@ -17,7 +17,8 @@ import numpy as np
 import other_backend_models as models
 from export_models import dict_inputs_and_outputs
 
-from keras_attn_export import ExportError, _verify, export_model
+from keras_attn_export import ExportError, export_model
+from keras_attn_export._standalone import verify
 
 FOLDER = Path(sys.argv[2])
 
@@ -63,7 +64,7 @@ def everything():
     outputs = model(list(inputs.values()), training=False)
     np.savez(FOLDER / "outputs.npz", **{name: keras.ops.convert_to_numpy(each) for name, each in outputs.items()})
     golden_is_ours = []
-    for _, arrays, expected in _verify.load_cases(bundle.path / _verify.CASES):
+    for _, arrays, expected in verify.load_cases(bundle.path / verify.CASES):
         again = model([arrays[name] for name in inputs], training=False)
         golden_is_ours += [
             bool(np.array_equal(keras.ops.convert_to_numpy(again[name]), array)) for name, array in expected.items()

@@ -9,8 +9,8 @@ from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, sha
 from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, GaussianAttention
 from keras_attn._composite import current_evaluator
 from keras_attn_export import ExportError, export_model
-from keras_attn_export import _freeze as freeze
 from keras_attn_export._options import PORTABLE
+from keras_attn_export._tracing import freeze as freeze
 
 
 def lowered(bundle):
@@ -207,7 +207,7 @@ def test_a_node_that_lost_an_input_is_an_error(tmp_path, monkeypatch):
         next(node for node in graph.node if node.domain == "keras_attn").input.pop()
         check(graph, calls, needed)
 
-    monkeypatch.setattr("keras_attn_export._trace.check_calls", drop_one)
+    monkeypatch.setattr("keras_attn_export._tracing.to_onnx.check_calls", drop_one)
     with pytest.raises(ExportError, match="as one node, so its attention cannot be replaced"):
         export_model(additive(), tmp_path / "bundle", lowering="ragged")
 
@@ -251,8 +251,8 @@ def test_ragged_at_every_opset(name, opset, tmp_path):
 
 
 def test_weights_outside_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_attn_export._large_weights.LIMIT", 100)
-    monkeypatch.setattr("keras_attn_export._large_weights.LARGE", 200)
+    monkeypatch.setattr("keras_attn_export._tracing.large_weights.LIMIT", 100)
+    monkeypatch.setattr("keras_attn_export._tracing.large_weights.LARGE", 200)
     for lowering in ("ragged", "auto"):
         bundle = export_model(additive(), tmp_path / lowering, lowering=lowering)
         assert "model.onnx.data" in bundle.manifest["sha256"]

@@ -7,11 +7,11 @@ import onnx
 import pytest
 from export_models import additive, dict_inputs_and_outputs, shared_layer
 
-from keras_attn_export import _auto as auto
 from keras_attn_export import export_model
-from keras_attn_export._cases import Cases
-from keras_attn_export._cli import main
+from keras_attn_export._cli.main import main
+from keras_attn_export._lowerings import fastest as auto
 from keras_attn_export._lowerings import fused
+from keras_attn_export._model.golden_cases import Cases
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ import pytest
 from bundles import assert_one_line, read_manifest, small_inputs
 from onnx import TensorProto, helper
 
-from keras_attn_export import Bundle, BundleError, ExportError, InputError, _bench, _verify
-from keras_attn_export._bench import bench_bundle
-from keras_attn_export._cli import main
+from keras_attn_export import Bundle, BundleError, ExportError, InputError
+from keras_attn_export._analysis import bench
+from keras_attn_export._analysis.bench import bench_bundle
+from keras_attn_export._cli.main import main
+from keras_attn_export._standalone import verify
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -49,7 +51,7 @@ def single_op_model(file, op, inputs, output, *, weights=(), **attributes):
 def test_one_bundle(exported):
     bench = bench_bundle(exported, **QUICK)
     (timing,) = bench.timings
-    assert timing.runs >= _bench.FEWEST_RUNS
+    assert timing.runs >= bench.FEWEST_RUNS
     assert 0 < timing.p5 <= timing.median <= timing.p95
     assert timing.rows_per_second == pytest.approx(bench.rows / timing.median * 1e3)
     assert 0 < timing.model_memory < timing.peak_memory
@@ -82,10 +84,10 @@ def test_turns_alternate_and_time_is_bounded():
             order.append(self.name)
             return []
 
-    _, latencies = _bench._alternate([Session("a"), Session("b")], {}, 1e-9)
-    assert [len(taken) for taken in latencies] == [_bench.FEWEST_RUNS] * 2
-    timed = "".join(order[2 * _bench.WARM_UP :])
-    assert timed == ("abba" * _bench.FEWEST_RUNS)[: 2 * _bench.FEWEST_RUNS]
+    _, latencies = bench._alternate([Session("a"), Session("b")], {}, 1e-9)
+    assert [len(taken) for taken in latencies] == [bench.FEWEST_RUNS] * 2
+    timed = "".join(order[2 * bench.WARM_UP :])
+    assert timed == ("abba" * bench.FEWEST_RUNS)[: 2 * bench.FEWEST_RUNS]
 
 
 def test_memory_is_that_of_the_model_and_not_of_this_process(tmp_path):
@@ -99,7 +101,7 @@ def test_memory_is_that_of_the_model_and_not_of_this_process(tmp_path):
         (TensorProto.FLOAT, ["n", "m"]),
         weights=[("shape", shape)],
     )
-    measured = _bench._peak_memory(model, {"a": np.ones((1, 1), "float32")}, "cpu", 1)
+    measured = bench._peak_memory(model, {"a": np.ones((1, 1), "float32")}, "cpu", 1)
     assert megabytes <= measured["model"] / 2**20 < 3 * megabytes
     assert measured["model"] < measured["process"] < held.nbytes
 
@@ -107,15 +109,15 @@ def test_memory_is_that_of_the_model_and_not_of_this_process(tmp_path):
 def test_a_model_that_fails_where_memory_is_measured(tmp_path):
     model = single_op_model(tmp_path / "model.onnx", "Neg", [(TensorProto.FLOAT, [2])], (TensorProto.FLOAT, [2]))
     with pytest.raises(ExportError, match=r"not in a fresh process that measures its memory: .*cannot run the model"):
-        _bench._peak_memory(model, {"a": np.ones(3, "float32")}, "cpu", 1)
+        bench._peak_memory(model, {"a": np.ones(3, "float32")}, "cpu", 1)
 
 
 # ------------------------------------------------------------------------ inputs
 
 
 def test_the_largest_golden_case_is_the_default(exported):
-    name, chosen = _bench._chosen_inputs(Bundle(exported, read_manifest(exported)), None)
-    cases = {f"golden case `{case}`": inputs for case, inputs, _ in _verify.load_cases(exported / _verify.CASES)}
+    name, chosen = bench._chosen_inputs(Bundle(exported, read_manifest(exported)), None)
+    cases = {f"golden case `{case}`": inputs for case, inputs, _ in verify.load_cases(exported / verify.CASES)}
     for key, array in chosen.items():
         np.testing.assert_array_equal(array, cases[name][key])
     assert all(np.any(array) for array in chosen.values())
@@ -129,10 +131,10 @@ def test_zeros_and_poison_are_not_chosen(exported, tmp_path):
     poisoned = large | {"values": np.full_like(large["values"], np.nan)}
     (tmp_path / "parity").mkdir()
     cases = [("zeros", zeros, {}), ("poisoned", poisoned, {}), ("numbers", small, {})]
-    _verify.save_cases(tmp_path / _verify.CASES, cases)
-    assert _bench._chosen_inputs(Bundle(tmp_path, {}), None)[0] == "golden case `numbers`"
-    _verify.save_cases(tmp_path / _verify.CASES, cases[:2])
-    assert _bench._chosen_inputs(Bundle(tmp_path, {}), None)[0] == "golden case `zeros`"
+    verify.save_cases(tmp_path / verify.CASES, cases)
+    assert bench._chosen_inputs(Bundle(tmp_path, {}), None)[0] == "golden case `numbers`"
+    verify.save_cases(tmp_path / verify.CASES, cases[:2])
+    assert bench._chosen_inputs(Bundle(tmp_path, {}), None)[0] == "golden case `zeros`"
 
 
 def test_given_inputs(exported):
@@ -154,7 +156,7 @@ def test_given_inputs(exported):
 )
 def test_rows(shapes, sizes, rows):
     specs = [{"name": str(index), "shape": shape} for index, shape in enumerate(shapes)]
-    assert _bench._rows(specs, {str(index): np.zeros(size) for index, size in enumerate(sizes)}) == rows
+    assert bench._rows(specs, {str(index): np.zeros(size) for index, size in enumerate(sizes)}) == rows
 
 
 # ------------------------------------------------------------------------ errors

@@ -18,8 +18,8 @@ from bundles import (
 from tolerances import assert_identical
 
 from keras_attn_export import BundleError, InputError, ParityError, ProviderError, load_bundle, verify_bundle
-from keras_attn_export._bundle import checked_inputs, seal
-from keras_attn_export._verify import MODEL, load_cases
+from keras_attn_export._bundle.bundle import checked_inputs, seal
+from keras_attn_export._standalone.verify import MODEL, load_cases
 
 pytest_plugins = ("bundle_fixtures",)
 

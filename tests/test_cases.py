@@ -15,8 +15,8 @@ from keras import layers
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError, UnsupportedModelError
-from keras_attn_export._cases import _sweep, golden_cases
-from keras_attn_export._signature import model_signature
+from keras_attn_export._model.golden_cases import _sweep, golden_cases
+from keras_attn_export._model.signature import model_signature
 
 
 def cases_of(model, samples=None):

@@ -26,9 +26,9 @@ from tolerances import assert_identical
 
 import keras_attn_export
 from keras_attn_export import ParityReport, load_bundle
-from keras_attn_export._cli import main
-from keras_attn_export._commands import inspect, run
-from keras_attn_export._description import describe
+from keras_attn_export._cli import inspect, run
+from keras_attn_export._cli.describe import describe
+from keras_attn_export._cli.main import main
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -117,7 +117,7 @@ def test_only_export_loads_tensorflow_and_keras(exported, samples, tmp_path):
     heavy = ("tensorflow", "keras", "keras_attn", "onnx", "tf2onnx", "rich")
     code = f"""
 import sys
-from keras_attn_export._cli import main
+from keras_attn_export._cli.main import main
 commands = "verify B --trace|run B --inputs X --outputs Y|inspect B|bench B --seconds 0.01 --threads 1|--help"
 for command in map(str.split, commands.split("|")):
     paths = {{"B": {str(exported)!r}, "X": {str(samples)!r}, "Y": {str(tmp_path / "outputs.npz")!r}}}
@@ -535,7 +535,7 @@ def test_ctrl_c_leaves_nothing(model_file, tmp_path):
 
 DROPPED = """
 import os, signal, sys, time
-from keras_attn_export import _cli
+from keras_attn_export._cli import main
 
 class Fragile:
     def __del__(self):
@@ -554,8 +554,8 @@ class Parser:
     def parse_args(self, argv):
         return Arguments
 
-_cli._parser = Parser
-sys.exit(_cli.main([]))
+main._parser = Parser
+sys.exit(main.main([]))
 """
 
 

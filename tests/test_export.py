@@ -24,7 +24,7 @@ from keras_attn_export import (
     export_model,
     load_bundle,
 )
-from keras_attn_export._lowerings import portable
+from keras_attn_export._tracing import tf2onnx_fixes
 
 
 def test_what_a_bundle_holds(tmp_path):
@@ -77,7 +77,7 @@ def wrong_where(monkeypatch):
         graph.remove_node(name)
         graph.make_node("Identity", [chosen], outputs=outputs, shapes=shapes, dtypes=dtypes, name=name)
 
-    monkeypatch.setitem(portable.HANDLERS, "SelectV2", (first_choice, []))
+    monkeypatch.setitem(tf2onnx_fixes.HANDLERS, "SelectV2", (first_choice, []))
 
 
 def test_a_mismatch_raises_with_every_row_and_leaves_nothing(wrong_where, tmp_path):

@@ -5,8 +5,8 @@ import onnx
 import pytest
 from export_models import EXPORTED
 
-from keras_attn_export import _auto as auto
 from keras_attn_export import export_model, load_bundle, verify_bundle
+from keras_attn_export._lowerings import fastest as auto
 from keras_attn_export._options import LOWERINGS
 
 

@@ -13,7 +13,7 @@ import pytest
 from killing import make_bundle, stage, whole
 
 from keras_attn_export import BundleError, load_bundle
-from keras_attn_export._staging import staged_folder
+from keras_attn_export._bundle.atomic_folder import staged_folder
 
 TESTS = Path(__file__).parent
 

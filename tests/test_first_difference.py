@@ -12,11 +12,12 @@ from bundles import alter_golden_outputs, assert_one_line, python, read_manifest
 from keras import layers
 from onnx import TensorProto, helper, version_converter
 
-from keras_attn_export import Bundle, BundleError, ExportError, _verify, export_model
-from keras_attn_export._cli import main
-from keras_attn_export._first_difference import _closest, _layouts, first_difference, format_layers
-from keras_attn_export._onnx_graph import OnnxGraph
-from keras_attn_export._saved_graph import SavedGraph
+from keras_attn_export import Bundle, BundleError, ExportError, export_model
+from keras_attn_export._analysis.first_difference import _closest, _layouts, first_difference, format_layers
+from keras_attn_export._analysis.onnx_graph import OnnxGraph
+from keras_attn_export._analysis.saved_graph import SavedGraph
+from keras_attn_export._cli.main import main
+from keras_attn_export._standalone import verify
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -87,7 +88,7 @@ def test_nothing_differs(exported):
 
 def test_golden_outputs_that_are_not_the_saved_models(bundle):
     alter_golden_outputs(bundle)
-    (_, second, *_) = (case for case, _, _ in _verify.load_cases(bundle / _verify.CASES))
+    (_, second, *_) = (case for case, _, _ in verify.load_cases(bundle / verify.CASES))
     found = compared(bundle, [second])
     assert found.first is None
     assert "they are not what the SavedModel gives" in found.finding

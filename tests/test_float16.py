@@ -6,8 +6,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from keras_attn_export._float16 import to_float16
-from keras_attn_export._loops import capture_constants
+from keras_attn_export._precision.float16 import to_float16
+from keras_attn_export._precision.loops import capture_constants
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.standard_normal((4, 4)).astype("float32")

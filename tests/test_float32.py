@@ -14,7 +14,7 @@ from keras import layers
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import UnsupportedModelError, export_model
-from keras_attn_export._float32 import float32_clone, half_policies
+from keras_attn_export._model.float32_clone import float32_clone, half_policies
 
 HALF = ["mixed_float16", "float16", "mixed_bfloat16", "bfloat16"]
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from keras_attn_export import ExportError, export_model
-from keras_attn_export import _saved_model as saved_model
 from keras_attn_export._options import LOWERINGS
-from keras_attn_export._saved_model import SavedModelRun
-from keras_attn_export._verify import load_cases
+from keras_attn_export._standalone.verify import load_cases
+from keras_attn_export._tracing import saved_model as saved_model
+from keras_attn_export._tracing.saved_model import SavedModelRun
 
 SHARDS = 8
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
@@ -46,7 +46,7 @@ def worker():
 @pytest.fixture
 def cheap_process(worker, monkeypatch):
     """Give the SavedModels to the worker instead of to a process each, and little time to find what is fastest."""
-    monkeypatch.setattr("keras_attn_export._auto.SECONDS", 0.02)
+    monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.02)
 
     class WorkerRun(SavedModelRun):
         def __init__(self, saved_model, cases, results):

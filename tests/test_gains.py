@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_attn_export._gains import top1
+from keras_attn_export._precision.gains import top1
 
 
 def softmax(scores):

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import BundleError, ExportError, InputError, UnsupportedModelError, export_model, load_bundle
-from keras_attn_export._bundle import checked_inputs
-from keras_attn_export._cli import main
-from keras_attn_export._verify import CASES, MODEL, _external_locations
+from keras_attn_export._bundle.bundle import checked_inputs
+from keras_attn_export._cli.main import main
+from keras_attn_export._standalone.verify import CASES, MODEL, _external_locations
 
 pytest_plugins = ("bundle_fixtures",)
 

@@ -15,8 +15,9 @@ from bundles import alter_manifest, python, read_manifest, reseal, small_inputs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keras_attn_export import BundleError, ExportError, _verify, load_bundle, verify_bundle
-from keras_attn_export._verify import CASES, MANIFEST, MODEL
+from keras_attn_export import BundleError, ExportError, load_bundle, verify_bundle
+from keras_attn_export._standalone import verify
+from keras_attn_export._standalone.verify import CASES, MANIFEST, MODEL
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -166,7 +167,7 @@ def test_a_model_replaced_after_loading(bundle):
     with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
         loaded.run(small_inputs())
     with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
-        _verify.replay(bundle, loaded.manifest)
+        verify.replay(bundle, loaded.manifest)
     (bundle / MODEL).unlink()
     with pytest.raises(BundleError, match=r"cannot load|Cannot read"):
         loaded.run(small_inputs())
@@ -197,7 +198,7 @@ def test_what_makes_no_sense_is_said_in_a_sentence(bundle, rng, name):
         loaded = load_bundle(bundle)
         try:
             loaded.report  # noqa: B018 - it is read here
-            _verify.load_cases(bundle / CASES)
+            verify.load_cases(bundle / CASES)
         except ExportError:
             refused += 1
     assert refused > 10
@@ -220,7 +221,7 @@ def test_a_manifest_that_makes_no_sense(bundle, exported, data):
         inner[data.draw(st.sampled_from(sorted(inner)))] = data.draw(VALUES)
     else:
         manifest[key] = data.draw(VALUES)
-    (bundle / MANIFEST).write_bytes(_verify.manifest_bytes(manifest))
+    (bundle / MANIFEST).write_bytes(verify.manifest_bytes(manifest))
     try:
         loaded = load_bundle(bundle)
         loaded.run(small_inputs())

@@ -8,8 +8,8 @@ from export_models import implicit_mask_and_encoders
 from keras import layers
 
 from keras_attn import AdditiveAttention
-from keras_attn_export import _large_weights as large_weights
 from keras_attn_export import export_model, load_bundle, verify_bundle
+from keras_attn_export._tracing import large_weights as large_weights
 
 
 @pytest.mark.parametrize("opset", [18, 24])

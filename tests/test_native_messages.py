@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from bundles import python
 
-from keras_attn_export._native_messages import hidden_native_messages
+from keras_attn_export._cli.native_messages import hidden_native_messages
 
 SCRIPT = """
 import logging, os, sys, warnings
-from keras_attn_export._native_messages import hidden_native_messages
+from keras_attn_export._cli.native_messages import hidden_native_messages
 real = sys.stderr
 for round in (1, 2):
     print("before", file=sys.stderr)
@@ -75,9 +75,8 @@ def test_a_stream_that_is_not_descriptor_2_is_left_alone(capsys):
 
 
 def test_a_closed_standard_error(tmp_path):
-    script = (
-        "from keras_attn_export._native_messages import hidden_native_messages as hidden\nwith hidden(): print('ran')"
-    )
+    imports = "from keras_attn_export._cli.native_messages import hidden_native_messages as hidden"
+    script = f"{imports}\nwith hidden(): print('ran')"
     done = subprocess.run(
         ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, script],
         cwd=tmp_path,
@@ -93,7 +92,7 @@ def test_a_closed_standard_error(tmp_path):
 def test_a_terminal_is_still_a_terminal(tmp_path):
     script = (
         "import os, sys\n"
-        "from keras_attn_export._native_messages import hidden_native_messages\n"
+        "from keras_attn_export._cli.native_messages import hidden_native_messages\n"
         "from keras_attn_export._progress import shown_progress\n"
         "with hidden_native_messages(), shown_progress(None) as step:\n"
         "    os.write(2, b'native')\n"

@@ -5,8 +5,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from keras_attn_export import ExportError
-from keras_attn_export._onnx_file import finish, write
 from keras_attn_export._options import OPSETS
+from keras_attn_export._tracing.onnx_file import finish, write
 
 
 def small_model():

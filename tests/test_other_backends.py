@@ -19,9 +19,9 @@ from other_backend_models import inputs_of_trained, scaled, trained_model
 from tolerances import assert_close
 
 from keras_attn_export import UnsupportedModelError, export_model, load_bundle, verify_bundle
-from keras_attn_export._other_backend import _environment
-from keras_attn_export._user_code import imported
-from keras_attn_export._verify import CASES, load_cases
+from keras_attn_export._export.custom_objects import imported
+from keras_attn_export._export.other_backend import _environment
+from keras_attn_export._standalone.verify import CASES, load_cases
 
 WORKER = Path(__file__).with_name("other_backend_worker.py")
 ACROSS = 1e-5  # each backend adds up in an order of its own

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from keras_attn_export import ExportError, ParityError, ParityReport
-from keras_attn_export._parity import ParityRow, checked_tolerance, compared, rows_of
-from keras_attn_export._verify import compare
+from keras_attn_export._bundle.parity import ParityRow, checked_tolerance, compared, rows_of
+from keras_attn_export._standalone.verify import compare
 
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
 GOOD = ParityRow("context", "base", (2, 3), "float32", 2e-7, 1e-7, TOLERANCE, passed=True)

@@ -12,11 +12,11 @@ from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
-from keras_attn_export._cli import main
-from keras_attn_export._float16_rules import PRODUCTS
-from keras_attn_export._lowerings import portable
-from keras_attn_export._parity import TOLERANCES
-from keras_attn_export._verify import MODEL
+from keras_attn_export._bundle.parity import TOLERANCES
+from keras_attn_export._cli.main import main
+from keras_attn_export._precision.float16_rules import PRODUCTS
+from keras_attn_export._standalone.verify import MODEL
+from keras_attn_export._tracing import tf2onnx_fixes
 
 CONVERTED = ("float16", "int8")
 D = 24
@@ -204,7 +204,7 @@ def test_a_float32_file_that_differs_is_not_converted(tmp_path, monkeypatch):
         graph.remove_node(name)
         graph.make_node("Identity", [chosen], outputs=outputs, shapes=shapes, dtypes=dtypes, name=name)
 
-    monkeypatch.setitem(portable.HANDLERS, "SelectV2", (first_choice, []))
+    monkeypatch.setitem(tf2onnx_fixes.HANDLERS, "SelectV2", (first_choice, []))
     steps = []
     model = small_model()
     with pytest.raises(ParityError, match="ONNX output `"):

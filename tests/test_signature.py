@@ -15,7 +15,7 @@ from export_models import (
 from keras import layers
 
 from keras_attn_export import InputError, UnsupportedModelError
-from keras_attn_export._signature import InputSpec, layer_names, model_signature, with_input
+from keras_attn_export._model.signature import InputSpec, layer_names, model_signature, with_input
 
 
 def test_functional_names_dtypes_and_shapes():

@@ -8,9 +8,9 @@ from keras import layers
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError
-from keras_attn_export._drawer import Drawer
-from keras_attn_export._signature import model_signature
-from keras_attn_export._sources import LENGTHS, flat_samples, sources
+from keras_attn_export._model.input_sources import LENGTHS, flat_samples, sources
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._model.trial_runs import Drawer
 
 
 def drawer_of(model, samples=None):

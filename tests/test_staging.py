@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from keras_attn_export import BundleError, _staging
-from keras_attn_export._staging import staged_folder
+from keras_attn_export import BundleError
+from keras_attn_export._bundle import atomic_folder
+from keras_attn_export._bundle.atomic_folder import staged_folder
 
 SLEEPER = """
 import sys, time
 from pathlib import Path
-from keras_attn_export._staging import staged_folder
+from keras_attn_export._bundle.atomic_folder import staged_folder
 with staged_folder(Path(sys.argv[1]), overwrite=True) as folder:
     (folder / "half").write_text("written")
     print("ready", flush=True)
@@ -322,10 +323,10 @@ def test_without_locks_nothing_is_swept_and_nothing_fails(tmp_path, monkeypatch)
     def no_locks(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(_staging.fcntl, "flock", no_locks)
+    monkeypatch.setattr(atomic_folder.fcntl, "flock", no_locks)
     stage(tmp_path / "bundle")
     assert names(tmp_path) == [left.name, "bundle"]
-    monkeypatch.setattr(_staging, "fcntl", None)  # as on Windows
+    monkeypatch.setattr(atomic_folder, "fcntl", None)  # as on Windows
     stage(tmp_path / "bundle", overwrite=True)
     assert names(tmp_path) == [left.name, "bundle"]
 
@@ -355,7 +356,7 @@ SYSTEMS = {"no such call": without_functions, "not on this filesystem": lambda: 
 
 @pytest.fixture(params=SYSTEMS)
 def no_exchange(request, monkeypatch):
-    monkeypatch.setattr(_staging.ctypes, "CDLL", lambda *_, **__: SYSTEMS[request.param]())
+    monkeypatch.setattr(atomic_folder.ctypes, "CDLL", lambda *_, **__: SYSTEMS[request.param]())
 
 
 @pytest.mark.usefixtures("no_exchange")
@@ -398,7 +399,7 @@ def test_killed_between_the_two_renames_the_next_export_restores(target):
 
 
 def test_an_exchange_that_is_refused(old, monkeypatch):
-    monkeypatch.setattr(_staging.ctypes, "CDLL", lambda *_, **__: Libc(errno.EACCES))
+    monkeypatch.setattr(atomic_folder.ctypes, "CDLL", lambda *_, **__: Libc(errno.EACCES))
     with pytest.raises(BundleError, match=r"Cannot put the bundle in place at .*: Permission denied"):
         stage(old, overwrite=True)
     assert names(old.parent) == ["bundle"]

@@ -12,9 +12,9 @@ import tensorflow as tf
 from keras import layers
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._saved_model import write_saved_model
-from keras_attn_export._signature import layer_names, model_signature
-from keras_attn_export._trace import trace
+from keras_attn_export._model.signature import layer_names, model_signature
+from keras_attn_export._tracing.saved_model import write_saved_model
+from keras_attn_export._tracing.to_onnx import trace
 
 
 def traced(model, folder, names=()):

@@ -1,4 +1,4 @@
-"""`_verify.py`, in the package and as the `verify.py` that travels with a bundle."""
+"""`verify.py`, in the package and as the `verify.py` that travels with a bundle."""
 
 import json
 import re
@@ -23,8 +23,9 @@ from bundles import (
 )
 from onnx import TensorProto, helper
 
-from keras_attn_export import BundleError, ExportError, ProviderError, _verify
-from keras_attn_export._verify import CASES, MODEL, compare
+from keras_attn_export import BundleError, ExportError, ProviderError
+from keras_attn_export._standalone import verify
+from keras_attn_export._standalone.verify import CASES, MODEL, compare
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -150,7 +151,7 @@ def test_empty_and_scalar_outputs():
 
 def test_table_of_rows():
     rows = compare("lengths zero", {"a": np.float32(1), "longer": floats([1, 2])}, {"a": np.float32(1)}, TOLERANCE)
-    header, first, second = _verify.format_rows(rows).splitlines()
+    header, first, second = verify.format_rows(rows).splitlines()
     assert first.split() == ["lengths", "zero", "a", "scalar", "0.0e+00", "0.0e+00", "ok"]
     assert second.split() == ["lengths", "zero", "longer", "1x2", "inf", "inf", "FAILED:", "is", "missing"]
     assert header.index("shape") == first.index("scalar") == second.index("1x2")
@@ -160,38 +161,38 @@ def test_table_of_rows():
 
 
 def test_an_untouched_bundle_is_read(exported):
-    manifest = _verify.read_manifest(exported)
-    assert manifest["schema_version"] == _verify.SCHEMA_VERSION
+    manifest = verify.read_manifest(exported)
+    assert manifest["schema_version"] == verify.SCHEMA_VERSION
     files = {path.relative_to(exported).as_posix() for path in exported.rglob("*") if path.is_file()}
     assert set(manifest["sha256"]) == files - {"manifest.json"}
 
 
 def test_no_bundle(tmp_path):
     with pytest.raises(BundleError, match=r"No bundle at .*: it has no manifest\.json"):
-        _verify.read_manifest(tmp_path)
+        verify.read_manifest(tmp_path)
     with pytest.raises(BundleError, match=r"No bundle at .*nowhere"):
-        _verify.read_manifest(tmp_path / "nowhere")
+        verify.read_manifest(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '"text"', "{}", "[" * 10**5, '{"sha256": {}}', b"\xff\xfe"])
 def test_a_broken_manifest(bundle, text):
     (bundle / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BundleError, match=r"manifest\.json is not a bundle's manifest"):
-        _verify.read_manifest(bundle)
+        verify.read_manifest(bundle)
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 2.0, "2", True, None])
 def test_another_schema_version(bundle, version):
     alter_manifest(bundle, schema_version=version)
     with pytest.raises(BundleError, match=rf"has schema version {version!r}; this reader knows version 2 only"):
-        _verify.read_manifest(bundle)
+        verify.read_manifest(bundle)
 
 
 @pytest.mark.parametrize("entry", ["inputs", "outputs", "parity", "lowest_onnxruntime", "sha256"])
 def test_a_manifest_without_an_entry(bundle, entry):
     alter_manifest(bundle, **{entry: ...})
     with pytest.raises(BundleError, match=rf"incomplete: it says nothing of {entry}\b"):
-        _verify.read_manifest(bundle)
+        verify.read_manifest(bundle)
 
 
 @pytest.mark.parametrize("name", [MODEL, CASES])
@@ -199,7 +200,7 @@ def test_a_manifest_without_the_hash_of_what_is_replayed(bundle, name):
     hashes = read_manifest(bundle)["sha256"]
     alter_manifest(bundle, sha256={file: digest for file, digest in hashes.items() if file != name})
     with pytest.raises(BundleError, match=rf"incomplete: it says nothing of {name}\."):
-        _verify.read_manifest(bundle)
+        verify.read_manifest(bundle)
 
 
 def test_every_listed_file_is_checked(bundle):
@@ -207,12 +208,12 @@ def test_every_listed_file_is_checked(bundle):
         content = (bundle / name).read_bytes()
         flip_byte(bundle / name)
         with pytest.raises(BundleError, match=f"{name} is not the file that was exported"):
-            _verify.read_manifest(bundle)
+            verify.read_manifest(bundle)
         (bundle / name).unlink()
         with pytest.raises(BundleError, match=f"is incomplete: {name} is missing"):
-            _verify.read_manifest(bundle)
+            verify.read_manifest(bundle)
         (bundle / name).write_bytes(content)
-    assert _verify.read_manifest(bundle)
+    assert verify.read_manifest(bundle)
 
 
 @pytest.mark.parametrize(
@@ -222,10 +223,10 @@ def test_a_listed_name_that_leads_outside(bundle, name):
     outside = bundle.parent / "outside"
     outside.write_text("anything")
     name = name.format(absolute=outside)
-    hashes = read_manifest(bundle)["sha256"] | {name: _verify.sha256(outside)}
+    hashes = read_manifest(bundle)["sha256"] | {name: verify.sha256(outside)}
     alter_manifest(bundle, sha256=hashes)
     with pytest.raises(BundleError, match=f"lists `{re.escape(name)}`, which is outside the bundle"):
-        _verify.read_manifest(bundle)
+        verify.read_manifest(bundle)
 
 
 # --------------------------------------------------------------- golden cases
@@ -248,8 +249,8 @@ def test_cases_round_trip(tmp_path):
         "": floats(6),
     }
     cases = [(f"case {index} 長さ", {**inputs, "index": np.array(index)}, outputs) for index in range(12)]
-    _verify.save_cases(tmp_path / "cases.npz", cases)
-    read = _verify.load_cases(tmp_path / "cases.npz")
+    verify.save_cases(tmp_path / "cases.npz", cases)
+    read = verify.load_cases(tmp_path / "cases.npz")
     assert [name for name, _, _ in read] == [name for name, _, _ in cases]
     for (_, *wanted), (_, *got) in zip(cases, read, strict=True):
         for want, have in zip(wanted, got, strict=True):
@@ -260,9 +261,9 @@ def test_cases_round_trip(tmp_path):
 
 
 def test_a_file_without_cases(tmp_path):
-    _verify.save_cases(tmp_path / "none.npz", [])
+    verify.save_cases(tmp_path / "none.npz", [])
     with pytest.raises(BundleError, match="holds no golden case"):
-        _verify.load_cases(tmp_path / "none.npz")
+        verify.load_cases(tmp_path / "none.npz")
 
 
 @pytest.mark.parametrize("content", ["other", "pickled", "single", b"", b"PK\x03\x04 and no archive", b"text"])
@@ -278,25 +279,25 @@ def test_what_is_no_file_of_cases(tmp_path, content):
     else:
         file.write_bytes(content)
     with pytest.raises(BundleError, match=r"cases\.npz is not a file of golden cases"):
-        _verify.load_cases(file)
+        verify.load_cases(file)
 
 
 # -------------------------------------------------------------------- running
 
 
 def test_cpu_is_there():
-    assert _verify.check_provider("cpu") is onnxruntime
+    assert verify.check_provider("cpu") is onnxruntime
 
 
 def test_an_unknown_provider():
     with pytest.raises(ProviderError, match=r"must be one of \['cpu', 'cuda'\]\. Received: 'tpu'"):
-        _verify.check_provider("tpu")
+        verify.check_provider("tpu")
 
 
 @needs_no_cuda
 def test_cuda_is_absent():
     with pytest.raises(ProviderError, match=r"has no CUDAExecutionProvider, only .*CPU.* Install keras-attn\[gpu\]"):
-        _verify.check_provider("cuda")
+        verify.check_provider("cuda")
 
 
 def test_onnxruntime_is_not_installed(exported, tmp_path):
@@ -310,7 +311,7 @@ def test_onnxruntime_is_not_installed(exported, tmp_path):
 def test_onnxruntime_is_half_uninstalled(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", types.ModuleType("onnxruntime"))
     with pytest.raises(ProviderError, match=r"onnxruntime is broken.*Uninstall both"):
-        _verify.check_provider("cpu")
+        verify.check_provider("cpu")
 
 
 def test_a_session_that_falls_back(monkeypatch, exported, capsys):
@@ -335,23 +336,23 @@ def test_a_session_that_falls_back(monkeypatch, exported, capsys):
     with pytest.raises(
         ProviderError, match=r"fell back to CPU\w+ although CUDA\w+ was asked for\. Failed to load libcudnn"
     ):
-        _verify.open_session(exported / MODEL, "cuda")
+        verify.open_session(exported / MODEL, "cuda")
     assert capsys.readouterr().out == ""
 
 
 def test_placement_is_read_from_a_profile(exported, tmp_path):
-    session = _verify.open_session(exported / MODEL, profile_prefix=str(tmp_path / "profile"))
-    _verify.run_session(session, small_inputs())
+    session = verify.open_session(exported / MODEL, profile_prefix=str(tmp_path / "profile"))
+    verify.run_session(session, small_inputs())
     profile = tmp_path / session.end_profiling()
-    _verify.check_placement(profile, "cpu")
+    verify.check_placement(profile, "cpu")
     with pytest.raises(ProviderError, match=r"No node ran on CUDA\w+: onnxruntime placed them on \['CPU\w+'\]"):
-        _verify.check_placement(profile, "cuda")
+        verify.check_placement(profile, "cuda")
 
 
 def test_a_file_that_onnxruntime_cannot_load(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"not a model")
     with pytest.raises(BundleError, match=r"onnxruntime [\d.]+ cannot load .*model\.onnx: "):
-        _verify.open_session(tmp_path / "model.onnx")
+        verify.open_session(tmp_path / "model.onnx")
 
 
 def test_inputs_on_which_onnxruntime_fails(tmp_path, capfd):
@@ -365,16 +366,16 @@ def test_inputs_on_which_onnxruntime_fails(tmp_path, capfd):
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     onnx.save(model, tmp_path / "model.onnx")
-    session = _verify.open_session(tmp_path / "model.onnx")
-    np.testing.assert_array_equal(_verify.run_session(session, {"ids": np.array([1])})["rows"], [[1.0]])
+    session = verify.open_session(tmp_path / "model.onnx")
+    np.testing.assert_array_equal(verify.run_session(session, {"ids": np.array([1])})["rows"], [[1.0]])
     with pytest.raises(ExportError, match=r"onnxruntime cannot run the model on inputs `ids` \(1,\): .*Gather"):
-        _verify.run_session(session, {"ids": np.array([2])})
+        verify.run_session(session, {"ids": np.array([2])})
     assert capfd.readouterr() == ("", "")  # onnxruntime would print the error as well
 
 
 def test_replay_compares_every_case(exported):
-    rows = _verify.replay(exported, _verify.read_manifest(exported))
-    cases = [name for name, _, _ in _verify.load_cases(exported / CASES)]
+    rows = verify.replay(exported, verify.read_manifest(exported))
+    cases = [name for name, _, _ in verify.load_cases(exported / CASES)]
     assert [(row["case"], row["name"]) for row in rows] == [(c, n) for c in cases for n in ("context", "weights")]
     assert all(row["passed"] for row in rows)
 
@@ -405,7 +406,7 @@ def test_verify_script_matches(bundle):
 
 
 def test_verify_script_is_the_module(exported):
-    assert (exported / "verify.py").read_bytes() == Path(_verify.__file__).read_bytes()
+    assert (exported / "verify.py").read_bytes() == Path(verify.__file__).read_bytes()
 
 
 @pytest.mark.parametrize("name", [MODEL, CASES])
@@ -429,7 +430,7 @@ def test_verify_script_shows_a_mismatch(bundle):
 
 
 def test_verify_script_does_not_pass_without_cases(bundle):
-    _verify.save_cases(bundle / CASES, [])
+    verify.save_cases(bundle / CASES, [])
     reseal(bundle, CASES)
     done = alone(bundle)
     assert done.returncode == 1

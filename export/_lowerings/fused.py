@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._composites import Call
 from .._options import FUSED_OPSET as LOWEST_OPSET  # noqa: F401 - read by the table of lowerings
+from .._tracing.attention_calls import Call
 
 
 def fits(call: Call) -> bool:

@@ -2,16 +2,16 @@
 
 Scaled dot products without a mask of pairs and without returned weights are `MultiHeadAttention`, one of onnxruntime's
 own operators, over the keys that take part: without a mask it takes its flash path, and no matrix of Tq Tk numbers
-exists. All other calls go over blocks of queries; see `_blocks.py`, and `_additive.py` for the additive scores.
+exists. All other calls go over blocks of queries; see `_blocks.py`, and `additive.py` for the additive scores.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .._composites import Call
-from . import _additive
-from ._blocks import (
+from .._tracing.attention_calls import Call
+from . import additive
+from .blocks import (
     block_outputs,
     block_sizes,
     example_outputs,
@@ -23,7 +23,7 @@ from ._blocks import (
     selected,
     taking_part,
 )
-from ._text import CONTRIB
+from .text import CONTRIB
 
 SCORES = 2**20  # elements of the (rows, Tk) scores in a block: 4 MB
 LOWEST_OPSET = 18
@@ -37,7 +37,7 @@ def fits(call: Call) -> bool:
 def body(call: Call) -> str:
     """Return the body of the ONNX function of a call that fits."""
     if call.name == "additive":
-        pooled = _additive.body(call)
+        pooled = additive.body(call)
     else:
         pooled = _in_blocks(call) if call.mask_is_per_query or call.returns_weights else _flash(call)
     return taking_part(call) + pooled

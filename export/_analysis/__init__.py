@@ -1,0 +1,1 @@
+"""What can be asked of a finished bundle: how fast it is, and where a mismatch begins."""

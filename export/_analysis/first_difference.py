@@ -1,0 +1,288 @@
+"""Where a bundle's ONNX file leaves Keras: its tensors beside those of the SavedModel, layer by layer.
+
+The SavedModel's graph is Keras's own. tf2onnx keeps the names of its tensors, so that many tensors of the ONNX graph,
+weights included, can be compared one by one. Needs TensorFlow and onnx, but neither Keras nor the model's code.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._bundle.bundle import SAVED_MODEL, Bundle
+from .._errors import ExportError
+from .._progress import Progress
+from .._standalone import verify
+from .onnx_graph import OnnxGraph
+
+if TYPE_CHECKING:
+    from .saved_graph import SavedGraph
+
+PERMUTED_AXES = 5  # the most axes whose order is tried
+FILL, HALF_FILL = 1e8, 3e4  # what masks write in place of scores is larger; float16 ends at 65504
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one tensor of the ONNX graph is from its namesake in the SavedModel, in the worst of the cases."""
+
+    tensor: str
+    layer: str
+    case: str
+    shape: tuple[int, ...]
+    dtype: str
+    max_abs: float
+    max_rel: float
+    passed: bool
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """The largest differences among the tensors of one layer."""
+
+    layer: str
+    tensors: int
+    differing: int
+    max_abs: float
+    max_rel: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was found.
+
+    Attributes:
+        cases: The cases that were run.
+        layers: One row a layer, in the order of the graph.
+        first: The first tensor beyond tolerance on the way to an output that differs; `None` if no output does.
+        finding: One sentence.
+    """
+
+    cases: tuple[str, ...]
+    layers: tuple[LayerRow, ...]
+    first: Difference | None
+    finding: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content in the types of JSON; differences that are not finite stand as strings."""
+
+        def plain(value: Any) -> Any:
+            return str(value) if isinstance(value, float) and not np.isfinite(value) else value
+
+        content = asdict(self, dict_factory=lambda items: {key: plain(value) for key, value in items})
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in content.items()}
+
+
+def first_difference(
+    bundle: Bundle,
+    cases: Iterable[str],
+    tolerance: Mapping[str, float],
+    *,
+    provider: str = "cpu",
+    step: Progress = lambda _: None,
+) -> Comparison:
+    """Run both graphs on golden cases, fetching what they have in common, and name the first tensor that differs.
+
+    A tensor that differs counts only if it is on the way to an output that differs through tensors that differ, or
+    that have no namesake: tf2onnx now and then gives a name to something else, of which nothing is left further on.
+
+    Args:
+        bundle: An opened bundle.
+        cases: Names of the golden cases to run.
+        tolerance: As in `verify.compare`, for every tensor.
+        provider: Where ONNX runs.
+        step: Called with the name of each step.
+
+    Raises:
+        ExportError: TensorFlow or onnx is not installed, or a graph does not run.
+        BundleError: The SavedModel is missing or cannot be loaded.
+    """
+    names = set(cases)
+    golden = [case for case in verify.load_cases(bundle.path / verify.CASES) if case[0] in names]
+    step("Loading TensorFlow and the SavedModel")
+    saved, ours = _saved_graph(bundle), OnnxGraph(bundle.path / verify.MODEL)
+    shared = [name for name in ours.tensors if name in saved.tensors]
+    versions = {name: ours.versions(name) for name in shared}
+    weights = ours.weights(shared)
+    worst: dict[str, dict[str, Any]] = {}  # rows by tensor
+    replayed: list[dict[str, Any]] = []  # the SavedModel against the golden outputs
+    with tempfile.TemporaryDirectory() as scratch:
+        step(f"Comparing {len(shared)} tensors in {len(golden)} cases")
+        session = ours.session(itertools.chain.from_iterable(versions.values()), provider, Path(scratch))
+        for case, inputs, expected in golden:
+            reference = saved.run(inputs, {*shared, *expected})
+            replayed += verify.compare(case, expected, {name: reference[name] for name in expected}, tolerance)
+            arrays = weights | verify.run_session(session, inputs)
+            for name in shared:
+                found = [arrays[version] for version in versions[name] if version in arrays]
+                row = _closest(case, name, reference[name], found, tolerance)
+                if row is not None and (name not in worst or _badness(row) > _badness(worst[name])):
+                    worst[name] = row
+    path = _differing_path(ours, worst, [spec["name"] for spec in bundle.manifest["outputs"]])
+    told = [
+        _difference(row, saved)
+        for name in shared
+        if (row := worst.get(name)) and (row["passed"] or name in path.tensors)
+    ]
+    first = next((each for each in told if each.tensor in path.beginnings), None)
+    finding = _no_difference(replayed) if first is None else _found(first, *_between(ours, first.tensor, worst, saved))
+    return Comparison(tuple(case for case, _, _ in golden), tuple(_by_layer(told, saved.tensors)), first, finding)
+
+
+def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> str:
+    """Return the rows as a plain text table."""
+    table = [("layer", "tensors", "max abs", "max rel", "")]
+    for row in layers:
+        verdict = f"{row.differing} of them differ" if row.differing else "ok"
+        if first is not None and row.layer == first.layer:
+            verdict += ", the first is here"
+        table.append((row.layer, str(row.tensors), f"{row.max_abs:.1e}", f"{row.max_rel:.1e}", verdict))
+    widths = [max(len(line[column]) for line in table) for column in range(4)]
+    lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[4]]) for line in table]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _saved_graph(bundle: Bundle) -> SavedGraph:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        from .saved_graph import SavedGraph
+    except ImportError as error:
+        raise ExportError(
+            "Naming the first difference runs the SavedModel, which needs TensorFlow: pip install tensorflow."
+        ) from error
+    layers = [part for each in bundle.manifest.get("layers", ()) for part in each["name"].split("/")]
+    return SavedGraph(bundle.path / SAVED_MODEL, bundle.manifest.get("model", ""), layers)
+
+
+def _closest(
+    case: str, name: str, theirs: np.ndarray, found: list[np.ndarray], tolerance: Mapping[str, float]
+) -> dict[str, Any] | None:
+    """Return the row of `verify.compare` that differs least, of all it may be; `None` if there is none."""
+    if theirs.dtype.kind not in "biuf":
+        return None
+    wanted = {name: _filled_with_infinity(theirs)}
+    rows = [
+        verify.compare(case, wanted, {name: _filled_with_infinity(laid).astype(theirs.dtype)}, tolerance)[0]
+        for array in found
+        if array.dtype.kind in "biuf"
+        for laid in _layouts(array, theirs.shape)
+    ]
+    return min(rows, key=_badness, default=None)
+
+
+def _filled_with_infinity(array: np.ndarray) -> np.ndarray:
+    """Return floats with infinity for what masks fill in; beside -1e9 a difference of scores would be small."""
+    if array.dtype.kind != "f":
+        return array
+    fill = np.abs(array) >= (HALF_FILL if array.dtype == np.float16 else FILL)
+    return np.where(fill, np.copysign(array.dtype.type(np.inf), array), array)
+
+
+def _layouts(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Yield the array with its axes in each order that gives `shape`: tf2onnx moves transposes through the graph."""
+    orders = itertools.permutations(range(array.ndim)) if array.ndim <= PERMUTED_AXES else [tuple(range(array.ndim))]
+    for order in orders:
+        if tuple(array.shape[axis] for axis in order) == shape:
+            yield array.transpose(order)
+
+
+def _badness(row: Mapping[str, Any]) -> tuple[bool, float]:
+    return not row["passed"], row["max_rel"]
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The tensors that differ on the way to an output that differs, and where they begin to."""
+
+    tensors: set[str]
+    beginnings: set[str]
+
+
+def _differing_path(graph: OnnxGraph, worst: Mapping[str, Mapping[str, Any]], outputs: list[str]) -> _Path:
+    path = _Path(set(), set())
+    waiting = [name for name in outputs if name in worst and not worst[name]["passed"]]
+    while waiting:
+        name = waiting.pop()
+        if name in path.tensors:
+            continue
+        path.tensors.add(name)
+        above = [source for source in _nearest_above(graph, name, worst) if not worst[source]["passed"]]
+        waiting += above
+        if not above:
+            path.beginnings.add(name)
+    return path
+
+
+def _nearest_above(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the known tensors that a tensor is made from, directly or through unknown ones."""
+    return (source for source in _above(graph, name, known) if source in known)
+
+
+def _above(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a tensor is made from, up to the nearest known tensors."""
+    reached: set[str] = set()
+    waiting = list(graph.sources.get(name, ()))
+    while waiting:
+        source = waiting.pop()
+        if source not in reached:
+            reached.add(source)
+            yield source
+            waiting += () if source in known else graph.sources.get(source, ())
+
+
+def _difference(row: Mapping[str, Any], saved: SavedGraph) -> Difference:
+    kept = {key: row[key] for key in ("case", "dtype", "max_abs", "max_rel", "passed")}
+    return Difference(row["name"], saved.layer(row["name"]), shape=tuple(row["shape"]), **kept)
+
+
+def _by_layer(differences: list[Difference], order: Iterable[str]) -> Iterator[LayerRow]:
+    """Yield a row a layer, in the order in which Keras is done with them; tf2onnx moves what it can."""
+    by_tensor = {each.tensor: each for each in differences}
+    layers: dict[str, list[Difference]] = {}
+    for name in reversed(list(order)):
+        if name in by_tensor:
+            layers.setdefault(by_tensor[name].layer, []).append(by_tensor[name])
+    for layer, found in reversed(layers.items()):
+        largest = {"max_abs": max(each.max_abs for each in found), "max_rel": max(each.max_rel for each in found)}
+        yield LayerRow(layer, len(found), sum(not each.passed for each in found), **largest)
+
+
+def _between(
+    graph: OnnxGraph, name: str, known: Mapping[str, Any], saved: SavedGraph
+) -> tuple[list[str], dict[str, None]]:
+    """Return the ops without a namesake that lead to a tensor, and the layers that these start from."""
+    above = list(_above(graph, name, known))
+    ops = [graph.ops[source] for source in reversed(above) if source not in known and source in graph.ops]
+    computed = (source for source in above if source in known and source in graph.ops)
+    return ops, dict.fromkeys(f"`{saved.layer(source)}`" for source in computed)
+
+
+def _found(first: Difference, ops: list[str], layers: Iterable[str]) -> str:
+    size = f"max abs {first.max_abs:.1e}, max rel {first.max_rel:.1e}"
+    said = (
+        f"The first tensor that differs is in layer `{first.layer}`: `{first.tensor}` "
+        f"({first.dtype}, shape {first.shape}, {size}, case `{first.case}`)."
+    )
+    if ops:
+        begin = ", ".join(layers) or "the inputs"
+        said += f" It is made from tensors that agree, of {begin}, through {', '.join(ops)}, which had none to compare."
+    return said
+
+
+def _no_difference(replayed: list[dict[str, Any]]) -> str:
+    if not all(row["passed"] for row in replayed):
+        return (
+            "No output of the ONNX file differs from the SavedModel's. The golden outputs do: "
+            "they are not what the SavedModel gives, so parity/cases.npz or saved_model/ is not of this export."
+        )
+    return (
+        "Nothing differs when every tensor is kept. onnxruntime then cannot merge nodes, so the difference comes "
+        "from how it optimizes the graph."
+    )

@@ -1,0 +1,121 @@
+"""An ONNX file any tensor of which can be fetched by name, those in the middle of the graph included."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._errors import BundleError, ExportError
+from .._standalone import verify
+from .._standalone.verify import Arrays
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class OnnxGraph:
+    """The graph of an ONNX file.
+
+    Attributes:
+        tensors: Names of the weights and of all that is computed outside loops and branches, each after what it is
+            made from.
+        sources: What each of them is computed from directly.
+        ops: The type of the op that computes it.
+    """
+
+    def __init__(self, file: Path) -> None:
+        """Read the file, without weights that lie in files of their own.
+
+        Raises:
+            BundleError: onnx cannot read it.
+            ExportError: onnx is not installed.
+        """
+        try:
+            import onnx
+        except ImportError as error:
+            raise ExportError("Naming the first difference needs onnx: pip install onnx.") from error
+        try:
+            self._model = onnx.load(str(file), load_external_data=False)
+        except Exception as error:
+            # protobuf's own exception, whose class depends on the installed implementation
+            raise BundleError(f"onnx cannot read {file}: {error}") from error
+        self._folder = file.parent
+        self.sources = {name: set(_reads(node)) for node in self._model.graph.node for name in node.output if name}
+        self.ops = {name: node.op_type for node in self._model.graph.node for name in node.output if name}
+        self.tensors = list(self._in_order())
+        self._continued = self._continuations()
+
+    def _in_order(self) -> Iterator[str]:
+        weights = {weight.name for weight in self._model.graph.initializer}
+        for node in self._model.graph.node:
+            for name in (*node.input, *node.output):
+                if name in weights or (name and name in node.output):
+                    weights.discard(name)  # at its first use only
+                    yield name
+
+    def _continuations(self) -> dict[str, list[str]]:
+        continued: dict[str, list[str]] = {}
+        for name, sources in self.sources.items():
+            begun = re.sub(r"__\d+(:\d+)$", r"\1", name)
+            if begun != name and begun in sources:
+                continued.setdefault(begun, []).append(name)
+        return continued
+
+    def versions(self, name: str) -> list[str]:
+        """Return the names under which a TensorFlow tensor may stand here: its own, and with `__` and a number.
+
+        Where one TensorFlow op becomes several nodes, tf2onnx often gives its name to the first: `Rsqrt:0` is then the
+        square root, and `Rsqrt__165:0` one over it.
+        """
+        return [name, *self._continued.get(name, ())]
+
+    def session(self, names: Iterable[str], provider: str, scratch: Path) -> Any:
+        """Open a session that gives these tensors too, as far as it must compute them.
+
+        Args:
+            names: The tensors.
+            provider: `"cpu"` or `"cuda"`.
+            scratch: A folder for the changed file; it must outlive the session.
+        """
+        import onnx
+
+        changed = onnx.ModelProto()
+        changed.CopyFrom(self._model)
+        there = {value.name for value in (*changed.graph.output, *changed.graph.initializer)}
+        changed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
+        file = scratch / verify.MODEL
+        file.write_bytes(changed.SerializeToString())
+        for name in self._external_files():
+            try:
+                os.link(self._folder / name, scratch / name)  # onnxruntime follows no symbolic link out of the folder
+            except OSError:  # another filesystem
+                shutil.copyfile(self._folder / name, scratch / name)
+        return verify.open_session(file, provider)
+
+    def _external_files(self) -> set[str]:
+        weights = self._model.graph.initializer
+        return {entry.value for weight in weights for entry in weight.external_data if entry.key == "location"}
+
+    def weights(self, names: Iterable[str]) -> Arrays:
+        """Return those of these tensors that are weights in the file itself."""
+        import onnx
+
+        wanted = set(names)
+        return {
+            weight.name: onnx.numpy_helper.to_array(weight)
+            for weight in self._model.graph.initializer
+            if weight.name in wanted and weight.data_location != onnx.TensorProto.EXTERNAL
+        }
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield what a node reads, in the bodies of loops and branches too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from _reads(inner)

@@ -1,0 +1,151 @@
+"""A bundle: a folder with the SavedModel, the ONNX file, the manifest, and the proof that they agree with Keras."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._errors import BundleError, InputError
+from .._standalone import verify
+from .arrays import as_dtype
+from .parity import ParityReport, rows_of
+
+REPORT = "parity/report.json"
+SAVED_MODEL = "saved_model"
+VERIFY = "verify.py"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An exported model, ready to run.
+
+    Attributes:
+        path: The folder.
+        manifest: What `manifest.json` says; see `docs/export.md` for its keys.
+
+    Example:
+        >>> bundle = load_bundle("bundle")  # doctest: +SKIP
+        >>> bundle.run({"queries": queries, "keys": keys, "values": values, "valid_lens": lens})  # doctest: +SKIP
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    _sessions: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _opening: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle without the sessions; the copy opens its own."""
+        return Bundle, (self.path, self.manifest)
+
+    @cached_property
+    def report(self) -> ParityReport:
+        """The parity report of the export."""
+        file = self.path / REPORT
+        try:
+            return ParityReport.from_json(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BundleError(f"{file} is not a parity report ({type(error).__name__}).") from error
+
+    def session(self, provider: str = "cpu") -> Any:
+        """Return the onnxruntime session on `"cpu"` or `"cuda"`, opened once and shared by all threads.
+
+        Raises:
+            ProviderError: The provider is absent, or onnxruntime fell back to another one.
+            BundleError: The model on disk is no longer the one that was loaded.
+        """
+        with self._opening:
+            if provider not in self._sessions:
+                session = verify.open_session(self.path / verify.MODEL, provider)
+                verify.check_model(self.path, self.manifest)  # another bundle may have been put there since
+                self._sessions[provider] = session
+            return self._sessions[provider]
+
+    def run(self, inputs: Mapping[str, Any], *, provider: str = "cpu") -> dict[str, np.ndarray]:
+        """Run the ONNX file.
+
+        Args:
+            inputs: Arrays by input name, in the dtypes and shapes of the manifest; integers and floats of another
+                width are converted where no value changes kind.
+            provider: `"cpu"` or `"cuda"`.
+
+        Returns:
+            The outputs by name.
+
+        Raises:
+            InputError: A name, dtype or shape does not fit; the message says which and how.
+            ProviderError: As for `session`.
+            ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
+        """
+        arrays = checked_inputs(self.manifest["inputs"], inputs)
+        return verify.run_session(self.session(provider), arrays)
+
+
+def load_bundle(path: str | Path) -> Bundle:
+    """Open a bundle after checking its manifest and every file.
+
+    Raises:
+        BundleError: The folder is missing, incomplete or altered, holds something else, is of an unknown schema
+            version, or needs a newer onnxruntime than is installed.
+    """
+    folder = Path(path)
+    return Bundle(folder, verify.read_manifest(folder))
+
+
+def verify_bundle(path: str | Path, *, provider: str = "cpu") -> ParityReport:
+    """Replay the golden cases of a bundle in onnxruntime and compare them with the outputs Keras gave.
+
+    Raises:
+        BundleError: As for `load_bundle`.
+        ProviderError: The provider is absent, or is not the one that ran.
+        ParityError: An output differs; the error's `report` holds every row.
+    """
+    bundle = load_bundle(path)
+    report = ParityReport(provider, rows_of(verify.replay(bundle.path, bundle.manifest, provider)))
+    report.raise_if_failed()
+    return report
+
+
+def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Add `verify.py`, hash every file, and write the manifest: the last step of writing a bundle."""
+    shutil.copyfile(verify.__file__, folder / VERIFY)
+    files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    hashes = {name: verify.sha256(folder / name) for name in files}
+    content = {"schema_version": verify.SCHEMA_VERSION, **manifest, "sha256": hashes}
+    (folder / verify.MANIFEST).write_bytes(verify.manifest_bytes(content))
+
+
+def checked_inputs(specs: list[dict[str, Any]], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the inputs as arrays of the manifest's dtypes.
+
+    Raises:
+        InputError: A name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
+    """
+    names = [spec["name"] for spec in specs]
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"Inputs must be a mapping from names to arrays. Received: {type(inputs).__name__}.")
+    if missing := [name for name in names if name not in inputs]:
+        raise InputError(f"Inputs {missing} are missing. The model takes {names}.")
+    if unknown := [name for name in inputs if name not in names]:
+        raise InputError(f"Inputs {unknown} are unknown. The model takes {names}.")
+    sizes: dict[str, tuple[int, str]] = {}
+    return {spec["name"]: _checked_input(spec, inputs[spec["name"]], sizes) for spec in specs}
+
+
+def _checked_input(spec: Mapping[str, Any], value: Any, sizes: dict[str, tuple[int, str]]) -> np.ndarray:
+    name, shape = spec["name"], spec["shape"]
+    array = as_dtype(f"Input `{name}`", value, spec["dtype"])
+    if array.ndim != len(shape):
+        raise InputError(f"Input `{name}` must have shape {tuple(shape)}. Received: {array.shape}.")
+    for want, have in zip(shape, array.shape, strict=True):
+        known, whose = sizes.setdefault(want, (have, name)) if isinstance(want, str) else (want, name)
+        if known != have:
+            seen = f"`{want}` is {known} in input `{whose}`" if isinstance(want, str) else f"{want} is fixed"
+            raise InputError(f"Input `{name}` must have shape {tuple(shape)}, where {seen}. Received: {array.shape}.")
+    return array

@@ -1,0 +1,171 @@
+"""The parity report: what was compared, how far apart it was, and whether that is within tolerance."""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .._errors import ExportError
+from .._standalone.verify import Arrays, Case, compare
+
+# (relative, absolute) by precision. Conversion moved the outputs of measured models by at most 3.5e-3 (float16) and
+# 4e-2 (int8) of the largest; see docs/export.md.
+TOLERANCES = {"float32": (1e-5, 1e-6), "float16": (1e-2, 1e-3), "int8": (1e-1, 1e-2)}
+
+
+@dataclass(frozen=True)
+class ParityRow:
+    """One output of one case. `max_rel` is `max_abs` over the largest magnitude expected in that output."""
+
+    name: str
+    case: str
+    shape: tuple[int, ...]
+    dtype: str
+    max_abs: float
+    max_rel: float
+    tolerance: dict[str, float]
+    passed: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """The comparison of a bundle with the outputs Keras gave.
+
+    Attributes:
+        provider: Where the ONNX file ran, `"cpu"` or `"cuda"`.
+        rows: ONNX in onnxruntime against Keras, one row a case and output.
+        saved_model_rows: The SavedModel in a fresh process against Keras; empty when a bundle is replayed.
+        float32_clone: For a model that computes in half precision: its `policies`, and the largest `max_abs` and
+            `max_rel` between it and the float32 clone that was exported and compared.
+        precision: For a precision other than float32: its `name`; `bytes` and `milliseconds` of the converted file and
+            of the float32 one with their ratios, and the `timed_case`; the largest `float32_max_abs` and
+            `float32_max_rel` before the conversion; and for class scores the `top1` agreement.
+        refused: Cases that Keras itself could not run, with its explanation; they were not compared.
+    """
+
+    provider: str
+    rows: tuple[ParityRow, ...]
+    saved_model_rows: tuple[ParityRow, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+    float32_clone: dict[str, Any] | None = None
+    precision: dict[str, Any] | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether every output of every case is within tolerance, and there was something to compare."""
+        return bool(self.rows) and all(row.passed for row in (*self.rows, *self.saved_model_rows))
+
+    def to_json(self) -> str:
+        """Return the report as JSON; differences that are not finite stand as strings."""
+        content = {"passed": self.passed, **asdict(self)}
+        return json.dumps(finite(content), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> ParityReport:
+        """Read what `to_json` wrote."""
+        content = json.loads(text)
+        del content["passed"]  # it follows from the rows
+        rows = {part: tuple(_read_row(row) for row in content[part]) for part in ("rows", "saved_model_rows")}
+        return cls(**{**content, **rows})
+
+    def summary(self) -> str:
+        """Return one line: cases, outputs, and the largest differences."""
+        rows = (*self.rows, *self.saved_model_rows)
+        if not self.rows:
+            return "nothing was compared"
+        failed = sum(not row.passed for row in rows)
+        worst_abs = max((row.max_abs for row in rows), default=0.0)
+        worst_rel = max((row.max_rel for row in rows), default=0.0)
+        verdict = f"{failed} of {len(rows)} comparisons FAILED" if failed else f"all {len(rows)} comparisons match"
+        cases = len({row.case for row in rows})
+        left_out = f" ({len(self.refused)} more that Keras itself cannot run)" if self.refused else ""
+        largest = f"largest difference {worst_abs:.1e} absolute, {worst_rel:.1e} relative"
+        return f"{verdict} over {cases} cases{left_out}; {largest}"
+
+    def raise_if_failed(self) -> None:
+        """Raise `ParityError` naming what failed, unless everything passed."""
+        if self.passed:
+            return
+        if not self.rows:
+            raise ParityError("Nothing was compared with Keras's outputs, so nothing is proven.", self)
+        onnx = f"ONNX in {self.precision['name']}" if self.precision else "ONNX"
+        parts = ((onnx, self.rows), ("SavedModel", self.saved_model_rows))
+        failures = [
+            f"{part} output `{row.name}` {row.problem} in case `{row.case}` (shape {row.shape}, "
+            f"max abs {row.max_abs:.1e}, max rel {row.max_rel:.1e})"
+            for part, rows in parts
+            for row in rows
+            if not row.passed
+        ]
+        shown = "; ".join(failures[:3])
+        more = f"; and {len(failures) - 3} more in the error's `report`" if len(failures) > 3 else ""
+        raise ParityError(f"Outputs differ from Keras's: {shown}{more}.", self)
+
+
+class ParityError(ExportError):
+    """Outputs differ from Keras's. `report` holds every row that was compared."""
+
+    def __init__(self, message: str, report: ParityReport) -> None:
+        """Keep the report beside the message."""
+        super().__init__(message)
+        self.report = report
+
+
+def checked_tolerance(tolerance: float | tuple[float, float] | None, precision: str = "float32") -> dict[str, float]:
+    """Return {"relative", "absolute"} of a `tolerance` argument.
+
+    A number is the relative tolerance, and a tenth of it the absolute one, as in the defaults; `None` is the default of
+    the precision.
+
+    Raises:
+        ExportError: It is neither a number of 0 or more nor a pair of them.
+    """
+    if tolerance is None:
+        tolerance = TOLERANCES[precision]
+    pair = tolerance if isinstance(tolerance, tuple | list) else (tolerance, _tenth(tolerance))
+    if len(pair) != 2 or not all(_is_size(value) for value in pair):
+        raise ExportError(
+            f"`tolerance` must be a number of 0 or more, or two as (relative, absolute). Received: {tolerance!r}."
+        )
+    return {"relative": float(pair[0]), "absolute": float(pair[1])}
+
+
+def _tenth(value: Any) -> Any:
+    return float(value) / 10 if _is_size(value) else value
+
+
+def _is_size(value: Any) -> bool:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)  # NumPy's numbers are Real too
+    return number and math.isfinite(value) and value >= 0
+
+
+def compared(cases: Iterable[Case], actual: Iterable[Arrays], tolerance: Mapping[str, float]) -> tuple[ParityRow, ...]:
+    """Return the rows of every case: Keras's outputs against `actual`, in order."""
+    pairs = zip(cases, actual, strict=True)
+    return rows_of(row for (name, _, expected), got in pairs for row in compare(name, expected, got, tolerance))
+
+
+def rows_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:
+    """Return the rows of `_verify.compare` as `ParityRow`s."""
+    return tuple(ParityRow(**{**row, "shape": tuple(row["shape"])}) for row in rows)
+
+
+def finite(content: Any) -> Any:
+    """Return nested content with a string for every float that JSON does not have."""
+    if isinstance(content, float) and not math.isfinite(content):
+        return str(content)
+    if isinstance(content, dict):
+        return {key: finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    return content
+
+
+def _read_row(row: Mapping[str, Any]) -> ParityRow:
+    numbers = {key: float(row[key]) for key in ("max_abs", "max_rel")}
+    return ParityRow(**{**row, **numbers, "shape": tuple(row["shape"])})

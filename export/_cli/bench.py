@@ -1,0 +1,81 @@
+"""`keras-attn bench BUNDLE`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from .._analysis.bench import SECONDS, Bench, Timing, bench_bundle
+from .._progress import shown_progress
+from .describe import bytes_text
+from .shared import add_json, add_provider, new_parser, read_arrays
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = new_parser(commands, "bench", main, "time a bundle: latency, throughput and peak memory")
+    parser.add_argument("bundle", metavar="BUNDLE", help="the folder to time")
+    parser.add_argument("--against", metavar="OTHER.onnx", help="an ONNX file to time in turns with it")
+    parser.add_argument("--inputs", metavar="X.npz", help="input arrays by name (default: the largest golden case)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of a run (default: all CPUs)")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", default=SECONDS, help=f"how long to time (default {SECONDS:g})"
+    )
+    add_provider(parser)
+    add_json(parser)
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Time, then print a table."""
+    inputs = read_arrays(arguments.inputs) if arguments.inputs else None
+    with shown_progress(False if arguments.json else None) as step:
+        bench = bench_bundle(
+            arguments.bundle,
+            against=arguments.against,
+            inputs=inputs,
+            provider=arguments.provider,
+            threads=arguments.threads,
+            seconds=arguments.seconds,
+            step=step,
+        )
+    print(bench.to_json() if arguments.json else format_bench(bench, arguments.inputs))
+
+
+ROWS: tuple[tuple[str, Callable[[Timing], str]], ...] = (
+    ("median", lambda timing: f"{timing.median:.3f} ms"),
+    ("5th percentile", lambda timing: f"{timing.p5:.3f} ms"),
+    ("95th percentile", lambda timing: f"{timing.p95:.3f} ms"),
+    ("throughput", lambda timing: f"{timing.rows_per_second:,.0f} rows/s"),
+    ("runs", lambda timing: f"{timing.runs:,}"),
+    ("time to load", lambda timing: f"{timing.load:.0f} ms"),
+    ("file", lambda timing: bytes_text(timing.file_size)),
+    ("peak memory", lambda timing: bytes_text(timing.peak_memory)),
+    ("  of it the model", lambda timing: bytes_text(timing.model_memory)),
+)
+
+
+def format_bench(bench: Bench, file: str | None) -> str:
+    """Return the result as text: what it depends on, then a column a model."""
+    versions = ", ".join(f"{name} {bench.environment[name]}" for name in ("onnxruntime", "numpy", "python"))
+    shapes = [f"  {name} {list(shape)}" for name, shape in bench.shapes.items()]
+    header, columns = ["", "bundle", "other"], [("bundle", bench.timings[0].model)]
+    if len(bench.timings) > 1:
+        columns.append(("other", bench.timings[1].model))
+    lines = [f"{name:10}  {model}" for name, model in columns]
+    lines.append(f"{'inputs':10}  {file or bench.inputs}, {bench.rows} rows")
+    lines += [f"{'':10}{shape}" for shape in shapes]
+    lines.append(f"{'runs on':10}  {bench.provider}, {bench.threads} threads")
+    lines.append(f"{'machine':10}  {bench.environment['processor']}, {bench.environment['cpus']} CPUs")
+    lines.append(f"{'versions':10}  {versions}")
+    table = [header[: len(columns) + 1], *([name, *(show(t) for t in bench.timings)] for name, show in ROWS)]
+    lines += ["", *(f"{name:17}" + "".join(f"  {cell:>18}" for cell in cells) for name, *cells in table)]
+    lines.append("")
+    if bench.ratio is not None:
+        lines.append(f"Median of the other / of the bundle: {bench.ratio:.3f} (above 1: the bundle is faster).")
+        for name, largest in (bench.differences or {}).items():
+            lines.append(f"Their outputs `{name}` differ by at most {largest:.1e}.")
+        if not bench.differences:
+            lines.append("They have no output name in common, so their outputs were not compared.")
+    lines.append("Peak memory: of a fresh process with numpy, onnxruntime and the model only.")
+    return "\n".join(lines)

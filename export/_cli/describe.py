@@ -1,0 +1,92 @@
+"""Describe a bundle in words that fit a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .._bundle.bundle import SAVED_MODEL, Bundle
+from .._standalone import verify
+
+WIDTH, INDENT = 80, 12
+Line = tuple[str, str]
+
+
+def describe(bundle: Bundle) -> str:
+    """Return inputs, outputs, axes, sizes, opset, lowering, precision, versions and parity, a line each."""
+    lines: list[str] = []
+    before = ""
+    for title, text in _lines(bundle):
+        first = " " * INDENT if title == before else f"{title:{INDENT}}"
+        before = title
+        wrapped = textwrap.wrap(text, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False) or [""]
+        lines += [first + wrapped[0], *(" " * INDENT + rest for rest in wrapped[1:])]
+    return "\n".join(lines)
+
+
+def _lines(bundle: Bundle) -> Iterator[Line]:
+    manifest = bundle.manifest
+    yield "bundle", str(bundle.path)
+    yield "size", _sizes(bundle.path)
+    yield "model", manifest["model"]
+    for kind in ("inputs", "outputs"):
+        for spec in manifest[kind]:
+            yield kind, f"{spec['name']}: {spec['dtype']} [{', '.join(map(str, spec['shape']))}]"
+    yield "axes", ", ".join(_dynamic_axes((*manifest["inputs"], *manifest["outputs"]))) or "all of fixed size"
+    if precision := manifest.get("precision"):
+        yield "precision", precision
+    for layer in manifest["layers"]:
+        yield "attention", f"{layer['name']} ({layer['class']}): {layer['lowering']}, {layer['precision']}"
+        for times in layer.get("milliseconds", ()):
+            measured = ", ".join(
+                f"{name} {time:.3g} ms" for name, time in sorted(times.items(), key=lambda pair: pair[1])
+            )
+            yield "attention", f"{layer['name']} took: {measured}"
+    yield "opset", f"{manifest['opset']}, needs onnxruntime {manifest['lowest_onnxruntime']} or newer"
+    yield from _parity(bundle)
+    yield "made with", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+
+
+def _sizes(folder: Path) -> str:
+    def size(paths: Iterable[Path]) -> str:
+        return bytes_text(sum(path.stat().st_size for path in paths if path.is_file()))
+
+    onnx = size(folder.glob(f"{verify.MODEL}*"))
+    return f"{size(folder.rglob('*'))}: ONNX {onnx}, SavedModel {size((folder / SAVED_MODEL).rglob('*'))}"
+
+
+def _dynamic_axes(specs: Iterable[dict[str, Any]]) -> dict[str, None]:
+    return dict.fromkeys(size for spec in specs for size in spec["shape"] if isinstance(size, str))
+
+
+def _parity(bundle: Bundle) -> Iterator[Line]:
+    report = bundle.report
+    for part in report.summary().split("; "):
+        yield "parity", part
+    limits = bundle.manifest["parity"]["tolerance"]
+    yield (
+        "parity",
+        f"tolerance {limits['relative']:g} relative or {limits['absolute']:g} absolute, on {report.provider}",
+    )
+    if (backend := bundle.manifest.get("backend", "tensorflow")) != "tensorflow":
+        yield "parity", f"with the outputs of Keras on {backend}"
+    if clone := report.float32_clone:
+        apart = f"{clone['max_abs']:.1e} absolute, {clone['max_rel']:.1e} relative"
+        yield "clone", f"in float32; the model as given ({', '.join(clone['policies'])}) is {apart} from it"
+    if gains := report.precision:
+        size, duration = f"{gains['size_ratio']:.2f} of float32's size", f"{gains['time_ratio']:.2f} of its time"
+        yield "gain", f"{gains['name']}: {size}, {duration}"
+        for output, top1 in gains.get("top1", {}).items():
+            yield "gain", f"{output}: {top1['agreement']:.2%} of {top1['rows']} rows have the same top class"
+    for case, why in report.refused.items():
+        yield "not compared", f"case {case}, which Keras cannot run: {why}"
+
+
+def bytes_text(count: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,63 @@
+"""`keras-attn export MODEL.keras BUNDLE`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import time
+from typing import Any
+
+from .._export.export import export_model
+from .._options import LOWERINGS, OPSETS, PRECISIONS
+from .describe import describe
+from .native_messages import hidden_native_messages
+from .shared import add_json, add_provider, new_parser, print_bundle_json, read_arrays
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = new_parser(commands, "export", main, "export a .keras file to a bundle and prove that it matches")
+    parser.add_argument("model", metavar="MODEL.keras", help="the model, as written by model.save")
+    parser.add_argument("bundle", metavar="BUNDLE", help="the folder to write")
+    parser.add_argument("--samples", metavar="X.npz", help="sample inputs by name")
+    opsets = f"ONNX opset, {OPSETS[0]} to {OPSETS[-1]} (default: the lowest that will do)"
+    parser.add_argument("--opset", type=int, metavar="N", help=opsets)
+    parser.add_argument(
+        "--lowering",
+        choices=LOWERINGS,
+        default="portable",
+        help="how attention is written (portable); auto measures on the samples",
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and products")
+    parser.add_argument(
+        "--unsafe", action="store_true", help="load a model file that holds code, which can do anything"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a bundle that is there")
+    add_provider(parser)
+    add_json(parser)
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Export, then say what was made."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # for the processes that are started too
+    samples = read_arrays(arguments.samples) if arguments.samples else None
+    start = time.monotonic()
+    with contextlib.nullcontext() if arguments.debug else hidden_native_messages():
+        bundle = export_model(
+            arguments.model,
+            arguments.bundle,
+            sample_inputs=samples,
+            opset=arguments.opset,
+            lowering=arguments.lowering,
+            precision=arguments.precision,
+            provider=arguments.provider,
+            overwrite=arguments.overwrite,
+            progress=False if arguments.json else None,
+            safe_mode=not arguments.unsafe,
+        )
+    if arguments.json:
+        print_bundle_json(bundle)
+    else:
+        print(describe(bundle))
+        print(f"\nExported to {bundle.path} in {time.monotonic() - start:.0f} s: it matches Keras.")

@@ -1,0 +1,26 @@
+"""`keras-attn inspect BUNDLE`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .._bundle.bundle import load_bundle
+from .describe import describe
+from .shared import add_json, new_parser, print_bundle_json
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = new_parser(commands, "inspect", main, "show a bundle's inputs, outputs, sizes, versions and parity")
+    parser.add_argument("bundle", metavar="BUNDLE", help="the folder to look at")
+    add_json(parser)
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print what a bundle says of itself, once its files are known to be whole."""
+    bundle = load_bundle(arguments.bundle)
+    if arguments.json:
+        print_bundle_json(bundle)
+    else:
+        print(describe(bundle))

@@ -1,0 +1,103 @@
+"""Write what is in a bundle: golden cases, SavedModel, ONNX file, parity report, manifest. Keras runs on TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from keras_attn import AttentionPooling, MaskedSoftmax
+
+from .._bundle.bundle import REPORT, SAVED_MODEL, seal
+from .._bundle.parity import ParityReport, ParityRow, checked_tolerance, compared
+from .._lowerings.lower import lowered_model
+from .._lowerings.lowered import Lowered
+from .._model.reference import Reference
+from .._options import PORTABLE, Options, lowest_onnxruntime
+from .._precision.convert import converted
+from .._progress import Progress
+from .._standalone import verify
+from .._tracing.onnx_file import finish, write
+from .._tracing.saved_model import SavedModelRun, write_saved_model
+
+PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
+
+
+def write_contents(folder: Path, reference: Reference, options: Options, step: Progress) -> None:
+    """Fill the empty folder of a bundle; files that are not kept are written beside it.
+
+    Raises:
+        UnsupportedModelError: The model or an op in it cannot be exported.
+        ParityError: An output differs from the reference.
+        ExportError: What was written does not run.
+    """
+    model, signature, golden = reference.model, reference.signature, reference.golden
+    (folder / verify.CASES).parent.mkdir()
+    verify.save_cases(folder / verify.CASES, golden.cases)
+
+    step("Writing the SavedModel")
+    saved_model = folder / SAVED_MODEL
+    write_saved_model(model, signature, saved_model)
+    with SavedModelRun(saved_model, folder / verify.CASES, folder.with_name("results.npz")) as fresh:
+        exact = options.tolerance if options.precision == "float32" else checked_tolerance(None)
+
+        def written(lowering: str) -> tuple[Lowered, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
+            asked = replace(options, lowering=lowering, tolerance=exact)
+            scratch = folder.with_name(f"traced_{lowering}")
+            lowered = lowered_model(model, signature, golden, asked, saved_model, scratch, step)
+            opset = lowered.opset(options.opset)
+            outputs = {name: golden.output_axes(name, lowered.traced.outputs[name]) for name in signature.outputs}
+            write(finish(lowered.traced, golden.axes, outputs, opset, lowered.functions(opset)), folder / verify.MODEL)
+            step("Running onnxruntime on the golden cases")
+            actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
+            return lowered, opset, outputs, compared(golden.cases, actual, exact)
+
+        lowered, opset, outputs, rows = written(options.lowering)
+        if options.lowering == "auto" and not all(row.passed for row in rows):
+            step("What was fastest does not match in every case: tracing plain operators")
+            lowered, opset, outputs, rows = written(PORTABLE)
+        step("Waiting for the SavedModel in a fresh process")
+        saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
+    report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, reference.float32_clone)
+    report.raise_if_failed()
+    if options.precision != "float32":
+        report = converted(folder, report, golden.cases, options.precision, options.tolerance, step)
+    (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
+    seal(folder, _manifest(reference, lowered, outputs, replace(options, opset=opset)))
+
+
+def _manifest(
+    reference: Reference, lowered: Lowered, outputs: Mapping[str, tuple[str | int, ...]], options: Options
+) -> dict[str, Any]:
+    model, golden = reference.model, reference.golden
+    first = golden.cases[0][2]
+    told = lowered.layers()
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, AttentionPooling | MaskedSoftmax)]
+    inputs = reference.signature.inputs
+    packages = dict.fromkeys((*PACKAGES, reference.backend))
+    assert options.opset is not None
+    return {
+        "model": model.name,
+        "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in inputs],
+        "outputs": [{"name": n, "dtype": str(first[n].dtype), "shape": list(shape)} for n, shape in outputs.items()],
+        "opset": options.opset,
+        "precision": options.precision,
+        "layers": [
+            {
+                "name": layer.path,
+                "class": type(layer).__name__,
+                "lowering": PORTABLE,
+                "precision": options.precision,
+                **told.get(id(layer), {}),
+            }
+            for layer in layers
+        ],
+        "backend": reference.backend,
+        "versions": {**{name: version(name) for name in packages}, "onnxruntime": onnxruntime.__version__},
+        "lowest_onnxruntime": lowest_onnxruntime(options.opset, lowered.lowerings.values()),
+        "parity": {"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
+    }

@@ -1,0 +1,82 @@
+"""Find the classes and functions of the user's that a saved model names, so that another process can import them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from typing import Any
+
+import keras
+
+from .._errors import UnsupportedModelError
+
+Places = dict[str, tuple[str, str]]  # (module, qualified name) by the name that Keras saves an object under
+
+
+def places_of(model: keras.Model) -> Places:
+    """Return where the custom classes and functions in a model's configuration are defined.
+
+    Registered ones are found by the name they were registered under, classes of layers also without.
+
+    Raises:
+        UnsupportedModelError: One is defined where no other process can import it from.
+    """
+    classes = {keras.saving.get_registered_name(type(layer)): type(layer) for layer in model._flatten_layers()}
+    places: Places = {}
+    for name in _saved_names(keras.saving.serialize_keras_object(model)):
+        custom = keras.saving.get_registered_object(name) or classes.get(name)
+        if custom is not None:
+            _refuse_what_cannot_be_imported(custom)
+            places[name] = (custom.__module__, custom.__qualname__)
+    return places
+
+
+def imported(places: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Import the objects of `places_of`, by the same names.
+
+    Raises:
+        UnsupportedModelError: One cannot be imported.
+    """
+    objects = {}
+    for name, (module, qualified_name) in places.items():
+        try:
+            objects[name] = reduce(getattr, qualified_name.split("."), importlib.import_module(module))
+        except Exception as error:
+            # whatever the user's module does when it is imported
+            raise UnsupportedModelError(
+                f"`{qualified_name}` cannot be imported from `{module}` in a process with TensorFlow: {error}"
+            ) from error
+    return objects
+
+
+def _saved_names(config: Any) -> Iterator[str]:
+    """Yield the names under which a saved configuration refers to objects that are not Keras's own."""
+    if isinstance(config, Mapping):
+        if "class_name" in config:
+            name = config.get("config" if config["class_name"] == "function" else "registered_name")
+            if isinstance(name, str):
+                yield name
+        # losses and metrics are not part of what is exported
+        yield from _names_in(value for key, value in config.items() if key != "compile_config")
+    elif isinstance(config, list | tuple):
+        yield from _names_in(config)
+
+
+def _names_in(configs: Iterable[Any]) -> Iterator[str]:
+    for config in configs:
+        yield from _saved_names(config)
+
+
+def _refuse_what_cannot_be_imported(custom: Any) -> None:
+    name = custom.__qualname__
+    if custom.__module__ == "__main__":
+        where = "in the script or notebook that is running (`__main__`)"
+    elif "<locals>" in name:
+        where = "inside a function"
+    else:
+        return
+    raise UnsupportedModelError(
+        f"`{name}` is defined {where}. A model of another backend than TensorFlow is traced in a process of its own, "
+        f"which cannot import it from there: move `{custom.__name__}` to the top level of a module, and import it."
+    )

@@ -1,0 +1,95 @@
+"""Trace a model with its attention layers in a lowering: the same for all of them, or for each the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+
+from keras_attn import AttentionPooling
+
+from .._model.golden_cases import Cases
+from .._model.signature import Signature, layer_names
+from .._options import PORTABLE, Options
+from .._progress import Progress
+from .._tracing import large_weights
+from .._tracing.attention_calls import DOMAIN, Call, Tagger
+from .._tracing.saved_model import write_saved_model
+from .._tracing.to_onnx import trace, trace_function
+from .bodies import BODIES, candidates, lowering_of, lowest_opset
+from .fastest import fastest
+from .lowered import Lowered
+
+
+def lowered_model(
+    model: keras.Model,
+    signature: Signature,
+    golden: Cases,
+    options: Options,
+    saved_model: Path,
+    scratch: Path,
+    step: Progress,
+) -> Lowered:
+    """Trace a model with its attention layers in the lowering that was asked for.
+
+    Args:
+        model: The model.
+        signature: Its signature.
+        golden: Its golden cases; `"auto"` measures on one of them.
+        options: What was asked for.
+        saved_model: The SavedModel of the model.
+        scratch: A folder that does not exist yet, for files that are not kept.
+        step: Is told what is being done.
+
+    Raises:
+        UnsupportedModelError: An op has no mapping to ONNX.
+        ExportError: A call did not come through as one node.
+    """
+    scratch.mkdir()
+    step("Tracing to ONNX")
+    if not large_weights.is_large(model) and _is_written_plainly(model, options.lowering):
+        return Lowered(trace(saved_model, layer_names(model)), {})
+    if options.lowering != "auto":
+        return _lowered(
+            model, signature, lambda call: lowering_of(call, options.lowering), options, scratch / "saved_model"
+        )
+    opset = options.opset
+    usable = [name for name in BODIES if opset is None or lowest_opset(name) <= opset]
+
+    def first_candidate(call: Call) -> str:
+        return next((name for name in candidates(call) if name in usable), PORTABLE)
+
+    measured = _lowered(model, signature, first_candidate, options, scratch / "measured")
+    (scratch / "files").mkdir()
+    choices = fastest(measured, usable, golden, options, scratch / "files", step)
+    step("Tracing to ONNX with the fastest")
+    by_op = {call.op: choice for call, choice in choices.items()}
+    chosen = {op: choice.lowering for op, choice in by_op.items()}
+    lowered = _lowered(model, signature, lambda call: chosen.get(call.op, PORTABLE), options, scratch / "chosen")
+    return replace(lowered, choices={call: by_op[call.op] for call in lowered.lowerings if call.op in by_op})
+
+
+def _is_written_plainly(model: keras.Model, lowering: str) -> bool:
+    """Tell whether the graph of the SavedModel is what the lowering asks for: not if it has blocks of queries."""
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, AttentionPooling)]
+    return not layers or (lowering == PORTABLE and not any(getattr(x, "query_block_size", None) for x in layers))
+
+
+def _lowered(
+    model: keras.Model, signature: Signature, lowering_for: Callable[[Call], str], options: Options, folder: Path
+) -> Lowered:
+    # int8 gives all rows of a tensor one scale, those of the padding too
+    tagger = Tagger(lambda call: lowering_for(call) != PORTABLE, hides_unseen=options.precision == "int8")
+    layers = layer_names(model)
+    if large_weights.is_large(model):
+        function, weights = large_weights.function_of_weights(model, signature, tagger.tracing)
+        traced = trace_function(function, layers, tagger.tagged, weights)
+    else:
+        # through a SavedModel, so that tensors have the names that they have in the SavedModel of the bundle
+        write_saved_model(model, signature, folder, tagger.tracing)
+        traced = trace(folder, layers, tagger.tagged)
+    there = {node.op_type for node in traced.model.graph.node if node.domain == DOMAIN}
+    lowerings = {call: lowering_for(call) for call in tagger.calls if call not in tagger.tagged or call.op in there}
+    return Lowered(traced, lowerings)

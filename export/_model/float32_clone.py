@@ -1,0 +1,112 @@
+"""Clone a model that computes in half precision as one that computes in float32, with the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from .._errors import UnsupportedModelError
+from .._standalone.verify import LARGE, Case, compare
+from .signature import functional_of, model_signature
+
+FAR = 0.25  # relative; bfloat16 has 8 bits, and a deep model loses a few of them
+
+HALF = ("mixed_float16", "mixed_bfloat16", "bfloat16", "float16")  # the longer names first: they hold the shorter
+
+
+def half_policies(model: keras.Model) -> list[str]:
+    """Return the names of the half-precision policies in a model, sorted."""
+    names = {layer.dtype_policy.name for layer in model._flatten_layers()}
+    return sorted(name for name in names if name.endswith(HALF))
+
+
+def float32_clone(model: keras.Model, samples: Mapping[str, Any] | None) -> keras.Model:
+    """Return the model with every half-precision policy replaced by float32.
+
+    tf2onnx writes bfloat16 as float16, and onnxruntime lacks many half-precision kernels on the CPU; float32 is what a
+    mixed-precision model keeps its weights in. Inputs keep their dtypes.
+
+    Args:
+        model: A model of any kind; a subclass must have `get_config`.
+        samples: Arguments to build a subclass with.
+
+    Raises:
+        UnsupportedModelError: The model cannot be made again from its configuration.
+    """
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")  # for layers that a subclass makes without saying their dtype
+    try:
+        if functional_of(model) is not None:
+            clone = keras.models.clone_model(model, clone_function=_clone_layer)
+        else:
+            clone = _clone_layer(model)
+            for each in (model, clone):  # neither has weights before its first call
+                model_signature(each, samples)
+        clone.set_weights([_float32_array(weight) for weight in model.weights])
+        for layer in clone._flatten_layers():
+            if hasattr(layer, "finalize_state"):
+                layer.finalize_state()  # preprocessing layers compute with what they make of their weights here
+    except Exception as error:
+        # from_config, get_config and build are the user's own code
+        raise UnsupportedModelError(
+            f"Model `{model.name}` computes in {', '.join(half_policies(model))} and has no float32 clone: {error}"
+        ) from error
+    finally:
+        keras.config.set_dtype_policy(policy)
+    return clone
+
+
+def distance(model: keras.Model, samples: Mapping[str, Any] | None, cases: Iterable[Case]) -> dict[str, Any]:
+    """Return how far a half-precision model's outputs lie from those of its float32 clone, over the golden cases.
+
+    Returns:
+        `policies`, and the largest `max_abs` and `max_rel` of any output, as in a row of the parity report.
+
+    Raises:
+        UnsupportedModelError: They lie further apart than precision explains.
+    """
+    call = model_signature(model, samples).call
+    rows = []
+    for name, inputs, expected in cases:
+        if name == LARGE:
+            continue  # at scores of 1e4 half precision resolves whole numbers only
+        outputs = call(inputs).values()
+        actual = {key: _float32_array(output) for key, output in zip(expected, outputs, strict=True)}
+        wide = {key: np.asarray(array, np.float32) for key, array in expected.items()}
+        rows += compare(name, wide, actual, {"relative": 0.0, "absolute": 0.0})
+    finite = [row for row in rows if np.isfinite(row["max_rel"])]  # half may overflow where float32 does not
+    worst = {key: max((row[key] for row in finite), default=0.0) for key in ("max_abs", "max_rel")}
+    if worst["max_rel"] > FAR:
+        raise UnsupportedModelError(
+            f"The float32 clone of `{model.name}`, a model in {', '.join(half_policies(model))}, gives other outputs "
+            f"(max rel {worst['max_rel']:.1e}): a layer holds something that is neither in `get_config` nor a weight."
+        )
+    return {"policies": half_policies(model), **worst}
+
+
+def _float32_array(tensor: Any) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32")))
+
+
+def _clone_layer(layer: Any) -> Any:
+    return type(layer).from_config(_float32_config(layer.get_config()))
+
+
+def _float32_config(value: Any) -> Any:
+    """Return a layer's configuration with its own policy, and those of layers within it, in float32."""
+    if isinstance(value, list | tuple):
+        return type(value)(_float32_config(each) for each in value)
+    if not isinstance(value, dict):
+        return value
+    mapped = {key: _float32_config(each) for key, each in value.items()}
+    if str(value.get("class_name")).endswith("DTypePolicy"):  # quantized policies too: int8_from_mixed_float16
+        mapped["config"] = {key: _float32_name(each) for key, each in mapped["config"].items()}
+    return mapped
+
+
+def _float32_name(name: Any) -> Any:
+    half = next((half for half in HALF if isinstance(name, str) and name.endswith(half)), None)
+    return name if half is None else name.removesuffix(half) + "float32"

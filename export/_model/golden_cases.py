@@ -1,0 +1,141 @@
+"""The golden cases of an export: inputs over batch sizes and lengths, and what Keras answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import keras
+
+from .._errors import InputError, UnsupportedModelError
+from .._standalone.verify import LARGE, Arrays, Case
+from .dynamic_axes import BATCH, Shapes, name_axes
+from .input_sources import LENGTHS, flat_samples, sources
+from .signature import InputSpec, Signature, first_line
+from .trial_runs import Axis, Drawer
+
+Sizes = dict[str, int]
+LONG, MANY = 64, 2**18
+POISONED = "poisoned padding"
+
+
+@dataclass
+class Cases:
+    """Golden cases, and the names of the axes they vary.
+
+    Attributes:
+        axes: Shape of every input; a string stands for a dynamic axis, the same string where axes must agree.
+        cases: (name, inputs, Keras's outputs) each.
+        sizes: The size every named axis has in each case.
+        refused: Cases that Keras itself cannot run, with its own explanation.
+    """
+
+    axes: Shapes
+    cases: list[Case] = field(default_factory=list)
+    sizes: list[Sizes] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def dynamic(self, spec: InputSpec) -> InputSpec:
+        """Return the input's spec with `None` where an axis has a name."""
+        shape = tuple(None if isinstance(size, str) else size for size in self.axes[spec.name])
+        return InputSpec(spec.name, spec.dtype, shape)
+
+    def output_axes(self, name: str, static: Iterable[int | None]) -> tuple[str | int, ...]:
+        """Return an output's shape: static sizes, names of input axes it equals in every case, or names of its own."""
+        shapes = [outputs[name].shape for _, _, outputs in self.cases]
+        named: list[str | int] = []
+        for axis, size in enumerate(static):
+            seen = [shape[axis] for shape in shapes]
+            same = (symbol for symbol in self.sizes[0] if seen == [sizes[symbol] for sizes in self.sizes])
+            named.append(size if size is not None else next(same, f"{name}_axis_{axis}"))
+        return tuple(named)
+
+
+def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str, Any] | None) -> Cases:
+    """Draw inputs over batch sizes and lengths, and run Keras on each.
+
+    Raises:
+        InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
+        UnsupportedModelError: The model gives other outputs when it is called again.
+    """
+    given = flat_samples(signature, samples)
+    made = sources(model, signature, given)
+    drawer = Drawer(model, signature, made)
+    axes, base = name_axes(signature, given, drawer)
+    drawer.refuse_unsteady(_axis_sizes(axes, base))
+    result = Cases(axes)
+
+    def add(name: str, draw: Callable[[], Arrays | None], *, may_be_degenerate: bool) -> None:
+        try:
+            inputs = draw()
+            if inputs is None:
+                return
+            outputs = drawer.outputs(inputs)
+        except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
+            result.refused[name] = first_line(error)
+            return
+        if not may_be_degenerate and drawer.is_degenerate(inputs, outputs):
+            result.refused[name] = "Keras gives NaN, or an empty tensor on the way"
+            return
+        result.cases.append((name, inputs, outputs))
+        result.sizes.append(_sizes_of(axes, inputs))
+
+    if len(given) == len(signature.inputs):
+        add("samples", lambda: given, may_be_degenerate=True)
+        if "samples" in result.refused:
+            raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {result.refused['samples']}")
+    for name, sizes, lengths in _sweep(base, any(source.lengths for source in made.values())):
+        draw = partial(drawer.inputs, _axis_sizes(axes, sizes), lengths)
+        add(name, draw, may_be_degenerate=name.startswith("lengths"))  # rows without keys may be NaN in other layers
+    apart = _axis_sizes(axes, _apart(base))
+    add(LARGE, lambda: drawer.magnified(drawer.inputs(apart)), may_be_degenerate=False)
+    add(POISONED, lambda: drawer.poisoned(drawer.inputs(apart)), may_be_degenerate=False)
+    result.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
+    for output, array in result.cases[0][2].items():
+        if str(array.dtype) == "bfloat16":
+            raise UnsupportedModelError(
+                f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
+            )
+    return result
+
+
+def _sweep(base: Sizes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
+    """Yield (case name, sizes, pattern of lengths): each axis alone over small and large sizes, each pattern once."""
+    apart = _apart(base)
+    yield "base", base, "mixed"
+    if base:
+        yield "axes apart", apart, "mixed"
+    for symbol, size in apart.items():
+        # beyond the base where that is cheap: the features of additive attention grow with the product of all sizes
+        beyond = 2 * size + 1 if size <= LONG and math.prod(apart.values()) <= MANY else size // 2 + 1
+        for other in (1, 2, beyond) if symbol == BATCH else (1, beyond):
+            yield f"{symbol} {other}", apart | {symbol: other}, "mixed"
+    if has_lengths:
+        for pattern in LENGTHS:
+            yield f"lengths {pattern}", apart, pattern
+
+
+def _apart(base: Sizes) -> Sizes:
+    """Return sizes none of which equals another."""
+    return {symbol: size + 1 + 2 * index for index, (symbol, size) in enumerate(base.items())}
+
+
+def _axis_sizes(axes: Shapes, sizes: Sizes) -> dict[Axis, int]:
+    return {
+        (name, axis): sizes[symbol]
+        for name, shape in axes.items()
+        for axis, symbol in enumerate(shape)
+        if isinstance(symbol, str)
+    }
+
+
+def _sizes_of(axes: Shapes, inputs: Arrays) -> Sizes:
+    return {
+        symbol: size
+        for name, shape in axes.items()
+        for symbol, size in zip(shape, inputs[name].shape, strict=True)
+        if isinstance(symbol, str)
+    }

@@ -1,0 +1,102 @@
+"""What an export must agree with: a model, its golden cases, and what Keras gives for them on its backend."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from .._errors import UnsupportedModelError
+from .._progress import Progress
+from .float32_clone import distance, float32_clone, half_policies
+from .golden_cases import Cases, golden_cases
+from .signature import Signature, first_line, functional_of, model_signature, with_input
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model and what it gives.
+
+    Attributes:
+        model: The model to write; it computes in float32.
+        signature: Its signature, with `None` where an axis is dynamic.
+        golden: Its golden cases.
+        backend: The Keras backend that gave their outputs.
+        float32_clone: As in the parity report, for a model that was cloned to float32.
+    """
+
+    model: keras.Model
+    signature: Signature
+    golden: Cases
+    backend: str
+    float32_clone: dict[str, Any] | None = None
+
+
+def with_weights(model: keras.Model, file: Path, samples: Mapping[str, Any] | None) -> keras.Model:
+    """Return a model that was loaded from a file with its weights.
+
+    A subclassed model may have none before its first call, so that Keras leaves them in the file.
+
+    Raises:
+        InputError: `samples` do not fit, or are needed.
+        UnsupportedModelError: The file holds other weights.
+    """
+    if functional_of(model) is not None or isinstance(model, keras.Sequential):
+        return model
+    model_signature(model, samples)
+    try:
+        model.load_weights(file)
+    except ValueError as error:
+        raise UnsupportedModelError(f"Keras cannot load the weights of {file}: {first_line(error)}") from error
+    return model
+
+
+def reference_of(given: keras.Model, samples: Mapping[str, Any] | None, step: Progress) -> Reference:
+    """Return the reference of a model.
+
+    Args:
+        given: A model of any kind.
+        samples: Arrays by input name.
+        step: Is told what is being done.
+
+    Raises:
+        UnsupportedModelError: The model cannot be exported.
+        InputError: `samples` do not fit, or are needed.
+    """
+    given = model = with_input(given, samples)
+    if half_policies(given):
+        step("Cloning the model to float32")
+        model = float32_clone(given, samples)
+    step("Running Keras on the golden cases")
+    with _full_float32():
+        signature = model_signature(model, samples)
+        golden = golden_cases(model, signature, samples)
+        clone = None if model is given else distance(given, samples, golden.cases)
+    signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
+    return Reference(model, signature, golden, keras.backend.backend(), clone)
+
+
+@contextlib.contextmanager
+def _full_float32() -> Iterator[None]:
+    """Keep JAX and torch from rounding what they multiply to 10 bits (TF32), as they may on a GPU."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        jax = importlib.import_module(backend)  # neither need be installed
+        with jax.default_matmul_precision("highest"):
+            yield
+    elif backend == "torch":
+        torch = importlib.import_module(backend)
+        products = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
+                yield
+        finally:
+            torch.set_float32_matmul_precision(products)
+    else:
+        yield

@@ -1,0 +1,221 @@
+"""What goes into a model and what comes out of it, by name: the first step of every export."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from .._errors import InputError, UnsupportedModelError
+
+Tensors = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input: its name, NumPy dtype name, and shape with `None` where an axis is dynamic."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs and output names of a model, and a function that maps one to the other.
+
+    `call` takes a mapping from input names to tensors or arrays and gives a dict from output names to tensors, with
+    `training=False`.
+    """
+
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    call: Callable[[Mapping[str, Any]], Tensors]
+    from_samples: bool = False  # the shapes are those of samples: which axes are dynamic is not known yet
+
+
+def model_signature(model: keras.Model, samples: Mapping[str, Any] | None) -> Signature:
+    """Return the signature of any Keras model.
+
+    Args:
+        model: A functional, sequential or subclassed model.
+        samples: Arrays by input name, or by argument name of `call` for a subclassed model, which needs them.
+
+    Raises:
+        UnsupportedModelError: The model has inputs or state that no file can carry, or was never built.
+        InputError: `samples` do not fit the model.
+    """
+    _refuse_layers(model)
+    functional = functional_of(model)
+    if functional is not None:
+        return _functional_signature(model, functional)
+    if not samples:
+        raise InputError(
+            f"`{model.name}` is not a functional model, so its inputs are not known by name. Pass `sample_inputs`, "
+            f"a mapping from the argument names of its `call` ({', '.join(_call_parameters(model))}) to arrays."
+        )
+    return _subclass_signature(model, samples)
+
+
+def with_input(model: keras.Model, samples: Mapping[str, Any] | None) -> keras.Model:
+    """Return a sequential model that has no `Input` with one, made from its sample; any other model as it is.
+
+    Raises:
+        InputError: There is not exactly one sample.
+    """
+    if not isinstance(model, keras.Sequential) or functional_of(model) is not None:
+        return model
+    if not isinstance(samples, Mapping) or len(samples) != 1:
+        raise InputError(
+            f"`{model.name}` is a Sequential without an Input, so the shape it takes is not known. Pass "
+            "`sample_inputs={'x': array}`; the name is then that of the input."
+        )
+    ((name, sample),) = samples.items()
+    array = np.asarray(sample)
+    entry = keras.Input(array.shape[1:], dtype=_model_dtype(array.dtype), name=name)
+    return keras.Sequential([entry, *model.layers], name=model.name)
+
+
+def _refuse_layers(model: keras.Model) -> None:
+    for layer in model._flatten_layers():
+        if getattr(layer, "stateful", False):
+            raise UnsupportedModelError(
+                f"Layer `{layer.name}` ({type(layer).__name__}) is stateful: a file would freeze the state it has now. "
+                "Set `stateful=False`, or pass the state as an input and an output."
+            )
+
+
+def functional_of(model: keras.Model) -> Any | None:
+    """Return the functional model behind a functional or sequential one, `None` for a subclass with its own `call`."""
+    functional = getattr(model, "_functional", None) or model
+    return functional if getattr(functional, "_inputs_struct", None) is not None else None
+
+
+def layer_names(model: keras.Model) -> list[str]:
+    """Return the names of a model's layers, and of the `keras.ops` in functional models, which are operations too."""
+    layers = list(model._flatten_layers(include_self=False))
+    operations = [each for layer in (model, *layers) for each in getattr(functional_of(layer), "operations", ())]
+    return [each.name for each in (*layers, *operations)]
+
+
+def _functional_signature(model: keras.Model, functional: Any) -> Signature:
+    structure = functional._inputs_struct
+    specs = []
+    for path, tensor in keras.tree.flatten_with_path(structure):
+        name = str(path[-1]) if path and isinstance(path[-1], str) and len(path) == 1 else tensor.name
+        if getattr(tensor, "sparse", False) or getattr(tensor, "ragged", False):
+            kind = "sparse" if tensor.sparse else "ragged"
+            raise UnsupportedModelError(
+                f"Input `{name}` is {kind}; only dense tensors can be exported. Pad it instead."
+            )
+        specs.append(InputSpec(name, str(tensor.dtype), tuple(tensor.shape)))
+    outputs = _output_names(functional._outputs_struct, functional.output_names, specs)
+
+    def call(inputs: Mapping[str, Any]) -> Tensors:
+        packed = keras.tree.pack_sequence_as(structure, [inputs[spec.name] for spec in specs])
+        return dict(zip(outputs, keras.tree.flatten(model(packed, training=False)), strict=True))
+
+    return _checked(Signature(tuple(specs), outputs, call))
+
+
+def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signature:
+    parameters = _call_parameters(model)
+    whole = not set(samples) <= set(parameters) and len(parameters) == 1
+    arguments = {parameters[0]: dict(samples)} if whole else dict(samples)
+    if unknown := sorted(set(arguments) - set(parameters)):
+        raise InputError(f"`sample_inputs` has {unknown}, but `{model.name}.call` takes {parameters}.")
+    flat = keras.tree.flatten_with_path(arguments)
+    names = ["_".join(map(str, path[1:] if whole else path)) for path, _ in flat]
+    arrays = [np.asarray(value) for _, value in flat]
+    specs = tuple(
+        InputSpec(name, _model_dtype(array.dtype), array.shape) for name, array in zip(names, arrays, strict=True)
+    )
+
+    def raw(inputs: Mapping[str, Any]) -> Any:
+        packed = keras.tree.pack_sequence_as(arguments, [inputs[name] for name in names])
+        # Keras wants the first argument by position; the others may come by name.
+        return model(packed[parameters[0]], **{k: packed[k] for k in parameters[1:] if k in packed}, training=False)
+
+    if parameters[0] not in arguments:
+        raise InputError(f"`sample_inputs` lacks `{parameters[0]}`, the first argument of `{model.name}.call`.")
+    try:
+        structure = raw(
+            {name: array.astype(spec.dtype) for name, array, spec in zip(names, arrays, specs, strict=True)}
+        )
+    except Exception as error:
+        raise InputError(f"Keras itself cannot run `{model.name}` on `sample_inputs`: {first_line(error)}") from error
+    outputs = _output_names(structure, None, specs)
+
+    def call(inputs: Mapping[str, Any]) -> Tensors:
+        return dict(zip(outputs, keras.tree.flatten(raw(inputs)), strict=True))
+
+    return _checked(Signature(specs, outputs, call, from_samples=True))
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an exception says, without the frame that Keras puts around a layer's own message."""
+    inner = str(error).rpartition("Error encountered:")[2]
+    lines = (re.sub("\x1b\\[[0-9;]*m", "", line).strip() for line in inner.splitlines())
+    said = [line for line in lines if line and not line.startswith("Exception encountered when calling")]
+    return said[0] if said else type(error).__name__
+
+
+def _call_parameters(model: keras.Model) -> list[str]:
+    """Return the names of `call`'s arguments that may hold tensors."""
+    parameters = inspect.signature(model.call).parameters.values()
+    fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.kind not in fixed and p.name not in ("training", "mask")]
+
+
+def _model_dtype(dtype: np.dtype[Any]) -> str:
+    """Return the dtype a sample has inside the model: Keras knows no default but its own float type."""
+    return keras.config.floatx() if dtype == np.float64 else str(dtype)
+
+
+def _output_names(structure: Any, layers: list[str] | None, inputs: Any) -> tuple[str, ...]:
+    """Name outputs by their dict keys, else by the layers that made them, else by position; each name once."""
+    taken = {spec.name for spec in inputs}  # an ONNX graph cannot give two tensors one name
+    names: list[str] = []
+    for index, (path, _) in enumerate(keras.tree.flatten_with_path(structure)):
+        keyed = any(isinstance(part, str) for part in path)
+        name = "_".join(map(str, path)) if keyed else (layers[index] if layers else f"output_{index}")
+        if name in {spec.name for spec in inputs}:
+            name = f"{name}_output"
+        unique, count = name, 0
+        while unique in taken:
+            count += 1
+            unique = f"{name}_{count}"
+        taken.add(unique)
+        names.append(unique)
+    return tuple(names)
+
+
+def _checked(signature: Signature) -> Signature:
+    names = [spec.name for spec in signature.inputs]
+    for spec in signature.inputs:
+        if spec.dtype == "string":
+            raise UnsupportedModelError(f"Input `{spec.name}` holds strings. Look them up before the model, not in it.")
+        if spec.dtype == "bfloat16":
+            raise UnsupportedModelError(f"Input `{spec.name}` is bfloat16, which NumPy does not have. Make it float32.")
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", spec.name) or keyword.iskeyword(spec.name) or spec.name == "self":
+            raise UnsupportedModelError(
+                f"Input name `{spec.name}` cannot be the argument of a SavedModel. Use a letter, then letters, digits "
+                f"and underscores, and no word of Python: keras.Input(..., name={_better_name(spec.name)!r})."
+            )
+        if alike := [name for name in names if name.lower() == spec.name.lower()][1:]:
+            raise UnsupportedModelError(
+                f"Inputs `{spec.name}` and `{alike[0]}` have one name, as far as TensorFlow can tell: it ignores case. "
+                "Give each a name of its own."
+            )
+    return signature
+
+
+def _better_name(name: str) -> str:
+    letters = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
+    return letters if re.match("[A-Za-z]", letters) and letters not in (*keyword.kwlist, "self") else f"input_{letters}"

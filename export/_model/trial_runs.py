@@ -1,0 +1,156 @@
+"""Draw inputs of given sizes and run the Keras model on them."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import keras
+import numpy as np
+
+from .._errors import UnsupportedModelError
+from .._standalone.verify import Arrays
+from .input_sources import LENGTHS, Source
+from .signature import Signature, first_line, functional_of
+
+Axis = tuple[str, int]  # an input's name and the number of one of its axes
+Sizes = Mapping[Axis, int]
+
+
+class Drawer:
+    """Draws inputs of given sizes and runs the Keras model on them."""
+
+    def __init__(self, model: keras.Model, signature: Signature, made: Mapping[str, Source]) -> None:
+        self._signature = signature
+        self._made = made
+        self._rng = np.random.default_rng(0)
+        self._functional: Any = functional_of(model)
+        self._structure = None if self._functional is None else self._functional._inputs_struct
+        self._keys = {
+            name: keras.Model(self._structure, source.keys) if source.keys.shape[source.keys_axis] is None else None
+            for name, source in made.items()
+            if source.keys is not None
+        }
+
+    def inputs(self, sizes: Sizes, lengths: str = "mixed") -> Arrays:
+        """Return arrays whose free axes have `sizes`, and whose lengths follow the pattern called `lengths`."""
+        arrays = {}
+        for spec in self._signature.inputs:
+            shape = tuple(sizes.get((spec.name, axis), size) for axis, size in enumerate(spec.shape))
+            arrays[spec.name] = self._made[spec.name].draw(shape, self._rng).astype(spec.dtype)  # type: ignore[arg-type]
+        for spec in self._signature.inputs:
+            if self._made[spec.name].lengths:
+                cycle = np.array(LENGTHS[lengths](self._number_of_keys(spec.name, arrays, sizes)))
+                if (below := self._made[spec.name].below) is not None:
+                    cycle = np.clip(cycle, 0, below - 1)
+                flat = np.resize(cycle, arrays[spec.name].size)
+                arrays[spec.name] = flat.reshape(arrays[spec.name].shape).astype(spec.dtype)
+        return arrays
+
+    def poisoned(self, inputs: Arrays) -> Arrays | None:
+        """Return the inputs with NaN, infinity and 1e30 in the padding of keys and values, if there is padding."""
+        arrays = dict(inputs)
+        for name, source in self._made.items():
+            for padded in source.padded:
+                beyond = np.arange(arrays[padded].shape[1]) >= np.asarray(inputs[name])[:, np.newaxis]
+                garbage = np.resize(np.array([np.nan, np.inf, 1e30, -np.inf]), arrays[padded].shape)
+                arrays[padded] = np.where(beyond[..., np.newaxis], garbage, arrays[padded]).astype(arrays[padded].dtype)
+        return arrays if any(source.padded for source in self._made.values()) else None
+
+    def magnified(self, inputs: Arrays) -> Arrays | None:
+        """Return the inputs with drawn floats 100 times as large, so that scores reach 1e4, if any was drawn."""
+        drawn = [name for name, array in inputs.items() if array.dtype.kind == "f" and not self._made[name].sampled]
+        return inputs | {name: inputs[name] * inputs[name].dtype.type(100) for name in drawn} if drawn else None
+
+    def _number_of_keys(self, name: str, arrays: Arrays, sizes: Sizes) -> int:
+        source = self._made[name]
+        if source.keys is None:
+            return max((size for (_, axis), size in sizes.items() if axis > 0), default=1)
+        keys = source.keys
+        if (model := self._keys[name]) is not None:
+            keys = model(self._packed(arrays))
+        return int(keys.shape[source.keys_axis])
+
+    def outputs(self, inputs: Arrays) -> Arrays:
+        """Return Keras's outputs as NumPy arrays."""
+        with _quiet_keras():
+            outputs = self._signature.call(inputs)
+        return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in outputs.items()}
+
+    def problem(self, sizes: Sizes) -> str | None:
+        """Return why the model gives no numbers on these sizes, or `None` if it does."""
+        inputs: Arrays = {}
+        try:
+            inputs = self.inputs(sizes)
+            outputs = self.outputs(inputs)
+        except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+            return f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {first_line(error)}"
+        return f"Keras gives NaN or nothing on inputs{_shapes(inputs)}" if self.is_degenerate(inputs, outputs) else None
+
+    def is_degenerate(self, inputs: Arrays, outputs: Arrays) -> bool:
+        """Tell whether an output holds NaN, or the output of any layer is empty.
+
+        So it is when a convolution runs out of positions: TensorFlow goes on with the empty tensor, and what comes out
+        at the end is nothing to compare with.
+        """
+        for output in outputs.values():
+            if np.issubdtype(output.dtype, np.floating) and np.isnan(output).any():
+                return True
+        with _quiet_keras():
+            inner = outputs.values() if self._structure is None else self._every_layer(self._packed(inputs))
+        return any(0 in tensor.shape for tensor in inner)
+
+    def refuse_unsteady(self, sizes: Sizes) -> None:
+        """Refuse a model that does not give the same outputs twice, naming the first layer whose output changes.
+
+        Raises:
+            UnsupportedModelError: A layer draws random numbers without `training`, or keeps count of its calls.
+        """
+        inputs = self.inputs(sizes)
+        first, second = self.outputs(inputs), self.outputs(inputs)
+        if all(_same(first[name], second[name]) for name in first):
+            return
+        raise UnsupportedModelError(
+            f"{self._first_unsteady_layer(inputs)} gives other outputs when it is called again on the same inputs: it "
+            "draws random numbers or keeps state in Python, which a file cannot do."
+        )
+
+    def _first_unsteady_layer(self, inputs: Arrays) -> str:
+        if self._functional is None:
+            return "The model"
+        with _quiet_keras():
+            runs = [self._every_layer(self._packed(inputs)) for _ in range(2)]
+        pairs = zip(self._every_layer.outputs, *runs, strict=True)
+        changed = (tensor for tensor, a, b in pairs if not _same(a, b))
+        return f"Layer `{next(changed)._keras_history.operation.name}`"
+
+    @cached_property
+    def _every_layer(self) -> Any:
+        depths = sorted(self._functional._nodes_by_depth, reverse=True)  # inputs are deepest
+        nodes = [node for depth in depths for node in self._functional._nodes_by_depth[depth]]
+        tensors = [node.output_tensors for node in nodes]
+        return keras.Model(self._structure, keras.tree.flatten(tensors))
+
+    def _packed(self, inputs: Arrays) -> Any:
+        return keras.tree.pack_sequence_as(self._structure, [inputs[spec.name] for spec in self._signature.inputs])
+
+
+def _shapes(inputs: Arrays) -> str:
+    return " of shapes " + ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items()) if inputs else ""
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Tell whether two results of one computation agree, but for the order in which threads added up."""
+    first, second = keras.ops.convert_to_numpy(first), keras.ops.convert_to_numpy(second)
+    return bool(np.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True))
+
+
+@contextlib.contextmanager
+def _quiet_keras() -> Iterator[None]:
+    """Ignore warnings: the sizes are drawn here, and what Keras thinks of a single key is not for the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,83 @@
+"""Convert a verified float32 ONNX file to another precision, and measure what that costs and gains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+
+from .._bundle.parity import ParityReport, compared
+from .._errors import UnsupportedModelError
+from .._progress import Progress
+from .._standalone import verify
+from .._standalone.verify import Case
+from .._tracing.onnx_file import write
+from .._tracing.traced import Traced
+from .float16 import to_float16
+from .gains import gains, top1
+from .int8 import to_int8
+
+
+def converted(
+    folder: Path,
+    report: ParityReport,
+    cases: Sequence[Case],
+    precision: str,
+    tolerance: Mapping[str, float],
+    step: Progress,
+) -> ParityReport:
+    """Replace a bundle's float32 ONNX file by one in another precision, and compare that one with Keras in turn.
+
+    Args:
+        folder: The bundle that is being written.
+        report: The report of its float32 file, all of which passed.
+        cases: The golden cases.
+        precision: `"float16"` or `"int8"`.
+        tolerance: For the converted file.
+        step: Is told what is being done.
+
+    Returns:
+        The report with the rows of the converted file, and with its `precision`.
+
+    Raises:
+        UnsupportedModelError: The model cannot be converted.
+        ParityError: The converted file differs by more than the tolerance.
+    """
+    scratch, float32 = folder.with_name("converted"), folder / verify.MODEL
+    if data := sorted(folder.glob(f"{verify.MODEL}.*")):
+        raise UnsupportedModelError(
+            f"`precision={precision!r}` is not available for weights of more than 2 GiB ({data[0].name}). "
+            "Export the model in float32."
+        )
+    scratch.mkdir()
+    step(f"Converting to {precision}")
+    write(Traced(convert(onnx.load(str(float32)), precision, scratch)), scratch / verify.MODEL)
+    step(f"Running onnxruntime on the golden cases in {precision}")
+    actual = verify.run_cases(scratch / verify.MODEL, cases, report.provider)
+    scores = top1(cases, actual)
+    about = {
+        "name": precision,
+        **gains(scratch / verify.MODEL, float32, cases, report.provider),
+        **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
+        **({"top1": scores} if scores else {}),
+    }
+    report = replace(report, rows=compared(cases, actual, tolerance), precision=about)
+    report.raise_if_failed()
+    (scratch / verify.MODEL).replace(float32)
+    return report
+
+
+def convert(model: onnx.ModelProto, precision: str, folder: Path) -> onnx.ModelProto:
+    """Return the float32 model in another precision; its inputs and outputs keep their types.
+
+    Args:
+        model: The float32 model; it is not changed.
+        precision: `"float16"` or `"int8"`.
+        folder: Where a quantizer may write while it works; nothing stays there.
+
+    Raises:
+        UnsupportedModelError: onnxruntime's quantizer fails on the model.
+    """
+    return to_float16(model) if precision == "float16" else to_int8(model, folder)

@@ -1,0 +1,175 @@
+"""Convert an ONNX model to float16 where that is safe, with casts at the borders.
+
+The rule is that of autocast in training frameworks. Matrix products, convolutions and embedding tables run in float16.
+Ops that only move or mildly combine numbers follow their inputs, float32 if any of them is. Everything else stays
+float32, and so does whatever takes a constant that float16 cannot hold, such as the fill of a masked softmax.
+
+The converters of onnxruntime 1.31 (`onnxruntime.transformers.float16`) and onnxconverter-common 1.16 were tried first:
+as soon as an op is kept in float32 they wrote models that onnxruntime refuses, for each of six models with attention
+(two nodes of one name where two float32 ops read one value; casts of a loop's values outside of the loop; mixed types).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
+from .loops import capture_constants, names_used, subgraphs
+
+HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
+_LARGEST, _SMALLEST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).tiny)
+
+
+def to_float16(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy of the model that computes in float16 where that is safe; inputs and outputs keep their types."""
+    converted = onnx.ModelProto()
+    converted.CopyFrom(model)
+    _hoist_constants(converted.graph)
+    capture_constants(converted.graph)
+    _Scope(converted.graph, _element_types(converted), None).convert()
+    return converted
+
+
+def _hoist_constants(graph: onnx.GraphProto) -> None:
+    """Make every `Constant` node an initializer, so that constants come in one form."""
+    kept = []
+    for node in graph.node:
+        for inner in subgraphs(node):
+            _hoist_constants(inner)
+        value = node.attribute[0] if node.op_type == "Constant" else None
+        if value is not None and value.name == "value":
+            tensor = graph.initializer.add()
+            tensor.CopyFrom(value.t)
+            tensor.name = node.output[0]
+        else:
+            kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _element_types(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the element type of every tensor by name, as onnx infers it; the weights themselves are left out."""
+    light = helper.make_model(
+        onnx.GraphProto(name="types", node=model.graph.node, input=model.graph.input, output=model.graph.output),
+        opset_imports=model.opset_import,
+        functions=model.functions,
+        ir_version=model.ir_version,
+    )
+    light.graph.input.extend(
+        helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)) for each in model.graph.initializer
+    )
+    types: dict[str, int] = {}
+
+    def collect(graph: onnx.GraphProto) -> None:
+        types.update((each.name, each.data_type) for each in graph.initializer)
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            if value.type.HasField("tensor_type"):
+                types[value.name] = value.type.tensor_type.elem_type
+        for node in graph.node:
+            for inner in subgraphs(node):
+                collect(inner)
+
+    collect(onnx.shape_inference.infer_shapes(light).graph)
+    return types
+
+
+class _Scope:
+    """One graph under conversion: under which name each of its float tensors is to be had in either type."""
+
+    def __init__(self, graph: onnx.GraphProto, types: dict[str, int], outer: _Scope | None) -> None:
+        self._graph, self._types, self._outer = graph, types, outer
+        self._constants = {each.name: each for each in graph.initializer}
+        self._native = {value.name: FULL for value in graph.input} | dict.fromkeys(self._constants, FULL)
+        self._names: dict[tuple[str, int], str] = {(name, FULL): name for name in self._native}
+        self._outputs = {value.name for value in graph.output}
+        self._nodes: list[onnx.NodeProto] = []
+        self._scores = score_products(graph, self._constants)
+
+    def convert(self) -> None:
+        """Rewrite the graph in place; its own inputs and outputs stay float32."""
+        for node in self._graph.node:
+            self._add(node)
+        del self._graph.node[:]
+        self._graph.node.extend(self._nodes)
+        del self._graph.value_info[:]
+        if self._outer is None:
+            self._drop_unused_constants()
+
+    def _add(self, original: onnx.NodeProto) -> None:
+        node = onnx.NodeProto()
+        node.CopyFrom(original)
+        kind = HALF if self._runs_in_half(node) else FULL
+        for inner in subgraphs(node):
+            _Scope(inner, self._types, self).convert()
+        for index, name in enumerate(node.input):
+            if self._is_float(name):
+                node.input[index] = self._owner(name)._named(name, kind)
+        casts = []
+        for index, name in enumerate(node.output):
+            self._native[name], self._names[name, kind] = kind, name
+            if kind == HALF and self._is_float(name) and name in self._outputs:
+                node.output[index] = self._names[name, HALF] = f"{name}/float16"
+                self._names[name, FULL] = name
+                casts.append(helper.make_node("Cast", [f"{name}/float16"], [name], name=f"{name}/to_float32", to=FULL))
+        self._nodes += [node, *casts]
+
+    def _is_float(self, name: str) -> bool:
+        return bool(self._types.get(name) == FULL)
+
+    def _owner(self, name: str) -> _Scope:
+        scope = self
+        while name not in scope._native and scope._outer is not None:
+            scope = scope._outer
+        return scope
+
+    def _constant(self, name: str) -> np.ndarray | None:
+        tensor = self._owner(name)._constants.get(name)
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def _named(self, name: str, kind: int) -> str:
+        """Return the name under which a float tensor of this graph has a type, after casting it if need be."""
+        if (name, kind) not in self._names:
+            cast = f"{name}/{'float16' if kind == HALF else 'float32'}"
+            if name in self._constants:
+                half = self._constants[name]
+                array = numpy_helper.to_array(half).astype(np.float16)
+                self._graph.initializer.append(numpy_helper.from_array(array, cast))
+            else:
+                source = self._names[name, self._native[name]]
+                self._nodes.append(helper.make_node("Cast", [source], [cast], name=f"{cast}/cast", to=kind))
+            self._names[name, kind] = cast
+        return self._names[name, kind]
+
+    def _runs_in_half(self, node: onnx.NodeProto) -> bool:
+        if node.domain not in ("", "ai.onnx") or any(name and name not in self._types for name in node.input):
+            return False
+        floats = [name for name in node.input if self._is_float(name)]
+        constants = {name: self._constant(name) for name in floats}
+        computed = [name for name in floats if constants[name] is None]
+        if not floats or not all(_is_safe(each) for each in constants.values() if each is not None):
+            return False
+        if node.op_type in TABLES and constants[floats[0]] is not None:
+            return True
+        if node.op_type in PRODUCTS:
+            return node.output[0] not in self._scores
+        if node.op_type not in FOLLOWERS:
+            return False
+        kinds = {self._owner(name)._native[name] for name in computed}
+        squares = node.op_type == "Mul" and len(floats) == 2 and floats[0] == floats[1]
+        return not squares and HALF in kinds and FULL not in kinds
+
+    def _drop_unused_constants(self) -> None:
+        used = set(names_used(self._graph))
+        kept = [each for each in self._graph.initializer if each.name in used]
+        del self._graph.initializer[:]
+        self._graph.initializer.extend(kept)
+
+
+def _is_safe(constant: np.ndarray) -> bool:
+    """Tell whether float16 holds a constant: nothing too large, nor a single number so small that it loses digits."""
+    size = np.abs(constant)
+    if not np.all(size <= _LARGEST):  # NaN and infinities too
+        return False
+    return constant.size != 1 or bool(size.item() == 0 or size.item() >= _SMALLEST)

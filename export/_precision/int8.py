@@ -1,0 +1,146 @@
+"""Quantize the products with weights to int8, with onnxruntime's quantizer and a scale for each row of activations."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .._errors import UnsupportedModelError
+from .loops import capture_constants, subgraphs
+
+FEWEST_COLUMNS = 8
+
+
+def to_int8(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """Return a copy of the model whose products with weights are of integers: dynamic quantization.
+
+    Weights become int8 with a scale a column, unless they have fewer than 8 columns. Activations become uint8 as they
+    come, with a scale for each row.
+
+    Args:
+        model: A float32 model.
+        folder: Where the quantizer, which works on files, writes two; nothing stays there.
+
+    Raises:
+        UnsupportedModelError: The quantizer fails on the model.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    source, target = folder / "float32.onnx", folder / "int8.onnx"
+    prepared = onnx.ModelProto()
+    prepared.CopyFrom(model)
+    capture_constants(prepared.graph)
+    try:
+        source.write_bytes(prepared.SerializeToString())
+        with _silent_logging():
+            quantize_dynamic(
+                source,
+                target,
+                op_types_to_quantize=["MatMul", "Gemm"],
+                per_channel=True,
+                weight_type=QuantType.QInt8,
+                nodes_to_exclude=list(_narrow_products(prepared.graph, {})),
+                extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
+            )
+        quantized = onnx.load(str(target))
+    except OSError:
+        raise  # the disk, not the model
+    except Exception as error:
+        # the quantizer raises whatever its handlers meet
+        message = f"onnxruntime cannot quantize the model: {type(error).__name__}: {error}"
+        raise UnsupportedModelError(message) from error
+    finally:
+        source.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+    quantized.producer_name = model.producer_name
+    del quantized.graph.value_info[:]  # what the quantizer inferred
+    if _quantize_by_row(quantized.graph):
+        _add_constants(quantized.graph)
+    return quantized
+
+
+def _narrow_products(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+    """Yield the names of products with so few columns that quantizing their input costs more than is won.
+
+    Among them are the last step of additive attention, which has one column, and heads of a few classes.
+    """
+    shapes = {**outer, **{each.name: tuple(each.dims) for each in graph.initializer}}
+    for node in graph.node:
+        if node.op_type in ("MatMul", "Gemm") and len(shapes.get(node.input[1], ())) == 2:
+            transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+            if shapes[node.input[1]][0 if transposed else 1] < FEWEST_COLUMNS:
+                yield from (node.name, f"{node.name}_MatMul")  # the quantizer's name for what it makes of a Gemm
+        for inner in subgraphs(node):
+            yield from _narrow_products(inner, shapes)
+
+
+@contextlib.contextmanager
+def _silent_logging() -> Iterator[None]:
+    """Silence logging, to which the quantizer writes advice for whoever calls it by hand."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _quantize_by_row(graph: onnx.GraphProto) -> bool:
+    """Replace every `DynamicQuantizeLinear`, which has one scale for a whole tensor, and tell whether there was one.
+
+    With one scale, the largest number anywhere sets the resolution of every row: a sequence's result would depend on
+    the others of its batch, and a NaN or 1e30 in the padding of one would ruin all.
+    """
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        nodes += _row_quantization(node) if node.op_type == "DynamicQuantizeLinear" else [node]
+    found = len(nodes) > len(graph.node)
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    for node in graph.node:
+        for inner in subgraphs(node):
+            found |= _quantize_by_row(inner)
+    return found
+
+
+def _row_quantization(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return nodes for: scale = max |x| / 127 over the last axis, quantized = round(x / scale) + 128."""
+    (x,), (quantized, scale, zero_point) = node.input, node.output
+
+    def op(op_type: str, inputs: list[str], output: str, **attributes: int) -> onnx.NodeProto:
+        return helper.make_node(op_type, inputs, [output], name=f"{output}/{op_type}", **attributes)
+
+    size, is_zero, divisor = (f"{quantized}/{part}" for part in ("size", "is_zero", "divisor"))
+    return [
+        op("Abs", [x], f"{size}_all"),
+        op("ReduceMax", [f"{size}_all", "int8/last_axis"], f"{size}_max", keepdims=1),
+        op("ReduceSum", [f"{size}_all", "int8/last_axis"], f"{size}_sum", keepdims=1),
+        op("Mul", [f"{size}_sum", "int8/zero"], f"{size}_nan"),  # 0, or NaN in a row with NaN, which ReduceMax skips
+        op("Add", [f"{size}_max", f"{size}_nan"], size),
+        op("Equal", [size, "int8/zero"], is_zero),
+        op("Where", [is_zero, "int8/largest", size], divisor),  # a row of zeros has any scale
+        op("Div", [divisor, "int8/largest"], scale),
+        op("Div", [x, scale], f"{quantized}/scaled"),
+        op("Round", [f"{quantized}/scaled"], f"{quantized}/rounded"),
+        op("Add", [f"{quantized}/rounded", "int8/shift"], f"{quantized}/shifted"),
+        op("Cast", [f"{quantized}/shifted"], quantized, to=TensorProto.UINT8),
+        op("Identity", ["int8/zero_point"], zero_point),
+    ]
+
+
+def _add_constants(graph: onnx.GraphProto) -> None:
+    constants = {
+        "last_axis": np.array([-1], np.int64),
+        "zero": np.array(0, np.float32),
+        "largest": np.array(127, np.float32),
+        "shift": np.array(128, np.float32),
+        "zero_point": np.array(128, np.uint8),
+    }
+    graph.initializer.extend(numpy_helper.from_array(array, f"int8/{name}") for name, array in constants.items())

@@ -1,0 +1,607 @@
+"""Replay a bundle's golden cases with numpy and onnxruntime, and nothing else.
+
+This one file does two jobs: the package imports it to open sessions and to compare outputs, and every bundle carries
+a copy of it as `verify.py`, so that whoever receives the folder can check it without TensorFlow, Keras or this package:
+
+    python verify.py [--provider cuda]
+
+It must therefore import nothing of the package.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import mmap
+import os
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SCHEMA_VERSION = 2
+MANIFEST = "manifest.json"
+MODEL = "model.onnx"
+CASES = "parity/cases.npz"
+DIGEST = "manifest_sha256"
+TOLERANCES = ("relative", "absolute")
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+LARGE = "large values"  # the golden case whose scores reach 1e4, where float32 itself resolves only 1e-3
+
+Arrays = dict[str, np.ndarray]
+Case = tuple[str, Arrays, Arrays]  # its name, inputs, and the outputs of Keras
+
+
+class ExportError(Exception):
+    """Root of every error this project raises on purpose about an export or a bundle."""
+
+
+class BundleError(ExportError):
+    """A bundle is missing, incomplete, altered, or of a version that cannot be read."""
+
+
+class ProviderError(ExportError):
+    """The provider asked for is absent, or is not the one that did the work."""
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def manifest_bytes(content: Mapping[str, Any]) -> bytes:
+    """Return the only bytes that a manifest of this content may have; the last entry is the digest of all others."""
+    plain = {name: value for name, value in content.items() if name != DIGEST}
+    digest = hashlib.sha256(_json_bytes(plain)).hexdigest()
+    return _json_bytes({**plain, DIGEST: digest})
+
+
+def _json_bytes(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode("ascii")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest after checking it and every file of the bundle.
+
+    Raises:
+        BundleError: The folder or a file is missing, was altered or added, or leads outside; the schema version is
+            unknown; or the installed onnxruntime is older than the bundle needs.
+    """
+    for _ in range(10):
+        before = _identity(folder)
+        try:
+            return _checked_manifest(folder)
+        except (BundleError, OSError) as error:
+            if _identity(folder) != before:
+                continue  # an export has put another bundle there meanwhile: what was read was part of each
+            if isinstance(error, OSError):
+                raise BundleError(f"Cannot read {error.filename or folder}: {error.strerror}.") from error
+            raise
+    raise BundleError(f"{folder} is replaced again and again. Wait until the exports to it are done.")
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = folder.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_ctime_ns  # a number is given again once its folder is removed
+
+
+def _checked_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise BundleError(f"No bundle at {folder}: it has no {MANIFEST}.")
+    raw = path.read_bytes()
+    try:
+        manifest: dict[str, Any] = json.loads(raw)
+        version = manifest["schema_version"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BundleError(
+            f"{path} is not a bundle's manifest ({type(error).__name__}). Export the model again."
+        ) from error
+    if type(version) is not int or version != SCHEMA_VERSION:
+        remedy = " Export the model again." if version == 1 else ""
+        raise BundleError(
+            f"{path} has schema version {version!r}; this reader knows version {SCHEMA_VERSION} only.{remedy}"
+        )
+    _check_entries(path, manifest, raw)
+    _check_onnxruntime(folder, manifest["lowest_onnxruntime"])
+    _check_files(folder, manifest["sha256"])
+    return manifest
+
+
+def _check_entries(path: Path, manifest: Mapping[str, Any], raw: bytes) -> None:
+    """Check that nothing in the manifest was altered, and that readers find in it what they look for."""
+    try:
+        altered = raw != manifest_bytes(manifest)
+    except (ValueError, RecursionError):  # as for NaN, which is no JSON
+        altered = True
+    if altered:
+        raise BundleError(f"{path} is not the file that was exported: it does not match its own `{DIGEST}`.")
+    needed = ("inputs", "outputs", "parity", "lowest_onnxruntime", "sha256")
+    incomplete = [name for name in needed if name not in manifest]
+    hashes = manifest.get("sha256", {})
+    problem = None
+    if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
+        problem = "`sha256` must give a hash for each file"
+    else:
+        incomplete += [name for name in (MODEL, CASES) if name not in hashes]
+    if not incomplete and problem is None:
+        problem = _entry_problem(manifest)
+    if problem:
+        raise BundleError(f"{path} is not a bundle's manifest: {problem}. Export the model again.")
+    if incomplete:
+        raise BundleError(f"{path} is incomplete: it says nothing of {', '.join(incomplete)}.")
+
+
+def _entry_problem(manifest: Mapping[str, Any]) -> str | None:
+    for kind in ("inputs", "outputs"):
+        specs = manifest[kind]
+        if not isinstance(specs, list) or not all(isinstance(spec, dict) and _is_spec(spec) for spec in specs):
+            return f"`{kind}` must be a list of names, dtypes and shapes"
+        if len({spec["name"] for spec in specs}) != len(specs):
+            return f"`{kind}` has a name twice"
+    if not isinstance(manifest["parity"], dict):
+        return "`parity` must hold the tolerance"
+    lowest = manifest["lowest_onnxruntime"]
+    if not isinstance(lowest, str) or not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", lowest):
+        return "`lowest_onnxruntime` must be a version such as 1.18"
+    return None
+
+
+def _is_spec(spec: Mapping[str, Any]) -> bool:
+    name, dtype, shape = (spec.get(key) for key in ("name", "dtype", "shape"))
+    return (
+        isinstance(name, str)
+        and isinstance(dtype, str)
+        and bool(re.fullmatch(r"bool|u?int(8|16|32|64)|b?float(16|32|64)", dtype))
+        and isinstance(shape, list)
+        and all(isinstance(size, str) or (type(size) is int and size >= 0) for size in shape)
+    )
+
+
+def _check_onnxruntime(folder: Path, lowest: str) -> None:
+    """Refuse an installed onnxruntime that is too old; where there is none, a bundle can still be looked at."""
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        return
+    found = re.match(r"([0-9]+)\.([0-9]+)", str(getattr(ort, "__version__", "")))
+    needed = tuple(map(int, lowest.split(".")))
+    if found and (int(found[1]), int(found[2])) < needed:
+        raise BundleError(
+            f"{folder} needs onnxruntime {lowest} or newer, and {ort.__version__} is installed. Upgrade onnxruntime."
+        )
+
+
+def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Check that the folder holds the files that are listed, no others, and nothing that leads out of it."""
+    for name in hashes:
+        native = Path(name)
+        if native.is_absolute() or native.drive or any(part in ("", ".", "..") for part in name.split("/")):
+            raise BundleError(f"{folder / MANIFEST} lists `{name}`, which is outside the bundle.")
+    present = set(_files_in(folder))
+    if missing := sorted(set(hashes) - present):
+        raise BundleError(f"{folder} is incomplete: {missing[0]} is missing.")
+    if extra := sorted(present - set(hashes) - {MANIFEST}):
+        raise BundleError(f"{folder} holds {extra[0]}, which its manifest does not list. Keep other files elsewhere.")
+    check_hashes(folder, hashes)
+    for location in _external_locations(folder / MODEL):
+        if location not in hashes:
+            raise BundleError(f"{folder / MODEL} takes weights from `{location}`, which is no file of the bundle.")
+
+
+def check_hashes(folder: Path, hashes: Mapping[str, str], names: Iterable[str] | None = None) -> None:
+    """Raise `BundleError` unless the files, or only those of `names`, are what they were at export."""
+    for name in hashes if names is None else names:
+        if sha256(folder / name) != hashes[name]:
+            raise BundleError(
+                f"{folder / name} is not the file that was exported: its sha256 differs from the manifest's."
+            )
+
+
+def check_model(folder: Path, manifest: Mapping[str, Any], *others: str) -> None:
+    """Raise `BundleError` unless the ONNX file, its external data and `others` are still those of the manifest.
+
+    Called after they have been read, since an export may put another bundle there at any moment.
+    """
+    hashes = manifest["sha256"]
+    try:
+        check_hashes(folder, hashes, [*(name for name in hashes if name.startswith(MODEL)), *others])
+    except OSError as error:
+        raise BundleError(f"Cannot read {error.filename or folder}: {error.strerror}.") from error
+
+
+def _files_in(folder: Path, prefix: str = "") -> Iterator[str]:
+    """Yield the names of all files below a folder; a link, a pipe or a device is refused unread."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.is_symlink():
+                raise BundleError(f"{folder / entry.name} is a symbolic link; a bundle holds files of its own only.")
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files_in(Path(entry.path), f"{name}/")
+            elif entry.is_file(follow_symlinks=False):
+                yield name
+            else:
+                raise BundleError(f"{folder / entry.name} is neither a file nor a folder.")
+
+
+def sha256(path: Path) -> str:
+    """Return the hexadecimal SHA-256 digest of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Where a tensor may be in an ONNX file: by message, the numbers of the fields that lead to one (onnx.proto).
+_TENSORS_IN = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "entry"},
+    "entry": {},
+}
+
+
+def _external_locations(model: Path) -> list[str]:
+    """Return where an ONNX file says that its external data lies, read without the onnx package.
+
+    onnxruntime reads such a file when it opens a model, and only later releases check first that it is in the folder.
+    """
+    if model.stat().st_size == 0:  # which cannot be mapped
+        return []
+    locations = []
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            messages = [("model", 0, len(data))]
+            while messages:
+                kind, start, end = messages.pop()
+                texts = {}
+                for field, first, last in _protobuf_fields(data, start, end):
+                    if kind == "entry":
+                        texts[field] = data[first:last]
+                    elif field in _TENSORS_IN[kind]:
+                        messages.append((_TENSORS_IN[kind][field], first, last))
+                if texts.get(1) == b"location":
+                    locations.append(texts.get(2, b"").decode("utf-8"))
+    except ValueError as error:
+        raise BundleError(f"{model} is not an ONNX file: {error}") from error
+    return locations
+
+
+def _protobuf_fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, start, end) of every field of a message that holds bytes: text, or a message of its own."""
+    while start < end:
+        key, start = _varint(data, start, end)
+        wire = key & 7
+        if wire == 0:
+            _, start = _varint(data, start, end)
+        elif wire in (1, 5):
+            start += 8 if wire == 1 else 4
+        elif wire == 2:
+            size, start = _varint(data, start, end)
+            if size <= end - start:
+                yield key >> 3, start, start + size
+            start += size
+        else:
+            raise ValueError(f"unknown wire type {wire}")
+    if start != end:
+        raise ValueError("it is cut short")
+
+
+def _varint(data: mmap.mmap, start: int, end: int) -> tuple[int, int]:
+    value = 0
+    for index in range(10):
+        if start + index >= end:
+            break
+        byte = data[start + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, start + index + 1
+    raise ValueError("it is cut short")
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Return the arrays of an `.npz` file by name. Nothing pickled is read, since reading it can run code.
+
+    Raises:
+        ValueError: It is not an `.npz` file of plain arrays.
+    """
+    try:
+        with path.open("rb") as stream:  # opened here, since numpy leaves a broken archive that it opened open
+            if not zipfile.is_zipfile(stream):
+                stream.seek(0)
+                single = stream.read(6) == b"\x93NUMPY"
+                raise ValueError("it holds a single array, without a name" if single else "it is no zip archive")
+            stream.seek(0)
+            file = np.load(stream, allow_pickle=False)
+            arrays = {name: file[name] for name in file.files}
+            if others := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+                raise ValueError(f"{others} are no arrays")
+            return arrays
+    except Exception as error:
+        # zipfile, zlib, lzma and numpy each raise errors of their own, of many kinds, on bytes that make no sense
+        if isinstance(error, OSError) and error.filename is not None:
+            raise  # the file, not what is in it
+        raise ValueError(f"{path} is not an .npz file of plain arrays: {error}") from error
+
+
+def save_cases(path: Path, cases: Iterable[Case]) -> None:
+    """Write golden cases, each (name, inputs, outputs), to one `.npz` file."""
+    cases = list(cases)
+    arrays = {"cases": np.array([name for name, _, _ in cases])}
+    for index, (_, inputs, outputs) in enumerate(cases):
+        arrays |= {f"{index}/inputs/{name}": value for name, value in inputs.items()}
+        arrays |= {f"{index}/outputs/{name}": value for name, value in outputs.items()}
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+
+def load_cases(path: Path) -> list[Case]:
+    """Read what `save_cases` wrote.
+
+    Raises:
+        BundleError: The file is not one of golden cases, or holds none.
+    """
+    try:
+        arrays = read_arrays(path)
+        names = [str(name) for name in arrays["cases"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"{path} is not a file of golden cases ({type(error).__name__}).") from error
+    if not names:
+        raise BundleError(f"{path} holds no golden case: there is nothing to compare.")
+    cases = []
+    for index, case in enumerate(names):
+        inputs, outputs = (
+            {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+            for prefix in (f"{index}/inputs/", f"{index}/outputs/")
+        )
+        cases.append((case, inputs, outputs))
+    return cases
+
+
+# ------------------------------------------------------------------- running
+
+
+def check_provider(provider: str) -> Any:
+    """Return the onnxruntime module if it is installed and has the provider.
+
+    Raises:
+        ProviderError: onnxruntime is not installed, or lacks the provider.
+    """
+    if provider not in PROVIDERS:
+        raise ProviderError(f"`provider` must be one of {sorted(PROVIDERS)}. Received: {provider!r}.")
+    try:
+        import onnxruntime as ort
+    except ImportError as error:
+        raise ProviderError(
+            "onnxruntime is not installed. Install keras-attn[cpu] (onnxruntime) or keras-attn[gpu] (onnxruntime-gpu)."
+        ) from error
+    if not hasattr(ort, "get_available_providers"):  # an empty folder is what uninstalling one of the two leaves
+        raise ProviderError(
+            "onnxruntime is broken: onnxruntime and onnxruntime-gpu were installed together. Uninstall both, then "
+            "install keras-attn[cpu] or keras-attn[gpu]."
+        )
+    available = ort.get_available_providers()
+    if PROVIDERS[provider] not in available:
+        remedy = " Install keras-attn[gpu] in place of keras-attn[cpu]." if provider == "cuda" else ""
+        raise ProviderError(f"This onnxruntime has no {PROVIDERS[provider]}, only {', '.join(available)}.{remedy}")
+    return ort
+
+
+def open_session(
+    model: Path, provider: str = "cpu", *, profile_prefix: str | None = None, threads: int | None = None
+) -> Any:
+    """Open an onnxruntime session on exactly the provider asked for.
+
+    Args:
+        model: The ONNX file.
+        provider: `"cpu"` or `"cuda"`. CUDA runs without TF32, which would cost three decimal digits.
+        profile_prefix: Where onnxruntime writes a profile; `None` for no profile.
+        threads: How many threads a run uses, which then do not wait for the next run with a spinning loop, so that
+            sessions can be timed side by side; `None` leaves both to onnxruntime.
+
+    Raises:
+        ProviderError: onnxruntime is not installed, lacks the provider, or silently fell back to another one.
+        BundleError: onnxruntime cannot load the file.
+    """
+    ort = check_provider(provider)
+    wanted = PROVIDERS[provider]
+    printed = io.StringIO()
+    if provider == "cuda" and hasattr(ort, "preload_dlls"):
+        with contextlib.redirect_stdout(printed):  # it prints what it cannot load
+            ort.preload_dlls()  # finds the CUDA and cuDNN libraries that came as wheels or with PyTorch
+    options = ort.SessionOptions()
+    options.log_severity_level = 4  # errors are raised as well; lower levels report constant folding as a fault
+    if profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile_prefix
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+    provider_options = [{"use_tf32": "0"}] if provider == "cuda" else [{}]
+    try:
+        session = ort.InferenceSession(
+            str(model),
+            options,
+            providers=[wanted],
+            provider_options=provider_options,
+            enable_fallback=0,  # else a failure, here or in a run, is printed and the CPU takes over
+        )
+    except Exception as error:
+        raise BundleError(f"onnxruntime {ort.__version__} cannot load {model}: {_first_line(error)}") from error
+    if session.get_providers()[0] != wanted:
+        message = f"onnxruntime fell back to {session.get_providers()[0]} although {wanted} was asked for."
+        raise ProviderError(f"{message} {_first_line(printed.getvalue())}".rstrip())
+    return session
+
+
+def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
+    """Run a session and return its outputs by name.
+
+    Raises:
+        ExportError: onnxruntime cannot run the model on these inputs, as with an index outside an embedding.
+    """
+    names = [output.name for output in session.get_outputs()]
+    try:
+        outputs = session.run(names, dict(inputs))
+    except Exception as error:
+        shapes = ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items())
+        raise ExportError(f"onnxruntime cannot run the model on inputs {shapes}: {_first_line(error)}") from error
+    return dict(zip(names, outputs, strict=True))
+
+
+def check_placement(profile: Path, provider: str) -> None:
+    """Raise `ProviderError` unless some node of a profiled run was computed by the provider asked for.
+
+    onnxruntime may list a provider and still place every node on the CPU; only a profile of a run shows it.
+    """
+    events = json.loads(profile.read_text(encoding="utf-8"))
+    placed = {event.get("args", {}).get("provider") for event in events if event.get("cat") == "Node"} - {None}
+    if PROVIDERS[provider] not in placed:
+        raise ProviderError(f"No node ran on {PROVIDERS[provider]}: onnxruntime placed them on {sorted(placed)}.")
+
+
+# ----------------------------------------------------------------- comparing
+
+
+def compare(case: str, expected: Arrays, actual: Arrays, tolerance: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Compare one case's outputs: names first, then shapes and dtypes, then values; a row for each output.
+
+    A float output agrees when its largest absolute difference is within `tolerance["absolute"]`, or within
+    `tolerance["relative"]` of the largest magnitude expected in that output. NaN and infinities must stand in the same
+    places. Other dtypes must be equal. The case of large values has a hundred times the tolerance: it is there to show
+    overflow and NaN, and rounding of the scores alone passes the usual one.
+    """
+    if case == LARGE:
+        tolerance = {kind: 100 * size for kind, size in tolerance.items()}
+    rows = []
+    for name in [*expected, *(name for name in actual if name not in expected)]:
+        if name not in actual or name not in expected:
+            problem = "is missing" if name not in actual else "was not expected"
+            array = expected.get(name, actual.get(name))
+            rows.append(_row(case, name, array, tolerance, problem=problem))  # type: ignore[arg-type]
+        else:
+            rows.append(_compare_output(case, name, expected[name], actual[name], tolerance))
+    return rows
+
+
+def _compare_output(
+    case: str, name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Mapping[str, float]
+) -> dict[str, Any]:
+    if expected.shape != actual.shape:
+        return _row(case, name, expected, tolerance, problem=f"has shape {actual.shape}, expected {expected.shape}")
+    if expected.dtype != actual.dtype:
+        return _row(case, name, expected, tolerance, problem=f"has dtype {actual.dtype}, expected {expected.dtype}")
+    if not np.issubdtype(expected.dtype, np.floating):
+        different = int(np.count_nonzero(expected != actual))
+        problem = f"differs in {different} of {expected.size} places" if different else None
+        return _row(case, name, expected, tolerance, float(different > 0), float(different > 0), problem)
+    wide_expected, wide_actual = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(wide_expected) & np.isfinite(wide_actual)
+    if not np.array_equal(wide_expected[~finite], wide_actual[~finite], equal_nan=True):
+        return _row(case, name, expected, tolerance, problem="has NaN or infinity in other places than expected")
+    max_abs = float(np.max(np.abs(wide_expected[finite] - wide_actual[finite]), initial=0.0))
+    scale = float(np.max(np.abs(wide_expected[finite]), initial=0.0))
+    max_rel = max_abs / scale if scale else (0.0 if max_abs == 0 else float("inf"))
+    near = max_abs <= tolerance["absolute"] or max_rel <= tolerance["relative"]
+    return _row(case, name, expected, tolerance, max_abs, max_rel, None if near else "is outside the tolerance")
+
+
+def _row(
+    case: str,
+    name: str,
+    array: np.ndarray,
+    tolerance: Mapping[str, float],
+    max_abs: float = float("inf"),
+    max_rel: float = float("inf"),
+    problem: str | None = None,
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "case": case,
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "max_abs": max_abs,
+        "max_rel": max_rel,
+        "tolerance": dict(tolerance),
+        "passed": problem is None,
+        "problem": problem,
+    }
+
+
+def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list[Arrays]:
+    """Return the outputs of every case, computed by exactly the provider asked for."""
+    with tempfile.TemporaryDirectory() as scratch:
+        prefix = str(Path(scratch) / "profile") if provider != "cpu" else None
+        session = open_session(model, provider, profile_prefix=prefix)
+        outputs = [run_session(session, inputs) for _, inputs, _ in cases]
+        if prefix is not None:
+            check_placement(Path(session.end_profiling()), provider)
+    return outputs
+
+
+def replay(folder: Path, manifest: Mapping[str, Any], provider: str = "cpu") -> list[dict[str, Any]]:
+    """Run every golden case of a bundle through onnxruntime and compare it with the outputs Keras gave.
+
+    Raises:
+        BundleError: A file is not what it should be, or another bundle was put there meanwhile.
+        ProviderError: As for `open_session`.
+        ExportError: onnxruntime fails on a case.
+    """
+    cases = load_cases(folder / CASES)
+    outputs = run_cases(folder / MODEL, cases, provider)
+    check_model(folder, manifest, CASES)
+    tolerance = manifest["parity"].get("tolerance")
+    if not isinstance(tolerance, dict) or not all(type(tolerance.get(key)) in (int, float) for key in TOLERANCES):
+        raise BundleError(f"{folder / MANIFEST} has no tolerance to compare with. Export the model again.")
+    pairs = zip(cases, outputs, strict=True)
+    return [row for (case, _, expected), actual in pairs for row in compare(case, expected, actual, tolerance)]
+
+
+def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the rows as a plain text table."""
+    table = [("case", "output", "shape", "max abs", "max rel", "")]
+    for row in rows:
+        verdict = "ok" if row["passed"] else f"FAILED: {row['problem']}"
+        shape = "x".join(map(str, row["shape"])) or "scalar"
+        table.append((row["case"], row["name"], shape, f"{row['max_abs']:.1e}", f"{row['max_rel']:.1e}", verdict))
+    widths = [max(len(line[column]) for line in table) for column in range(5)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[5]]) for line in table
+    )
+
+
+def _first_line(said: BaseException | str) -> str:
+    line = str(said).strip().partition("\n")[0]
+    return line if line or isinstance(said, str) else type(said).__name__
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Verify the bundle this file lies in. Exit code 0: every case matched; 1: it did not, or could not be checked."""
+    parser = argparse.ArgumentParser(description="Replay this bundle's golden cases with numpy and onnxruntime.")
+    parser.add_argument("--provider", choices=sorted(PROVIDERS), default="cpu")
+    provider = parser.parse_args(argv).provider
+    folder = Path(__file__).resolve().parent
+    try:
+        rows = replay(folder, read_manifest(folder), provider)
+    except (ExportError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    failed = sum(not row["passed"] for row in rows)
+    print(format_rows(rows))
+    print(f"{len(rows) - failed} of {len(rows)} outputs match on {PROVIDERS[provider]}.")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Freeze a traced function into one graph for tf2onnx: variables become constants, calls are inlined.
+
+What was traced as a named function of an attention layer stays a call, and becomes one ONNX node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import onnx
+import tensorflow as tf
+from onnx import TensorProto
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+from tensorflow.python.grappler import tf_optimizer
+from tf2onnx import tf_loader
+from tf2onnx.utils import make_name
+
+from .._errors import ExportError
+from .attention_calls import DOMAIN, Call
+
+
+def frozen(
+    function: Any, inputs: list[str], outputs: list[str], *, keep_calls: bool
+) -> tuple[tf.compat.v1.GraphDef, set[str]]:
+    """Return the frozen graph of a concrete function, and the named functions that its outputs depend on.
+
+    Args:
+        function: The function.
+        inputs: Names of its input tensors.
+        outputs: Names of its output tensors.
+        keep_calls: Whether named functions of attention layers stay calls.
+    """
+    if not keep_calls:
+        return _inlined(tf_loader.from_function(function, inputs, outputs), inputs, outputs), set()
+    # as tf2onnx does it, but for the inlining
+    constant = convert_variables_to_constants_v2(function, lower_control_flow=False, aggressive_inlining=False)
+    graph = constant.graph.as_graph_def(add_shapes=True)
+    for named in graph.library.function:
+        if _op_of(named) is not None:
+            named.attr["_nospecialize"].b = True  # or the weights, constants from here on, would be moved into it
+    needed = _needed_calls(graph, outputs)
+    with tf.Graph().as_default() as imported, tf.compat.v1.Session(graph=imported):
+        tf.import_graph_def(graph, name="")
+        graph = tf_loader.tf_optimize(inputs, outputs, graph)
+    return _inlined(graph, inputs, outputs), needed
+
+
+def _needed_calls(graph: tf.compat.v1.GraphDef, outputs: list[str]) -> set[str]:
+    """Return the ONNX ops of the calls that the outputs depend on: a layer may be called for nothing."""
+    nodes = {node.name: node for node in graph.node}
+    ops = _ops_by_function(graph)
+    reached, waiting = set(), [name.partition(":")[0] for name in outputs]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += [each.lstrip("^").partition(":")[0] for each in nodes[name].input]
+    called = (nodes[name].attr["f"].func.name for name in reached if "f" in nodes[name].attr)
+    return {ops[function] for function in called if function in ops}
+
+
+def _ops_by_function(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
+    found = ((function.signature.name, _op_of(function)) for function in graph.library.function)
+    return {name: op for name, op in found if op is not None}
+
+
+def _op_of(function: Any) -> str | None:
+    """Return the ONNX op that a library function stands for, `None` for any other function."""
+    if "_implements" not in function.attr:
+        return None
+    domain, _, op = function.attr["_implements"].s.decode().partition(".")
+    return op if domain == DOMAIN else None
+
+
+def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
+    """Inline the calls that freezing leaves: TensorFlow never inlines what is marked `jit_compile=True`."""
+    functions = [function for function in graph.library.function if _op_of(function) is None]
+    if not functions:
+        return graph
+    for holder in (*graph.node, *functions, *(node for function in functions for node in function.node_def)):
+        for mark in ("_XlaMustCompile", "_noinline"):
+            if mark in holder.attr:
+                del holder.attr[mark]
+    config = config_pb2.ConfigProto()
+    config.graph_options.rewrite_options.optimizers.append("function")
+    config.graph_options.rewrite_options.min_graph_nodes = -1  # or graphs of a few nodes are left as they are
+    with tf.Graph().as_default():  # export_meta_graph refuses to run eagerly
+        meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph)
+    meta_graph.collection_def["train_op"].node_list.value.extend(inputs + outputs)  # what the optimizer must keep
+    return tf_optimizer.OptimizeGraph(config, meta_graph)
+
+
+def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:
+    """Return tf2onnx's handlers for the calls that are left: one node for each, with all inputs and outputs.
+
+    Freezing itself optimizes, and drops outputs that nobody reads; what is left tells by its name which it was.
+    """
+    named = {each.signature.name: each for each in graph.library.function if _op_of(each) is not None}
+    by_op = {call.op: call for call in calls}
+
+    def one_node(context: Any, node: Any, name: str, arguments: Any) -> None:
+        function = named.get(node.get_attr_str("f"))
+        if function is None:
+            return  # stays as it is, and is refused as an op without mapping
+        call = by_op[str(_op_of(function))]
+        given = iter(node.input)
+        inputs = [_constant(context, call.constants[x]) if x in call.constants else next(given) for x in call.shapes]
+        kept = {_number(each.name): index for index, each in enumerate(function.signature.output_arg)}
+        outputs, shapes, dtypes = node.output, node.output_shapes, node.output_dtypes
+        context.remove_node(name)
+        numbers = range(len(call.outputs))
+        context.make_node(
+            call.op,
+            [*inputs, *given],
+            outputs=[outputs[kept[number]] if number in kept else make_name(name) for number in numbers],
+            shapes=[shapes[kept[number]] if number in kept else None for number in numbers],
+            dtypes=[dtypes[kept[number]] if number in kept else TensorProto.FLOAT for number in numbers],
+            domain=DOMAIN,
+            name=name,
+        )
+
+    return {"PartitionedCall": (one_node, []), "StatefulPartitionedCall": (one_node, [])}
+
+
+def _constant(context: Any, value: Any) -> str:
+    return str(context.make_const(make_name("constant"), value).output[0])
+
+
+def _number(name: str) -> int:
+    """Return which output of a function a name stands for: TensorFlow calls them `identity` and `identity_1`."""
+    number = name.rpartition("_")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def check_calls(graph: onnx.GraphProto, calls: Sequence[Call], needed: Collection[str]) -> None:
+    """Raise ExportError unless each call that is needed is one node of the graph, with all its inputs and outputs."""
+    nodes = {node.op_type: node for node in graph.node if node.domain == DOMAIN}
+    for call in calls:
+        node = nodes.get(call.op)
+        if node is None and call.op not in needed:
+            continue
+        if node is None or (len(node.input), len(node.output)) != (len(call.shapes), len(call.outputs)):
+            raise ExportError(
+                f"Layer `{call.layer}` did not come through TensorFlow's optimizers as one node, so its attention "
+                "cannot be replaced. Export it with `lowering='portable'`."
+            )

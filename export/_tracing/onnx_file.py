@@ -1,0 +1,99 @@
+"""Finish a traced ONNX model: opset, ir version, named dynamic axes, full check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+from onnx import version_converter
+
+from .._errors import ExportError, UnsupportedModelError
+from .._options import TRACED_OPSET
+from .large_weights import refer_to, write_data
+from .traced import Traced
+
+Axes = Mapping[str, tuple[str | int, ...]]
+
+
+def finish(
+    traced: Traced, inputs: Axes, outputs: Axes, opset: int, functions: Sequence[onnx.FunctionProto] = ()
+) -> Traced:
+    """Return what was traced at `opset`, its inputs and outputs in order, with every dynamic axis named.
+
+    Args:
+        traced: As it was traced.
+        inputs: Shape of every input, dynamic axes by name.
+        outputs: Shape of every output, likewise.
+        opset: 18 or higher.
+        functions: Bodies of the calls in the graph, at `opset`.
+
+    Raises:
+        UnsupportedModelError: onnx has no conversion to `opset` for an op of the model.
+    """
+    model = traced.model
+    if opset > TRACED_OPSET:
+        try:
+            model = version_converter.convert_version(model, opset)
+        except RuntimeError as error:
+            raise UnsupportedModelError(
+                f"onnx cannot convert this model from opset {TRACED_OPSET} to {opset}: {error}"
+            ) from error
+    model = with_functions(model, functions)  # after the converter, which deletes them
+    # the converter leaves the ir version of the source, which newer opsets do not allow
+    model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
+    model.producer_name = "keras-attn"
+    del model.graph.value_info[:]  # tf2onnx's unrelated `unk__N` axes would contradict the names given here
+    refer_to(model, traced.weights)
+    _name_axes(model.graph.input, inputs)
+    _name_axes(model.graph.output, outputs)
+    return replace(traced, model=model)
+
+
+def with_functions(model: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]) -> onnx.ModelProto:
+    """Return a model with the bodies of the calls in its graph."""
+    known = {opset.domain for opset in model.opset_import}
+    for function in functions:
+        for opset in (onnx.helper.make_opsetid(function.domain, 1), *function.opset_import):
+            if opset.domain not in known:
+                model.opset_import.append(opset)
+                known.add(opset.domain)
+    model.functions.extend(functions)
+    return model
+
+
+def _name_axes(values: object, axes: Axes) -> None:
+    by_name = {value.name: value for value in values}  # type: ignore[attr-defined]
+    if set(by_name) != set(axes):
+        raise ExportError(f"The traced graph has {sorted(by_name)} where {sorted(axes)} were expected.")
+    ordered = [by_name[name] for name in axes]
+    for value, sizes in zip(ordered, axes.values(), strict=True):
+        shape = onnx.TensorShapeProto()
+        for size in sizes:
+            shape.dim.add(**({"dim_value": size} if isinstance(size, int) else {"dim_param": size}))
+        value.type.tensor_type.shape.CopyFrom(shape)
+    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in ordered]
+    del values[:]  # type: ignore[attr-defined]
+    values.extend(copies)  # type: ignore[attr-defined]
+
+
+def write(traced: Traced, path: Path, *, check: bool = True) -> None:
+    """Write the file, the external data beside it where there are such weights, and check both in full.
+
+    Args:
+        traced: What to write.
+        path: The file.
+        check: Whether to check.
+
+    Raises:
+        ExportError: onnx's checker finds the file invalid.
+    """
+    path.write_bytes(traced.model.SerializeToString())
+    write_data(path.parent, traced.weights)
+    if not check:
+        return
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ExportError(f"The ONNX file does not pass onnx's full check: {error}") from error

@@ -1,0 +1,166 @@
+"""Trace a SavedModel's graph into an ONNX model with tf2onnx, or say by name what cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import tensorflow as tf
+import tf2onnx
+
+from .._errors import UnsupportedModelError
+from .._options import TRACED_OPSET
+from . import tf2onnx_fixes
+from .attention_calls import DOMAIN, Call
+from .freeze import call_handlers, check_calls, frozen
+from .saved_model import ENDPOINT
+from .traced import Traced, Weights
+
+
+def trace(saved_model: Path, layers: Sequence[str], calls: Sequence[Call] = ()) -> Traced:
+    """Return the ONNX model (opset 18) of a SavedModel's `serving_default`."""
+    loaded = tf.saved_model.load(str(saved_model))  # must outlive freezing, which reads its variables
+    return trace_function(loaded.signatures[ENDPOINT], layers, calls)
+
+
+def trace_function(
+    function: Any, layers: Sequence[str], calls: Sequence[Call] = (), weights: Weights | None = None
+) -> Traced:
+    """Return the ONNX model (opset 18) of a concrete function.
+
+    Args:
+        function: Takes tensors by name and returns a dict; these are the names in ONNX.
+        layers: Names of the model's layers, for messages.
+        calls: What was traced as named functions. Each becomes a node of the domain `keras_attn`, without a body.
+        weights: The arguments that are weights, by name, which stay inputs of the graph.
+
+    Raises:
+        UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
+        ExportError: A named function did not come through as one node with all its inputs.
+    """
+    captured = {tensor.name for tensor in function.graph.internal_captures}  # variables, and constants of layers
+    inputs = [tensor.name for tensor in function.inputs if tensor.name not in captured]
+    outputs = [tensor.name for tensor in function.outputs]
+    renames = {name: name.partition(":")[0] for name in inputs}
+    renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
+    _refuse_state(function, layers)
+    with _listening() as unmapped, tf2onnx_fixes.reshapes_merged_where_right():
+        graph = tf.compat.v1.GraphDef()
+        try:
+            graph, needed = frozen(function, inputs, outputs, keep_calls=bool(calls))
+            handlers = tf2onnx_fixes.HANDLERS | call_handlers(graph, calls) if calls else tf2onnx_fixes.HANDLERS
+            # private, as is everything in tf2onnx that takes a frozen graph: pinned in pyproject.toml
+            model, _ = tf2onnx.convert._convert_common(
+                graph,
+                name="keras-attn",
+                opset=TRACED_OPSET,
+                input_names=inputs,
+                output_names=outputs,
+                tensors_to_rename=renames,
+                custom_op_handlers=dict(handlers),
+                extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)] if calls else None,
+            )
+        except Exception as error:
+            # tf2onnx raises whatever its handlers meet: AssertionError, ValueError, RuntimeError, KeyError
+            for node, op in [*unmapped, *_named_in(str(error), graph)]:
+                raise UnsupportedModelError(_no_mapping(op, node, layers)) from error
+            raise UnsupportedModelError(f"tf2onnx cannot convert the model: {type(error).__name__}: {error}") from error
+    for node, op in [*unmapped, *_unknown_nodes(model.graph)]:
+        raise UnsupportedModelError(_no_mapping(op, node, layers))
+    check_calls(model.graph, calls, needed)
+    shapes = {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}
+    return Traced(model, shapes, weights or {})
+
+
+def _refuse_state(function: Any, layers: Sequence[str]) -> None:
+    """Refuse a layer that changes a variable when it is called: freezing would drop the change in silence."""
+    graph = function.graph.as_graph_def()
+    for node in (*graph.node, *(node for each in graph.library.function for node in each.node_def)):
+        if node.op.startswith("Assign") and node.op.endswith("VariableOp"):
+            raise UnsupportedModelError(
+                f"Op `{node.op}` of {_place(node.name, layers)} changes a variable when the model is called; a file "
+                "would freeze the value it has now. Pass the state as an input and an output."
+            )
+
+
+def _named_in(message: str, graph: tf.compat.v1.GraphDef) -> list[tuple[str, str]]:
+    """Return (node, op) of the node that a message of tf2onnx names, if it names one."""
+    named = [
+        node
+        for node in graph.node
+        if node.op not in ("Placeholder", "Const") and re.search(rf"(?<![\w/]){re.escape(node.name)}(?![\w/])", message)
+    ]
+    return [(node.name, node.op) for node in sorted(named, key=lambda node: len(node.name))[-1:]]
+
+
+def _unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """Yield (node, op) for every op that ONNX does not know."""
+    for node in _all_nodes(graph):
+        if node.domain == "" and not onnx.defs.has(node.op_type, TRACED_OPSET):
+            yield node.name, node.op_type
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _all_nodes(inner)
+
+
+def _no_mapping(op: str, node: str, layers: Sequence[str]) -> str:
+    where = _place(node, layers)
+    return f"Op `{op}` of {where} has no mapping to ONNX. Write that layer with other ops, or move it out of the model."
+
+
+def _place(node: str, layers: Sequence[str]) -> str:
+    """Return the innermost layer that a node's name scopes name, for a message."""
+    layer = next((part for part in reversed(node.split("/")) if _layer(part, layers)), None)
+    return f"layer `{_layer(layer, layers)}`" if layer else f"node `{node}`"
+
+
+def _layer(scope: str, layers: Sequence[str]) -> str | None:
+    """Return the layer a name scope stands for; TensorFlow appends `_1` to a scope it has seen before."""
+    if scope in layers:
+        return scope
+    stem, _, count = scope.rpartition("_")
+    return stem if count.isdigit() and stem in layers else None
+
+
+_ONE_AT_A_TIME = threading.Lock()  # the logger belongs to the process
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[list[tuple[str, str]]]:
+    """Silence tf2onnx while it works, and collect (node, op) for every op it says it cannot map.
+
+    tf2onnx only logs such an op, writes it into the file under its TensorFlow name and goes on.
+    """
+    with _ONE_AT_A_TIME:
+        yield from _messages()
+
+
+def _messages() -> Iterator[list[tuple[str, str]]]:
+    unmapped: list[tuple[str, str]] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if found := re.search(r"Tensorflow op \[(.+): (\w+)\] is not supported", record.getMessage()):
+                unmapped.append((found[1], found[2]))
+
+    logger, listener = logging.getLogger("tf2onnx"), Listener()
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    handlers, logger.handlers = logger.handlers, [listener]
+    try:
+        yield unmapped
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)

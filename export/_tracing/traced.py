@@ -1,0 +1,28 @@
+"""What a trace gives: one type, from tf2onnx to the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+Shapes = Mapping[str, tuple[int | None, ...]]
+Weights = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A model on its way from TensorFlow to a file.
+
+    Attributes:
+        model: Nodes of the domain `keras_attn` stand for the calls of attention layers that are lowered.
+        outputs: Static shapes of the outputs.
+        weights: Those too large for the graph, by name: its inputs until it is finished, then initializers whose data
+            lies in a second file.
+    """
+
+    model: onnx.ModelProto
+    outputs: Shapes = field(default_factory=dict)
+    weights: Weights = field(default_factory=dict)
