@@ -6,8 +6,9 @@ import platform
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
+
+from keras_attn_export._machine import processor, usable_cpus
 
 PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "onnxruntime-gpu", "torch", "numpy")
 
@@ -16,8 +17,8 @@ def environment(provider: str, threads: int) -> dict[str, Any]:
     """Return what the numbers depend on."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "processor": _processor(),
-        "cores": _cores(),
+        "processor": processor(),
+        "cores": usable_cpus(),
         "system": f"{platform.system()} {platform.machine()}",
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "provider": provider,
@@ -39,15 +40,3 @@ def _gpu() -> str | None:
     with contextlib.suppress(OSError):
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
     return None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _processor() -> str:
-    lines = []
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

@@ -2,7 +2,7 @@
 
 ExportError
 ├── UnsupportedModelError   the model, or an op in it, cannot be exported
-├── ParityError             what was written does not give Keras's outputs; beside the report it holds, in `_bundle`
+├── ParityError             what was written does not give Keras's outputs (in `_bundle/parity.py`)
 ├── BundleError             a bundle is missing, corrupt, altered, or of a version that cannot be read
 ├── ProviderError           the provider asked for is absent, or is not the one that ran
 └── InputError              names, dtypes or shapes of the inputs do not fit

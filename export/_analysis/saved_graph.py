@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from .._errors import BundleError, ExportError
+from .._internals.tensorflow_internals import with_constants
 from .._standalone.verify import Arrays
 
 ENDPOINT = "serving_default"
@@ -42,7 +42,7 @@ class SavedGraph:
         except Exception as error:
             # missing, not a SavedModel, or of ops that this TensorFlow does not have
             raise BundleError(f"TensorFlow cannot load {folder}: {str(error).partition(chr(10))[0]}") from error
-        frozen = convert_variables_to_constants_v2(function, lower_control_flow=False, aggressive_inlining=True)
+        frozen = with_constants(function)
         self._model = model
         self._known = {*layers, *(part for v in function.variables for part in _parts(v.name)[:-1])}
         self._inputs = {_parts(tensor.name)[-1]: tensor for tensor in frozen.inputs if tensor.dtype != tf.resource}

@@ -151,7 +151,7 @@ def compared(cases: Iterable[Case], actual: Iterable[Arrays], tolerance: Mapping
 
 
 def rows_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:
-    """Return the rows of `_verify.compare` as `ParityRow`s."""
+    """Return the rows of `verify.compare` as `ParityRow`s."""
     return tuple(ParityRow(**{**row, "shape": tuple(row["shape"])}) for row in rows)
 
 

@@ -14,6 +14,7 @@ from keras_attn import AttentionPooling, MaskedSoftmax
 
 from .._bundle.bundle import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityReport, ParityRow, checked_tolerance, compared
+from .._internals.keras_internals import layers_of
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
 from .._model.reference import Reference
@@ -76,7 +77,7 @@ def _manifest(
     model, golden = reference.model, reference.golden
     first = golden.cases[0][2]
     told = lowered.layers()
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, AttentionPooling | MaskedSoftmax)]
+    layers = [layer for layer in layers_of(model) if isinstance(layer, AttentionPooling | MaskedSoftmax)]
     inputs = reference.signature.inputs
     packages = dict.fromkeys((*PACKAGES, reference.backend))
     assert options.opset is not None

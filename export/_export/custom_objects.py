@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from .._errors import UnsupportedModelError
+from .._internals.keras_internals import layers_of
 
 Places = dict[str, tuple[str, str]]  # (module, qualified name) by the name that Keras saves an object under
 
@@ -22,7 +23,7 @@ def places_of(model: keras.Model) -> Places:
     Raises:
         UnsupportedModelError: One is defined where no other process can import it from.
     """
-    classes = {keras.saving.get_registered_name(type(layer)): type(layer) for layer in model._flatten_layers()}
+    classes = {keras.saving.get_registered_name(type(layer)): type(layer) for layer in layers_of(model)}
     places: Places = {}
     for name in _saved_names(keras.saving.serialize_keras_object(model)):
         custom = keras.saving.get_registered_object(name) or classes.get(name)

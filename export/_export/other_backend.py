@@ -52,7 +52,7 @@ def write_contents_on_tensorflow(
         safe_mode: Whether the model may hold no code.
 
     Raises:
-        ExportError: Any error of `_contents.write_contents`, as it was raised there; or the process ended without one.
+        ExportError: Any error of `write_contents`, as it was raised there; or the process ended without one.
     """
     step("Saving the model")
     file = folder.with_name("model.keras")

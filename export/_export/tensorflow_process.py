@@ -1,4 +1,4 @@
-"""Trace a model of another backend: what `_other_backend.py` starts in a fresh process, where Keras is on TensorFlow.
+"""Trace a model of another backend: what `other_backend.py` starts in a fresh process, where Keras is on TensorFlow.
 
 A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, and in the end ("done", None),
 ("error", (class, message, report)) for an `ExportError`, or ("crash", (one line, traceback)) for any other.

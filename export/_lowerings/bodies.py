@@ -1,6 +1,6 @@
 """How attention becomes ONNX: one file a lowering, and the choice among them.
 
-`portable.py` holds the plain primitives that tf2onnx writes, with the mappings that lose numbers replaced. The others
+Plain primitives are what tf2onnx writes, with its faults mended in `_tracing/tf2onnx_fixes.py`. The others
 give a body to the function that stands for a call of an attention layer.
 """
 

@@ -10,6 +10,7 @@ import keras
 
 from keras_attn import AttentionPooling
 
+from .._internals.keras_internals import layers_of
 from .._model.golden_cases import Cases
 from .._model.signature import Signature, layer_names
 from .._options import PORTABLE, Options
@@ -73,7 +74,7 @@ def lowered_model(
 
 def _is_written_plainly(model: keras.Model, lowering: str) -> bool:
     """Tell whether the graph of the SavedModel is what the lowering asks for: not if it has blocks of queries."""
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, AttentionPooling)]
+    layers = [layer for layer in layers_of(model) if isinstance(layer, AttentionPooling)]
     return not layers or (lowering == PORTABLE and not any(getattr(x, "query_block_size", None) for x in layers))
 
 

@@ -2,7 +2,7 @@
 
 Scaled dot products without a mask of pairs and without returned weights are `MultiHeadAttention`, one of onnxruntime's
 own operators, over the keys that take part: without a mask it takes its flash path, and no matrix of Tq Tk numbers
-exists. All other calls go over blocks of queries; see `_blocks.py`, and `additive.py` for the additive scores.
+exists. All other calls go over blocks of queries; see `blocks.py`, and `additive.py` for the additive scores.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ import keras
 import numpy as np
 
 from .._errors import UnsupportedModelError
+from .._internals.keras_internals import functional_of, layers_of
 from .._standalone.verify import LARGE, Case, compare
-from .signature import functional_of, model_signature
+from .signature import model_signature
 
 FAR = 0.25  # relative; bfloat16 has 8 bits, and a deep model loses a few of them
 
@@ -19,7 +20,7 @@ HALF = ("mixed_float16", "mixed_bfloat16", "bfloat16", "float16")  # the longer 
 
 def half_policies(model: keras.Model) -> list[str]:
     """Return the names of the half-precision policies in a model, sorted."""
-    names = {layer.dtype_policy.name for layer in model._flatten_layers()}
+    names = {layer.dtype_policy.name for layer in layers_of(model)}
     return sorted(name for name in names if name.endswith(HALF))
 
 
@@ -46,7 +47,7 @@ def float32_clone(model: keras.Model, samples: Mapping[str, Any] | None) -> kera
             for each in (model, clone):  # neither has weights before its first call
                 model_signature(each, samples)
         clone.set_weights([_float32_array(weight) for weight in model.weights])
-        for layer in clone._flatten_layers():
+        for layer in layers_of(clone):
             if hasattr(layer, "finalize_state"):
                 layer.finalize_state()  # preprocessing layers compute with what they make of their weights here
     except Exception as error:

@@ -12,7 +12,8 @@ import numpy as np
 
 from .._bundle.arrays import as_dtype
 from .._errors import InputError
-from .signature import InputSpec, Signature, functional_of
+from .._internals.keras_internals import functional_of, nodes_of
+from .signature import InputSpec, Signature
 
 Shape = tuple[int, ...]
 
@@ -151,21 +152,20 @@ def _resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
 
 def _uses(functional: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
     """Yield every use of `tensor` in a functional model and in the models nested in it."""
-    for nodes in functional._nodes_by_depth.values():
-        for node in nodes:
-            if node.is_input or not any(argument is tensor for argument in node.arguments.keras_tensors):
-                continue
-            operation, arguments = node.operation, node.arguments
-            if getattr(operation, "_inputs_struct", None) is not None:
-                flat = keras.tree.flatten(arguments.args[0] if arguments.args else arguments.kwargs.get("inputs"))
-                for outer, nested in zip(flat, operation.inputs, strict=False):
-                    if outer is tensor:
-                        yield from _uses(operation, nested, inner=True)
-                continue
-            if type(operation).__name__ == "Cast":  # keras.ops.cast: what it feeds, the input feeds
-                yield from _uses(functional, node.output_tensors[0], inner)
-                continue
-            bound = inspect.signature(operation.call).bind(*arguments.args, **arguments.kwargs).arguments
-            for name, value in bound.items():
-                if any(leaf is tensor for leaf in keras.tree.flatten(value)):
-                    yield _Use(operation, name, bound, inner)
+    for node in nodes_of(functional):
+        if node.is_input or not any(argument is tensor for argument in node.arguments.keras_tensors):
+            continue
+        operation, arguments = node.operation, node.arguments
+        if functional_of(operation) is not None:
+            flat = keras.tree.flatten(arguments.args[0] if arguments.args else arguments.kwargs.get("inputs"))
+            for outer, nested in zip(flat, operation.inputs, strict=False):
+                if outer is tensor:
+                    yield from _uses(operation, nested, inner=True)
+            continue
+        if type(operation).__name__ == "Cast":  # keras.ops.cast: what it feeds, the input feeds
+            yield from _uses(functional, node.output_tensors[0], inner)
+            continue
+        bound = inspect.signature(operation.call).bind(*arguments.args, **arguments.kwargs).arguments
+        for name, value in bound.items():
+            if any(leaf is tensor for leaf in keras.tree.flatten(value)):
+                yield _Use(operation, name, bound, inner)

@@ -12,10 +12,11 @@ from typing import Any
 import keras
 
 from .._errors import UnsupportedModelError
+from .._internals.keras_internals import functional_of
 from .._progress import Progress
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, golden_cases
-from .signature import Signature, first_line, functional_of, model_signature, with_input
+from .signature import Signature, first_line, model_signature, with_input
 
 
 @dataclass(frozen=True)

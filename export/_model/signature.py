@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from .._errors import InputError, UnsupportedModelError
+from .._internals.keras_internals import functional_of, inputs_structure, layers_of, outputs_structure
 
 Tensors = dict[str, Any]
 
@@ -83,7 +84,7 @@ def with_input(model: keras.Model, samples: Mapping[str, Any] | None) -> keras.M
 
 
 def _refuse_layers(model: keras.Model) -> None:
-    for layer in model._flatten_layers():
+    for layer in layers_of(model):
         if getattr(layer, "stateful", False):
             raise UnsupportedModelError(
                 f"Layer `{layer.name}` ({type(layer).__name__}) is stateful: a file would freeze the state it has now. "
@@ -91,21 +92,15 @@ def _refuse_layers(model: keras.Model) -> None:
             )
 
 
-def functional_of(model: keras.Model) -> Any | None:
-    """Return the functional model behind a functional or sequential one, `None` for a subclass with its own `call`."""
-    functional = getattr(model, "_functional", None) or model
-    return functional if getattr(functional, "_inputs_struct", None) is not None else None
-
-
 def layer_names(model: keras.Model) -> list[str]:
     """Return the names of a model's layers, and of the `keras.ops` in functional models, which are operations too."""
-    layers = list(model._flatten_layers(include_self=False))
+    layers = layers_of(model, include_self=False)
     operations = [each for layer in (model, *layers) for each in getattr(functional_of(layer), "operations", ())]
     return [each.name for each in (*layers, *operations)]
 
 
 def _functional_signature(model: keras.Model, functional: Any) -> Signature:
-    structure = functional._inputs_struct
+    structure = inputs_structure(functional)
     specs = []
     for path, tensor in keras.tree.flatten_with_path(structure):
         name = str(path[-1]) if path and isinstance(path[-1], str) and len(path) == 1 else tensor.name
@@ -115,7 +110,7 @@ def _functional_signature(model: keras.Model, functional: Any) -> Signature:
                 f"Input `{name}` is {kind}; only dense tensors can be exported. Pad it instead."
             )
         specs.append(InputSpec(name, str(tensor.dtype), tuple(tensor.shape)))
-    outputs = _output_names(functional._outputs_struct, functional.output_names, specs)
+    outputs = _output_names(outputs_structure(functional), functional.output_names, specs)
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
         packed = keras.tree.pack_sequence_as(structure, [inputs[spec.name] for spec in specs])

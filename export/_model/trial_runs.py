@@ -12,9 +12,10 @@ import keras
 import numpy as np
 
 from .._errors import UnsupportedModelError
+from .._internals.keras_internals import functional_of, inputs_structure, nodes_of, operation_of
 from .._standalone.verify import Arrays
 from .input_sources import LENGTHS, Source
-from .signature import Signature, first_line, functional_of
+from .signature import Signature, first_line
 
 Axis = tuple[str, int]  # an input's name and the number of one of its axes
 Sizes = Mapping[Axis, int]
@@ -28,7 +29,7 @@ class Drawer:
         self._made = made
         self._rng = np.random.default_rng(0)
         self._functional: Any = functional_of(model)
-        self._structure = None if self._functional is None else self._functional._inputs_struct
+        self._structure = None if self._functional is None else inputs_structure(self._functional)
         self._keys = {
             name: keras.Model(self._structure, source.keys) if source.keys.shape[source.keys_axis] is None else None
             for name, source in made.items()
@@ -125,13 +126,11 @@ class Drawer:
             runs = [self._every_layer(self._packed(inputs)) for _ in range(2)]
         pairs = zip(self._every_layer.outputs, *runs, strict=True)
         changed = (tensor for tensor, a, b in pairs if not _same(a, b))
-        return f"Layer `{next(changed)._keras_history.operation.name}`"
+        return f"Layer `{operation_of(next(changed)).name}`"
 
     @cached_property
     def _every_layer(self) -> Any:
-        depths = sorted(self._functional._nodes_by_depth, reverse=True)  # inputs are deepest
-        nodes = [node for depth in depths for node in self._functional._nodes_by_depth[depth]]
-        tensors = [node.output_tensors for node in nodes]
+        tensors = [node.output_tensors for node in nodes_of(self._functional)]
         return keras.Model(self._structure, keras.tree.flatten(tensors))
 
     def _packed(self, inputs: Arrays) -> Any:

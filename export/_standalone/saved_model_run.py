@@ -1,7 +1,7 @@
 """Run golden cases through a SavedModel: `python saved_model_run.py SAVED_MODEL CASES.npz RESULTS.npz`.
 
-Started by `_saved_model.py` as a process of its own. Keras and this project are made impossible to import first: what
-runs here runs wherever there is TensorFlow.
+Started by `_tracing/saved_model.py` as a process of its own. Keras and this project are made impossible to import
+first: what runs here runs wherever there is TensorFlow.
 """
 
 import os

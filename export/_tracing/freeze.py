@@ -11,13 +11,10 @@ from typing import Any
 import onnx
 import tensorflow as tf
 from onnx import TensorProto
-from tensorflow.core.protobuf import config_pb2
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
-from tensorflow.python.grappler import tf_optimizer
-from tf2onnx import tf_loader
 from tf2onnx.utils import make_name
 
 from .._errors import ExportError
+from .._internals import tensorflow_internals, tf2onnx_internals
 from .attention_calls import DOMAIN, Call
 
 
@@ -33,18 +30,15 @@ def frozen(
         keep_calls: Whether named functions of attention layers stay calls.
     """
     if not keep_calls:
-        return _inlined(tf_loader.from_function(function, inputs, outputs), inputs, outputs), set()
+        return _inlined(tf2onnx_internals.frozen(function, inputs, outputs), inputs, outputs), set()
     # as tf2onnx does it, but for the inlining
-    constant = convert_variables_to_constants_v2(function, lower_control_flow=False, aggressive_inlining=False)
+    constant = tensorflow_internals.with_constants(function, inline=False)
     graph = constant.graph.as_graph_def(add_shapes=True)
     for named in graph.library.function:
         if _op_of(named) is not None:
             named.attr["_nospecialize"].b = True  # or the weights, constants from here on, would be moved into it
     needed = _needed_calls(graph, outputs)
-    with tf.Graph().as_default() as imported, tf.compat.v1.Session(graph=imported):
-        tf.import_graph_def(graph, name="")
-        graph = tf_loader.tf_optimize(inputs, outputs, graph)
-    return _inlined(graph, inputs, outputs), needed
+    return _inlined(tf2onnx_internals.optimized(graph, inputs, outputs), inputs, outputs), needed
 
 
 def _needed_calls(graph: tf.compat.v1.GraphDef, outputs: list[str]) -> set[str]:
@@ -83,13 +77,13 @@ def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]
         for mark in ("_XlaMustCompile", "_noinline"):
             if mark in holder.attr:
                 del holder.attr[mark]
-    config = config_pb2.ConfigProto()
+    config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.optimizers.append("function")
     config.graph_options.rewrite_options.min_graph_nodes = -1  # or graphs of a few nodes are left as they are
     with tf.Graph().as_default():  # export_meta_graph refuses to run eagerly
         meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph)
     meta_graph.collection_def["train_op"].node_list.value.extend(inputs + outputs)  # what the optimizer must keep
-    return tf_optimizer.OptimizeGraph(config, meta_graph)
+    return tensorflow_internals.optimized(config, meta_graph)
 
 
 def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import keras
 import tensorflow as tf
 
 from .._errors import ExportError, UnsupportedModelError
+from .._internals.keras_internals import layers_of
 from .._model.signature import Signature, first_line
-from .._standalone import saved_model_run
+from .._standalone import verify
 from .._standalone.verify import Arrays, load_cases
 
 ENDPOINT = "serving_default"
@@ -58,7 +59,7 @@ def write_saved_model(
 def _failing_layers(model: keras.Model, error: Exception) -> str:
     """Name the layers of the class that Keras says it was calling."""
     called = re.findall(r"Exception encountered when calling (\w+)\.call", str(error))
-    names = [layer.name for layer in model._flatten_layers() if called and type(layer).__name__ == called[-1]]
+    names = [layer.name for layer in layers_of(model) if called and type(layer).__name__ == called[-1]]
     return f"Layer {' or '.join(f'`{name}`' for name in names)} ({called[-1]})" if names else f"Model `{model.name}`"
 
 
@@ -71,7 +72,7 @@ class SavedModelRun:
 
     def __init__(self, saved_model: Path, cases: Path, results: Path) -> None:
         """Start the process. `results` is where it writes its outputs, as cases."""
-        script = Path(saved_model_run.__file__)
+        script = Path(verify.__file__).with_name("saved_model_run.py")  # which imports nothing of this package
         self._results = results
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(script), str(saved_model), str(cases), str(results)],

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from tf2onnx.optimizer import back_to_back_optimizer
 from tf2onnx.utils import make_name
+
+from .._internals.tf2onnx_internals import back_to_back_merges
 
 SIGN_BIT = np.int32(np.iinfo(np.int32).min)
 Handler = tuple[Any, list[Any]]
@@ -91,7 +92,7 @@ def reshapes_merged_where_right() -> Iterator[None]:
     length, split into heads, came out with a target that nothing fits. For as long as the context lasts, in this
     process, no thread but one may convert.
     """
-    merges = back_to_back_optimizer._func_map
+    merges = back_to_back_merges()
     ((key, merge),) = ((key, merge) for key, merge in merges.items() if key == ("Reshape",))
 
     def merge_if_right(graph: Any, node: Any, consumers: Any) -> Any:

@@ -12,9 +12,9 @@ from typing import Any
 
 import onnx
 import tensorflow as tf
-import tf2onnx
 
 from .._errors import UnsupportedModelError
+from .._internals import tf2onnx_internals
 from .._options import TRACED_OPSET
 from . import tf2onnx_fixes
 from .attention_calls import DOMAIN, Call
@@ -55,8 +55,7 @@ def trace_function(
         try:
             graph, needed = frozen(function, inputs, outputs, keep_calls=bool(calls))
             handlers = tf2onnx_fixes.HANDLERS | call_handlers(graph, calls) if calls else tf2onnx_fixes.HANDLERS
-            # private, as is everything in tf2onnx that takes a frozen graph: pinned in pyproject.toml
-            model, _ = tf2onnx.convert._convert_common(
+            model = tf2onnx_internals.converted(
                 graph,
                 name="keras-attn",
                 opset=TRACED_OPSET,

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parents[1]
 OF_LAYERS = {"keras", "keras_attn"}
 NEED_TENSORFLOW = {"tensorflow", "keras_attn_export", "babel"}  # babel: the demo, which exports what it trained
 
@@ -25,9 +25,10 @@ def is_layer_test(path: Path) -> bool:
 def imports(path: Path) -> frozenset[str]:
     """The packages that a file imports when it is imported, those of helpers in tests/ included."""
     found = set(own_imports(path))
-    for helper in (TESTS / f"{name}.py" for name in own_imports(path)):
-        if helper.is_file():
-            found |= imports(helper)
+    for name in own_imports(path):
+        for helper in (TESTS / f"{name}.py", TESTS / "support" / f"{name}.py"):
+            if helper.is_file():
+                found |= imports(helper)
     return frozenset(found)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import export_models
 import keras
 import numpy as np
 import pytest
@@ -189,7 +190,7 @@ export_model(additive(), {path!r}, overwrite=True, progress=announce)
 def test_an_export_killed_half_way_leaves_the_old_bundle_whole(at, tmp_path):
     path = tmp_path / "bundle"
     old = export_model(dict_inputs_and_outputs(), path)
-    code = KILLED.format(tests=os.path.dirname(__file__), at=at, path=str(path))
+    code = KILLED.format(tests=os.path.dirname(export_models.__file__), at=at, path=str(path))
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -14,14 +14,14 @@ from tolerances import assert_close, assert_identical
 
 def test_layer_tests_leave_tensorflow_to_the_tests_that_need_it():
     """One import of it at the top of a file would take all its tests away from the other backends."""
-    for path in TESTS.glob("test_*.py"):
+    for path in TESTS.rglob("test_*.py"):
         if "tensorflow" in imports(path) and "keras_attn" in imports(path):
             assert "keras_attn_export" in imports(path), f"{path.name} must import tensorflow within its tests"
 
 
 def test_the_rule_finds_the_tests_of_every_layer():
-    found = {path.name for path in TESTS.glob("test_*.py") if is_layer_test(path)}
-    expected = {path.name for path in TESTS.glob("test_contract*.py")}
+    found = {path.name for path in TESTS.rglob("test_*.py") if is_layer_test(path)}
+    expected = {path.name for path in TESTS.rglob("test_contract*.py")}
     assert expected | {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_pooling.py"} <= found
     assert found.isdisjoint({"test_export.py", "test_date_normaliser.py", "test_readme.py"})
 

@@ -11,7 +11,7 @@ from tolerances import assert_close
 
 import keras_attn_export
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 nadaraya_watson = importlib.import_module("nadaraya_watson")
 score_tasks = importlib.import_module("score_tasks")
 scoring_functions = importlib.import_module("scoring_functions")

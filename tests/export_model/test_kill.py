@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("killing.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "killing.py"
 
 
 def killed(kind, folder, seed, points, timeout):

@@ -14,7 +14,7 @@ from babel.dates import format_date
 
 import keras_attn  # noqa: F401  # registers the layers for load_model
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 date_data = importlib.import_module("date_data")
 date_model = importlib.import_module("date_model")
 date_normaliser = importlib.import_module("date_normaliser")

@@ -15,12 +15,12 @@ from killing import make_bundle, stage, whole
 from keras_attn_export import BundleError, load_bundle
 from keras_attn_export._bundle.atomic_folder import staged_folder
 
-TESTS = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def script(code, *arguments, **options):
     """Start Python on some code, with the tests' modules at hand."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,

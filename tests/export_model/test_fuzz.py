@@ -3,9 +3,6 @@
 Run with `scripts/test -m fuzz --dist load`; `--fuzz N` for another number of models, `--random-seed N` for others.
 """
 
-import json
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -18,9 +15,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._options import LOWERINGS
-from keras_attn_export._standalone.verify import load_cases
 from keras_attn_export._tracing import saved_model as saved_model
-from keras_attn_export._tracing.saved_model import SavedModelRun
 
 SHARDS = 8
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
@@ -28,51 +23,14 @@ TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 pytestmark = pytest.mark.fuzz
 
 
-@pytest.fixture(scope="module")
-def worker():
-    """A process without Keras that checks one SavedModel after another."""
-    script = Path(saved_model.__file__).with_name("_saved_model_run.py")
-    command = [sys.executable, "-P", str(Path(__file__).with_name("saved_model_worker.py")), str(script)]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    yield process
-    process.kill()
-    process.wait()
-    process.stdin.close()
-    process.stdout.close()
-
-
 @pytest.fixture
-def cheap_process(worker, monkeypatch):
-    """Give the SavedModels to the worker instead of to a process each, and little time to find what is fastest."""
+def little_time(monkeypatch):
+    """Give little time to find what is fastest."""
     monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.02)
-
-    class WorkerRun(SavedModelRun):
-        def __init__(self, saved_model, cases, results):
-            self._results = results
-            worker.stdin.write(json.dumps([str(saved_model), str(cases), str(results)]) + "\n")
-            worker.stdin.flush()
-            self._answer = None
-
-        def outputs(self):
-            self._wait()
-            if self._answer:
-                raise ExportError(self._answer)
-            return [outputs for _, _, outputs in load_cases(self._results)]
-
-        def __exit__(self, *_):
-            self._wait()
-
-        def _wait(self):
-            if self._answer is None:
-                self._answer = json.loads(worker.stdout.readline())
-
-    monkeypatch.setattr(saved_model, "SavedModelRun", WorkerRun)
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_drawn_models_match(shard, cheap_process, random_seed, request):
+def test_drawn_models_match(shard, little_time, random_seed, request):
     draws = -(-request.config.getoption("--fuzz") // SHARDS)
     seen: Counter[str] = Counter()
 

@@ -23,7 +23,7 @@ from keras_attn_export._export.custom_objects import imported
 from keras_attn_export._export.other_backend import _environment
 from keras_attn_export._standalone.verify import CASES, load_cases
 
-WORKER = Path(__file__).with_name("other_backend_worker.py")
+WORKER = Path(__file__).parents[1] / "support" / "other_backend_worker.py"
 ACROSS = 1e-5  # each backend adds up in an order of its own
 
 

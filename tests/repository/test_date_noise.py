@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from babel.dates import get_month_names
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 date_data = importlib.import_module("date_data")
 date_noise = importlib.import_module("date_noise")
 

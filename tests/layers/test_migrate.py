@@ -244,7 +244,7 @@ def test_multi_head_attention_of_keras(make, ours, bias):
         assert_close(output, ops.convert_to_numpy(expected), tolerance=1e-6)
 
 
-DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "migrating.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
 on_tensorflow = only_on("tensorflow", reason="the lines of the document are written for one backend")
 

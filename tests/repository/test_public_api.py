@@ -14,7 +14,7 @@ import pytest
 import keras_attn
 import keras_attn_export
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 KERAS_ATTN, EXPORT = ROOT / "keras_attn", ROOT / "export"
 
 NAMES = {

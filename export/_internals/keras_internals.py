@@ -1,0 +1,41 @@
+"""What Keras knows of its models and gives no public name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+
+def layers_of(layer: keras.layers.Layer, *, include_self: bool = True) -> list[Any]:
+    """Return a layer or model and all layers within it, at any depth."""
+    return list(layer._flatten_layers(include_self=include_self))
+
+
+def functional_of(model: Any) -> Any | None:
+    """Return the functional model behind a functional or sequential one, `None` for a subclass with its own `call`."""
+    functional = getattr(model, "_functional", None) or model
+    return functional if getattr(functional, "_inputs_struct", None) is not None else None
+
+
+def inputs_structure(functional: Any) -> Any:
+    """Return the inputs of a functional model, nested as its caller nests them."""
+    return functional._inputs_struct
+
+
+def outputs_structure(functional: Any) -> Any:
+    """Return the outputs of a functional model, nested as it returns them."""
+    return functional._outputs_struct
+
+
+def nodes_of(functional: Any) -> Iterator[Any]:
+    """Yield each call of an operation in a functional model, inputs first."""
+    by_depth = functional._nodes_by_depth
+    for depth in sorted(by_depth, reverse=True):  # inputs are deepest
+        yield from by_depth[depth]
+
+
+def operation_of(tensor: keras.KerasTensor) -> Any:
+    """Return the operation that made a tensor of a functional model."""
+    return tensor._keras_history.operation

@@ -1,0 +1,36 @@
+"""What of tf2onnx takes a frozen graph, or is mended: private all of it, and pinned in pyproject.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import tensorflow as tf
+import tf2onnx
+from tf2onnx import tf_loader
+from tf2onnx.optimizer import back_to_back_optimizer
+
+
+def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
+    """Return the graph of a concrete function as tf2onnx freezes and optimizes it, all calls inlined."""
+    return tf_loader.from_function(function, inputs, outputs)
+
+
+def optimized(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
+    """Return a frozen graph after the optimizers that tf2onnx runs on it."""
+    with tf.Graph().as_default() as imported, tf.compat.v1.Session(graph=imported):
+        tf.import_graph_def(graph, name="")
+        return tf_loader.tf_optimize(inputs, outputs, graph)
+
+
+def converted(graph: tf.compat.v1.GraphDef, **options: Any) -> onnx.ModelProto:
+    """Return the ONNX model of a frozen graph."""
+    model, _ = tf2onnx.convert._convert_common(graph, **options)
+    return model
+
+
+def back_to_back_merges() -> dict[tuple[str, ...], Callable[..., list[Any]]]:
+    """Return tf2onnx's own table of what merges two operators of a kind in a row: it may be edited."""
+    merges: dict[tuple[str, ...], Callable[..., list[Any]]] = back_to_back_optimizer._func_map
+    return merges

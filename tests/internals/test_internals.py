@@ -1,0 +1,133 @@
+"""Private names of the libraries: each is there, and `_internals` alone knows it."""
+
+import ast
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+
+import keras_attn
+import keras_attn_export
+from keras_attn_export._internals import keras_internals, tensorflow_internals, tf2onnx_internals
+
+OURS = {Path(package.__file__).parent for package in (keras_attn, keras_attn_export)}
+FILES = sorted(file for folder in OURS for file in folder.rglob("*.py"))
+# where the names of the libraries may stand
+KNOW_PRIVATE_NAMES = {"keras_internals.py", "tensorflow_internals.py", "tf2onnx_internals.py"}
+
+
+@pytest.fixture
+def model():
+    inner = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="dense")], name="inner")
+    queries = keras.Input((4,), name="queries")
+    return keras.Model({"queries": queries}, [inner(queries)], name="outer")
+
+
+def test_layers_at_any_depth(model):
+    names = [layer.name for layer in keras_internals.layers_of(model)]
+    assert names[0] == "outer" and {"queries", "inner", "dense"} <= set(names)
+    assert keras_internals.layers_of(model, include_self=False) == keras_internals.layers_of(model)[1:]
+
+
+def test_the_functional_model_behind_a_model(model):
+    class Own(keras.Model):
+        def call(self, x):
+            return x
+
+    assert keras_internals.functional_of(model) is model
+    assert keras_internals.functional_of(model.get_layer("inner")) is not None
+    assert keras_internals.functional_of(Own()) is None
+    assert keras_internals.functional_of(keras.Sequential([keras.layers.Dense(3)])) is None
+
+
+def test_what_a_functional_model_takes_and_gives(model):
+    assert keras_internals.inputs_structure(model) == {"queries": model.inputs[0]}
+    assert keras_internals.outputs_structure(model) == [model.outputs[0]]
+    names = [node.operation.name for node in keras_internals.nodes_of(model)]
+    assert names == ["queries", "inner"]
+    assert keras_internals.operation_of(model.outputs[0]).name == "inner"
+
+
+def traced(weight):
+    variable = tf.Variable(np.float32([weight]))
+    outer = tf.function(lambda x: {"y": tf.nn.relu(x * variable)}, autograph=False)
+    return outer.get_concrete_function(tf.TensorSpec([None], tf.float32, name="x")), variable
+
+
+def test_a_function_with_constants():
+    function, variable = traced(3.0)
+    variable.assign([5.0])
+    constant = tensorflow_internals.with_constants(function)
+    assert not constant.variables
+    np.testing.assert_array_equal(constant(tf.constant([2.0]))[0], [10.0])
+
+
+def test_a_graph_through_tensorflows_optimizers():
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+        tf.identity(x + (tf.constant(1.0) + tf.constant(2.0)), name="y")
+        meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph.as_graph_def())
+    meta_graph.collection_def["train_op"].node_list.value.append("y")
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.optimizers.append("constfold")
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    folded = tensorflow_internals.optimized(config, meta_graph)
+    assert sum(node.op.startswith("Add") for node in folded.node) == 1
+
+
+def test_tf2onnx_from_a_function_to_a_model():
+    function, _ = traced(3.0)
+    inputs, outputs = [function.inputs[0].name], [tensor.name for tensor in function.outputs]
+    graph = tf2onnx_internals.frozen(function, inputs, outputs)
+    model = tf2onnx_internals.converted(
+        tf2onnx_internals.optimized(graph, inputs, outputs), opset=18, input_names=inputs, output_names=outputs
+    )
+    assert isinstance(model, onnx.ModelProto)
+    assert [node.op_type for node in model.graph.node] == ["Mul", "Relu"]
+
+
+def test_tf2onnx_merges_reshapes_by_a_table():
+    assert callable(tf2onnx_internals.back_to_back_merges()[("Reshape",)])
+
+
+def private_names(tree, own):
+    """Yield the private names that a module takes from others, by attribute or by import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*", node.attr) and node.attr not in own:
+            yield node.attr
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(("tensorflow.", "keras.src")):
+            yield node.module
+
+
+def own_names():
+    """The private names that our own code defines: functions, classes, attributes and modules."""
+    names = {"_replace", "_asdict", "_exit"}  # those of named tuples, and `os._exit`, are public
+    for file in FILES:
+        names |= {part for part in file.with_suffix("").parts if part.startswith("_")}
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names |= {node.attr} if ast.unparse(node.value) == "self" else set()
+            elif isinstance(node, ast.AnnAssign | ast.Assign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+OWN_NAMES = own_names()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(file.parts[-2:]))
+def test_only_these_modules_know_private_names(file):
+    found = set(private_names(ast.parse(file.read_text(encoding="utf-8")), OWN_NAMES))
+    assert not found or file.name in KNOW_PRIVATE_NAMES, f"move {sorted(found)} into `_internals`"
+
+
+def test_a_private_name_is_seen():
+    assert set(private_names(ast.parse("model._flatten_layers()"), OWN_NAMES)) == {"_flatten_layers"}
+    assert set(private_names(ast.parse("from tensorflow.python.grappler import tf_optimizer"), set())) != set()

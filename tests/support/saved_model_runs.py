@@ -1,0 +1,65 @@
+"""One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow.
+
+A pytest plugin. A test marked `fresh_process` gets the real thing.
+"""
+
+import atexit
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from layer_tests import imports
+
+from keras_attn_export import ExportError
+from keras_attn_export._standalone import verify
+
+
+@cache
+def worker():
+    """A process without Keras that checks one SavedModel after another."""
+    script = Path(verify.__file__).with_name("saved_model_run.py")
+    command = [sys.executable, "-P", str(Path(__file__).with_name("saved_model_worker.py")), str(script)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+
+    @atexit.register
+    def end():
+        process.kill()
+        process.wait()
+
+    return process
+
+
+class WorkerRun:
+    """`keras_attn_export._tracing.saved_model.SavedModelRun`, by the one process."""
+
+    def __init__(self, saved_model, cases, results):
+        self._results, self._answer = results, None
+        worker().stdin.write(json.dumps([str(saved_model), str(cases), str(results)]) + "\n")
+        worker().stdin.flush()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._wait()  # the next run must not read this one's answer
+
+    def outputs(self):
+        self._wait()
+        if self._answer:
+            raise ExportError(f"The SavedModel was written but does not run in a fresh process: {self._answer}")
+        return [outputs for _, _, outputs in verify.load_cases(self._results)]
+
+    def _wait(self):
+        if self._answer is None:
+            self._answer = json.loads(worker().stdout.readline())
+
+
+@pytest.fixture(autouse=True)
+def _shared_saved_model_process(request, monkeypatch):
+    if "keras_attn_export" in imports(request.path) and not request.node.get_closest_marker("fresh_process"):
+        monkeypatch.setattr("keras_attn_export._export.contents.SavedModelRun", WorkerRun)
