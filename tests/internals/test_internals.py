@@ -29,7 +29,8 @@ def model():
 
 def test_layers_at_any_depth(model):
     names = [layer.name for layer in keras_internals.layers_of(model)]
-    assert names[0] == "outer" and {"queries", "inner", "dense"} <= set(names)
+    assert names[0] == "outer"
+    assert {"queries", "inner", "dense"} <= set(names)
     assert keras_internals.layers_of(model, include_self=False) == keras_internals.layers_of(model)[1:]
 
 

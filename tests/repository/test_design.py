@@ -1,0 +1,87 @@
+"""docs/design.md is true: its picture names every folder, its table opens files, its order is that of the imports."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPORT = ROOT / "export"
+DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+FOLDERS = {path.parent.name for path in EXPORT.glob("*/__init__.py")}
+
+
+def section(title):
+    return DESIGN.partition(f"{title}\n")[2].partition("\n##")[0]
+
+
+def test_the_picture_names_the_folders():
+    picture = section("## The way of a model").split("```")[1]
+    beside = section("## The way of a model").split("```")[2].partition("Imports go")[0]
+    assert set(re.findall(r"\b(_\w+)/", picture + beside)) == FOLDERS
+
+
+def test_the_table_opens_files_that_exist():
+    opened = re.findall(r"`((?:export|keras_attn)/[\w/.]*)`", section("### To change ..., open ..."))
+    assert len(opened) > 15
+    assert [path for path in opened if not (ROOT / path).exists()] == []
+
+
+def order():
+    line = section("## The way of a model").partition("holds the list to the code:")[2]
+    return re.findall(r"`(\w+)`", line)
+
+
+def test_the_order_names_everything():
+    files = {path.stem for path in EXPORT.glob("*.py")} - {"__init__"}
+    assert sorted(order()) == sorted(FOLDERS | files)
+
+
+def imported_rooms(file):
+    """The folders and files at the top of the export that a file imports, its own left out."""
+    here = file.relative_to(EXPORT).with_suffix("").parts
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            parts = [*here[: len(here) - node.level], *(node.module or "").split(".")]
+            rooms = parts[:1] if parts[0] else [alias.name for alias in node.names]
+            yield from (room for room in rooms if room != here[0])
+
+
+@pytest.mark.parametrize("room", order())
+def test_imports_go_one_way(room):
+    files = [EXPORT / f"{room}.py"] if (EXPORT / f"{room}.py").is_file() else sorted((EXPORT / room).glob("*.py"))
+    imported = {other for file in files for other in imported_rooms(file)}
+    right = set(order()[order().index(room) + 1 :])
+    assert imported <= right, f"{room} imports {sorted(imported - right)}"
+
+
+def within(folder):
+    """The files of a folder and which of their neighbours each imports."""
+    return {
+        file.stem: {
+            name
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom) and node.level == 1
+            for name in ([node.module.split(".")[0]] if node.module else [alias.name for alias in node.names])
+        }
+        for file in folder.glob("*.py")
+        if file.stem != "__init__"
+    }
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDERS))
+def test_no_circle_within_a_folder(folder):
+    left = within(EXPORT / folder)
+    while free := [name for name, imported in left.items() if not imported & set(left)]:
+        for name in free:
+            del left[name]
+    assert not left, f"these import each other: {sorted(left)}"
+
+
+def test_an_import_is_seen():
+    assert {"_bundle", "_errors", "_standalone"} <= set(imported_rooms(EXPORT / "_export" / "contents.py")) | {
+        "_errors"
+    }
+    assert "_standalone" in set(imported_rooms(EXPORT / "_errors.py"))
+    assert within(EXPORT / "_lowerings")["lower"] >= {"bodies", "fastest", "lowered"}
