@@ -20,10 +20,11 @@ from keras_attn import (
 
 @dataclass(frozen=True)
 class ExportCase:
-    """A model and what `export_model` needs beside it."""
+    """A model, what `export_model` needs beside it, and whether a lowering has anything to write in its own way."""
 
     build: Callable[[], keras.Model]
     samples: Callable[[], Mapping[str, object] | None] = lambda: None
+    attention: bool = True
 
 
 def qkvl(queries=6, keys=8, values=5):
@@ -252,8 +253,8 @@ EXPORTED = {
     "every normalizer, and windows": ExportCase(every_normalizer_and_window),
     "multiple heads": ExportCase(multiple_heads),
     "keys computed once": ExportCase(keys_computed_once),
-    "reshaped after dense": ExportCase(reshaped_after_dense),
-    "masked softmax alone": ExportCase(masked_softmax_alone),
+    "reshaped after dense": ExportCase(reshaped_after_dense, attention=False),
+    "masked softmax alone": ExportCase(masked_softmax_alone, attention=False),
     "implicit mask and encoders": ExportCase(implicit_mask_and_encoders),
     "gelu, norm, dropout, conv": ExportCase(gelu_norm_dropout_conv),
     "normalizations": ExportCase(normalizations),
@@ -262,9 +263,9 @@ EXPORTED = {
     "shared layer": ExportCase(shared_layer),
     "nested model": ExportCase(nested_model),
     "static shapes": ExportCase(static_shapes),
-    "sequential": ExportCase(sequential),
-    "input passed through": ExportCase(input_passed_through),
-    "one-hot integers": ExportCase(one_hot_integers, lambda: {"digit": np.array([0, 4, 2], "int32")}),
+    "sequential": ExportCase(sequential, attention=False),
+    "input passed through": ExportCase(input_passed_through, attention=False),
+    "one-hot integers": ExportCase(one_hot_integers, lambda: {"digit": np.array([0, 4, 2], "int32")}, attention=False),
     "subclass with two arguments": ExportCase(TwoArguments, two_argument_samples),
     "subclass with one mapping": ExportCase(OneMapping, mapping_samples),
 }

@@ -1,4 +1,4 @@
-"""Which tests hold the layers to their promises, and so run on every backend of Keras.
+"""Which tests hold the layers to their promises, and so run on every backend of Keras; and which of many pairs run.
 
 A file tells by what it imports, itself or through a helper of these tests: `keras` and `keras_attn`, and nothing that
 needs TensorFlow. A test of such a file that does is marked `backends.only_on`, and imports it itself.
@@ -42,10 +42,10 @@ def own_imports(path: Path) -> frozenset[str]:
 
 
 def pairs_in_turn(pairs: Sequence[tuple[Any, Any]]) -> list[bool]:
-    """Of tests that run each layer with each of many masks, dtypes or modes, those that run on every backend.
+    """Of tests that run each layer with each of many masks, dtypes or modes, those that run unless `--pairs` says more.
 
     The first layer runs with all of them, each further one with two, in turn: what puts layers and masks together is
-    the same code for all backends, and what a backend makes of an operation shows either way.
+    the same code for all layers, and what a backend makes of an operation shows either way.
     """
     layers, others = (list(dict.fromkeys(column)) for column in zip(*pairs, strict=True))
     turns = {layer: {turn % len(others), (3 * turn + 1) % len(others)} for turn, layer in enumerate(layers)}
