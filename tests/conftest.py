@@ -1,7 +1,7 @@
 """Every test starts from the same seed and from float32, and leaves no global policy behind.
 
-On a backend other than TensorFlow only the layer tests run. Not each layer runs with each mask, unless `--pairs` says so:
-see layer_tests.py.
+On a backend other than TensorFlow only the layer tests run. Not each layer runs with each mask, unless `--pairs` says
+so: see layer_tests.py.
 """
 
 import os
@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pairs",
         choices=("in-turn", "every", "rest"),
         default="in-turn",
-        help="of the tests that put every layer with every mask, dtype or path: in turn, some for each layer (default); "
+        help="of the tests that put every layer with every mask, dtype or path: some for each layer, in turn (default); "
         "every one; or the rest, which in-turn leaves out",
     )
     group = parser.getgroup("how much of what is drawn at random")
