@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pairs",
         choices=("in-turn", "every", "rest"),
         default="in-turn",
-        help="of the tests that put every layer with every mask, dtype or path: some for each layer, in turn (default); "
+        help="of the tests that put every layer with every mask, dtype or path: some a layer, in turn (default); "
         "every one; or the rest, which in-turn leaves out",
     )
     group = parser.getgroup("how much of what is drawn at random")

@@ -49,16 +49,16 @@ def single_op_model(file, op, inputs, output, *, weights=(), **attributes):
 
 
 def test_one_bundle(exported):
-    bench = bench_bundle(exported, **QUICK)
-    (timing,) = bench.timings
+    result = bench_bundle(exported, **QUICK)
+    (timing,) = result.timings
     assert timing.runs >= bench.FEWEST_RUNS
     assert 0 < timing.p5 <= timing.median <= timing.p95
-    assert timing.rows_per_second == pytest.approx(bench.rows / timing.median * 1e3)
+    assert timing.rows_per_second == pytest.approx(result.rows / timing.median * 1e3)
     assert 0 < timing.model_memory < timing.peak_memory
     assert timing.file_size == (exported / "model.onnx").stat().st_size
-    assert (bench.threads, bench.provider, bench.ratio, bench.differences) == (1, "cpu", None, None)
-    assert bench.environment.keys() >= {"processor", "cpus", "python", "onnxruntime", "numpy", "keras-attn"}
-    assert json.loads(bench.to_json())["timings"][0]["median"] == timing.median
+    assert (result.threads, result.provider, result.ratio, result.differences) == (1, "cpu", None, None)
+    assert result.environment.keys() >= {"processor", "cpus", "python", "onnxruntime", "numpy", "keras-attn"}
+    assert json.loads(result.to_json())["timings"][0]["median"] == timing.median
 
 
 def test_against_another_file(exported, other):

@@ -9,6 +9,7 @@ from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, sha
 from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, GaussianAttention
 from keras_attn._composite import current_evaluator
 from keras_attn_export import ExportError, export_model
+from keras_attn_export._internals import tf2onnx_internals
 from keras_attn_export._options import PORTABLE
 from keras_attn_export._tracing import freeze as freeze
 
@@ -187,14 +188,14 @@ def test_weights_of_lora_are_taken_along(tmp_path):
 
 
 def test_a_call_that_an_optimizer_took_apart_is_an_error(tmp_path, monkeypatch):
-    optimize = freeze.tf_loader.tf_optimize
+    optimize = tf2onnx_internals.optimized
 
-    def take_apart(inputs, outputs, graph):
+    def take_apart(graph, inputs, outputs):
         for function in graph.library.function:
             del function.attr["_implements"], function.attr["_noinline"]
-        return optimize(inputs, outputs, graph)
+        return optimize(graph, inputs, outputs)
 
-    monkeypatch.setattr(freeze.tf_loader, "tf_optimize", take_apart)
+    monkeypatch.setattr(tf2onnx_internals, "optimized", take_apart)
     with pytest.raises(ExportError, match=r"Layer `.*attention` did not come through .* as one node"):
         export_model(additive(), tmp_path / "bundle", lowering="ragged")
     assert not list(tmp_path.iterdir())

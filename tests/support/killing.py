@@ -212,7 +212,7 @@ def exports(folder: Path, seed: int, points: int) -> dict[str, object]:
     import tf2onnx  # noqa: F401 - as above
     from bundles import small_model
 
-    from keras_attn_export._cli import main
+    from keras_attn_export._cli.main import main
     from keras_attn_export._tracing import (
         to_onnx,  # noqa: F401 - as above
     )

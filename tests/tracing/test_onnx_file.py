@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 from keras_attn_export import ExportError
 from keras_attn_export._options import OPSETS
 from keras_attn_export._tracing.onnx_file import finish, write
+from keras_attn_export._tracing.traced import Traced
 
 
 def small_model():
@@ -21,8 +22,8 @@ def small_model():
 
 @pytest.mark.parametrize("opset", OPSETS)
 def test_opset_ir_version_and_axes(opset, tmp_path):
-    model = finish(small_model(), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset)
-    write(model, tmp_path / "model.onnx")
+    finished = finish(Traced(small_model()), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset)
+    write(finished, tmp_path / "model.onnx")
     loaded = onnx.load(tmp_path / "model.onnx")
     assert loaded.opset_import[0].version == opset
     assert loaded.ir_version == helper.find_min_ir_version_for(list(loaded.opset_import))
@@ -31,11 +32,11 @@ def test_opset_ir_version_and_axes(opset, tmp_path):
 
 def test_names_that_are_not_in_the_graph():
     with pytest.raises(ExportError, match=r"has \['x'\] where \['z'\] were expected"):
-        finish(small_model(), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
+        finish(Traced(small_model()), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
 
 
 def test_an_invalid_graph_does_not_pass(tmp_path):
     model = small_model()
     model.graph.node[0].input[0] = "nowhere"
     with pytest.raises(ExportError, match="full check"):
-        write(model, tmp_path / "model.onnx")
+        write(Traced(model), tmp_path / "model.onnx")

@@ -37,7 +37,7 @@ CONDITION = np.array([[True, False, True]])
 
 
 def test_where_keeps_what_is_not_chosen_out(tmp_path):
-    model, _ = traced(choice_model("float32"), tmp_path)
+    model = traced(choice_model("float32"), tmp_path).model
     assert "Where" in {node.op_type for node in model.graph.node}
     first = np.array([[1, np.nan, 3]], "float32")
     second = np.array([[np.inf, -2, np.nan]], "float32")
@@ -47,7 +47,7 @@ def test_where_keeps_what_is_not_chosen_out(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "float64"])
 def test_where_of_other_dtypes(dtype, tmp_path):
-    model, _ = traced(choice_model(dtype), tmp_path)
+    model = traced(choice_model(dtype), tmp_path).model
     first, second = np.array([[1, 0, 0]], dtype), np.array([[0, 1, 1]], dtype)
     chosen = run(model, {"condition": CONDITION, "first": first, "second": second})
     np.testing.assert_array_equal(chosen, np.where(CONDITION, first, second))
@@ -56,7 +56,7 @@ def test_where_of_other_dtypes(dtype, tmp_path):
 def test_exact_gelu(tmp_path):
     x = keras.Input((7,), name="x")
     keras_model = keras.Model(x, {"out": keras.ops.gelu(x, approximate=False)})
-    model, _ = traced(keras_model, tmp_path)
+    model = traced(keras_model, tmp_path).model
     values = np.array([[-9, -3, -1, 0, 1, 3, 9]], "float32")
     np.testing.assert_allclose(run(model, {"x": values}), keras_model(values)["out"], rtol=1e-5, atol=1e-6)
 
@@ -101,7 +101,7 @@ def test_jit_compiled_functions_are_inlined(size, tmp_path):
     x = keras.Input((3,), name="x")
     y = Jitted()(x)
     keras_model = keras.Model(x, {"out": y if size == "alone" else layers.Dense(4, name="after")(y)})
-    model, _ = traced(keras_model, tmp_path)
+    model = traced(keras_model, tmp_path).model
     values = np.array([[-1, 0, 2.5]], "float32")
     np.testing.assert_allclose(run(model, {"x": values}), keras_model(values)["out"], rtol=1e-6)
 
@@ -109,7 +109,7 @@ def test_jit_compiled_functions_are_inlined(size, tmp_path):
 def test_argmax(tmp_path):
     x = keras.Input((None, 5), name="x")
     keras_model = keras.Model(x, {"out": keras.ops.argmax(x, -1)})
-    model, _ = traced(keras_model, tmp_path)
+    model = traced(keras_model, tmp_path).model
     values = np.array(
         [[[0.0, -0.0, -1, -2, -3], [-1, -0.0, 0.0, -5, -5], [3, 1, 7, 7, 2], [-2, -1, -3, -4, -1]]], "float32"
     )
@@ -180,7 +180,8 @@ def test_tf2onnx_is_quiet_and_its_logger_restored(tmp_path, caplog):
 
 
 def test_names_of_the_saved_model_are_the_graphs(tmp_path):
-    model, shapes = traced(choice_model("float32"), tmp_path)
+    result = traced(choice_model("float32"), tmp_path)
+    model, shapes = result.model, result.outputs
     assert {value.name for value in model.graph.input} == {"condition", "first", "second"}
     assert [value.name for value in model.graph.output] == ["out"]
     assert shapes == {"out": (None, 3)}
