@@ -535,7 +535,7 @@ def test_ctrl_c_leaves_nothing(model_file, tmp_path):
 
 DROPPED = """
 import os, signal, sys, time
-from keras_attn_export._cli.main import main
+from keras_attn_export._cli import main
 
 class Fragile:
     def __del__(self):

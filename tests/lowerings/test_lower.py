@@ -234,8 +234,17 @@ def test_arguments_that_are_constants(tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["float16", "int8"])
-@pytest.mark.parametrize("lowering", ["fused", "ragged", "auto"])
-@pytest.mark.parametrize("name", ["dict inputs and outputs", "implicit mask and encoders"])
+@pytest.mark.parametrize(
+    ("name", "lowering"),
+    [
+        ("dict inputs and outputs", "fused"),
+        ("dict inputs and outputs", "auto"),
+        ("implicit mask and encoders", "ragged"),
+        pytest.param("dict inputs and outputs", "ragged", marks=pytest.mark.out_of_turn),
+        pytest.param("implicit mask and encoders", "fused", marks=pytest.mark.out_of_turn),
+        pytest.param("implicit mask and encoders", "auto", marks=pytest.mark.out_of_turn),
+    ],
+)
 def test_precisions(name, lowering, precision, tmp_path):
     model = EXPORTED[name].build()
     bundle = export_model(model, tmp_path / "bundle", lowering=lowering, precision=precision)
@@ -243,7 +252,9 @@ def test_precisions(name, lowering, precision, tmp_path):
     assert bundle.manifest["precision"] == precision
 
 
-@pytest.mark.parametrize("opset", range(18, 25))
+@pytest.mark.parametrize(
+    "opset", [18, *(pytest.param(each, marks=pytest.mark.out_of_turn) for each in range(19, 24)), 24]
+)
 @pytest.mark.parametrize("name", ["dict inputs and outputs", "list outputs of one layer"])
 def test_ragged_at_every_opset(name, opset, tmp_path):
     bundle = export_model(EXPORTED[name].build(), tmp_path / "bundle", lowering="ragged", opset=opset)

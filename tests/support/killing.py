@@ -213,22 +213,20 @@ def exports(folder: Path, seed: int, points: int) -> dict[str, object]:
     from bundles import small_model
 
     from keras_attn_export._cli.main import main
-    from keras_attn_export._tracing import (
-        to_onnx,  # noqa: F401 - as above
-    )
+    from keras_attn_export._export import contents  # noqa: F401 - as above
 
     rng = random.Random(seed)
     target, model = folder / "place" / "bundle", folder / "model.keras"
     forked_and_done(lambda: small_model().save(model))
     arguments = ["export", str(model), str(target), "--overwrite", "--json"]
     started = time.monotonic()
-    forked_and_done(lambda: sys.exit(quiet(main.main, arguments)))
+    forked_and_done(lambda: sys.exit(quiet(main, arguments)))
     takes = time.monotonic() - started
     found: Counter[str] = Counter()
     problems = []
     for point in range(points):
         old = target.stat().st_ino
-        pid = forked(lambda: sys.exit(quiet(main.main, arguments)))
+        pid = forked(lambda: sys.exit(quiet(main, arguments)))
         moment = rng.uniform(0.0, 1.1 * takes)
         time.sleep(moment)
         name = rng.choice(SIGNALS)
