@@ -21,7 +21,7 @@ from backends import BACKEND, all_64_bits
 from layer_tests import is_layer_test, pairs_in_turn
 
 SEED = 20141
-pytest_plugins = ("saved_model_runs",) if BACKEND == "tensorflow" else ()
+pytest_plugins = ("cheap_exports",) if BACKEND == "tensorflow" else ()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

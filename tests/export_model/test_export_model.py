@@ -28,6 +28,7 @@ from keras_attn_export import (
 from keras_attn_export._tracing import tf2onnx_fixes
 
 
+@pytest.mark.fresh_process
 def test_what_a_bundle_holds(tmp_path):
     steps = []
     bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", progress=steps.append)

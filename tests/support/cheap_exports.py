@@ -1,6 +1,9 @@
-"""One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow.
+"""What an export takes time for, and the tests do not need each time.
 
-A pytest plugin. A test marked `fresh_process` gets the real thing.
+One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow: a test marked
+`fresh_process` gets the real thing. And little time for `auto`, which here need not be right about what is fastest.
+
+A pytest plugin.
 """
 
 import atexit
@@ -60,6 +63,9 @@ class WorkerRun:
 
 
 @pytest.fixture(autouse=True)
-def _shared_saved_model_process(request, monkeypatch):
-    if "keras_attn_export" in imports(request.path) and not request.node.get_closest_marker("fresh_process"):
+def _cheap_exports(request, monkeypatch):
+    if "keras_attn_export" not in imports(request.path):
+        return
+    monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.05)
+    if not request.node.get_closest_marker("fresh_process"):
         monkeypatch.setattr("keras_attn_export._export.contents.SavedModelRun", WorkerRun)
