@@ -17,7 +17,7 @@ from ._auto import Choice, fastest
 from ._cases import Cases
 from ._composites import DOMAIN, Call, Tagger
 from ._lowerings import BODIES, candidates, function_of, lowering_of, lowest_opset
-from ._options import PORTABLE, TRACED_OPSET, Options
+from ._options import PORTABLE, TRACED_OPSET, Options, runs_here
 from ._progress import Progress
 from ._saved_model import write_saved_model
 from ._signature import Signature, layer_names
@@ -98,7 +98,7 @@ def traced_model(
             model, signature, lambda call: lowering_of(call, options.lowering), options, scratch / "saved_model"
         )
     opset = options.opset
-    usable = [name for name in BODIES if opset is None or lowest_opset(name) <= opset]
+    usable = [name for name in BODIES if _is_usable(name, opset)]
 
     def first_candidate(call: Call) -> str:
         return next((name for name in candidates(call) if name in usable), PORTABLE)
@@ -111,6 +111,12 @@ def traced_model(
     chosen = {op: choice.lowering for op, choice in by_op.items()}
     traced = _traced(model, signature, lambda call: chosen.get(call.op, PORTABLE), options, scratch / "chosen")
     return replace(traced, choices={call: by_op[call.op] for call in traced.lowerings if call.op in by_op})
+
+
+def _is_usable(lowering: str, opset: int | None) -> bool:
+    """Tell whether a lowering can be written at the opset that was asked for, and runs on this onnxruntime."""
+    lowest = lowest_opset(lowering)
+    return (opset is None or lowest <= opset) and runs_here(opset or lowest, [lowering])
 
 
 def _is_written_plainly(model: keras.Model, lowering: str) -> bool:

@@ -15,7 +15,7 @@ from keras_attn import AttentionPooling, MaskedSoftmax
 from . import _attention, _onnx_file, _precision, _saved_model, _verify
 from ._attention import Traced
 from ._bundle import REPORT, SAVED_MODEL, seal
-from ._options import PORTABLE, Options, lowest_onnxruntime
+from ._options import PORTABLE, Options, check_onnxruntime, lowest_onnxruntime
 from ._parity import ParityReport, ParityRow, checked_tolerance, compared
 from ._progress import Progress
 from ._reference import Reference
@@ -46,6 +46,7 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
             scratch = folder.with_name(f"traced_{lowering}")
             traced = _attention.traced_model(model, signature, golden, asked, saved_model, scratch, step)
             opset = traced.opset(options.opset)
+            check_onnxruntime(opset, traced.lowerings.values())
             outputs = {name: golden.output_axes(name, traced.outputs[name]) for name in signature.outputs}
             functions = traced.functions(opset)
             onnx_model = _onnx_file.finish(traced.model, golden.axes, outputs, opset, traced.weights, functions)
