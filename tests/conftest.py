@@ -1,6 +1,7 @@
 """Every test starts from the same seed and from float32, and leaves no global policy behind.
 
-On a backend other than TensorFlow only the layer tests run, and not each layer with each mask: see layer_tests.py.
+On a backend other than TensorFlow only the layer tests run, and not each layer with each mask: see layer_tests.py. With
+`--pairs-in-turn` the second holds on TensorFlow as well: what versions of it differ in are operations too.
 """
 
 import os
@@ -28,7 +29,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)  # before a test is chosen by its name
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if BACKEND == "tensorflow" or config.getoption("--every-pair"):
+    in_turn = BACKEND != "tensorflow" or config.getoption("--pairs-in-turn")
+    if not in_turn or config.getoption("--every-pair"):
         return
     tests: dict[str, list[tuple[pytest.Item, tuple[str, str]]]] = {}
     for item in items:
@@ -46,6 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-pair", action="store_true", help="on each backend, run all that runs on TensorFlow")
+    parser.addoption("--pairs-in-turn", action="store_true", help="on TensorFlow too, not each layer with each mask")
     group = parser.getgroup("how much of what is drawn at random")
     group.addoption("--fuzz", type=int, default=320, metavar="N", help="models to draw, export and compare")
     group.addoption("--flips", type=int, default=2000, metavar="N", help="bytes to change in a bundle")
