@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ._errors import ExportError
-from ._standalone.verify import PROVIDERS
+from ._standalone.verify import PROVIDERS, older_onnxruntime
 
 PORTABLE = "portable"
 LOWERINGS = (PORTABLE, "fused", "ragged", "auto")
@@ -41,6 +41,27 @@ def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
         *(LOWEST_FOR_LOWERING[each] for each in lowerings if each in LOWEST_FOR_LOWERING),
     ]
     return max(releases, key=lambda release: tuple(map(int, release.split("."))))
+
+
+def runs_here(opset: int, lowerings: Iterable[str]) -> bool:
+    """Tell whether the installed onnxruntime is one that runs models of an opset with attention in these lowerings."""
+    return older_onnxruntime(lowest_onnxruntime(opset, lowerings)) is None
+
+
+def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
+    """Check that the installed onnxruntime, on which an export is proven, is new enough.
+
+    Raises:
+        ExportError: It is too old, and would refuse them or give other numbers.
+    """
+    used = sorted(set(lowerings) - {PORTABLE})
+    lowest = lowest_onnxruntime(opset, used)
+    if found := older_onnxruntime(lowest):
+        what = " and ".join([f"opset {opset}", *(f"`lowering={each!r}`" for each in used)])
+        raise ExportError(
+            f"An ONNX file of {what} needs onnxruntime {lowest} or newer. Received: onnxruntime {found}. "
+            "Upgrade onnxruntime, leave `opset` out, or use `lowering='portable'`."
+        )
 
 
 def check_options(opset: int | None, lowering: str, precision: str, provider: str) -> None:

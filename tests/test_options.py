@@ -1,5 +1,6 @@
 """The choices of an export."""
 
+import onnxruntime
 import pytest
 
 from keras_attn_export import ExportError
@@ -7,6 +8,7 @@ from keras_attn_export._options import (
     LOWEST_FOR_LOWERING,
     LOWEST_ONNXRUNTIME,
     OPSETS,
+    check_onnxruntime,
     check_options,
     lowest_onnxruntime,
 )
@@ -41,3 +43,24 @@ def test_unknown_choices(name):
     options = {"opset": 18, "lowering": "portable", "precision": "float32", "provider": "cpu"} | {name: "best"}
     with pytest.raises(ExportError, match=rf"`{name}` must be one of .* Received: 'best'"):
         check_options(**options)
+
+
+@pytest.mark.parametrize(
+    ("installed", "opset", "lowerings", "refusal"),
+    [
+        ("1.25.0", 24, ["fused", "portable"], None),
+        ("1.24.4", 24, ["fused", "portable"], r"opset 24 and `lowering='fused'` needs onnxruntime 1.25.* 1\.24\.4\."),
+        ("1.24.4", 24, ["ragged"], None),
+        ("1.19.0", 18, ["ragged"], None),
+        ("1.19.0", 20, [], None),
+        ("1.19.0", 22, ["portable"], r"opset 22 needs onnxruntime 1.21 or newer\. Received: onnxruntime 1\.19"),
+        ("1.100.0", 24, ["fused"], None),
+    ],
+)
+def test_an_onnxruntime_too_old_for_what_is_asked(monkeypatch, installed, opset, lowerings, refusal):
+    monkeypatch.setattr(onnxruntime, "__version__", installed)
+    if refusal is None:
+        check_onnxruntime(opset, lowerings)
+        return
+    with pytest.raises(ExportError, match=refusal):
+        check_onnxruntime(opset, lowerings)

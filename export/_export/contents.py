@@ -18,7 +18,7 @@ from .._internals.keras_internals import layers_of
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
 from .._model.reference import Reference
-from .._options import PORTABLE, Options, lowest_onnxruntime
+from .._options import PORTABLE, Options, check_onnxruntime, lowest_onnxruntime
 from .._precision.convert import converted
 from .._progress import Progress
 from .._standalone import verify
@@ -51,6 +51,7 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
             scratch = folder.with_name(f"traced_{lowering}")
             lowered = lowered_model(model, signature, golden, asked, saved_model, scratch, step)
             opset = lowered.opset(options.opset)
+            check_onnxruntime(opset, lowered.lowerings.values())
             outputs = {name: golden.output_axes(name, lowered.traced.outputs[name]) for name in signature.outputs}
             write(finish(lowered.traced, golden.axes, outputs, opset, lowered.functions(opset)), folder / verify.MODEL)
             step("Running onnxruntime on the golden cases")

@@ -13,7 +13,7 @@ from keras_attn import AttentionPooling
 from .._internals.keras_internals import layers_of
 from .._model.golden_cases import Cases
 from .._model.signature import Signature, layer_names
-from .._options import PORTABLE, Options
+from .._options import PORTABLE, Options, runs_here
 from .._progress import Progress
 from .._tracing import large_weights
 from .._tracing.attention_calls import DOMAIN, Call, Tagger
@@ -57,7 +57,7 @@ def lowered_model(
             model, signature, lambda call: lowering_of(call, options.lowering), options, scratch / "saved_model"
         )
     opset = options.opset
-    usable = [name for name in BODIES if opset is None or lowest_opset(name) <= opset]
+    usable = [name for name in BODIES if _is_usable(name, opset)]
 
     def first_candidate(call: Call) -> str:
         return next((name for name in candidates(call) if name in usable), PORTABLE)
@@ -70,6 +70,12 @@ def lowered_model(
     chosen = {op: choice.lowering for op, choice in by_op.items()}
     lowered = _lowered(model, signature, lambda call: chosen.get(call.op, PORTABLE), options, scratch / "chosen")
     return replace(lowered, choices={call: by_op[call.op] for call in lowered.lowerings if call.op in by_op})
+
+
+def _is_usable(lowering: str, opset: int | None) -> bool:
+    """Tell whether a lowering can be written at the opset that was asked for, and runs on this onnxruntime."""
+    lowest = lowest_opset(lowering)
+    return (opset is None or lowest <= opset) and runs_here(opset or lowest, [lowering])
 
 
 def _is_written_plainly(model: keras.Model, lowering: str) -> bool:

@@ -168,16 +168,21 @@ def _is_spec(spec: Mapping[str, Any]) -> bool:
 
 def _check_onnxruntime(folder: Path, lowest: str) -> None:
     """Refuse an installed onnxruntime that is too old; where there is none, a bundle can still be looked at."""
+    if found := older_onnxruntime(lowest):
+        raise BundleError(
+            f"{folder} needs onnxruntime {lowest} or newer, and {found} is installed. Upgrade onnxruntime."
+        )
+
+
+def older_onnxruntime(lowest: str) -> str | None:
+    """Return the version of the installed onnxruntime if it is older than `lowest`."""
     try:
         import onnxruntime as ort
     except ImportError:
-        return
-    found = re.match(r"([0-9]+)\.([0-9]+)", str(getattr(ort, "__version__", "")))
-    needed = tuple(map(int, lowest.split(".")))
-    if found and (int(found[1]), int(found[2])) < needed:
-        raise BundleError(
-            f"{folder} needs onnxruntime {lowest} or newer, and {ort.__version__} is installed. Upgrade onnxruntime."
-        )
+        return None
+    installed = str(getattr(ort, "__version__", ""))
+    found = re.match(r"([0-9]+)\.([0-9]+)", installed)
+    return installed if found and (int(found[1]), int(found[2])) < tuple(map(int, lowest.split("."))) else None
 
 
 def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:

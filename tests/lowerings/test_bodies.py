@@ -129,7 +129,7 @@ def test_lengths_and_a_mask_that_share_no_key(lowering):
     inputs["valid_lens"][:] = 3
     inputs["mask"][:] = np.arange(8) >= 5
     inputs["mask"][0, 0, 1] = True
-    output, weights = session(plan, lowering, 24).run(None, inputs)
+    output, weights = session(plan, lowering, bodies.lowest_opset(lowering)).run(None, inputs)
     for actual, exact in zip((output, weights), expected(plan, inputs), strict=True):
         assert_close(actual, exact, "float32")
     assert not output[1:].any()

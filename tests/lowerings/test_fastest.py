@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from export_models import additive, dict_inputs_and_outputs, shared_layer
 
-from keras_attn_export import export_model
+from keras_attn_export import ExportError, export_model
 from keras_attn_export._cli.main import main
 from keras_attn_export._lowerings import fastest as auto
 from keras_attn_export._lowerings import fused
@@ -87,6 +88,19 @@ def test_an_opset_that_was_asked_for_is_kept(speeds, tmp_path):
     bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="auto", opset=20)
     assert bundle.manifest["opset"] == 20
     assert speeds[1][0][0] == {"portable", "ragged"}
+
+
+def test_an_onnxruntime_too_old_for_fused(speeds, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "__version__", "1.24.4")
+    with pytest.raises(
+        ExportError, match=r"`lowering='fused'` needs onnxruntime 1\.25 or newer\. Received: .* 1\.24\.4"
+    ):
+        export_model(dict_inputs_and_outputs(), tmp_path / "asked", lowering="fused")
+    assert not list(tmp_path.iterdir())
+    speeds[0]["fused"] = 0.1
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "measured", lowering="auto")
+    assert layers(bundle)[0]["lowering"] == "ragged"
+    assert bundle.manifest["lowest_onnxruntime"] == "1.19"
 
 
 def test_every_call_of_a_layer_is_measured(speeds, tmp_path):
