@@ -9,6 +9,7 @@ from keras import ops
 from ._arguments import check_window
 from ._checks import check_given, check_masks, check_real, shape_of
 from ._keys_state import PROJECTED, Keys, check_built, unpacked
+from ._placeholders import as_tensors
 from ._types import Masks, Pairs, Shape, Tensor
 
 
@@ -130,7 +131,9 @@ class AttentionLayer(keras.layers.Layer):
         check_given(queries=queries, keys=keys.tensor, values=values)
         check_real(queries=queries, keys=keys.tensor, values=values)
         shapes = self._checked_shapes(shape_of(queries), keys._replace(tensor=shape_of(keys.tensor)), shape_of(values))
-        return check_masks(masks, *shapes, self._output_shapes(*shapes)[1])
+        masks = as_tensors(masks)
+        check_masks(masks, *shapes, self._output_shapes(*shapes)[1])
+        return masks
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """The mask of the output: that of the queries."""
