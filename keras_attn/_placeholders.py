@@ -7,9 +7,9 @@ that wants integers or booleans thus has to take such a placeholder for what wil
 
 import keras
 from keras import ops
-from keras.src.backend import in_symbolic_scope
 
 from ._checks import as_tensor, dtype_of
+from ._private_keras import in_symbolic_scope
 from ._types import Masks, Tensor
 
 

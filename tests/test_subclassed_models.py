@@ -1,4 +1,4 @@
-"""Subclassed models that take lengths and masks as inputs: Keras builds them again from a file on float placeholders."""
+"""Subclassed models that take lengths and masks as inputs: a file gives Keras floats to build them on."""
 
 import keras
 import numpy as np
