@@ -8,6 +8,7 @@ from keras import ops
 
 from ._checks import as_tensor, check_attention_mask, check_scores, check_valid_lens, dtype_of, shape_of
 from ._normalizers import softmax_where
+from ._placeholders import as_lengths, as_mask
 from ._types import Masks, Pairs, Tensor, Window
 
 
@@ -181,10 +182,10 @@ def check_softmax_inputs(
     """Checks what a masked softmax receives; returns lengths and mask as tensors."""
     check_scores(scores)
     if valid_lens is not None:
-        valid_lens = as_tensor(valid_lens)
+        valid_lens = as_lengths(valid_lens)
         check_valid_lens(valid_lens, shape_of(scores))
     if mask is not None:
-        mask = as_tensor(mask)
+        mask = as_mask(mask)
         check_attention_mask(mask_name, mask, shape_of(scores))
     return valid_lens, mask
 
