@@ -7,10 +7,11 @@ from keras import ops
 
 from ._arguments import check_flag, check_positive_integer
 from ._checks import check_given, check_last_axis, check_pooling_shapes, scores_shape_of
-from ._heads import join_heads, masks_over_heads, repeat_heads, seen_by_heads, split_heads
+from ._fused import finite_where_masked
+from ._heads import join_heads, masks_over_heads, project, repeat_heads, seen_by_heads, split_heads
 from ._keys_state import PROJECTED, Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
-from ._masking import combine_masks, hide
+from ._masking import combine_masks, each_sees_itself, hide
 from ._policies import policy_of_sublayer, policy_with_quantized_sublayers
 from ._pooling import AttentionPooling
 from ._types import Masks, Pairs, Shape, Tensor
@@ -160,7 +161,7 @@ class MultiHeadAttention(AttentionLayer):
         return dense
 
     def _project(self, keys: Tensor) -> Tensor:
-        heads = split_heads(self.W_k(keys), self._kv_heads)
+        heads = split_heads(project(self.W_k, keys), self._kv_heads)
         return self.attention.precompute(heads)[PROJECTED]
 
     def _attend(
@@ -177,34 +178,37 @@ class MultiHeadAttention(AttentionLayer):
         rank = len(queries.shape)
         masks = masks_over_heads(masks, self.num_heads, rank)
         mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys.tensor)[-2], rank + 1)
-        seen = None if mask is None else seen_by_heads(mask, rank + 1)
+        seen = None if mask is None or each_sees_itself(masks, queries, keys.tensor) else seen_by_heads(mask, rank + 1)
         if seen is not None:  # before the products: zero times NaN is NaN
+            same = keys.tensor is values
             queries, values = hide(queries, seen.queries), hide(values, seen.keys)
-            keys = keys if keys.projected else keys._replace(tensor=hide(keys.tensor, seen.keys))
-        pooled = self.attention(
-            split_heads(self.W_q(queries), self.num_heads),
-            self._keys_for_all_heads(keys),
-            self._for_all_heads(split_heads(self.W_v(values), self._kv_heads)),
-            masks.valid_lens,
-            attention_mask=masks.attention_mask,
-            use_causal_mask=pairs.causal,
-            window=pairs.window,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            queries_mask=masks.queries_mask,
-            keys_mask=masks.keys_mask,
-            values_mask=masks.values_mask,
-        )
+            if not keys.projected:
+                keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
+        with finite_where_masked(self.attention):
+            pooled = self.attention(
+                split_heads(project(self.W_q, queries), self.num_heads),
+                self._keys_for_all_heads(keys),
+                self._for_all_heads(split_heads(project(self.W_v, values), self._kv_heads)),
+                masks.valid_lens,
+                attention_mask=masks.attention_mask,
+                use_causal_mask=pairs.causal,
+                window=pairs.window,
+                return_attention_scores=return_attention_scores,
+                training=training,
+                queries_mask=masks.queries_mask,
+                keys_mask=masks.keys_mask,
+                values_mask=masks.values_mask,
+            )
         pooled, weights = pooled if return_attention_scores else (pooled, None)
         if weights is not None:
             weights = ops.cast(weights, self.compute_dtype)  # the scoring layer may have another
-        output = self.W_o(join_heads(pooled))
+        output = project(self.W_o, join_heads(pooled))
         return output if seen is None else hide(output, seen.queries), weights
 
     def _keys_for_all_heads(self, keys: Keys) -> Any:
         if keys.projected:
             return {PROJECTED: self._for_all_heads(keys.tensor)}
-        return self._for_all_heads(split_heads(self.W_k(keys.tensor), self._kv_heads))
+        return self._for_all_heads(split_heads(project(self.W_k, keys.tensor), self._kv_heads))
 
     def _for_all_heads(self, heads: Tensor) -> Tensor:
         return repeat_heads(heads, self.num_heads // self._kv_heads)

@@ -8,10 +8,11 @@ from keras import ops
 
 from ._arguments import check_dropout, check_normalizer, check_seed
 from ._checks import check_given, check_pooling_shapes, check_score_result, scores_shape_of, shape_of
-from ._composite import Scoring, composite_of, current_evaluator, pool
+from ._composite import DOT_PRODUCT, Scoring, composite_of, current_evaluator, pool
+from ._fused import fused_pool, hide_all_unseen, is_faster, is_finite_where_masked
 from ._keys_state import Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
-from ._masking import combine_masks, hide_unseen, split_lengths
+from ._masking import combine_masks, each_sees_itself, hide_unseen, split_lengths
 from ._normalizers import SOFTMAX
 from ._policies import policy_with_quantized_sublayers
 from ._types import Masks, Pairs, Shape, Tensor
@@ -136,10 +137,31 @@ class AttentionPooling(AttentionLayer):
                 lengths, others = split_lengths(masks, len(queries.shape))
                 composite = composite_of(scoring, values, lengths, combine_masks(others, pairs, *sizes), self)
                 return evaluate(composite, return_attention_scores)
+        if not (return_attention_scores or self._drops(training)) and self._is_named():
+            output = self._fused(queries, keys, values, masks, pairs, mask)
+            if output is not None:
+                return output, None
         queries, keys = self._hidden(mask, queries, keys)
         scores = (self._score_projection if keys.projected else self.score)(queries, keys.tensor)
         check_score_result(type(self).__name__, shape_of(scores), (*shape_of(queries)[:-1], shape_of(keys.tensor)[-2]))
         return pool(scores, values, mask, partial(self._drop, training=training), self.normalizer)
+
+    def _fused(
+        self, queries: Tensor, keys: Keys, values: Tensor, masks: Masks, pairs: Pairs, mask: Tensor | None
+    ) -> Tensor | None:
+        """The output in one operation of the backend, or None where that is not faster or the layer has no such form."""
+        if not is_faster(queries, keys.tensor):
+            return None
+        alone = each_sees_itself(masks, queries, keys.tensor)
+        tensor = keys.tensor
+        if not (alone or (is_finite_where_masked(self) and not keys.projected)):
+            queries, tensor, values = hide_all_unseen(mask, queries, tensor, values)
+        scoring = self._scoring(queries, keys._replace(tensor=tensor))
+        if scoring is None or scoring.name != DOT_PRODUCT:
+            return None
+        causal = alone and pairs == Pairs(causal=True)
+        mask = None if causal else mask
+        return fused_pool(**scoring.tensors, values=values, mask=mask, **scoring.options, causal=causal)
 
     def _project(self, keys: Tensor) -> Tensor:
         return self.project_keys(keys) if self._scores_in_parts() else keys
