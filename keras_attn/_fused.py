@@ -40,9 +40,13 @@ def is_finite_where_masked(layer: Any) -> bool:
     return _TAKES_FINITE.get() is layer
 
 
-def is_faster(queries: Tensor, keys: Tensor) -> bool:
-    """Whether to pool by `fused_pool`, for queries `B + (Tq, Dq)` and keys `B + (Tk, ...)`; never without keys."""
-    return keras.backend.backend() in FASTER_ON and 0 not in (queries.shape[-1], keys.shape[-2])
+def is_faster(queries: Tensor, values: Tensor) -> bool:
+    """Whether to pool queries `B + (Tq, Dq)` and values `B + (Tk, Dv)` by `fused_pool`.
+
+    The kernels are for queries and values of one size, and there must be a key.
+    """
+    sizes = queries.shape[-1], values.shape[-1]
+    return keras.backend.backend() in FASTER_ON and len({*sizes}) == 1 and 0 not in (*sizes, values.shape[-2])
 
 
 def fused_pool(
@@ -70,7 +74,7 @@ def fused_pool(
         sees_a_key = ops.any(mask, axis=-1, keepdims=True)
         seen = ops.logical_or(mask, ops.logical_not(sees_a_key))
         # Not the operation's own `mask`: on torch its fill is of the size of large scores in float16.
-        bias = ops.where(seen, ops.cast(0.0, dtype_of(queries)), ops.cast(-math.inf, dtype_of(queries)))
+        bias = ops.cast(ops.where(seen, 0.0, -math.inf), dtype_of(queries))
         options = {"bias": _with_heads(bias, batch)}
 
     def attend(*tensors: Tensor) -> Tensor:
@@ -129,10 +133,10 @@ def _differentiable_twice(fused: Callable[..., Tensor], plain: Callable[..., Ten
 
         def gradient(*received: Tensor, upstream: Tensor) -> tuple[Tensor | None, ...]:
             if torch.is_grad_enabled():
-                of, by, options = plain(*received), received, {"create_graph": True}
+                of, by, again = plain(*received), list(received), {"create_graph": True}
             else:
-                of, by, options = output, leaves, {"retain_graph": True}
-            found = torch.autograd.grad(of, [by[index] for index in needed], upstream, **options)
+                of, by, again = output, leaves, {"retain_graph": True}
+            found = torch.autograd.grad(of, [by[index] for index in needed], upstream, **again)
             return tuple(found[needed.index(index)] if index in needed else None for index in range(len(by)))
 
         return output.detach(), gradient

@@ -149,8 +149,8 @@ class AttentionPooling(AttentionLayer):
     def _fused(
         self, queries: Tensor, keys: Keys, values: Tensor, masks: Masks, pairs: Pairs, mask: Tensor | None
     ) -> Tensor | None:
-        """The output in one operation of the backend, or None where that is not faster or the layer has no such form."""
-        if not is_faster(queries, keys.tensor):
+        """The output in one operation of the backend; None where that is not faster, or the layer has no such form."""
+        if not is_faster(queries, values):
             return None
         alone = each_sees_itself(masks, queries, keys.tensor)
         tensor = keys.tensor
