@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "onnxruntime-gpu", "torch", "numpy")
+PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "onnxruntime-gpu", "torch", "jax", "numpy")
 
 
 def environment(provider: str, threads: int) -> dict[str, Any]:

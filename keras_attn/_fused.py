@@ -22,22 +22,25 @@ from ._types import Tensor
 # As benchmarks/multi_head_training.py measures it. On TensorFlow and, on a CPU, on JAX it is the same operations again.
 FASTER_ON = ("torch",)
 
-_TAKES_FINITE: ContextVar[Any] = ContextVar("keras_attn_takes_finite", default=None)
+_HARMLESS_FOR: ContextVar[Any] = ContextVar("keras_attn_harmless_for", default=None)
 
 
 @contextlib.contextmanager
-def finite_where_masked(layer: Any) -> Iterator[None]:
-    """Tells a layer that what it gets is finite wherever it is masked: it need not be looked for and replaced."""
-    token = _TAKES_FINITE.set(layer)
+def masked_is_harmless(layer: Any, told: bool = True) -> Iterator[None]:
+    """Tells a layer that what it gets is finite wherever it is masked, and that no row without keys will be read.
+
+    Replacing the one and the other by zeros, as a layer called by itself must, would be done twice.
+    """
+    token = _HARMLESS_FOR.set(layer if told else None)
     try:
         yield
     finally:
-        _TAKES_FINITE.reset(token)
+        _HARMLESS_FOR.reset(token)
 
 
-def is_finite_where_masked(layer: Any) -> bool:
+def is_masked_harmless(layer: Any) -> bool:
     """Whether the caller of a layer said so."""
-    return _TAKES_FINITE.get() is layer
+    return _HARMLESS_FOR.get() is layer
 
 
 def is_faster(queries: Tensor, values: Tensor) -> bool:
@@ -50,7 +53,7 @@ def is_faster(queries: Tensor, values: Tensor) -> bool:
 
 
 def fused_pool(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, scale: float, causal: bool = False
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, scale: float, causal: bool, zeros: bool
 ) -> Tensor:
     """The mean of values `B + (Tk, Dv)` under a softmax of `scale q.k` over the keys that take part.
 
@@ -63,9 +66,10 @@ def fused_pool(
         mask: Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
         scale: Factor of the dot products.
         causal: Whether query `i` sees only keys `j <= i`; in the place of a mask.
+        zeros: Whether a query that sees no key gives zeros, and any finite numbers otherwise.
 
     Returns:
-        `B + (Tq, Dv)`, zeros for a query that sees no key.
+        `B + (Tq, Dv)`.
     """
     *batch, num_queries, _ = ops.shape(queries)
     if mask is None:
@@ -88,7 +92,7 @@ def fused_pool(
         return pool(scores, values, order)[0]
 
     output = _differentiable_twice(attend, attend_plainly)(queries, keys, values)
-    return output if mask is None else hide(output, ops.squeeze(sees_a_key, -1))
+    return output if mask is None or not zeros else hide(output, ops.squeeze(sees_a_key, -1))
 
 
 def hide_all_unseen(

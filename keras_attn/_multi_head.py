@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from ._arguments import check_flag, check_positive_integer
-from ._checks import check_given, check_last_axis, check_pooling_shapes, scores_shape_of
-from ._fused import finite_where_masked
+from ._checks import check_given, check_last_axis, check_pooling_shapes, scores_shape_of, shape_of
+from ._fused import masked_is_harmless
 from ._heads import join_heads, masks_over_heads, project, repeat_heads, seen_by_heads, split_heads
 from ._keys_state import PROJECTED, Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
@@ -184,7 +184,8 @@ class MultiHeadAttention(AttentionLayer):
             queries, values = hide(queries, seen.queries), hide(values, seen.keys)
             if not keys.projected:
                 keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
-        with finite_where_masked(self.attention):
+        differs_by_head = masks.attention_mask is not None and shape_of(masks.attention_mask)[-3:-2] not in ((), (1,))
+        with masked_is_harmless(self.attention, not (differs_by_head or keys.projected)):
             pooled = self.attention(
                 split_heads(project(self.W_q, queries), self.num_heads),
                 self._keys_for_all_heads(keys),

@@ -9,7 +9,7 @@ from keras import ops
 from ._arguments import check_dropout, check_normalizer, check_seed
 from ._checks import check_given, check_pooling_shapes, check_score_result, scores_shape_of, shape_of
 from ._composite import DOT_PRODUCT, Scoring, composite_of, current_evaluator, pool
-from ._fused import fused_pool, hide_all_unseen, is_faster, is_finite_where_masked
+from ._fused import fused_pool, hide_all_unseen, is_faster, is_masked_harmless
 from ._keys_state import Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
 from ._masking import combine_masks, each_sees_itself, hide_unseen, split_lengths
@@ -152,16 +152,16 @@ class AttentionPooling(AttentionLayer):
         """The output in one operation of the backend; None where that is not faster, or the layer has no such form."""
         if not is_faster(queries, values):
             return None
-        alone = each_sees_itself(masks, queries, keys.tensor)
-        tensor = keys.tensor
-        if not (alone or (is_finite_where_masked(self) and not keys.projected)):
+        no_row_is_empty, tensor = each_sees_itself(masks, queries, keys.tensor), keys.tensor
+        harmless = no_row_is_empty or is_masked_harmless(self)
+        if not harmless:
             queries, tensor, values = hide_all_unseen(mask, queries, tensor, values)
         scoring = self._scoring(queries, keys._replace(tensor=tensor))
         if scoring is None or scoring.name != DOT_PRODUCT:
             return None
-        causal = alone and pairs == Pairs(causal=True)
-        mask = None if causal else mask
-        return fused_pool(**scoring.tensors, values=values, mask=mask, **scoring.options, causal=causal)
+        causal = no_row_is_empty and pairs == Pairs(causal=True)
+        read = {**scoring.tensors, "values": values, "mask": None if causal else mask}
+        return fused_pool(**read, **scoring.options, causal=causal, zeros=not harmless)
 
     def _project(self, keys: Tensor) -> Tensor:
         return self.project_keys(keys) if self._scores_in_parts() else keys

@@ -74,7 +74,10 @@ def built(name, **options):
 
 
 def assert_alike(actual, exact):
-    """Each result within the rounding of float32, in units of its largest number or of 1: some gradients are zero but for rounding."""
+    """Each result within the rounding of float32, in units of its largest number.
+
+    Or in units of 1: gradients by the bias of `W_k` are zero but for rounding.
+    """
     for one, other in zip(actual, exact, strict=True):
         largest = max(np.abs(other).max(), 1.0)
         assert_close(one / largest, other / largest, tolerance=1e-5)
@@ -270,6 +273,24 @@ def test_gradients_of_gradients(mask, calls, monkeypatch):
     exact = [as_numpy(each) for each in plainly(monkeypatch, outer, *tensors)]
     assert_alike(actual, exact)
     assert all(np.any(each != 0) for each in actual)
+
+
+def test_masks_that_differ_by_head(calls, monkeypatch):
+    """A query may see no key in one head, and some in another."""
+    layer, inputs = built("multi_head"), arrays()
+    mask = np.ones((B, 2, T, T), bool)
+    mask[0, 0, 1], mask[1, 1, :, 2:], mask[1, :, 3] = False, False, False
+    actual = results(layer, inputs, {"attention_mask": mask})
+    assert_alike(actual, plainly(monkeypatch, results, layer, inputs, {"attention_mask": mask}))
+    assert np.all(actual[0][1, 3] == 0)
+    assert calls
+
+
+def test_a_layer_hides_again_what_is_masked_once_it_is_called_by_itself(calls):
+    layer, inputs = built("multi_head"), arrays()
+    layer(*inputs, **MASKS["lengths"])
+    inputs[2][0] = np.nan
+    assert np.all(as_numpy(layer.attention(*inputs, **MASKS["lengths"]))[0] == 0)
 
 
 @only_on("torch", reason="gradients are kept for a second call there alone")
