@@ -1,7 +1,9 @@
 """Heads as one more batch axis: `B + (T, H D)` and `B + (H, T, D)`, and masks that go with them."""
 
+import math
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from ._masking import intersect, lengths_mask
@@ -19,6 +21,16 @@ def split_heads(features: Tensor, num_heads: int) -> Tensor:
     """Features `B + (T, H D)` as heads `B + (H, T, D)`."""
     *batch, length, size = ops.shape(features)
     return ops.swapaxes(ops.reshape(features, (*batch, length, num_heads, size // num_heads)), -3, -2)
+
+
+def project(dense: Any, features: Tensor) -> Tensor:
+    """A `Dense` layer on features `B + (T, D)`."""
+    if keras.backend.backend() != "jax":
+        return dense(features)
+    # XLA on a CPU takes the gradient of the kernel over all positions much faster where they lie on one axis.
+    *positions, size = ops.shape(features)
+    projected = dense(ops.reshape(features, (math.prod(positions), size)))
+    return ops.reshape(projected, (*positions, projected.shape[-1]))
 
 
 def join_heads(heads: Tensor) -> Tensor:

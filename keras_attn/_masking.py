@@ -90,6 +90,20 @@ def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, s
     return mask
 
 
+def each_sees_itself(masks: Masks, queries: Tensor, keys: Tensor) -> bool:
+    """Whether no query can be without a key and no key without a query, as far as is known without looking.
+
+    The order of positions, in a causal mask or a window, never hides a position from itself.
+
+    Args:
+        masks: All that the call was given.
+        queries: `B + (Tq, ...)`.
+        keys: `B + (Tk, ...)`.
+    """
+    num_queries = queries.shape[-2]
+    return all(mask is None for mask in masks) and num_queries is not None and num_queries == keys.shape[-2]
+
+
 def split_lengths(masks: Masks, scores_rank: int) -> tuple[Tensor | None, Masks]:
     """The lengths, if there is one for each example, and all other masks."""
     lengths = masks.valid_lens

@@ -6,11 +6,12 @@ import keras
 from keras import ops
 
 from ._arguments import check_flag, check_positive_integer
-from ._checks import check_given, check_last_axis, check_pooling_shapes, scores_shape_of
-from ._heads import join_heads, repeat_heads, seen_in_some_head, sees_some_key, split_heads, with_heads_axis
+from ._checks import check_given, check_last_axis, check_pooling_shapes, scores_shape_of, shape_of
+from ._fused import masked_is_harmless
+from ._heads import join_heads, project, repeat_heads, seen_in_some_head, sees_some_key, split_heads, with_heads_axis
 from ._keys_state import PROJECTED, Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
-from ._masking import combine_masks, hide, split_lengths
+from ._masking import combine_masks, each_sees_itself, hide, split_lengths
 from ._pooling import AttentionPooling
 from ._projections import kernel_config, projection, set_kernel_options
 from ._types import Masks, Pairs, Shape, Tensor
@@ -149,7 +150,7 @@ class MultiHeadAttention(AttentionLayer):
         return dense
 
     def _project(self, keys: Tensor) -> Tensor:
-        heads = split_heads(self.W_k(keys), self._kv_heads)
+        heads = split_heads(project(self.W_k, keys), self._kv_heads)
         return self.attention.precompute(heads)[PROJECTED]
 
     def _attend(
@@ -163,35 +164,42 @@ class MultiHeadAttention(AttentionLayer):
         return_attention_scores: bool,
         training: bool | None,
     ) -> tuple[Tensor, Tensor | None]:
-        num_keys = ops.shape(keys.tensor)[-2]
-        lengths, others = split_lengths(masks, len(queries.shape))
-        mask = combine_masks(
-            with_heads_axis(others, len(queries.shape)), pairs, ops.shape(queries)[-2], num_keys, len(queries.shape) + 1
-        )
-        seen = seen_in_some_head(lengths, mask, num_keys, len(queries.shape))
+        rank, num_keys = len(queries.shape), ops.shape(keys.tensor)[-2]
+        lengths = mask = seen = None
+        if not each_sees_itself(masks, queries, keys.tensor):
+            lengths, others = split_lengths(masks, rank)
+            mask = combine_masks(with_heads_axis(others, rank), pairs, ops.shape(queries)[-2], num_keys, rank + 1)
+            seen = seen_in_some_head(lengths, mask, num_keys, rank)
+            pairs = Pairs()  # they are in the mask
         if seen is not None:  # before the products: zero times NaN is NaN
+            same = keys.tensor is values
             queries, values = hide(queries, seen.queries), hide(values, seen.keys)
-            keys = keys if keys.projected else keys._replace(tensor=hide(keys.tensor, seen.keys))
-        pooled = self.attention(
-            split_heads(self.W_q(queries), self.num_heads),
-            self._keys_for_all_heads(keys),
-            self._for_all_heads(split_heads(self.W_v(values), self._kv_heads)),
-            None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), self.num_heads, axis=-1),
-            attention_mask=mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
+            if not keys.projected:
+                keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
+        differs_by_head = mask is not None and shape_of(mask)[-3:-2] not in ((), (1,))
+        with masked_is_harmless(self.attention, not (differs_by_head or keys.projected)):
+            pooled = self.attention(
+                split_heads(project(self.W_q, queries), self.num_heads),
+                self._keys_for_all_heads(keys),
+                self._for_all_heads(split_heads(project(self.W_v, values), self._kv_heads)),
+                None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), self.num_heads, axis=-1),
+                attention_mask=mask,
+                use_causal_mask=pairs.causal,
+                window=pairs.window,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
         pooled, weights = pooled if return_attention_scores else (pooled, None)
         if weights is not None:
             weights = ops.cast(weights, self.compute_dtype)  # the scoring layer may have another
-        output = self.W_o(join_heads(pooled))
+        output = project(self.W_o, join_heads(pooled))
         seeing = sees_some_key(seen, num_keys)  # others would get the bias
         return output if seeing is None else hide(output, seeing), weights
 
     def _keys_for_all_heads(self, keys: Keys) -> Any:
         if keys.projected:
             return {PROJECTED: self._for_all_heads(keys.tensor)}
-        return self._for_all_heads(split_heads(self.W_k(keys.tensor), self._kv_heads))
+        return self._for_all_heads(split_heads(project(self.W_k, keys.tensor), self._kv_heads))
 
     def _for_all_heads(self, heads: Tensor) -> Tensor:
         return repeat_heads(heads, self.num_heads // self._kv_heads)

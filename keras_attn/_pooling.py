@@ -8,10 +8,11 @@ from keras import ops
 
 from ._arguments import check_dropout, check_normalizer, check_seed
 from ._checks import check_given, check_pooling_shapes, check_score_result, scores_shape_of, shape_of
-from ._composite import Scoring, composite_of, current_evaluator, pool
+from ._composite import DOT_PRODUCT, Scoring, composite_of, current_evaluator, pool
+from ._fused import fused_pool, hide_all_unseen, is_faster, is_masked_harmless
 from ._keys_state import Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
-from ._masking import combine_masks, hide_unseen, split_lengths
+from ._masking import combine_masks, each_sees_itself, hide_unseen, split_lengths
 from ._normalizers import SOFTMAX
 from ._types import Masks, Pairs, Shape, Tensor
 
@@ -139,6 +140,10 @@ class AttentionPooling(AttentionLayer):
         if lowered is not None:
             return lowered
         mask = _mask_of(masks, pairs, queries, keys)
+        if not return_attention_scores and self._can_be_lowered(training):
+            output = self._fused(queries, keys, values, masks, pairs, mask)
+            if output is not None:
+                return output, None
         queries, keys = self._without_unseen(mask, queries, keys)
         return self._pooled(queries, keys, values, mask, training)
 
@@ -149,6 +154,23 @@ class AttentionPooling(AttentionLayer):
         scores = (self._score_projection if keys.projected else self.score)(queries, keys.tensor)
         check_score_result(type(self).__name__, shape_of(scores), (*shape_of(queries)[:-1], shape_of(keys.tensor)[-2]))
         return pool(scores, values, mask, partial(self._drop, training=training), self.normalizer)
+
+    def _fused(
+        self, queries: Tensor, keys: Keys, values: Tensor, masks: Masks, pairs: Pairs, mask: Tensor | None
+    ) -> Tensor | None:
+        """The output in one operation of the backend; None where that is not faster, or the layer has no such form."""
+        if self._centres_keys or not is_faster(queries, values):
+            return None
+        no_row_is_empty, tensor = each_sees_itself(masks, queries, keys.tensor), keys.tensor
+        harmless = no_row_is_empty or is_masked_harmless(self)
+        if not harmless:
+            queries, tensor, values = hide_all_unseen(mask, queries, tensor, values)
+        scoring = self._scoring(queries, keys._replace(tensor=tensor))
+        if scoring is None or scoring.name != DOT_PRODUCT:
+            return None
+        causal = no_row_is_empty and pairs == Pairs(causal=True)
+        read = {**scoring.tensors, "values": values, "mask": None if causal else mask}
+        return fused_pool(**read, **scoring.options, causal=causal, zeros=not harmless)
 
     def _without_unseen(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
         """What is scored: zeros for a query that sees no key, and for a key that no query sees."""
