@@ -10,7 +10,7 @@ from ._checks import check_given, check_masks, check_real, shape_of
 from ._keys_state import PROJECTED, Keys, ZerosLike, check_built, unpacked
 from ._placeholders import as_tensors
 from ._policies import policy_with_quantized_sublayers
-from ._private_keras import set_keras_mask
+from ._private_keras import calls_of, set_keras_mask
 from ._types import Masks, Pairs, Shape, Tensor
 
 
@@ -183,7 +183,7 @@ class AttentionLayer(keras.layers.Layer):
     @property
     def output(self) -> Any:
         """The outputs of the call with the most of them: Keras counts those of the first, which may be `precompute`."""
-        return max((node.output_tensors for node in self._inbound_nodes), key=len, default=None)
+        return max((call.output_tensors for call in calls_of(self)), key=len, default=None)
 
     def _checked(
         self,

@@ -9,6 +9,8 @@ from typing import Any
 
 import keras
 
+from ._private_keras import sublayers_of
+
 
 def policy_with_quantized_sublayers(layer: Any) -> Any | None:
     """A map of the policies of the quantized sublayers, or None when no sublayer is quantized.
@@ -17,7 +19,7 @@ def policy_with_quantized_sublayers(layer: Any) -> Any | None:
     """
     quantized = {
         rf"(.*/)?{re.escape(layer.name + sublayer.path.removeprefix(layer.path))}": sublayer.dtype_policy
-        for sublayer in layer._flatten_layers(include_self=False)
+        for sublayer in sublayers_of(layer)
         if sublayer.quantization_mode is not None
     }
     if not quantized:

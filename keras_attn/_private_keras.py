@@ -1,5 +1,17 @@
 """All that is used of Keras without being public there, in one place."""
 
+from typing import Any
+
 from keras.src.backend import in_symbolic_scope, set_keras_mask
 
-__all__ = ["in_symbolic_scope", "set_keras_mask"]
+__all__ = ["calls_of", "in_symbolic_scope", "set_keras_mask", "sublayers_of"]
+
+
+def sublayers_of(layer: Any) -> list[Any]:
+    """All layers within a layer, at any depth."""
+    return list(layer._flatten_layers(include_self=False))
+
+
+def calls_of(layer: Any) -> list[Any]:
+    """The calls of a layer in functional models, as nodes."""
+    return list(layer._inbound_nodes)

@@ -12,12 +12,13 @@ import tensorflow as tf
 
 import keras_attn
 import keras_attn_export
+from keras_attn import _private_keras
 from keras_attn_export._internals import keras_internals, tensorflow_internals, tf2onnx_internals
 
 OURS = {Path(package.__file__).parent for package in (keras_attn, keras_attn_export)}
 FILES = sorted(file for folder in OURS for file in folder.rglob("*.py"))
 # where the names of the libraries may stand
-KNOW_PRIVATE_NAMES = {"keras_internals.py", "tensorflow_internals.py", "tf2onnx_internals.py"}
+KNOW_PRIVATE_NAMES = {"_private_keras.py", "keras_internals.py", "tensorflow_internals.py", "tf2onnx_internals.py"}
 
 
 @pytest.fixture
@@ -51,6 +52,21 @@ def test_what_a_functional_model_takes_and_gives(model):
     names = [node.operation.name for node in keras_internals.nodes_of(model)]
     assert names == ["queries", "inner"]
     assert keras_internals.operation_of(model.outputs[0]).name == "inner"
+
+
+def test_what_the_layers_ask_of_keras(model):
+    dense = keras.layers.Dense(2)
+    outer = keras.Sequential([keras.layers.Dense(3), dense])
+    assert dense in _private_keras.sublayers_of(outer)
+    assert outer not in _private_keras.sublayers_of(outer)
+    tensor = keras.Input((4,))
+    assert [call.output_tensors for call in _private_keras.calls_of(dense)] == []
+    output = dense(tensor)
+    assert [call.output_tensors for call in _private_keras.calls_of(dense)] == [[output]]
+    carrying = keras.ops.ones((2, 3))
+    _private_keras.set_keras_mask(carrying, mask := keras.ops.ones((2,), "bool"))
+    assert keras.src.backend.get_keras_mask(carrying) is mask
+    assert not _private_keras.in_symbolic_scope()
 
 
 def traced(weight):
