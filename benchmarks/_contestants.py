@@ -171,10 +171,26 @@ def torch_training(spec: dict[str, Any]) -> Build:
     return lambda inputs: _training_runner(_torch_models.Training(options, inputs, device), options["weights"])
 
 
+def multi_head_training(spec: dict[str, Any]) -> Build:
+    """Training steps of multi-head attention, ours or Keras's, on the backend of the options."""
+    if spec["options"]["backend"] == "tensorflow":
+        _tensorflow(spec)
+    elif spec["options"]["backend"] == "torch":
+        import torch
+
+        torch.set_num_threads(spec["threads"])
+    import _multi_head
+
+    options = spec["options"]
+    weights = _multi_head.random_weights(options)
+    return lambda inputs: _training_runner(_multi_head.Training(options, inputs, RATE), weights)
+
+
 KINDS = {
     "onnx": onnx,
     "tensorflow": tensorflow,
     "keras training": keras_training,
+    "multi-head training": multi_head_training,
     "torch": torch,
     "torch training": torch_training,
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_attn_export._machine import processor, usable_cpus
 
-PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "onnxruntime-gpu", "torch", "numpy")
+PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "onnxruntime-gpu", "torch", "jax", "numpy")
 
 
 def environment(provider: str, threads: int) -> dict[str, Any]:

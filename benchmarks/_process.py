@@ -53,7 +53,7 @@ class Process:
             self.process = subprocess.Popen(
                 [sys.executable, str(SCRIPT), str(folder / "spec.json")],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-                env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+                env={**os.environ, "OMP_NUM_THREADS": str(threads), **_backend(contestant)},
             )  # fmt: skip
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -89,3 +89,7 @@ class Process:
             "difference": self.difference,
             "faster": _stats.ratio(self.rounds, peer.rounds) if peer else None,
         }
+
+
+def _backend(contestant: Contestant) -> dict[str, str]:
+    return {"KERAS_BACKEND": contestant.options["backend"]} if "backend" in contestant.options else {}

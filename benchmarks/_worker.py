@@ -21,6 +21,7 @@ from keras_attn_export._standalone import peak_memory
 
 RUNS = 3  # the second run may still take memory that the first did not need
 MOST_RUNS = 2000
+FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX"}  # not brought along
 
 
 def main(file: str) -> None:
@@ -92,8 +93,8 @@ def _seconds(run: Callable[[], Any]) -> float:
 def _trouble(error: Exception) -> dict[str, str]:
     lines = (line.strip() for line in str(error).splitlines())
     sentence = next((line for line in lines if line), "no message")
-    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return {"unavailable": "PyTorch is not installed"}
+    if isinstance(error, ModuleNotFoundError) and error.name in FRAMEWORKS:
+        return {"unavailable": f"{FRAMEWORKS[error.name]} is not installed"}
     if type(error).__name__ == "UnavailableError":
         return {"unavailable": sentence}
     return {"failed": f"{type(error).__name__}: {sentence}"}

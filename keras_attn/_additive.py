@@ -10,8 +10,8 @@ from ._blocks import BlockSize, blocked_additive_scores
 from ._checks import check_last_axis
 from ._composite import Scoring
 from ._keys_state import Keys
-from ._policies import policy_of_sublayer
 from ._pooling import AttentionPooling
+from ._projections import kernel_config, projection, set_kernel_options
 from ._scores import additive_scores, at_least_float32, lengths
 from ._types import Shape, Tensor
 
@@ -69,30 +69,18 @@ class AdditiveAttention(AttentionPooling):
         self.num_hiddens = check_positive_integer("num_hiddens", num_hiddens)
         self.normalize = check_flag("normalize", normalize)
         self.query_block_size = check_block_size("query_block_size", query_block_size)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        set_kernel_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            kernel_regularizer=kernel_regularizer,
+            kernel_constraint=kernel_constraint,
+        )
         self.g: Any = None
         self.b: Any = None
         self._sizes: tuple[int | None, int | None] = (None, None)
-        self.W_q = self._projection("W_q", self.num_hiddens)
-        self.W_k = self._projection("W_k", self.num_hiddens)
-        self.w_v = self._projection("w_v", 1)
-
-    def _projection(self, name: str, units: int) -> Any:
-        initializer = self.kernel_initializer
-        if isinstance(initializer, keras.initializers.Initializer):
-            # One initializer draws the same numbers each time, and W_q must not start as a copy of W_k.
-            initializer = initializer.clone()
-        return keras.layers.Dense(
-            units,
-            use_bias=False,
-            kernel_initializer=initializer,
-            kernel_regularizer=self.kernel_regularizer,
-            kernel_constraint=self.kernel_constraint,
-            dtype=policy_of_sublayer(self, name),
-            name=name,
-        )
+        self.W_q = projection(self, "W_q", self.num_hiddens)
+        self.W_k = projection(self, "W_k", self.num_hiddens)
+        self.w_v = projection(self, "w_v", 1)
 
     def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
         """Raises ValueError when shapes do not agree with each other or with the kernels."""
@@ -165,9 +153,7 @@ class AdditiveAttention(AttentionPooling):
             "num_hiddens": self.num_hiddens,
             "normalize": self.normalize,
             "query_block_size": self.query_block_size,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
+            **kernel_config(self),
         }
 
 

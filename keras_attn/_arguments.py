@@ -4,6 +4,7 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+from ._checks import dtype_of
 from ._normalizers import NORMALIZERS
 from ._types import Window
 
@@ -83,6 +84,14 @@ def check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"`{name}` must be True or False. Received: {name} of type {type(value).__name__}.")
     return value
+
+
+def check_switch(name: str, value: Any) -> bool:
+    """Returns an argument of a call as a bool: also of 0 and 1, and of the tensor that Keras makes of `numpy.True_`."""
+    is_boolean = hasattr(value, "dtype") and dtype_of(value) == "bool" and len(value.shape) == 0
+    if not is_boolean and not (isinstance(value, Integral) and value in (0, 1)):
+        raise TypeError(f"`{name}` must be True or False. Received: {name} of type {type(value).__name__}.")
+    return bool(value)
 
 
 def check_block_size(name: str, value: Any) -> Any:

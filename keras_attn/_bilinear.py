@@ -8,8 +8,8 @@ from ._checks import check_last_axis
 from ._composite import Scoring
 from ._dot_product import scoring_by_dot_products
 from ._keys_state import Keys
-from ._policies import policy_of_sublayer
 from ._pooling import AttentionPooling
+from ._projections import kernel_config, projection, set_kernel_options
 from ._scores import dot_product_scores
 from ._types import Shape, Tensor
 
@@ -55,9 +55,12 @@ class BilinearAttention(AttentionPooling):
         **kwargs: Any,
     ) -> None:
         super().__init__(dropout, seed=seed, **kwargs)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        set_kernel_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            kernel_regularizer=kernel_regularizer,
+            kernel_constraint=kernel_constraint,
+        )
         self._sizes: tuple[int | None, int | None] = (None, None)
         self.W: Any = None
 
@@ -71,15 +74,7 @@ class BilinearAttention(AttentionPooling):
         """Makes the kernel."""
         super().build(queries_shape, keys_shape, values_shape)
         self._sizes = (queries_shape[-1], keys_shape[-1])
-        self.W = keras.layers.Dense(
-            queries_shape[-1],
-            use_bias=False,
-            kernel_initializer=self.kernel_initializer,
-            kernel_regularizer=self.kernel_regularizer,
-            kernel_constraint=self.kernel_constraint,
-            dtype=policy_of_sublayer(self, "W"),
-            name="W",
-        )
+        self.W = projection(self, "W", queries_shape[-1])
         self.W.build(keys_shape)
 
     def project_keys(self, keys: Tensor) -> Tensor:
@@ -100,9 +95,4 @@ class BilinearAttention(AttentionPooling):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
-        return {
-            **super().get_config(),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
-        }
+        return {**super().get_config(), **kernel_config(self)}

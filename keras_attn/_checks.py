@@ -184,12 +184,11 @@ def scores_shape_of(queries_shape: Shape, keys_shape: Shape, values_shape: Shape
 
 def check_masks(
     masks: Masks, queries_shape: Shape, keys_shape: Shape, values_shape: Shape, weights_shape: Shape
-) -> Masks:
-    """Checks lengths and masks against what they mask; returns them as tensors.
+) -> None:
+    """Checks lengths and masks, as tensors, against what they mask.
 
     The weights may have one axis more than the scores, of heads; then the mask of pairs may have it too.
     """
-    masks = Masks(*(None if mask is None else as_tensor(mask) for mask in masks))
     scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)
     if masks.valid_lens is not None:
         check_valid_lens(masks.valid_lens, scores_shape)
@@ -203,7 +202,6 @@ def check_masks(
     ):
         if mask is not None:
             check_position_mask(name, mask, owner, shape)
-    return masks
 
 
 def check_score_result(name: str, shape: Shape, scores_shape: Shape) -> None:

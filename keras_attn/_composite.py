@@ -17,12 +17,14 @@ from ._masking import hide, intersect, lengths_mask
 from ._normalizers import NORMALIZERS, SOFTMAX
 from ._types import Tensor
 
+DOT_PRODUCT = "dot_product"
+
 
 class Scoring(NamedTuple):
     """A scoring function by name, with all that it reads.
 
     Attributes:
-        name: `"additive"` or `"dot_product"`.
+        name: `"additive"` or `DOT_PRODUCT`.
         function: Pure: maps the tensors, as keywords, to scores `B + (Tq, Tk)`, each of its query and key alone.
         tensors: `queries` and `keys`, projected where the layer projects them, and further weights of the layer.
         options: Numbers the function depends on.

@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from ._checks import as_tensor, check_attention_mask, check_scores, shape_of
+from ._placeholders import as_mask
 from ._scores import at_least_float32
 from ._types import Tensor
 
@@ -59,6 +60,6 @@ def _among_unmasked(weights: Tensor, mask: Any) -> Tensor:
     weights = at_least_float32(weights)
     if mask is None:
         return weights
-    mask = as_tensor(mask)
+    mask = as_mask(mask)
     check_attention_mask("mask", mask, shape_of(weights))
     return ops.where(mask, weights, 0.0)

@@ -8,7 +8,7 @@ from keras import ops
 
 from ._arguments import check_scale
 from ._checks import check_same_size
-from ._composite import Scoring
+from ._composite import DOT_PRODUCT, Scoring
 from ._keys_state import Keys
 from ._pooling import AttentionPooling
 from ._scores import dot_product_scores
@@ -79,4 +79,4 @@ class DotProductAttention(AttentionPooling):
 def scoring_by_dot_products(queries: Tensor, keys: Tensor, scale: float) -> Scoring:
     """Scores `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`, as an exporter gets them."""
     score = partial(dot_product_scores, scale=scale)
-    return Scoring("dot_product", score, {"queries": queries, "keys": keys}, {"scale": scale})
+    return Scoring(DOT_PRODUCT, score, {"queries": queries, "keys": keys}, {"scale": scale})

@@ -46,7 +46,7 @@ class GaussianAttention(AttentionPooling):
         of equal length the weights are those of dot products with scale `1 / h^2`, section 11.3.
     """
 
-    _relates_keys = True
+    _centres_keys = True
 
     def __init__(
         self,
@@ -80,11 +80,10 @@ class GaussianAttention(AttentionPooling):
         """Gaussian scores of queries `B + (Tq, D)` and keys `B + (Tk, D)`."""
         return gaussian_scores(queries, keys, ops.exp(self.log_bandwidth))
 
-    def _hidden(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
+    def _without_unseen(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
         """Positions from a mean, where products are taken: distances stay as they are, and their parts get small."""
-        queries, keys = super()._hidden(mask, queries, keys)
-        scores = self._owner("score", "score_projected", "project_keys")
-        if scores is not GaussianAttention or not by_products(queries):
+        queries, keys = super()._without_unseen(mask, queries, keys)
+        if not self._score_is_described or not by_products(queries):
             return queries, keys
         queries, points = at_least_float32(queries), at_least_float32(keys.tensor)
         centre = ops.stop_gradient(mean_seen_by_all(mask, points))

@@ -1,9 +1,12 @@
 """Heads as one more batch axis: `B + (T, H D)` and `B + (H, T, D)`, and masks that go with them."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
+from ._masking import intersect, lengths_mask
 from ._types import Masks, Tensor
 
 
@@ -20,6 +23,16 @@ def split_heads(features: Tensor, num_heads: int) -> Tensor:
     return ops.swapaxes(ops.reshape(features, (*batch, length, num_heads, size // num_heads)), -3, -2)
 
 
+def project(dense: Any, features: Tensor) -> Tensor:
+    """A `Dense` layer on features `B + (T, D)`."""
+    if keras.backend.backend() != "jax":
+        return dense(features)
+    # XLA on a CPU takes the gradient of the kernel over all positions much faster where they lie on one axis.
+    *positions, size = ops.shape(features)
+    projected = dense(ops.reshape(features, (math.prod(positions), size)))
+    return ops.reshape(projected, (*positions, projected.shape[-1]))
+
+
 def join_heads(heads: Tensor) -> Tensor:
     """Heads `B + (H, T, D)` as features `B + (T, H D)`."""
     *batch, num_heads, length, size = ops.shape(heads)
@@ -31,28 +44,37 @@ def repeat_heads(heads: Tensor, times: int) -> Tensor:
     return heads if times == 1 else ops.repeat(heads, times, axis=-3)
 
 
-def masks_over_heads(masks: Masks, num_heads: int, rank: int) -> Masks:
+def with_heads_axis(masks: Masks, rank: int) -> Masks:
     """Masks for queries `B + (T, D)` of a rank as masks for heads: the same for all, unless they have that axis."""
-    heads_axis = rank - 2
-
-    def repeated(mask: Tensor | None) -> Tensor | None:
-        return None if mask is None else ops.repeat(ops.expand_dims(mask, heads_axis), num_heads, axis=heads_axis)
-
     pairs = masks.attention_mask
     if pairs is not None and 2 < len(pairs.shape) <= rank:
         pairs = ops.expand_dims(pairs, -3)
-    return Masks(
-        repeated(masks.valid_lens),
-        pairs,
-        repeated(masks.queries_mask),
-        repeated(masks.keys_mask),
-        repeated(masks.values_mask),
-    )
+    masks = Masks(*(None if mask is None else ops.expand_dims(mask, rank - 2) for mask in masks))
+    return masks._replace(attention_mask=pairs)
 
 
-def seen_by_heads(mask: Tensor, rank: int) -> Seen:
-    """Which queries and keys take part in any head, by a mask that broadcasts to scores `B + (H, Tq, Tk)` of a rank."""
-    while len(mask.shape) < rank:
-        mask = ops.expand_dims(mask, 0)
-    in_some_head = ops.any(mask, axis=-3)
-    return Seen(ops.any(in_some_head, axis=-1), ops.any(in_some_head, axis=-2))
+def seen_in_some_head(lengths: Tensor | None, mask: Tensor | None, num_keys: Any, rank: int) -> Seen | None:
+    """Which queries and keys take part in any head; None where there is no mask.
+
+    Args:
+        lengths: Integers `B`, or None.
+        mask: All other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`, or None.
+        num_keys: Tk, an integer or a scalar tensor.
+        rank: Number of axes of queries, `B + (Tq, D)`.
+    """
+    if mask is not None:
+        while len(mask.shape) < rank + 1:
+            mask = ops.expand_dims(mask, 0)
+        mask = ops.any(mask, axis=-3)
+    if lengths is not None:
+        mask = intersect(lengths_mask(lengths, rank, num_keys), mask)
+    return None if mask is None else Seen(ops.any(mask, axis=-1), ops.any(mask, axis=-2))
+
+
+def sees_some_key(seen: Seen | None, num_keys: Any) -> Tensor | None:
+    """Booleans that broadcast to queries `B + (Tq,)`, False for those that give zeros; None where all see a key."""
+    seeing = None if seen is None else seen.queries
+    if isinstance(num_keys, int) and num_keys > 0:
+        return seeing
+    # There may be no key at all, which a mask without the axis of keys does not tell.
+    return intersect(seeing, ops.reshape(ops.convert_to_tensor(num_keys) > 0, (1,)))

@@ -6,6 +6,9 @@ It is a dict with one tensor, so that a model can tell it from keys, take it as 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import keras
+from keras import ops
+
 from ._types import Shape, Tensor
 
 PROJECTED = "projected_keys"
@@ -23,6 +26,26 @@ class Keys(NamedTuple):
     tensor: Tensor
     mask: Tensor | None
     projected: bool
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class ZerosLike(keras.Operation):
+    """Zeros in the place of vectors `B + (T, D)`: `B + (T, size)`.
+
+    In a functional model they stand where only a size is wanted.
+    """
+
+    def __init__(self, size: int, *, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.size = size
+
+    def call(self, vectors: Tensor) -> Tensor:
+        """Makes the zeros."""
+        return ops.zeros((*ops.shape(vectors)[:-1], self.size), vectors.dtype)
+
+    def compute_output_spec(self, vectors: Tensor) -> Tensor:
+        """Their shape and dtype."""
+        return keras.KerasTensor((*vectors.shape[:-1], self.size), vectors.dtype)
 
 
 def unpacked(keys: Any, keys_mask: Any) -> Keys:

@@ -8,6 +8,7 @@ from keras import ops
 
 from ._checks import as_tensor, check_attention_mask, check_scores, check_valid_lens, dtype_of, shape_of
 from ._normalizers import softmax_where
+from ._placeholders import as_lengths, as_mask
 from ._types import Masks, Pairs, Tensor, Window
 
 
@@ -87,6 +88,20 @@ def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, s
     while mask is not None and len(mask.shape) < 2:
         mask = ops.expand_dims(mask, 0)
     return mask
+
+
+def each_sees_itself(masks: Masks, queries: Tensor, keys: Tensor) -> bool:
+    """Whether no query can be without a key and no key without a query, as far as is known without looking.
+
+    The order of positions, in a causal mask or a window, never hides a position from itself.
+
+    Args:
+        masks: All that the call was given.
+        queries: `B + (Tq, ...)`.
+        keys: `B + (Tk, ...)`.
+    """
+    num_queries = queries.shape[-2]
+    return all(mask is None for mask in masks) and num_queries is not None and num_queries == keys.shape[-2]
 
 
 def split_lengths(masks: Masks, scores_rank: int) -> tuple[Tensor | None, Masks]:
@@ -181,10 +196,10 @@ def check_softmax_inputs(
     """Checks what a masked softmax receives; returns lengths and mask as tensors."""
     check_scores(scores)
     if valid_lens is not None:
-        valid_lens = as_tensor(valid_lens)
+        valid_lens = as_lengths(valid_lens)
         check_valid_lens(valid_lens, shape_of(scores))
     if mask is not None:
-        mask = as_tensor(mask)
+        mask = as_mask(mask)
         check_attention_mask(mask_name, mask, shape_of(scores))
     return valid_lens, mask
 

@@ -6,13 +6,14 @@ import keras
 from keras import ops
 
 from ._arguments import check_flag, check_positive_integer
-from ._checks import check_given, check_last_axis, check_pooling_shapes, scores_shape_of
-from ._heads import join_heads, masks_over_heads, repeat_heads, seen_by_heads, split_heads
+from ._checks import check_given, check_last_axis, check_pooling_shapes, scores_shape_of, shape_of
+from ._fused import masked_is_harmless
+from ._heads import join_heads, project, repeat_heads, seen_in_some_head, sees_some_key, split_heads, with_heads_axis
 from ._keys_state import PROJECTED, Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
-from ._masking import combine_masks, hide
-from ._policies import policy_of_sublayer, policy_with_quantized_sublayers
+from ._masking import combine_masks, each_sees_itself, hide, split_lengths
 from ._pooling import AttentionPooling
+from ._projections import kernel_config, projection, set_kernel_options
 from ._types import Masks, Pairs, Shape, Tensor
 
 
@@ -99,10 +100,13 @@ class MultiHeadAttention(AttentionLayer):
                 f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}."
             )
         self.use_bias = check_flag("use_bias", use_bias)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        set_kernel_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            kernel_regularizer=kernel_regularizer,
+            kernel_constraint=kernel_constraint,
+        )
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self._sizes: tuple[int | None, ...] = (None, None, None)
 
     @property
@@ -141,26 +145,12 @@ class MultiHeadAttention(AttentionLayer):
             self.attention.build(*heads)
 
     def _projection(self, name: str, units: int, shape: Shape) -> Any:
-        # One initializer draws the same numbers each time, and kernels must not start as copies of each other.
-        kernel_initializer, bias_initializer = (
-            each.clone() if isinstance(each, keras.initializers.Initializer) else each
-            for each in (self.kernel_initializer, self.bias_initializer)
-        )
-        dense = keras.layers.Dense(
-            units,
-            use_bias=self.use_bias,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=self.kernel_regularizer,
-            kernel_constraint=self.kernel_constraint,
-            dtype=policy_of_sublayer(self, name),
-            name=name,
-        )
+        dense = projection(self, name, units, use_bias=self.use_bias, bias_initializer=self.bias_initializer)
         dense.build(shape)
         return dense
 
     def _project(self, keys: Tensor) -> Tensor:
-        heads = split_heads(self.W_k(keys), self._kv_heads)
+        heads = split_heads(project(self.W_k, keys), self._kv_heads)
         return self.attention.precompute(heads)[PROJECTED]
 
     def _attend(
@@ -174,37 +164,42 @@ class MultiHeadAttention(AttentionLayer):
         return_attention_scores: bool,
         training: bool | None,
     ) -> tuple[Tensor, Tensor | None]:
-        rank = len(queries.shape)
-        masks = masks_over_heads(masks, self.num_heads, rank)
-        mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys.tensor)[-2], rank + 1)
-        seen = None if mask is None else seen_by_heads(mask, rank + 1)
+        rank, num_keys = len(queries.shape), ops.shape(keys.tensor)[-2]
+        lengths = mask = seen = None
+        if not each_sees_itself(masks, queries, keys.tensor):
+            lengths, others = split_lengths(masks, rank)
+            mask = combine_masks(with_heads_axis(others, rank), pairs, ops.shape(queries)[-2], num_keys, rank + 1)
+            seen = seen_in_some_head(lengths, mask, num_keys, rank)
+            pairs = Pairs()  # they are in the mask
         if seen is not None:  # before the products: zero times NaN is NaN
+            same = keys.tensor is values
             queries, values = hide(queries, seen.queries), hide(values, seen.keys)
-            keys = keys if keys.projected else keys._replace(tensor=hide(keys.tensor, seen.keys))
-        pooled = self.attention(
-            split_heads(self.W_q(queries), self.num_heads),
-            self._keys_for_all_heads(keys),
-            self._for_all_heads(split_heads(self.W_v(values), self._kv_heads)),
-            masks.valid_lens,
-            attention_mask=masks.attention_mask,
-            use_causal_mask=pairs.causal,
-            window=pairs.window,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            queries_mask=masks.queries_mask,
-            keys_mask=masks.keys_mask,
-            values_mask=masks.values_mask,
-        )
+            if not keys.projected:
+                keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
+        differs_by_head = mask is not None and shape_of(mask)[-3:-2] not in ((), (1,))
+        with masked_is_harmless(self.attention, not (differs_by_head or keys.projected)):
+            pooled = self.attention(
+                split_heads(project(self.W_q, queries), self.num_heads),
+                self._keys_for_all_heads(keys),
+                self._for_all_heads(split_heads(project(self.W_v, values), self._kv_heads)),
+                None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), self.num_heads, axis=-1),
+                attention_mask=mask,
+                use_causal_mask=pairs.causal,
+                window=pairs.window,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
         pooled, weights = pooled if return_attention_scores else (pooled, None)
         if weights is not None:
             weights = ops.cast(weights, self.compute_dtype)  # the scoring layer may have another
-        output = self.W_o(join_heads(pooled))
-        return output if seen is None else hide(output, seen.queries), weights
+        output = project(self.W_o, join_heads(pooled))
+        seeing = sees_some_key(seen, num_keys)  # others would get the bias
+        return output if seeing is None else hide(output, seeing), weights
 
     def _keys_for_all_heads(self, keys: Keys) -> Any:
         if keys.projected:
             return {PROJECTED: self._for_all_heads(keys.tensor)}
-        return self._for_all_heads(split_heads(self.W_k(keys.tensor), self._kv_heads))
+        return self._for_all_heads(split_heads(project(self.W_k, keys.tensor), self._kv_heads))
 
     def _for_all_heads(self, heads: Tensor) -> Tensor:
         return repeat_heads(heads, self.num_heads // self._kv_heads)
@@ -228,8 +223,6 @@ class MultiHeadAttention(AttentionLayer):
         """The arguments that make this layer again."""
         attention = keras.saving.serialize_keras_object(self.attention)
         attention.pop("build_config", None)  # this layer builds it
-        policies = policy_with_quantized_sublayers(self)
-        quantized = {} if policies is None else {"dtype": keras.dtype_policies.serialize(policies)}
         return {
             **super().get_config(),
             "attention": attention,
@@ -239,11 +232,8 @@ class MultiHeadAttention(AttentionLayer):
             "output_dim": self.output_dim,
             "num_kv_heads": self.num_kv_heads,
             "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
-            **quantized,
+            **kernel_config(self),
         }
 
     @classmethod

@@ -8,12 +8,12 @@ from keras import ops
 
 from ._arguments import check_dropout, check_normalizer, check_seed
 from ._checks import check_given, check_pooling_shapes, check_score_result, scores_shape_of, shape_of
-from ._composite import Scoring, composite_of, current_evaluator, pool
+from ._composite import DOT_PRODUCT, Scoring, composite_of, current_evaluator, pool
+from ._fused import fused_pool, hide_all_unseen, is_faster, is_masked_harmless
 from ._keys_state import Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
-from ._masking import combine_masks, hide_unseen, split_lengths
+from ._masking import combine_masks, each_sees_itself, hide_unseen, split_lengths
 from ._normalizers import SOFTMAX
-from ._policies import policy_with_quantized_sublayers
 from ._types import Masks, Pairs, Shape, Tensor
 
 
@@ -75,7 +75,18 @@ class AttentionPooling(AttentionLayer):
         ...         return -0.5 * keras.ops.sum(gaps**2, -1)
     """
 
-    _relates_keys = False  # whether `_hidden` makes more of the keys than zeros, so that an exporter needs it too
+    _scores_in_parts = True  # whether `score` is made of its two parts: a subclass may override the whole alone
+    _score_is_described = True  # whether `_scoring` speaks of this score: a subclass may override the score alone
+    _centres_keys = (
+        False  # whether `_without_unseen` makes more of the keys than zeros, so that an exporter needs it too
+    )
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        parts = _definer_of(cls, "score_projected", "project_keys")
+        score = _definer_of(cls, "score", "score_projected", "project_keys")
+        cls._scores_in_parts = score is parts
+        cls._score_is_described = score is _definer_of(cls, "_scoring")
 
     def __init__(
         self, dropout: float = 0.0, *, seed: int | None = None, normalizer: str = SOFTMAX, **kwargs: Any
@@ -94,7 +105,7 @@ class AttentionPooling(AttentionLayer):
 
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Scores each query against each key: `B + (Tq, Dq)` and `B + (Tk, Dk)` to `B + (Tq, Tk)`."""
-        if self._owner("score_projected") is AttentionPooling:
+        if type(self).score_projected is AttentionPooling.score_projected:
             raise NotImplementedError(f"{type(self).__name__} must define `score(queries, keys)`.")
         return self.score_projected(queries, self.project_keys(keys))
 
@@ -125,46 +136,79 @@ class AttentionPooling(AttentionLayer):
         return_attention_scores: bool,
         training: bool | None,
     ) -> tuple[Tensor, Tensor | None]:
-        sizes = ops.shape(queries)[-2], ops.shape(keys.tensor)[-2], len(queries.shape)
-        mask = combine_masks(masks, pairs, *sizes)
-        evaluate = None if self._drops(training) or not self._is_named() else current_evaluator()
-        if evaluate is not None:
-            hides = evaluate.hides_unseen or self._relates_keys
-            read = self._hidden(mask, queries, keys) if hides else (queries, keys)
-            scoring = self._scoring(*read)
-            if scoring is not None:
-                lengths, others = split_lengths(masks, len(queries.shape))
-                composite = composite_of(scoring, values, lengths, combine_masks(others, pairs, *sizes), self)
-                return evaluate(composite, return_attention_scores)
-        queries, keys = self._hidden(mask, queries, keys)
+        lowered = self._lowered(queries, keys, values, masks, pairs, return_attention_scores, training)
+        if lowered is not None:
+            return lowered
+        mask = _mask_of(masks, pairs, queries, keys)
+        if not return_attention_scores and self._can_be_lowered(training):
+            output = self._fused(queries, keys, values, masks, pairs, mask)
+            if output is not None:
+                return output, None
+        queries, keys = self._without_unseen(mask, queries, keys)
+        return self._pooled(queries, keys, values, mask, training)
+
+    def _pooled(
+        self, queries: Tensor, keys: Keys, values: Tensor, mask: Tensor | None, training: bool | None
+    ) -> tuple[Tensor, Tensor]:
+        """The output and the weights, from queries and keys without those that are unseen."""
         scores = (self._score_projection if keys.projected else self.score)(queries, keys.tensor)
         check_score_result(type(self).__name__, shape_of(scores), (*shape_of(queries)[:-1], shape_of(keys.tensor)[-2]))
         return pool(scores, values, mask, partial(self._drop, training=training), self.normalizer)
 
-    def _project(self, keys: Tensor) -> Tensor:
-        return self.project_keys(keys) if self._scores_in_parts() else keys
+    def _fused(
+        self, queries: Tensor, keys: Keys, values: Tensor, masks: Masks, pairs: Pairs, mask: Tensor | None
+    ) -> Tensor | None:
+        """The output in one operation of the backend; None where that is not faster, or the layer has no such form."""
+        if self._centres_keys or not is_faster(queries, values):
+            return None
+        no_row_is_empty, tensor = each_sees_itself(masks, queries, keys.tensor), keys.tensor
+        harmless = no_row_is_empty or is_masked_harmless(self)
+        if not harmless:
+            queries, tensor, values = hide_all_unseen(mask, queries, tensor, values)
+        scoring = self._scoring(queries, keys._replace(tensor=tensor))
+        if scoring is None or scoring.name != DOT_PRODUCT:
+            return None
+        causal = no_row_is_empty and pairs == Pairs(causal=True)
+        read = {**scoring.tensors, "values": values, "mask": None if causal else mask}
+        return fused_pool(**read, **scoring.options, causal=causal, zeros=not harmless)
 
-    def _score_projection(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return (self.score_projected if self._scores_in_parts() else self.score)(queries, keys)
-
-    def _scores_in_parts(self) -> bool:
-        """Whether `score` is made of its two parts: a subclass may have overridden the whole alone."""
-        parts = ("score_projected", "project_keys")
-        return self._owner("score", *parts) is self._owner(*parts)
-
-    def _owner(self, *names: str) -> type:
-        """The most derived class that defines one of these methods."""
-        return next(c for c in type(self).__mro__ if any(name in vars(c) for name in names))
-
-    def _hidden(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
-        """What is scored: no query that sees no key, and no key that no query sees."""
+    def _without_unseen(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
+        """What is scored: zeros for a query that sees no key, and for a key that no query sees."""
         queries, tensor = hide_unseen(mask, queries, keys.tensor)
         return queries, keys._replace(tensor=tensor)
 
-    def _is_named(self) -> bool:
-        """Whether `_scoring` speaks of this layer: a subclass may have overridden the score, or chosen a normalizer."""
-        owner = self._owner("score", "score_projected", "project_keys")
-        return owner is self._owner("_scoring") and self.normalizer == SOFTMAX
+    def _project(self, keys: Tensor) -> Tensor:
+        return self.project_keys(keys) if self._scores_in_parts else keys
+
+    def _score_projection(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return (self.score_projected if self._scores_in_parts else self.score)(queries, keys)
+
+    def _lowered(
+        self,
+        queries: Tensor,
+        keys: Keys,
+        values: Tensor,
+        masks: Masks,
+        pairs: Pairs,
+        returns_weights: bool,
+        training: bool | None,
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """What an exporter makes of a call, where there is one and it can; else None."""
+        evaluate = current_evaluator()
+        if evaluate is None or not self._can_be_lowered(training):
+            return None
+        if evaluate.hides_unseen or self._centres_keys:
+            queries, keys = self._without_unseen(_mask_of(masks, pairs, queries, keys), queries, keys)
+        scoring = self._scoring(queries, keys)
+        if scoring is None:
+            return None
+        lengths, others = split_lengths(masks, len(queries.shape))
+        mask = _mask_of(others, pairs, queries, keys)
+        return evaluate(composite_of(scoring, values, lengths, mask, self), returns_weights)
+
+    def _can_be_lowered(self, training: bool | None) -> bool:
+        """Whether `_scoring` says all that there is to a call."""
+        return self._score_is_described and self.normalizer == SOFTMAX and not self._drops(training)
 
     def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
         """What an exporter may write in its own way, or None: it then gets the ops that `score` is made of.
@@ -179,7 +223,7 @@ class AttentionPooling(AttentionLayer):
         shapes = queries_shape, keys.tensor, values_shape
         if keys.projected:
             check_pooling_shapes(*shapes)
-            check_projected(keys.tensor, self.projected_size(queries_shape[-1]) if self._scores_in_parts() else None)
+            check_projected(keys.tensor, self.projected_size(queries_shape[-1]) if self._scores_in_parts else None)
         else:
             self.check_shapes(*shapes)
         return shapes
@@ -198,11 +242,14 @@ class AttentionPooling(AttentionLayer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
-        config = {
-            **super().get_config(),
-            "dropout": self.dropout,
-            "seed": self.seed,
-            "normalizer": self.normalizer,
-        }
-        policies = policy_with_quantized_sublayers(self)
-        return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
+        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed, "normalizer": self.normalizer}
+
+
+def _definer_of(cls: type, *names: str) -> type:
+    """The most derived class that defines one of these methods."""
+    return next(each for each in cls.__mro__ if any(name in vars(each) for name in names))
+
+
+def _mask_of(masks: Masks, pairs: Pairs, queries: Tensor, keys: Keys) -> Tensor | None:
+    """The pairs of query and key that every mask lets take part, or None when there is no mask."""
+    return combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys.tensor)[-2], len(queries.shape))

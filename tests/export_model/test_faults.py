@@ -148,6 +148,7 @@ for overwrite in (False, True):
 """
 
 
+@pytest.mark.out_of_turn
 def test_two_real_exports_at_once(target):
     both = [script(TWO, target, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(2)]
     assert answers(both) == [None, None]
@@ -281,7 +282,7 @@ for kilobytes in sizes:
 """
 
 
-@pytest.mark.parametrize("kind", ["disk", "file size"])
+@pytest.mark.parametrize("kind", [pytest.param("disk", marks=pytest.mark.out_of_turn), "file size"])
 def test_real_exports_without_space(tmp_path, kind):
     place = tmp_path / "place"
     if kind == "disk":

@@ -47,6 +47,7 @@ def place(tmp_path):
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; CI runs Linux")
 
 
+@pytest.mark.out_of_turn
 def test_stopped_at_every_line(place, random_seed, kills):
     found = killed("lines", place, random_seed, kills, timeout=600)
     assert found["points"] > 1000
@@ -60,6 +61,7 @@ def test_stopped_at_random_moments(place, random_seed, kills):
     assert set(found["found"]) == {"a", "b"}
 
 
+@pytest.mark.out_of_turn
 def test_real_exports_stopped_at_random_moments(tmp_path, random_seed, kills):
     found = killed("exports", tmp_path, random_seed, kills, timeout=60 + 30 * kills)
     assert found["points"] == kills

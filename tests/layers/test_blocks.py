@@ -29,6 +29,7 @@ from keras_attn._blocks import blocked_additive_scores
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 7, 5, 4, 6, 3, 8
 
 every_size = pytest.mark.parametrize("block_size", [1, 2, 3, 6, 7, 64, "auto"])  # of 7 queries
+REST = [(3, (2, 4)), ("auto", (B,))]
 small_auto = pytest.mark.usefixtures("_small_auto")
 
 
@@ -79,8 +80,10 @@ def test_outputs_and_gradients_are_those_of_the_plain_form(block_size, mode):
 
 @small_auto
 @every_compiled_mode
-@pytest.mark.parametrize("leading", [(B,), (2, 4)])
-@pytest.mark.parametrize("block_size", [3, "auto"])
+@pytest.mark.parametrize(
+    ("block_size", "leading"),
+    [(3, (B,)), ("auto", (2, 4)), *(pytest.param(*each, marks=pytest.mark.out_of_turn) for each in REST)],
+)
 def test_one_program_takes_all_sizes(block_size, leading, mode):
     upstream = np.arange(Dv, dtype="float32")
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import gradients_of
+from backends import compiled, every_mode, gradients_of
 from contract_cases import as_numpy, randomise
 from keras import ops
 from tolerances import assert_close, assert_identical
@@ -232,3 +232,29 @@ def test_int8_and_lora_work_on_the_projections():
 def test_bad_arguments_get_a_sentence(make, message):
     with pytest.raises((TypeError, ValueError), match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "masks",
+    [
+        {},
+        {"attention_mask": np.ones((B, Tq, 1), bool)},
+        {"queries_mask": np.ones((B, Tq), bool)},
+        {"valid_lens": LENGTHS},
+    ],
+    ids=["no mask", "a mask that has no axis of keys", "a mask of queries", "lengths"],
+)
+@every_mode
+def test_without_any_key_there_is_no_bias(masks, mode):
+    queries, keys, values = inputs()
+    layer = built()
+    program = compiled(
+        lambda queries, keys, values: layer(queries, keys, values, **masks),
+        mode,
+        signature=None
+        if mode == "xla"
+        else [((B, None, Dq), "float32"), ((B, None, Dk), "float32"), ((B, None, Dv), "float32")],
+    )
+    output = as_numpy(program(queries, keys[:, :0], values[:, :0]))
+    assert_identical(output, np.zeros((B, Tq, Dq), "float32"))
+    assert np.all(as_numpy(program(queries, keys, values)) != 0)

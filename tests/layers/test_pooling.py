@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import carrying, gradients_of, mask_of, only_on
+from backends import carrying, compiled, every_mode, gradients_of, mask_of
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -69,14 +69,18 @@ def test_an_explicit_queries_mask_zeroes_rows():
     assert_identical(np.any(output != 0, axis=-1), mask)
 
 
-@only_on("tensorflow", "torch", reason="an array of JAX takes no attributes: see `_carry_mask`")
-def test_an_explicit_queries_mask_goes_on_with_the_output():
+@every_mode
+def test_an_explicit_queries_mask_goes_on_with_the_output(mode):
     queries, keys, values = arrays()
     mask = np.array([[1, 1, 1], [1, 1, 0]], bool)
-    output = DotProductAttention()(queries, keys[..., :Dq], values, queries_mask=mask)
-    assert_identical(ops.convert_to_numpy(mask_of(output)), mask)
-    mean = ops.convert_to_numpy(keras.layers.GlobalAveragePooling1D()(output))
-    assert_close(mean[1], ops.convert_to_numpy(output)[1, :2].mean(0))
+
+    def outputs():
+        output = DotProductAttention()(queries, keys[..., :Dq], values, queries_mask=mask)
+        return output, mask_of(output), keras.layers.GlobalAveragePooling1D()(output)
+
+    output, carried, mean = (ops.convert_to_numpy(x) for x in compiled(outputs, mode)())
+    assert_identical(carried, mask)
+    assert_close(mean[1], output[1, :2].mean(0))
 
 
 def test_an_embedding_masks_queries_keys_and_values_in_a_functional_model():
@@ -188,6 +192,21 @@ def test_batches_that_disagree_are_refused():
     queries, keys, values = arrays()
     with pytest.raises(ValueError, match=r"`values` must have the batch axes of `queries`.*values shape \(1, 5, 7\)"):
         UniformAttention()(queries, keys, values[:1])
+
+
+@pytest.mark.parametrize("name", ["use_causal_mask", "return_attention_scores"])
+@pytest.mark.parametrize("value", ["no", "", None, 2, 0.0, np.array([True])], ids=repr)
+def test_what_is_neither_true_nor_false_is_refused(name, value):
+    queries, keys, values = arrays()
+    for given in ({"queries": queries, "keys": keys, "values": values}, symbols()):
+        with pytest.raises(TypeError, match=rf"`{name}` must be True or False\. Received: {name} of type \w+"):
+            UniformAttention()(**given, **{name: value})
+
+
+@pytest.mark.parametrize("value", [True, 1, np.True_])
+def test_what_counts_as_true(value):
+    weights = weights_of(UniformAttention(), *arrays(), use_causal_mask=value)
+    assert_identical(weights[0] > 0, np.tri(Tq, Tk, dtype=bool))
 
 
 @pytest.mark.parametrize(

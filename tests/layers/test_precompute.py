@@ -1,5 +1,7 @@
 """What depends on keys alone, computed once: the same answer as the plain call, in every layer and on every path."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -193,3 +195,22 @@ def test_keys_that_do_not_fit_are_refused(keys, message):
         layer(np.ones((B, Tq, 4), "float32"), np.ones((B, Tk, 4), "float32"), np.ones((B, Tk, Dv), "float32"))
         with pytest.raises((TypeError, ValueError), match=message):
             layer.precompute(keys)
+
+
+@every_layer
+def test_a_copy_of_a_model_has_kernels_of_the_same_sizes(case):
+    """Its first call of the layer is `precompute`, which has no queries to build from."""
+    layer, inputs = case.layer(), case.inputs()
+    entries = [keras.Input((None, array.shape[-1])) for array in inputs.values()]
+    queries, keys, values = entries
+    model = keras.Model(entries, layer(queries, layer.precompute(keys), values))
+    copy = keras.models.clone_model(model)
+    assert [weight.shape for weight in copy.weights] == [weight.shape for weight in model.weights]
+    copy.set_weights(model.get_weights())
+    arrays = list(inputs.values())
+    assert_identical(as_numpy(copy(arrays)), as_numpy(model(arrays)))
+
+
+def test_precompute_adds_no_argument_to_the_call():
+    for layer in (AttentionPooling, MultiHeadAttention):
+        assert not [name for name in inspect.signature(layer.call).parameters if "compute" in name]

@@ -137,6 +137,7 @@ def translated(tmp_path_factory):
     return translate_step_by_step.main(["--quick", "--out", str(folder)]), folder
 
 
+@pytest.mark.out_of_turn
 def test_every_answer_is_that_of_keras_and_of_the_plain_step(translated):
     results = translated[0]
     for name in ("Keras", "no precompute"):
@@ -144,6 +145,7 @@ def test_every_answer_is_that_of_keras_and_of_the_plain_step(translated):
         assert results[f"{name}, gap"] < 1e-4
 
 
+@pytest.mark.out_of_turn
 def test_translate_writes_two_graphs_and_a_picture(translated):
     encoder, step = (keras_attn_export.load_bundle(translated[1] / name).manifest for name in ("encoder", "step"))
     assert {each["name"] for each in encoder["outputs"]} == {"values", "projected_keys", "state"}

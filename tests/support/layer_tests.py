@@ -41,12 +41,12 @@ def own_imports(path: Path) -> frozenset[str]:
     return frozenset(module.split(".")[0] for module in modules)
 
 
-def pairs_in_turn(pairs: Sequence[tuple[Any, Any]]) -> list[bool]:
+def pairs_in_turn(pairs: Sequence[tuple[Any, Any]], for_each: int = 2) -> list[bool]:
     """Of tests that run each layer with each of many masks, dtypes or modes, those that run unless `--pairs` says more.
 
-    The first layer runs with all of them, each further one with two, in turn: what puts layers and masks together is
-    the same code for all layers, and what a backend makes of an operation shows either way.
+    The first layer runs with all of them, each further one with one or two, in turn: what puts layers and masks
+    together is the same code for all layers, and what a backend makes of an operation shows either way.
     """
     layers, others = (list(dict.fromkeys(column)) for column in zip(*pairs, strict=True))
-    turns = {layer: {turn % len(others), (3 * turn + 1) % len(others)} for turn, layer in enumerate(layers)}
-    return [layer == layers[0] or others.index(other) in turns[layer] for layer, other in pairs]
+    turns = {layer: [turn % len(others), (3 * turn + 1) % len(others)] for turn, layer in enumerate(layers)}
+    return [layer == layers[0] or others.index(other) in turns[layer][:for_each] for layer, other in pairs]

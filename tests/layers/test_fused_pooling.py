@@ -1,0 +1,345 @@
+"""Dot products pooled in one operation of the backend: it is taken where it may be, and keeps what the layers promise.
+
+On each backend it is held to the plain form, also where it is not the faster one.
+"""
+
+import keras
+import numpy as np
+import pytest
+from backends import BACKEND, compiled, every_mode, gradients_of, only_on
+from contract_cases import as_numpy, randomise
+from keras import ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import BilinearAttention, CosineAttention, DotProductAttention, MultiHeadAttention, _fused
+from keras_attn._composite import evaluated_by
+
+B, T, D = 2, 5, 8
+LAYERS = {
+    "dot_product": DotProductAttention,
+    "bilinear": BilinearAttention,
+    "cosine": CosineAttention,
+    "multi_head": lambda **options: MultiHeadAttention(DotProductAttention(**options), 2, dtype=options.get("dtype")),
+    "groups_of_cosines": lambda **options: MultiHeadAttention(CosineAttention(**options), 4, num_kv_heads=2),
+}
+MASKS = {
+    "none": {},
+    "lengths": {"valid_lens": np.array([0, 3])},
+    "lengths_of_queries": {"valid_lens": np.array([[0, 1, 2, 5, 9], [3, 0, 0, 1, 4]])},
+    "causal": {"use_causal_mask": True},
+    "causal_and_lengths": {"use_causal_mask": True, "valid_lens": np.array([0, 3])},
+    "window": {"window": (1, 0)},
+    "causal_window": {"use_causal_mask": True, "window": (2, None)},
+    "pairs": {"attention_mask": np.arange(T * T).reshape(T, T) % 7 // 5 == 1},
+    "keys": {"keys_mask": np.array([[True, False, True, True, False], [False] * T])},
+    "queries": {"queries_mask": np.array([[True, False, True, True, False], [False] * T])},
+}
+every_layer = pytest.mark.parametrize("name", LAYERS)
+every_mask = pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Each call of the fused operation so far; it is taken wherever it may be."""
+    made = []
+    operation = ops.dot_product_attention
+
+    def counted(*tensors, **options):
+        made.append(options)
+        return operation(*tensors, **options)
+
+    monkeypatch.setattr(ops, "dot_product_attention", counted)
+    monkeypatch.setattr(_fused, "FASTER_ON", (BACKEND,))
+    return made
+
+
+def plainly(monkeypatch, function, *arguments):
+    with monkeypatch.context() as patched:
+        patched.setattr(_fused, "FASTER_ON", ())
+        return function(*arguments)
+
+
+def arrays(seed=0, leading=(B,), num_keys=T):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(*leading, length, D)).astype("float32") for length in (T, num_keys, num_keys)]
+
+
+def built(name, **options):
+    layer = LAYERS[name](**options)
+    layer.build(*(array.shape for array in arrays()))
+    randomise(layer)
+    for variable in layer.trainable_variables:
+        variable.assign(0.3 * variable.value)  # scores of unit size, not of hundreds
+    return layer
+
+
+def assert_alike(actual, exact):
+    """Each result within the rounding of float32, in units of its largest number.
+
+    Or in units of 1: gradients by the bias of `W_k` are zero but for rounding.
+    """
+    for one, other in zip(actual, exact, strict=True):
+        largest = max(np.abs(other).max(), 1.0)
+        assert_close(one / largest, other / largest, tolerance=1e-5)
+
+
+def results(layer, inputs, masks, mode="eager"):
+    """The output, and the gradients of a weighted sum of its squares by inputs and weights."""
+    upstream = np.random.default_rng(9).normal(size=(*inputs[0].shape[:-1], D))
+
+    def loss(*tensors):
+        output = layer(*tensors, **masks)
+        return ops.sum(ops.cast(upstream, output.dtype) * output * output)
+
+    tensors = [ops.convert_to_tensor(array) for array in inputs]
+    variables = layer.trainable_variables
+    program = compiled(gradients_of(loss, 3, variables), mode, variables=variables)
+    forward = compiled(lambda *each: layer(*each, **masks), mode, variables=variables)
+    return [as_numpy(tensor) for tensor in (forward(*tensors), *program(*tensors))]
+
+
+# ------------------------------------------------------------------------ which
+
+
+@only_on("torch", reason="it is the faster one there alone")
+@every_layer
+def test_is_taken_where_it_is_faster(name, monkeypatch):
+    made = []
+    monkeypatch.setattr(ops, "dot_product_attention", lambda q, k, v, **_: made.append(1) or v)
+    layer = built(name)
+    layer(*arrays())
+    layer(*arrays(), np.array([2, 0]), training=True)
+    assert len(made) == 2
+
+
+@only_on("tensorflow", "jax", reason="it is the faster one on torch")
+def test_is_not_taken_where_it_is_not_faster(monkeypatch):
+    monkeypatch.setattr(ops, "dot_product_attention", None)
+    built("multi_head")(*arrays(), training=True)
+
+
+@every_layer
+@every_mask
+def test_agrees_with_the_plain_form(name, masks, calls, monkeypatch):
+    layer = built(name)
+    actual = results(layer, arrays(), masks)
+    assert calls
+    number = len(calls)
+    exact = plainly(monkeypatch, results, layer, arrays(), masks)
+    assert len(calls) == number
+    assert_alike(actual, exact)
+    if "use_causal_mask" in masks:
+        assert calls[0]["is_causal" if len(masks) == 1 else "bias"] is not None
+
+
+@every_mode
+def test_agrees_with_the_plain_form_when_it_is_compiled(mode, calls, monkeypatch):
+    layer = built("multi_head")
+    actual = results(layer, arrays(), MASKS["lengths"], mode)
+    assert calls
+    assert_alike(actual, plainly(monkeypatch, results, layer, arrays(), MASKS["lengths"]))
+
+
+def test_is_not_taken_where_anything_stands_against_it(calls):
+    class Shifted(DotProductAttention):
+        def score(self, queries, keys):
+            return super().score(queries, keys) + 1.0
+
+    layer = DotProductAttention(0.5, seed=1)
+    layer(*arrays(), training=True)
+    layer(*arrays(), return_attention_scores=True)
+    DotProductAttention(normalizer="sigmoid")(*arrays())
+    Shifted()(*arrays())
+    MultiHeadAttention(Shifted(), 2)(*arrays())
+    DotProductAttention()(*arrays(num_keys=0))
+    DotProductAttention()(*arrays()[:2], np.ones((B, T, D + 1)))
+    assert not calls
+    layer(*arrays(), training=False)
+    assert len(calls) == 1
+
+
+def test_an_exporter_gets_the_composite(calls):
+    class Evaluator:
+        hides_unseen = False
+        found: list[str] = []  # noqa: RUF012 - of this test alone
+
+        def __call__(self, composite, returns_weights):
+            self.found.append(composite.name)
+            return composite.function(**composite.tensors)
+
+    with evaluated_by(Evaluator()):
+        built("multi_head")(*arrays(), **MASKS["lengths"])
+    assert Evaluator.found == ["dot_product"]
+    assert not calls
+
+
+# --------------------------------------------------------------------- promises
+
+
+@every_layer
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e30])
+def test_what_is_masked_reaches_neither_outputs_nor_gradients(name, poison, calls):
+    layer, clean, dirty = built(name), arrays(), arrays()
+    dirty[0][0] = poison  # sees no key
+    for array in dirty[1:]:
+        array[0], array[1, 3:] = poison, poison
+    for one, other in zip(*(results(layer, each, MASKS["lengths"]) for each in (dirty, clean)), strict=True):
+        assert_identical(one, other)
+    assert calls
+
+
+@every_layer
+@pytest.mark.parametrize("mask", ["causal", "causal_and_lengths", "window"])
+def test_finite_garbage_in_later_keys_does_not_leak(name, mask, calls):
+    layer, clean, dirty = built(name), arrays(), arrays()
+    for array in dirty[1:]:
+        array[:, -1] = 1e30
+    first, second = (as_numpy(layer(*each, **MASKS[mask])) for each in (clean, dirty))
+    assert_identical(second[:, : T - 1], first[:, : T - 1])
+    assert calls
+
+
+@every_layer
+@pytest.mark.parametrize("mask", ["lengths", "lengths_of_queries", "pairs", "keys", "queries"])
+def test_a_row_without_keys_is_zero_and_changes_no_other(name, mask, calls):
+    layer, inputs, masks = built(name), arrays(), MASKS[mask]
+    output, by_queries, *_ = results(layer, inputs, masks)
+    _, weights = layer(*inputs, **masks, return_attention_scores=True)
+    weights = as_numpy(weights).reshape(B, -1, T, T).any(axis=(1, 3))
+    assert np.all(output[~weights] == 0)
+    assert np.all(by_queries[~weights] == 0)
+    assert np.all(output[weights].any(-1))
+    assert not weights.all()
+    if mask == "lengths":
+        full = as_numpy(layer(*inputs, np.array([T, 3])))
+        assert_identical(output[1], full[1])
+    assert calls
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("mask", ["none", "lengths", "causal", "causal_and_lengths", "pairs"])
+def test_half_precision(dtype, mask, calls, monkeypatch):
+    layer, inputs = DotProductAttention(scale=1.0, dtype=dtype), arrays()
+    inputs[0] *= 30  # of scores of some hundreds, which leave little but the largest
+    output = as_numpy(layer(*inputs, **MASKS[mask]))
+    rounded = [ops.cast(ops.cast(array, dtype), "float32") for array in inputs]
+    exact = as_numpy(plainly(monkeypatch, lambda: DotProductAttention(scale=1.0)(*rounded, **MASKS[mask])))
+    assert str(output.dtype) == dtype
+    assert_close(output, exact.astype(output.dtype), dtype)
+    assert calls
+
+
+def test_large_scores_of_masked_keys_in_float16(calls):
+    inputs = arrays()
+    inputs[0][:] = 1
+    inputs[1][:, -1] = 6e3  # a score of 48,000, beyond the fill that `dot_product_attention` has for its own mask
+    layer = DotProductAttention(scale=1.0, dtype="float16")
+    mask = np.tril(np.ones((T, T), bool))
+    output = as_numpy(layer(*inputs, attention_mask=mask))
+    shorter = as_numpy(layer(inputs[0], *(array[:, :-1] for array in inputs[1:]), attention_mask=mask[:, :-1]))
+    assert_identical(output[:, :-1], shorter[:, :-1])
+    assert calls
+
+
+def test_rows_whose_first_keys_are_all_masked(calls, monkeypatch):
+    """More of them than a kernel has in a block: no block may be taken for a row without keys."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=(1, 1200, D)).astype("float32") for _ in range(3)]
+    layer, masks = DotProductAttention(), {"window": (2, 1)}
+    assert_alike(results(layer, inputs, masks), plainly(monkeypatch, results, layer, inputs, masks))
+    assert calls
+
+
+@pytest.mark.parametrize("leading", [(B,), (3, B), (4, 3, B), (1, 4, 3, B)], ids=str)
+@pytest.mark.parametrize("mask", ["none", "lengths", "causal", "pairs"])
+def test_any_number_of_batch_axes(leading, mask, calls, monkeypatch):
+    masks = MASKS[mask]
+    if mask == "lengths":
+        masks = {"valid_lens": np.broadcast_to(masks["valid_lens"], leading)}
+    inputs, layer = arrays(leading=leading), DotProductAttention()
+    output = as_numpy(layer(*inputs, **masks))
+    assert_close(output, as_numpy(plainly(monkeypatch, lambda: layer(*inputs, **masks))), "float32")
+    assert calls
+
+
+@pytest.mark.parametrize("mask", ["none", "lengths", "causal"])
+def test_gradients_of_gradients(mask, calls, monkeypatch):
+    layer, masks = built("multi_head"), MASKS[mask]
+    inner = gradients_of(lambda *tensors: ops.sum(layer(*tensors, **masks) ** 2), 3)
+    outer = gradients_of(lambda *tensors: sum(ops.sum(ops.sin(each)) for each in inner(*tensors)), 3)
+    tensors = [ops.convert_to_tensor(array) for array in arrays()]
+    actual = [as_numpy(each) for each in outer(*tensors)]
+    assert calls
+    exact = [as_numpy(each) for each in plainly(monkeypatch, outer, *tensors)]
+    assert_alike(actual, exact)
+    assert all(np.any(each != 0) for each in actual)
+
+
+def test_masks_that_differ_by_head(calls, monkeypatch):
+    """A query may see no key in one head, and some in another."""
+    layer, inputs = built("multi_head"), arrays()
+    mask = np.ones((B, 2, T, T), bool)
+    mask[0, 0, 1], mask[1, 1, :, 2:], mask[1, :, 3] = False, False, False
+    actual = results(layer, inputs, {"attention_mask": mask})
+    assert_alike(actual, plainly(monkeypatch, results, layer, inputs, {"attention_mask": mask}))
+    assert np.all(actual[0][1, 3] == 0)
+    assert calls
+
+
+def test_a_layer_hides_again_what_is_masked_once_it_is_called_by_itself(calls):
+    layer, inputs = built("multi_head"), arrays()
+    layer(*inputs, **MASKS["lengths"])
+    inputs[2][0] = np.nan
+    assert np.all(as_numpy(layer.attention(*inputs, **MASKS["lengths"]))[0] == 0)
+
+
+@only_on("torch", reason="gradients are kept for a second call there alone")
+def test_gradients_taken_twice_and_by_some_inputs_alone(calls):
+    import torch
+
+    queries, keys, values = map(ops.convert_to_tensor, arrays())
+    values.requires_grad_()
+    output = DotProductAttention()(queries, keys, values, np.array([0, 3]))
+    first, second = (torch.autograd.grad(output.sum(), values, retain_graph=True)[0] for _ in range(2))
+    assert_identical(as_numpy(second), as_numpy(first))
+    assert np.any(as_numpy(first)[1] != 0)
+    assert not DotProductAttention()(queries, keys, values.detach()).requires_grad
+    with torch.no_grad():
+        assert not DotProductAttention()(queries, keys, values).requires_grad
+
+
+def test_more_keys_than_queries(calls, monkeypatch):
+    layer, inputs, masks = built("multi_head"), arrays(num_keys=7), {"use_causal_mask": True}
+    actual = results(layer, inputs, masks)
+    assert_alike(actual, plainly(monkeypatch, results, layer, inputs, masks))
+    for array in inputs[1:]:
+        array[:, T:] = np.nan  # which no query sees
+    for one, other in zip(results(layer, inputs, masks)[:2], actual, strict=False):
+        assert_identical(one, other)
+    assert calls
+
+
+def test_a_state_of_keys(calls, monkeypatch):
+    layer, (queries, keys, values) = built("multi_head"), arrays()
+    state = layer.precompute(keys)
+    for masks in ({}, MASKS["lengths"]):
+        output = as_numpy(layer(queries, state, values, **masks))
+        assert_close(
+            output, as_numpy(plainly(monkeypatch, lambda m=masks: layer(queries, state, values, **m))), "float32"
+        )
+    assert calls
+
+
+def test_the_same_inputs_as_queries_keys_and_values(calls, monkeypatch):
+    layer, (inputs, *_) = built("multi_head"), arrays()
+    tensor = ops.convert_to_tensor(inputs)
+    output = as_numpy(layer(tensor, tensor, tensor, **MASKS["lengths"]))
+    exact = as_numpy(plainly(monkeypatch, lambda: layer(inputs, inputs, inputs, **MASKS["lengths"])))
+    assert_close(output, exact, "float32")
+    assert calls
+
+
+def test_half_of_a_model_in_another_dtype(calls):
+    layer = MultiHeadAttention(DotProductAttention(dtype="float16"), 2, dtype="float32")
+    assert keras.backend.standardize_dtype(layer(*arrays()).dtype) == "float32"
+    assert calls

@@ -1,0 +1,151 @@
+"""Subclassed models that take lengths and masks as inputs: a file gives Keras floats to build them on."""
+
+import keras
+import numpy as np
+import pytest
+from contract_cases import as_numpy
+from tolerances import assert_identical
+
+from keras_attn import AdditiveAttention, DotProductAttention, MaskedSoftmax, MultiHeadAttention, masked_softmax
+
+B, Tq, Tk, D = 2, 3, 5, 4
+LAYERS = {
+    "additive": lambda: AdditiveAttention(8),
+    "dot product": DotProductAttention,
+    "multi-head": lambda: MultiHeadAttention(AdditiveAttention(8), 2),
+}
+RNG = np.random.default_rng(0)
+MASKS = {
+    "valid_lens": np.array([2, 3]),
+    "valid_lens by query": np.array([[1, 2, 5], [4, 0, 3]]),
+    "attention_mask": RNG.random((B, Tq, Tk)) < 0.5,
+    "queries_mask": RNG.random((B, Tq)) < 0.5,
+    "keys_mask": RNG.random((B, Tk)) < 0.5,
+    "values_mask": RNG.random((B, Tk)) < 0.5,
+}
+every_layer = pytest.mark.parametrize("layer", LAYERS)
+every_mask = pytest.mark.parametrize("name", MASKS)
+
+
+def vectors():
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(B, Tq, D)).astype("float32"), rng.normal(size=(B, Tk, D)).astype("float32")
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class Attending(keras.Model):
+    """A layer over inputs, which the subclasses take in another form each, and one that is built after it."""
+
+    def __init__(self, layer, mask, **kwargs):
+        super().__init__(**kwargs)
+        self.options = {"layer": layer, "mask": mask}
+        self.attend, self.mask_name = LAYERS[layer](), mask.split()[0]
+        self.dense = keras.layers.Dense(1)
+
+    def attended(self, queries, keys, mask):
+        return self.dense(self.attend(queries, keys, keys, **{self.mask_name: mask}))
+
+    def get_config(self):
+        return {**super().get_config(), **self.options}
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class Positional(Attending):
+    """Of several inputs Keras writes the shape of the first alone, unless the model tells those of all."""
+
+    def call(self, queries, keys, mask):
+        return self.attended(queries, keys, mask)
+
+    def get_build_config(self):
+        shapes = {"queries": (B, Tq, D), "keys": (B, Tk, D), "mask": MASKS[self.options["mask"]].shape}
+        return {"shapes_dict": {f"{name}_shape": shape for name, shape in shapes.items()}}
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class OfDict(Attending):
+    def call(self, inputs):
+        return self.attended(inputs["queries"], inputs["keys"], inputs["mask"])
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class Weighing(keras.Model):
+    """Both forms of the softmax, before a layer that is built after them."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.shapes = {"scores_shape": (B, Tq, Tk), "valid_lens_shape": (B,), "pairs_shape": (B, Tq, Tk)}
+        self.first, self.dense = MaskedSoftmax(), keras.layers.Dense(Tk)
+
+    def call(self, scores, valid_lens, pairs):
+        weights = self.first(scores, valid_lens, attention_mask=pairs)
+        return masked_softmax(self.dense(weights), valid_lens, mask=pairs)
+
+    def get_build_config(self):
+        return {"shapes_dict": self.shapes}
+
+
+def reloaded(model, path):
+    model.save(path / "model.keras")
+    return keras.saving.load_model(path / "model.keras")
+
+
+@every_layer
+@every_mask
+def test_positional_inputs_keep_their_weights(layer, name, tmp_path):
+    model, inputs = Positional(layer, name), (*vectors(), MASKS[name])
+    expected = as_numpy(model(*inputs))
+    assert_identical(as_numpy(reloaded(model, tmp_path)(*inputs)), expected)
+
+
+@every_mask
+def test_inputs_in_a_dict_keep_their_weights(name, tmp_path):
+    queries, keys = vectors()
+    model, inputs = OfDict("additive", name), {"queries": queries, "keys": keys, "mask": MASKS[name]}
+    expected = as_numpy(model(inputs))
+    assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), expected)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_in_other_dtypes(policy, tmp_path):
+    keras.config.set_dtype_policy(policy)
+    model, inputs = Positional("multi-head", "valid_lens"), (*vectors(), MASKS["valid_lens"])
+    expected = as_numpy(model(*inputs))
+    assert_identical(as_numpy(reloaded(model, tmp_path)(*inputs)), expected)
+
+
+def test_the_softmax_keeps_what_comes_after_it(tmp_path):
+    scores = RNG.normal(size=(B, Tq, Tk)).astype("float32")
+    model, inputs = Weighing(), (scores, MASKS["valid_lens"], MASKS["attention_mask"])
+    expected = as_numpy(model(*inputs))
+    assert_identical(as_numpy(reloaded(model, tmp_path)(*inputs)), expected)
+
+
+@every_layer
+@every_mask
+def test_floats_that_are_given_are_refused_all_the_same(layer, name, tmp_path):
+    model = Positional(layer, name)
+    queries, keys = vectors()
+    wrong = MASKS[name].astype("float32")
+    sentence = rf"`{name.split()[0]}` must be (integers|boolean).*dtype float32"
+    with pytest.raises(TypeError, match=sentence):
+        model(queries, keys, wrong)
+    model(queries, keys, MASKS[name])
+    for each in (model, reloaded(model, tmp_path)):
+        with pytest.raises(TypeError, match=sentence):
+            each(queries, keys, wrong)
+
+
+@every_layer
+@every_mask
+def test_float_inputs_of_a_functional_model_are_refused(layer, name):
+    queries, keys = (keras.Input(array.shape[1:]) for array in vectors())
+    wrong = keras.Input(MASKS[name].shape[1:], dtype="float32")
+    with pytest.raises(TypeError, match=rf"`{name.split()[0]}` must be (integers|boolean).*dtype float32"):
+        LAYERS[layer]()(queries, keys, keys, **{name.split()[0]: wrong})
+
+
+def test_floats_that_reach_a_layer_through_another_are_refused_when_the_model_runs():
+    inputs = [keras.Input((Tq, D)), keras.Input((Tk, D)), keras.Input((), dtype="float32")]
+    model = keras.Model(inputs, Positional("dot product", "valid_lens")(*inputs))
+    with pytest.raises(TypeError, match=r"`valid_lens` must be integers.*dtype float32"):
+        model([*vectors(), np.array([2.0, 3.0], "float32")])
