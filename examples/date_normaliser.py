@@ -72,7 +72,10 @@ def main(argv: list[str] | None = None) -> int:
     if args.decode:
         print("\n".join(decode_iso(np.load(args.decode)["iso"])))
         return 0
-    problems = run_demo(QUICK if args.quick else FULL, args.seed, args.out)
+    from keras_attn_export._cli.native_messages import hidden_native_messages
+
+    with hidden_native_messages():  # what TensorFlow says when it starts, here and in the processes of the export
+        problems = run_demo(QUICK if args.quick else FULL, args.seed, args.out)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

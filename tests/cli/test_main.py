@@ -190,6 +190,7 @@ def test_a_bundle_that_cannot_be_read(bundle, call, command):
         assert (code, out) == (1, "")
         assert_one_line(err)
         assert said in err
+        assert "unexpected" not in err
 
 
 @pytest.mark.skipif(
@@ -478,6 +479,17 @@ def test_exports_that_cannot_be_made(model_file, tmp_path, call, monkeypatch, ar
     assert_one_line(err)
     assert said in err
     assert names(tmp_path) == ["broken.keras", "notes.txt", "other.npz"]
+
+
+def test_only_unsafe_loads_a_file_that_holds_code(tmp_path, call):
+    x = keras.Input((3,), name="x")
+    keras.Model(x, keras.layers.Lambda(lambda y: y + 1)(x)).save(tmp_path / "model.keras")
+    code, _, err = call("export", tmp_path / "model.keras", tmp_path / "bundle")
+    assert code == 1
+    assert_one_line(err)
+    assert names(tmp_path) == ["model.keras"]
+    code, _, err = call("export", tmp_path / "model.keras", tmp_path / "bundle", "--unsafe")
+    assert (code, err) == (0, "")
 
 
 def export_process(model, bundle, cwd):

@@ -131,10 +131,10 @@ def test_other_precisions(dtype, mode):
 
 
 def test_sums_over_many_queries_keep_their_digits_in_float16():
-    """3000 equal terms of 1: in float16 a running sum of them would stop at 2048."""
+    """3000 equal terms of 1: in float16 a running sum over blocks of 3 would be rounded from 2048 on."""
     queries, keys = np.zeros((1, 3000, 1), "float16"), np.zeros((1, 1, 1), "float16")
     queries, keys, w_v = map(ops.convert_to_tensor, (queries, keys, np.ones((1, 1), "float16")))
-    (gradient,) = gradients_of(lambda keys: ops.sum(blocked_additive_scores(queries, keys, w_v, 1000)), 1)(keys)
+    (gradient,) = gradients_of(lambda keys: ops.sum(blocked_additive_scores(queries, keys, w_v, 3)), 1)(keys)
     assert as_numpy(gradient).item() == 3000
 
 
@@ -226,6 +226,20 @@ def test_auto_has_a_loop_only_where_the_features_are_many(batch, queries, loops)
     program = tf.function(lambda *x: blocked_additive_scores(*x, "auto"), signature)
     kinds = {node.op for node in program.get_concrete_function().graph.as_graph_def().node}
     assert bool(kinds & {"While", "StatelessWhile"}) is loops
+
+
+@only_on("tensorflow", reason="the others have no loop that runs steps beside each other")
+def test_one_block_at_a_time():
+    """TensorFlow would run ten steps of a loop side by side, and hold the features of ten blocks."""
+    import tensorflow as tf
+
+    signature = [tf.TensorSpec(shape) for shape in ((2, 64, 8), (2, 5, 8), (8, 1))]
+    program = tf.function(gradients_of(lambda *x: ops.sum(blocked_additive_scores(*x, 4)), 3), signature)
+    graph = program.get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    loops = [node for node in nodes if node.op in ("While", "StatelessWhile")]
+    assert len(loops) >= 2
+    assert {node.attr["parallel_iterations"].i for node in loops} == {1}
 
 
 def test_lora_of_w_v_is_in_the_scores():

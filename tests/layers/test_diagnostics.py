@@ -36,6 +36,8 @@ def test_a_mask_hides_what_other_layers_leave_in():
     mask = np.array([True, True, False, False])
     assert_close(as_numpy(attention_entropy(weights, mask=mask)), np.full((1, 2), np.log(2)), "float32")
     assert_close(as_numpy(coverage(weights, mask=mask)), np.array([[0.5, 0.5, 0.0, 0.0]]), "float32")
+    three = np.array([True, True, True, False])
+    assert_close(as_numpy(attention_entropy(weights, mask=three)), np.full((1, 2), np.log(3)), "float32")
     poisoned = np.where(mask, weights, np.float32(np.nan))
     assert_identical(as_numpy(coverage(poisoned, mask=mask)), as_numpy(coverage(weights, mask=mask)))
     assert_identical(as_numpy(attention_entropy(poisoned, mask=mask)), as_numpy(attention_entropy(weights, mask=mask)))

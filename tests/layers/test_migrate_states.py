@@ -285,6 +285,16 @@ def test_sizes_of_keras_without_projections():
         from_state(layer, {"scale": np.ones(U)}, "keras")
 
 
+def test_packed_projections_of_torch_are_those_of_queries_keys_and_values():
+    draw = generator().normal
+    shapes = {"in_proj_weight": (36, 12), "in_proj_bias": (36,), "out_proj.weight": (12, 12), "out_proj.bias": (12,)}
+    state = {name: draw(size=shape).astype("float32") for name, shape in shapes.items()}
+    layer = from_state(MultiHeadAttention(DotProductAttention(), H), state, "torch")
+    for dense, rows in ((layer.W_q, slice(0, 12)), (layer.W_k, slice(12, 24)), (layer.W_v, slice(24, 36))):
+        assert_identical(ops.convert_to_numpy(dense.kernel), state["in_proj_weight"][rows].T)
+        assert_identical(ops.convert_to_numpy(dense.bias), state["in_proj_bias"][rows])
+
+
 def test_packed_projections_of_torch_need_one_size():
     state = {"in_proj_weight": np.ones((36, 12)), "in_proj_bias": np.ones(36)}
     state |= {"out_proj.weight": np.ones((12, 12)), "out_proj.bias": np.ones(12)}

@@ -114,6 +114,15 @@ def test_a_mask_for_each_head():
         layer(queries, keys, values, attention_mask=np.ones((B, H + 1, Tq, Tk), bool))
 
 
+def test_heads_that_see_different_keys():
+    """What one head does not see, another does: no query and no key is taken for one that no head sees."""
+    layer, (queries, keys, values) = built(), inputs()
+    mask = np.broadcast_to(np.arange(Tk) % H == np.arange(H)[:, None, None], (B, H, Tq, Tk))
+    output, weights = layer(queries, keys, values, attention_mask=mask, return_attention_scores=True)
+    assert_identical(as_numpy(weights) > 0, mask)
+    assert np.all(as_numpy(output) != 0)
+
+
 def test_a_query_without_keys_gives_zeros_without_the_bias():
     layer, (queries, keys, values) = built(), inputs()
     output, weights = layer(queries, keys, values, np.array([0, 3]), return_attention_scores=True)

@@ -111,6 +111,15 @@ def test_no_overflow_where_all_is_largest(total, reach):
         assert_close(actual, exact, "float32", tolerance=1e-4)  # onnxruntime's tanh itself is 4e-5 off here
 
 
+def test_sums_beyond_reach():
+    """Queries and keys that are near enough, and sums of them of which three units make exp(120)."""
+    plan = Plan("additive", leading=(1,), weights=True, size=3)
+    inputs = plan.inputs(2, 3)
+    inputs["queries"][:] = inputs["keys"][:] = 10.0
+    for actual, exact in zip(session(plan, "ragged", 18).run(None, inputs), expected(plan, inputs), strict=True):
+        assert_close(actual, exact, "float32", tolerance=1e-4)
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_large_terms_that_cancel(swapped):
     plan = Plan("additive", leading=(1,), weights=True, size=3)

@@ -6,6 +6,7 @@ import pytest
 from export_models import (
     TwoArguments,
     additive,
+    dict_inputs_and_outputs,
     per_query_lengths,
     qkvl,
     static_shapes,
@@ -125,6 +126,8 @@ def test_a_model_that_runs_on_nothing_says_why():
 def test_output_axes_take_the_inputs_names():
     found = cases_of(additive())
     assert found.output_axes("attention", (None, None, 5)) == ("batch", "queries_length", 5)
+    found = cases_of(dict_inputs_and_outputs())
+    assert found.output_axes("weights", (None, None, None)) == ("batch", "queries_length", "keys_length")
 
 
 def test_an_output_axis_of_its_own_gets_a_name_of_its_own():
@@ -186,8 +189,12 @@ def test_padding_is_poisoned_and_values_are_large():
     found = cases_of(additive())
     inputs = {name: inputs for name, inputs, _ in found.cases}
     outputs = {name: outputs for name, _, outputs in found.cases}
-    assert np.isnan(inputs["poisoned padding"]["keys"]).any()
-    assert np.isposinf(inputs["poisoned padding"]["values"]).any()
+    poisoned = inputs["poisoned padding"]
+    assert np.isnan(poisoned["keys"]).any()
+    assert np.isposinf(poisoned["values"]).any()
+    for array in (poisoned["keys"], poisoned["values"]):
+        padding = np.arange(array.shape[1]) >= poisoned["valid_lens"][:, None]
+        np.testing.assert_array_equal((~(np.abs(array) < 1e29)).all(-1), padding)
     assert np.isfinite(outputs["poisoned padding"]["attention"]).all()
     assert np.abs(inputs["large values"]["keys"]).max() > 200
 

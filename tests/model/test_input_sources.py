@@ -48,6 +48,7 @@ def test_the_length_patterns_cover_the_contract():
     values = {value for pattern in LENGTHS.values() for value in pattern(11)}
     assert {0, 1, 11} < values
     assert min(values) < 0
+    assert any(set(pattern(11)) == {0} for pattern in LENGTHS.values())  # no example has a key
     assert max(values) > 11
 
 

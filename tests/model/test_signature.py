@@ -30,6 +30,14 @@ def test_functional_names_dtypes_and_shapes():
     assert not signature.from_samples
 
 
+def test_nothing_is_called_as_in_training():
+    x = keras.Input((50,), name="x")
+    functional = keras.Model(x, layers.Dropout(0.9)(x))
+    for model in (functional, keras.Sequential([keras.Input((50,), name="x"), layers.Dropout(0.9)])):
+        (output,) = model_signature(model, None).call({"x": np.ones((1, 50), "float32")}).values()
+        np.testing.assert_array_equal(output, np.ones((1, 50)))
+
+
 def test_outputs_without_keys_are_named_by_their_layers_once_each():
     assert model_signature(list_outputs_of_one_layer(), None).outputs == ("attention", "attention_1")
 

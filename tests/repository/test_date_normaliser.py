@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from babel import Locale
 from babel.dates import format_date
+from bundles import python
 
 import keras_attn  # noqa: F401  # registers the layers for load_model
 
@@ -199,6 +200,51 @@ def test_a_problem_makes_the_demo_fail(monkeypatch, capsys):
     monkeypatch.setattr(date_normaliser, "run_demo", lambda *_: ["Something is wrong."])
     assert date_normaliser.main([]) == 1
     assert capsys.readouterr().err == "Something is wrong.\n"
+
+
+RUN = """
+import os, sys
+sys.path.insert(0, {examples!r})
+import date_normaliser
+
+def run_demo(size, seed, out):
+{body}
+    return []
+
+date_normaliser.run_demo = run_demo
+sys.exit(date_normaliser.main(["--quick", "--out", {out!r}]))
+"""
+EXPORT = """
+    import keras, numpy
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, keras.layers.Dense(2, name="y")(x))
+    date_normaliser.export(model, out, {"x": numpy.ones((2, 3), "float32")})
+"""
+CRASH = """
+    os.write(2, b"native")
+    print("before", file=sys.stderr)
+    raise KeyError("midway")
+"""
+
+
+def demo_process(body, folder):
+    examples = str(Path(date_normaliser.__file__).parent)
+    return python("-c", RUN.format(examples=examples, body=body, out=str(folder / "out")), cwd=folder, timeout=300)
+
+
+@pytest.mark.fresh_process
+def test_the_demo_prints_lines_of_ours_only(tmp_path):
+    """Neither TensorFlow's own messages nor those of the processes that an export starts."""
+    done = demo_process(EXPORT, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["export", "verify"]
+
+
+def test_the_demo_shows_where_it_crashed(tmp_path):
+    done = demo_process(CRASH, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("before\nTraceback")
+    assert done.stderr.endswith("KeyError: 'midway'\n")
 
 
 def test_decode_prints_the_answers(tmp_path, capsys):

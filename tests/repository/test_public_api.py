@@ -10,6 +10,7 @@ from pathlib import Path
 
 import keras
 import pytest
+import yaml
 
 import keras_attn
 import keras_attn_export
@@ -221,3 +222,11 @@ def test_the_changelog_is_held_to_the_version():
     releases = re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", changelog, flags=re.MULTILINE)
     assert releases, "no release in CHANGELOG.md"
     assert releases[0] == keras_attn.__version__
+
+
+def test_the_citation_is_held_to_the_version_and_its_date():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == keras_attn.__version__
+    released = f"## [{citation['version']}] - {citation['date-released']}"
+    assert released in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert {"cff-version", "message", "title", "authors", "license", "type"} <= set(citation)

@@ -25,7 +25,7 @@ from onnx import TensorProto, helper
 
 from keras_attn_export import BundleError, ExportError, ProviderError
 from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import CASES, MODEL, compare
+from keras_attn_export._standalone.verify import CASES, LARGE, MODEL, compare
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -103,6 +103,14 @@ def test_a_difference_of_exactly_the_tolerance_agrees():
     assert problem(floats(1), floats(1.5), {"relative": 0.5, "absolute": 0}) is None
     assert problem(floats(0), floats(0.5), {"relative": 0, "absolute": 0.5}) is None
     assert problem(floats(1), floats(1), {"relative": 0, "absolute": 0}) is None
+
+
+@pytest.mark.parametrize(("apart", "agrees"), [(99e-6, True), (101e-6, False)])
+def test_large_values_have_a_hundred_times_the_tolerance(apart, agrees):
+    tolerance = {"relative": 1e-6, "absolute": 0}
+    expected, actual = floats(1, dtype="float64"), floats(1 + apart, dtype="float64")
+    (row,) = compare(LARGE, {"out": expected}, {"out": actual}, tolerance)
+    assert row["passed"] is agrees
 
 
 def test_expected_zeros_are_compared_absolutely():

@@ -1,0 +1,65 @@
+"""`.ci/run` runs its steps by name, and the workflow runs each of them, with no more rights than it needs."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+
+needs_bash = pytest.mark.skipif(sys.platform == "win32", reason=".ci/run is a script of bash; CI runs it on Linux")
+
+
+def ci_run(*arguments):
+    return subprocess.run([ROOT / ".ci" / "run", *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def listed():
+    done = ci_run("--list")
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@needs_bash
+def test_every_step_is_listed():
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert len(listed()) == len(set(listed())) == len(re.findall(r"^step ", text, flags=re.MULTILINE)) > 10
+
+
+@needs_bash
+@pytest.mark.parametrize("names", [["no such step"], ["set-up", "no such step"], [""]])
+def test_a_step_that_is_not_there_is_wrong_usage(names):
+    done = ci_run(*names)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f'there is no step "{names[-1]}"' in done.stderr
+
+
+@needs_bash
+def test_the_workflow_runs_every_step_once():
+    groups = [shlex.split(group["steps"]) for group in WORKFLOW["jobs"]["linux"]["strategy"]["matrix"]["include"]]
+    assert sorted(name for group in groups for name in group) == sorted(listed())
+    for group in groups:
+        assert group == [name for name in listed() if name in group], "what a step reads, an earlier one makes"
+
+
+def test_the_workflow_may_only_read():
+    assert WORKFLOW["permissions"] == {"contents": "read"}
+    for job in WORKFLOW["jobs"].values():
+        assert "permissions" not in job
+        assert job["timeout-minutes"] <= 90
+        for step in job["steps"]:
+            assert "run" in step or re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
+            if step.get("uses", "").startswith("actions/checkout"):
+                assert step["with"] == {"persist-credentials": False}
+
+
+def test_what_the_workflow_names_is_there():
+    commands = [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
+    paths = [word for command in commands for word in shlex.split(command) if word.startswith(("tests/", ".ci/"))]
+    assert len(paths) == 3
+    assert all((ROOT / path).exists() for path in paths)
