@@ -3,6 +3,7 @@
 import argparse
 import json
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -162,7 +163,7 @@ def _without_the_fault(verdicts: list[Verdict], workshop: Workshop, limit: float
         return verdicts
     print(f"\nWithout faults, the {len(tests)} tests that saw one:", flush=True)
     result = workshop.pytest(tests, 10 * limit)
-    print(result.output.strip().rpartition("\n")[2])
+    print(*re.findall(r"^\d+ (?:passed|failed).* in .*s.*$", result.output, flags=re.MULTILINE)[-1:])
     if result.code not in (0, SOME_FAILED):
         raise SystemExit(f"scripts/mutate: pytest cannot run the tests without faults\n{result.output[-2000:]}")
     return [
