@@ -49,7 +49,17 @@ def is_faster(queries: Tensor, values: Tensor) -> bool:
     The kernels are for queries and values of one size, and there must be a key.
     """
     sizes = queries.shape[-1], values.shape[-1]
-    return keras.backend.backend() in FASTER_ON and len({*sizes}) == 1 and 0 not in (*sizes, values.shape[-2])
+    fits = len({*sizes}) == 1 and 0 not in (*sizes, values.shape[-2])
+    return keras.backend.backend() in FASTER_ON and fits and not _is_transformed()
+
+
+def _is_transformed() -> bool:
+    """Whether a transform of `torch.func` is at work: those have no rule for a gradient of one's own."""
+    if keras.backend.backend() != "torch":
+        return False
+    import torch
+
+    return not torch.compiler.is_compiling() and bool(torch._C._are_functorch_transforms_active())  # no public name
 
 
 def fused_pool(

@@ -308,6 +308,21 @@ def test_gradients_taken_twice_and_by_some_inputs_alone(calls):
         assert not DotProductAttention()(queries, keys, values).requires_grad
 
 
+@only_on("torch", reason="other backends have transforms that every operation knows")
+def test_transforms_of_torch(calls):
+    import torch
+
+    layer, tensors = DotProductAttention(), [torch.tensor(array) for array in arrays()]
+
+    def loss(*tensors):
+        return torch.sum(layer(*tensors, **MASKS["lengths"]) ** 2)
+
+    transformed = torch.func.grad(loss, argnums=(0, 1, 2))(*tensors)
+    assert not calls
+    assert_alike(map(as_numpy, transformed), map(as_numpy, gradients_of(loss, 3)(*tensors)))
+    assert calls
+
+
 def test_more_keys_than_queries(calls, monkeypatch):
     layer, inputs, masks = built("multi_head"), arrays(num_keys=7), {"use_causal_mask": True}
     actual = results(layer, inputs, masks)
