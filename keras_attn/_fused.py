@@ -16,6 +16,7 @@ from keras import ops
 from ._checks import dtype_of
 from ._composite import pool
 from ._masking import hide, hide_unseen
+from ._private_torch import is_transformed
 from ._scores import dot_product_scores
 from ._types import Tensor
 
@@ -59,7 +60,7 @@ def _is_transformed() -> bool:
         return False
     import torch
 
-    return not torch.compiler.is_compiling() and bool(torch._C._are_functorch_transforms_active())  # no public name
+    return not torch.compiler.is_compiling() and is_transformed()
 
 
 def fused_pool(

@@ -18,7 +18,13 @@ from keras_attn_export._internals import keras_internals, tensorflow_internals, 
 OURS = {Path(package.__file__).parent for package in (keras_attn, keras_attn_export)}
 FILES = sorted(file for folder in OURS for file in folder.rglob("*.py"))
 # where the names of the libraries may stand
-KNOW_PRIVATE_NAMES = {"_private_keras.py", "keras_internals.py", "tensorflow_internals.py", "tf2onnx_internals.py"}
+KNOW_PRIVATE_NAMES = {
+    "_private_keras.py",
+    "_private_torch.py",
+    "keras_internals.py",
+    "tensorflow_internals.py",
+    "tf2onnx_internals.py",
+}
 
 
 @pytest.fixture
