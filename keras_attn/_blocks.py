@@ -16,7 +16,7 @@ import keras
 from keras import ops
 
 from ._checks import dtype_of
-from ._scores import additive_scores
+from ._scores import additive_scores, weighed
 from ._types import Tensor
 
 BlockSize = int | Literal["auto"] | None
@@ -78,9 +78,6 @@ def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Ten
     # As few blocks as this size allows, of equal size: the last one is then padded by less than one query a block.
     count = _largest(_ceil_div(num_queries, block_size), 1)
     block_size = _ceil_div(num_queries, count)
-    dtype = dtype_of(queries)
-    # Sums over thousands of pairs lose digits in half precision.
-    sums_dtype = "float64" if dtype == "float64" else "float32"
 
     def split(rows: Tensor) -> Tensor:
         return _split(rows, count, block_size)
@@ -88,11 +85,14 @@ def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Ten
     def join(blocks: Tensor) -> Tensor:
         return _join(blocks, num_queries)
 
+    if keras.backend.backend() == "jax":
+        return join(_rematerialized(split(queries), keys, w_v))
+
     def scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
         def gradient(*received: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, ...]:
-            # TensorFlow and JAX pass the gradient alone, torch the arguments as well.
-            arguments = [queries, keys, w_v, *received] if upstream is None else [*received, upstream]
-            return _gradient(*arguments)
+            # TensorFlow passes the gradient alone, torch the arguments as well.
+            arguments = (queries, keys, w_v, *received) if upstream is None else (*received, upstream)
+            return _gradient(arguments, split, join)
 
         # TensorFlow's eager tape would record these ops as well, and keep the features.
         constant_keys, constant_w_v = ops.stop_gradient(keys), ops.stop_gradient(w_v)
@@ -102,30 +102,58 @@ def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Ten
 
         return join(_map(block_of, split(ops.stop_gradient(queries)))), gradient
 
-    def _gradient(queries: Tensor, keys: Tensor, w_v: Tensor, dscores: Tensor) -> tuple[Tensor, ...]:
-        query_blocks, dscore_blocks = split(queries), split(ops.cast(dscores, sums_dtype))
-
-        def body(index: Any, sums: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            dqueries, dkeys, dw_v = sums
-            rows, drows = query_blocks[index], ops.expand_dims(dscore_blocks[index], -1)
-            features = ops.tanh(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3))
-            features = ops.cast(features, sums_dtype)
-            dw_v = dw_v + ops.matmul(ops.reshape(drows, (1, -1)), ops.reshape(features, (-1, features.shape[-1])))
-            dsums = drows * (1.0 - features * features)
-            dqueries = ops.scatter_update(dqueries, [[index]], ops.expand_dims(ops.sum(dsums, -2), 0))
-            return dqueries, dkeys + ops.sum(dsums, -3), dw_v
-
-        weights = ops.cast(ops.transpose(w_v), sums_dtype)
-        zeros = (ops.zeros_like(rows, dtype=sums_dtype) for rows in (query_blocks, keys, weights))
-        dqueries, dkeys, dw_v = _loop(count, body, tuple(zeros))
-        return (
-            ops.cast(join(dqueries) * weights, dtype),
-            ops.cast(dkeys * weights, dtype),
-            ops.cast(ops.transpose(dw_v), dtype),
-        )
-
     scores: Tensor = ops.custom_gradient(scores_of)(queries, keys, w_v)
     return scores
+
+
+def _rematerialized(query_blocks: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+    """Blocks of scores, by a map of JAX that makes the features again where a derivative needs them.
+
+    JAX takes derivatives of a function with a gradient of its own in reverse alone; of this, in both directions.
+    """
+    import jax
+
+    dtype, sums_dtype = dtype_of(query_blocks), _sums_dtype(query_blocks)
+
+    def block_of(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+        sums = ops.cast(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3), dtype)
+        return weighed(ops.tanh(sums), lambda features: ops.matmul(features, ops.cast(w_v, dtype)))
+
+    # A derivative by what a map does not map over is summed in its dtype.
+    query_blocks, keys, w_v = (ops.cast(x, sums_dtype) for x in (query_blocks, keys, w_v))
+    block_of = jax.checkpoint(block_of, prevent_cse=False)  # what that prevents does not happen within a map
+    return jax.lax.map(lambda rows: block_of(rows, keys, w_v), query_blocks)
+
+
+def _sums_dtype(tensor: Tensor) -> str:
+    """The dtype for sums over thousands of pairs, which lose digits in half precision."""
+    return "float64" if dtype_of(tensor) == "float64" else "float32"
+
+
+def _gradient(
+    arguments: tuple[Tensor, ...], split: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, ...]:
+    """The gradients by projected queries, keys and `w_v`, of these and the gradient by the scores."""
+    queries, keys, w_v, dscores = arguments
+    dtype, sums_dtype = dtype_of(queries), _sums_dtype(queries)
+
+    def step(sums: tuple[Tensor, ...], rows: Tensor, drows: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        dkeys, dw_v = sums
+        drows = ops.expand_dims(drows, -1)
+        features = ops.tanh(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3))
+        features = ops.cast(features, sums_dtype)
+        dw_v = dw_v + ops.matmul(ops.reshape(drows, (1, -1)), ops.reshape(features, (-1, features.shape[-1])))
+        dsums = drows * (1.0 - features * features)
+        return (dkeys + ops.sum(dsums, -3), dw_v), ops.sum(dsums, -2)
+
+    weights = ops.cast(ops.transpose(w_v), sums_dtype)
+    zeros = tuple(ops.zeros_like(sums, dtype=sums_dtype) for sums in (keys, weights))
+    (dkeys, dw_v), dqueries = _fold(step, zeros, split(queries), split(ops.cast(dscores, sums_dtype)))
+    return (
+        ops.cast(join(dqueries) * weights, dtype),
+        ops.cast(dkeys * weights, dtype),
+        ops.cast(ops.transpose(dw_v), dtype),
+    )
 
 
 def _split(rows: Tensor, count: Any, block_size: Any) -> Tensor:
@@ -154,23 +182,35 @@ def _map(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
     return tf.map_fn(function, blocks, parallel_iterations=1)
 
 
-def _loop(count: Any, body: Callable[[Any, tuple[Tensor, ...]], tuple[Tensor, ...]], state: tuple[Tensor, ...]) -> Any:
-    """The state after `count` steps, in the form whose gradient each backend can take, for gradients of gradients."""
-    if keras.backend.backend() == "jax":  # differentiates a loop whose bounds are integers, and no other
-        return ops.fori_loop(0, count, body, state)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
+def _fold(
+    step: Callable[..., tuple[tuple[Tensor, ...], Tensor]], sums: tuple[Tensor, ...], blocks: Tensor, others: Tensor
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Sums over all blocks, and what a step gives for each, which has the shape of `blocks` and the dtype of the sums.
 
-        # XLA needs to know how many steps there are at most.
-        _, *result = tf.while_loop(
-            lambda index, *_: index < count,
-            lambda index, *state: (index + 1, *body(index, state)),
-            (tf.constant(0), *state),
-            maximum_iterations=count,
-            parallel_iterations=1,
-        )
-        return result
-    _, *result = ops.while_loop(
-        lambda index, *_: index < count, lambda index, *state: (index + 1, *body(index, state)), (0, *state)
+    In a form whose gradient each backend can take, for gradients of gradients.
+
+    Args:
+        step: Maps the sums so far and a block of each kind to the sums with it and its result.
+        sums: Those to start from.
+        blocks: `(count,) + ...`.
+        others: `(count,) + ...`.
+    """
+    if keras.backend.backend() == "torch":  # which compiles a loop of Python, and no tensor as an index
+        results = []
+        for index in range(len(blocks)):
+            sums, result = step(sums, blocks[index], others[index])
+            results.append(result)
+        return sums, ops.stack(results)
+    import tensorflow as tf
+
+    def body(index: Tensor, results: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
+        sums, result = step(sums, blocks[index], others[index])
+        return index + 1, tf.tensor_scatter_nd_update(results, [[index]], result[None]), *sums
+
+    count = ops.shape(blocks)[0]
+    start = tf.constant(0), tf.zeros_like(blocks, sums[0].dtype), *sums
+    # XLA needs to know how many steps there are at most.
+    _, results, *sums = tf.while_loop(
+        lambda index, *_: index < count, body, start, maximum_iterations=count, parallel_iterations=1
     )
-    return result
+    return tuple(sums), results

@@ -17,12 +17,21 @@ def additive_scores(queries: Tensor, keys: Tensor, weigh: Callable[[Tensor], Ten
     Args:
         queries: Projected queries `W_q q`, `B + (Tq, U)`.
         keys: Projected keys `W_k k`, `B + (Tk, U)`.
-        weigh: Maps features `B + (Tq, Tk, U)` to `B + (Tq, Tk, 1)`: the product with `w_v`.
+        weigh: Maps features (N, U), of all pairs in a row, to (N, 1): the product with `w_v`.
 
     Source: Bahdanau, Cho and Bengio 2014, appendix A.1.2.
     """
-    features = ops.tanh(ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3))
-    return ops.squeeze(weigh(features), -1)
+    return weighed(ops.tanh(ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3)), weigh)
+
+
+def weighed(features: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
+    """Scores `B + (Tq, Tk)` of features `B + (Tq, Tk, U)`.
+
+    `weigh` gets two axes: TensorFlow's product of four axes by two goes wrong where one of them is 1, down to writing
+    past its memory, and Keras before 3.15 uses it (tensorflow issues 117700 and 123109).
+    """
+    *axes, num_hiddens = ops.shape(features)
+    return ops.reshape(weigh(ops.reshape(features, (-1, num_hiddens))), axes)
 
 
 def dot_product_scores(queries: Tensor, keys: Tensor, scale: float | Tensor) -> Tensor:

@@ -162,6 +162,47 @@ def test_gradients_of_gradients(mode):
     assert_gradients_close(program(3), program(None), "float64")
 
 
+@only_on(
+    "jax", reason="derivatives forwards are taken on JAX; TensorFlow and torch refuse them where a gradient is given"
+)
+def test_derivatives_forwards():
+    import jax
+
+    inputs = tuple(arrays().values())
+
+    def derivative(layer):
+        return jax.jvp(lambda *x: layer(*x, np.array([2, 5])), inputs, inputs)
+
+    for actual, expected in zip(derivative(layer_of(3)), derivative(layer_of(None)), strict=True):
+        assert_close(as_numpy(actual), as_numpy(expected))
+
+
+@only_on("torch", reason="`torch.compile` alone takes the Python of a step apart")
+@pytest.mark.filterwarnings("ignore")  # the compiler's, of how Keras makes functions with gradients
+def test_a_step_that_torch_compiles():
+    """Without the code generator, which needs a compiler of C++ and minutes: what failed is seen before it."""
+    import torch
+
+    layer = layer_of(2)
+    tensors = [ops.convert_to_tensor(array) for array in arrays().values()]
+    variables = [variable.value for variable in layer.trainable_variables]
+
+    def step(*inputs):
+        loss = ops.sum(layer(*inputs) ** 2)
+        loss.backward()
+        return loss
+
+    def gradients_by(function):
+        for variable in variables:
+            variable.grad = None
+        function(*tensors)
+        return [as_numpy(variable.grad) for variable in variables]
+
+    expected = gradients_by(step)
+    for actual, other in zip(gradients_by(torch.compile(step, backend="eager")), expected, strict=True):
+        assert_close(actual, other)
+
+
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_nan_in_masked_keys_reaches_no_gradient_through_the_padding(policy):
     """7 queries in blocks of 2 leave a row of padding, which meets every key; a query that sees no key is one more."""

@@ -27,6 +27,21 @@ def test_additive_scores_pair_each_query_with_each_key():
     assert_close(ops.convert_to_numpy(scores), expected)
 
 
+def test_what_weighs_features_gets_two_axes():
+    """TensorFlow's product of four axes by two goes wrong where one of them is 1: Keras before 3.15 would meet it."""
+    seen = []
+
+    def weigh(features):
+        seen.append(len(features.shape))
+        return ops.matmul(features, normal(6, 1))
+
+    for shape in ((2, 3, 4), (1, 1, 1), (2, 0, 4), (2, 3, 0)):
+        batch, num_queries, num_keys = shape
+        queries, keys = normal(batch, 1, num_queries, 6), normal(batch, 1, num_keys, 6)
+        assert additive_scores(queries, keys, weigh).shape == (batch, 1, num_queries, num_keys)
+    assert seen == [2] * 4
+
+
 def test_dot_products_pair_each_query_with_each_key():
     queries, keys = normal(2, 3, 5), normal(2, 4, 5)
     expected = np.float32(0.3) * np.einsum("bid,bjd->bij", queries, keys)

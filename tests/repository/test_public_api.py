@@ -94,7 +94,7 @@ CALL = (
 SIGNATURES |= {
     f"keras_attn.{name}.call": CALL for name in NAMES["keras_attn"] if name.endswith(("Attention", "Pooling"))
 }
-IMPLICIT = ("queries_mask", "keys_mask", "values_mask", "only_precompute")
+IMPLICIT = ("queries_mask", "keys_mask", "values_mask", "_only_state")
 """Keras fills these arguments of `call`, and `precompute` the last; they follow the promised ones."""
 
 
