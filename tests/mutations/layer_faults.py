@@ -173,14 +173,14 @@ _BLOCKS = (
     ),
     fault(
         "the gradient of the keys is that of the last block",
-        "return dqueries, dkeys + ops.sum(dsums, -3), dw_v",
-        "return dqueries, ops.sum(dsums, -3), dw_v",
+        "return (dkeys + ops.sum(dsums, -3), dw_v), ops.sum(dsums, -2)",
+        "return (ops.sum(dsums, -3), dw_v), ops.sum(dsums, -2)",
         "test_blocks -k gradients",
     ),
     fault(
         "sums over pairs are taken in half precision",
-        'sums_dtype = "float64" if dtype == "float64" else "float32"',
-        "sums_dtype = dtype",
+        'return "float64" if dtype_of(tensor) == "float64" else "float32"',
+        "return dtype_of(tensor)",
         "test_blocks -k digits",
     ),
     fault(
