@@ -1,6 +1,8 @@
 """Scores against numbers worked out by hand and against plain loops."""
 
+import keras
 import numpy as np
+from backends import only_on
 from keras import ops
 from tolerances import assert_close
 
@@ -40,6 +42,13 @@ def test_what_weighs_features_gets_two_axes():
         queries, keys = normal(batch, 1, num_queries, 6), normal(batch, 1, num_keys, 6)
         assert additive_scores(queries, keys, weigh).shape == (batch, 1, num_queries, num_keys)
     assert seen == [2] * 4
+
+
+@only_on("torch", reason="there alone products lose digits")
+def test_products_of_float64_are_what_the_documentation_says():
+    """Should Keras have mended it, docs/concepts.md is to be mended as well."""
+    vectors = ops.cast(normal(3, 3), "float64")
+    assert keras.backend.standardize_dtype(ops.matmul(vectors, vectors).dtype) == "float32"
 
 
 def test_dot_products_pair_each_query_with_each_key():
