@@ -49,8 +49,9 @@ def with_heads_axis(masks: Masks, rank: int) -> Masks:
     pairs = masks.attention_mask
     if pairs is not None and 2 < len(pairs.shape) <= rank:
         pairs = ops.expand_dims(pairs, -3)
-    masks = Masks(*(None if mask is None else ops.expand_dims(mask, rank - 2) for mask in masks))
-    return masks._replace(attention_mask=pairs)
+    others = masks._replace(attention_mask=None)
+    others = Masks(*(None if mask is None else ops.expand_dims(mask, rank - 2) for mask in others))
+    return others._replace(attention_mask=pairs)
 
 
 def seen_in_some_head(lengths: Tensor | None, mask: Tensor | None, num_keys: Any, rank: int) -> Seen | None:

@@ -56,6 +56,7 @@ def test_every_opset(opset, tmp_path):
     assert bundle.report.passed
 
 
+@pytest.mark.out_of_turn
 @pytest.mark.fresh_process
 def test_recurrent_encoders_at_the_newest_opset(tmp_path):
     bundle = export_model(EXPORTED["implicit mask and encoders"].build(), tmp_path / "bundle", opset=24)

@@ -55,6 +55,7 @@ def test_stopped_at_every_line(place, random_seed, kills):
     assert "a bundle, exchanges: absent" not in found["found"]
 
 
+@pytest.mark.out_of_turn
 def test_stopped_at_random_moments(place, random_seed, kills):
     found = killed("times", place, random_seed, 10 * kills, timeout=600)
     assert found["points"] == 10 * kills

@@ -35,6 +35,7 @@ def draw_inputs(specs, rng):
     return inputs
 
 
+@pytest.mark.out_of_turn
 def test_sixteen_threads_ten_thousand_requests(exported):
     bundle = load_bundle(exported)
     rng = np.random.default_rng(0)
