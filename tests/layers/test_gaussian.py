@@ -89,7 +89,11 @@ class FromTheOrigin(GaussianAttention):
 
 def test_a_score_of_ones_own_gets_positions_as_they_are():
     queries, keys = points(2, 4, 12), points(2, 6, 12, seed=1) + 3
-    own, product = (layer(queries, keys, keys) for layer in (FromTheOrigin(), DotProductAttention(scale=1.0)))
+    # with the weights returned, both in plain operations
+    own, product = (
+        layer(queries, keys, keys, return_attention_scores=True)[0]
+        for layer in (FromTheOrigin(), DotProductAttention(scale=1.0))
+    )
     assert_identical(as_numpy(own), as_numpy(product))
 
 
