@@ -28,7 +28,7 @@ def measure(options: _harness.Options) -> dict[str, Any]:
         for size in QUICK_SIZES if options.quick else SIZES:
             masks = QUICK_MASKS if options.quick else MASKS
             raced = [_case(form, {"backend": backend, "jit": jit, "size": size, "mask": mask}) for mask in masks]
-            cases += race(raced, options.work, **options.pace())  # one after another: each is six processes
+            cases += race(raced, options.work, **options.pace(rounds=40))  # one after another: each is six processes
     return {
         "title": "Multi-head attention, training step",
         "cases": cases,

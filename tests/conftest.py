@@ -46,9 +46,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # on TensorFlow the rest runs too, in its own time
         runs = pairs_in_turn([pair for _, pair in test], for_each=1 if BACKEND == "tensorflow" else 2)
         out_of_turn |= {item for (item, _), run in zip(test, runs, strict=True) if not run}
+    out_of_turn |= compiled_again(items) | every_other_layer(items)
     left = out_of_turn if pairs == "in-turn" else {*items} - out_of_turn
     config.hook.pytest_deselected(items=[*left])
     items[:] = [item for item in items if item not in left]
+
+
+def compiled_again(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of each test the items that go through XLA or ONNX, which take seconds each, but for the first."""
+    found: set[pytest.Item] = set()
+    begun: set[tuple[str, str]] = set()
+    for item in items:
+        test, _, parameters = item.nodeid.partition("[")
+        for way in {"xla", "onnx"}.intersection(parameters.rstrip("]").split("-")):
+            if (test, way) in begun:
+                found.add(item)
+            begun.add((test, way))
+    return found if BACKEND == "tensorflow" else set()
+
+
+def every_other_layer(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of contract tests with a layer each, those with every other layer: one test begins with the first, one with the next."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if hasattr(item, "callspec") and [*item.callspec.params] == ["case"] and "contract" in item.path.stem:
+            tests.setdefault(item.nodeid.split("[")[0], []).append(item)
+    found = {item for start, test in enumerate(tests.values()) for item in test[1 - start % 2 :: 2]}
+    return found if BACKEND == "tensorflow" else set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -619,7 +619,7 @@ def test_models_that_are_refused_leave_nothing(build, said, tmp_path, capsys):
     assert names(place) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.out_of_turn)])
 def test_being_told_to_end_leaves_nothing(number, model_file, tmp_path):
     place = tmp_path / "place"
     place.mkdir()

@@ -187,7 +187,8 @@ export_model(additive(), {path!r}, overwrite=True, progress=announce)
 """
 
 
-@pytest.mark.parametrize("at", [pytest.param("Tracing", marks=pytest.mark.out_of_turn), "Putting"])
+@pytest.mark.out_of_turn
+@pytest.mark.parametrize("at", ["Tracing", "Putting"])
 def test_an_export_killed_half_way_leaves_the_old_bundle_whole(at, tmp_path):
     path = tmp_path / "bundle"
     old = export_model(dict_inputs_and_outputs(), path)

@@ -12,10 +12,10 @@ EVERY_LOWERING = ("additive", "dict inputs and outputs")  # one for each of the 
 
 
 def in_lowerings(number, name):
-    """Every model in plain operators, and one with attention in another lowering, in turn; the rest for .ci/run."""
-    turn = [PORTABLE, *([LOWERINGS[1 + number % 3]] if EXPORTED[name].attention else [])]
+    """Every model in one lowering but `auto`, in turn, or without attention in plain operators; the rest for .ci/run."""
+    turn = LOWERINGS[number % 3] if EXPORTED[name].attention else PORTABLE
     for lowering in LOWERINGS:
-        marks = [] if lowering in turn or name in EVERY_LOWERING else [pytest.mark.out_of_turn]
+        marks = [] if lowering == turn or name in EVERY_LOWERING else [pytest.mark.out_of_turn]
         yield pytest.param(EXPORTED[name], lowering, id=f"{lowering}-{name}", marks=marks)
 
 
@@ -64,7 +64,7 @@ def test_recurrent_encoders_at_the_newest_opset(tmp_path):
 
 
 @pytest.mark.fresh_process
-@pytest.mark.parametrize("lowering", ["portable", "ragged"])
+@pytest.mark.parametrize("lowering", [pytest.param("portable", marks=pytest.mark.out_of_turn), "ragged"])
 def test_padding_cannot_leak_in_onnx(lowering, tmp_path):
     bundle = export_model(EXPORTED["additive"].build(), tmp_path / "bundle", lowering=lowering)
     rng = np.random.default_rng(1)
@@ -80,7 +80,8 @@ def test_padding_cannot_leak_in_onnx(lowering, tmp_path):
     assert np.abs(clean["attention"][0]).min() > 0
 
 
-@pytest.mark.parametrize("lowering", [pytest.param("portable", marks=pytest.mark.out_of_turn), "ragged"])
+@pytest.mark.out_of_turn
+@pytest.mark.parametrize("lowering", ["portable", "ragged"])
 def test_the_implicit_mask_survives_in_onnx(lowering, tmp_path):
     bundle = export_model(EXPORTED["implicit mask and encoders"].build(), tmp_path / "bundle", lowering=lowering)
     ids = np.array([[3, 4, 5]], "int32")

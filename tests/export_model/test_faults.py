@@ -282,7 +282,8 @@ for kilobytes in sizes:
 """
 
 
-@pytest.mark.parametrize("kind", [pytest.param("disk", marks=pytest.mark.out_of_turn), "file size"])
+@pytest.mark.out_of_turn
+@pytest.mark.parametrize("kind", ["disk", "file size"])
 def test_real_exports_without_space(tmp_path, kind):
     place = tmp_path / "place"
     if kind == "disk":

@@ -103,6 +103,7 @@ def test_an_onnxruntime_too_old_for_fused(speeds, tmp_path, monkeypatch):
     assert bundle.manifest["lowest_onnxruntime"] == "1.19"
 
 
+@pytest.mark.out_of_turn
 def test_every_call_of_a_layer_is_measured(speeds, tmp_path):
     bundle = export_model(shared_layer(), tmp_path / "bundle", lowering="auto")
     assert layers(bundle)[0]["milliseconds"] == [{"portable": 3.0, "ragged": 1.0}] * 2

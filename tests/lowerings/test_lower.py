@@ -237,7 +237,7 @@ def test_arguments_that_are_constants(tmp_path):
 
 def in_precisions(name):
     for lowering, precision in itertools.product(("fused", "ragged", "auto"), ("float16", "int8")):
-        in_turn = name == "dict inputs and outputs" or (lowering, precision) == ("ragged", "int8")
+        in_turn = name == "dict inputs and outputs"
         yield pytest.param(name, lowering, precision, marks=[] if in_turn else [pytest.mark.out_of_turn])
 
 

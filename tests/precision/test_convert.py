@@ -50,7 +50,7 @@ def attending(request, tmp_path_factory):
     return export_model(padded(), tmp_path_factory.mktemp("padded") / "bundle", precision=request.param)
 
 
-@pytest.fixture(scope="module", params=[pytest.param("float16", marks=pytest.mark.out_of_turn), "int8"])
+@pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.out_of_turn) for each in CONVERTED])
 def classifying(request, tmp_path_factory):
     return export_model(encoder(), tmp_path_factory.mktemp("encoder") / "bundle", precision=request.param)
 

@@ -232,6 +232,7 @@ def demo_process(body, folder):
     return python("-c", RUN.format(examples=examples, body=body, out=str(folder / "out")), cwd=folder, timeout=300)
 
 
+@pytest.mark.out_of_turn
 @pytest.mark.fresh_process
 def test_the_demo_prints_lines_of_ours_only(tmp_path):
     """Neither TensorFlow's own messages nor those of the processes that an export starts."""

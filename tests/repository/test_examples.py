@@ -82,6 +82,7 @@ def scoring(tmp_path_factory):
     return scoring_functions.main(["--quick", "--out", str(folder)]), folder
 
 
+@pytest.mark.out_of_turn
 def test_keys_alike_make_both_scores_alike_and_others_do_not(scoring):
     distances = scoring[0]["keys"]
     assert distances["between both"]["ones"] < 1e-6
@@ -91,10 +92,12 @@ def test_keys_alike_make_both_scores_alike_and_others_do_not(scoring):
     assert distances["additive, from drawn"]["drawn + 3"] > 0.05
 
 
+@pytest.mark.out_of_turn
 def test_different_sizes_are_scored_by_a_product(scoring):
     assert scoring[0]["sizes"] < 1e-5
 
 
+@pytest.mark.out_of_turn
 def test_scoring_functions_draws(scoring):
     assert list(scoring[0]["tasks"]) == [score_tasks.TASKS[-1].name]
     assert is_picture(scoring[1] / "scoring_keys.png")
@@ -118,6 +121,7 @@ def test_contestants_have_the_same_number_of_weights(task):
     assert counts["one Gaussian"] == 1
 
 
+@pytest.mark.out_of_turn
 def test_a_sum_finds_the_nearest_number_and_a_product_cannot():
     task = next(task for task in score_tasks.TASKS if task.name == "nearest number, (x, 1)")
     shares = {
@@ -153,6 +157,7 @@ def test_translate_writes_two_graphs_and_a_picture(translated):
     assert is_picture(translated[1] / "translate.png")
 
 
+@pytest.mark.out_of_turn
 def test_steps_give_what_training_computes_at_once():
     rows = step_training.draw_rows(translate_step_by_step.split_days(SEED)[0], 6, SEED)
     texts = step_training.encode_texts(rows)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import onnx
 import pytest
-from export_models import implicit_mask_and_encoders
+from export_models import dict_inputs_and_outputs, implicit_mask_and_encoders
 from keras import layers
 
 from keras_attn import AdditiveAttention
@@ -12,7 +12,7 @@ from keras_attn_export import export_model, load_bundle, verify_bundle
 from keras_attn_export._tracing import large_weights as large_weights
 
 
-@pytest.mark.parametrize("opset", [18, 24])
+@pytest.mark.parametrize("opset", [pytest.param(18, marks=pytest.mark.out_of_turn), 24])
 def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
     monkeypatch.setattr(large_weights, "LIMIT", 100)
     monkeypatch.setattr(large_weights, "LARGE", 200)
@@ -28,7 +28,7 @@ def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
 
 
 def test_small_weights_stay_inside(tmp_path):
-    bundle = export_model(implicit_mask_and_encoders(), tmp_path / "bundle")
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
     assert not (bundle.path / "model.onnx.data").exists()
 
 
