@@ -66,7 +66,7 @@ def compiled_again(items: list[pytest.Item]) -> set[pytest.Item]:
 
 
 def every_other_layer(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of contract tests with a layer each, those with every other layer: one test begins with the first, one with the next."""
+    """Of contract tests with a layer each, those with every other: one begins with the first, one with the next."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if hasattr(item, "callspec") and [*item.callspec.params] == ["case"] and "contract" in item.path.stem:

@@ -12,7 +12,7 @@ EVERY_LOWERING = ("additive", "dict inputs and outputs")  # one for each of the 
 
 
 def in_lowerings(number, name):
-    """Every model in one lowering but `auto`, in turn, or without attention in plain operators; the rest for .ci/run."""
+    """Every model in one lowering but `auto`, in turn; without attention in plain operators; the rest for .ci/run."""
     turn = LOWERINGS[number % 3] if EXPORTED[name].attention else PORTABLE
     for lowering in LOWERINGS:
         marks = [] if lowering == turn or name in EVERY_LOWERING else [pytest.mark.out_of_turn]
