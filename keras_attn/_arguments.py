@@ -87,7 +87,9 @@ def check_flag(name: str, value: Any) -> bool:
 
 
 def check_switch(name: str, value: Any) -> bool:
-    """Returns an argument of a call as a bool: also of 0 and 1, and of the tensor that Keras makes of `numpy.True_`."""
+    """Returns an argument of a call as a bool: None is False, and 0, 1 and the tensor of `numpy.True_` are taken."""
+    if value is None:
+        return False
     is_boolean = hasattr(value, "dtype") and dtype_of(value) == "bool" and len(value.shape) == 0
     if not is_boolean and not (isinstance(value, Integral) and value in (0, 1)):
         raise TypeError(f"`{name}` must be True or False. Received: {name} of type {type(value).__name__}.")

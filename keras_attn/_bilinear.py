@@ -44,6 +44,8 @@ class BilinearAttention(AttentionPooling):
     Source: Luong, Pham and Manning 2015, equation 8, "general".
     """
 
+    _scores_by_products = True
+
     def __init__(
         self,
         dropout: float = 0.0,

@@ -42,6 +42,8 @@ class CosineAttention(AttentionPooling):
     Source: Graves, Wayne and Danihelka 2014, equations 5 and 6, with `1/T` for the key strength.
     """
 
+    _scores_by_products = True
+
     def __init__(
         self,
         temperature: float = 1.0,

@@ -40,6 +40,8 @@ class DotProductAttention(AttentionPooling):
     Source: Vaswani et al. 2017, equation 1; there a single mask is added to the scores.
     """
 
+    _scores_by_products = True
+
     def __init__(
         self, dropout: float = 0.0, *, scale: float | None = None, seed: int | None = None, **kwargs: Any
     ) -> None:

@@ -8,7 +8,7 @@ from keras import ops
 
 from ._arguments import check_dropout, check_normalizer, check_seed
 from ._checks import check_given, check_pooling_shapes, check_score_result, scores_shape_of, shape_of
-from ._composite import DOT_PRODUCT, Scoring, composite_of, current_evaluator, pool
+from ._composite import Scoring, composite_of, current_evaluator, pool
 from ._fused import fused_pool, hide_all_unseen, is_faster, is_masked_harmless
 from ._keys_state import Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
@@ -77,9 +77,9 @@ class AttentionPooling(AttentionLayer):
 
     _scores_in_parts = True  # whether `score` is made of its two parts: a subclass may override the whole alone
     _score_is_described = True  # whether `_scoring` speaks of this score: a subclass may override the score alone
-    _centres_keys = (
-        False  # whether `_without_unseen` makes more of the keys than zeros, so that an exporter needs it too
-    )
+    _scores_by_products = False  # whether `_scoring` gives scaled dot products, or nothing
+    # whether `_without_unseen` makes more of the keys than zeros, so that an exporter needs it too
+    _centres_keys = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -159,14 +159,14 @@ class AttentionPooling(AttentionLayer):
         self, queries: Tensor, keys: Keys, values: Tensor, masks: Masks, pairs: Pairs, mask: Tensor | None
     ) -> Tensor | None:
         """The output in one operation of the backend; None where that is not faster, or the layer has no such form."""
-        if self._centres_keys or not is_faster(queries, values):
+        if self._centres_keys or not self._scores_by_products or not is_faster(queries, values):
             return None
         no_row_is_empty, tensor = each_sees_itself(masks, queries, keys.tensor), keys.tensor
         harmless = no_row_is_empty or is_masked_harmless(self)
         if not harmless:
             queries, tensor, values = hide_all_unseen(mask, queries, tensor, values)
         scoring = self._scoring(queries, keys._replace(tensor=tensor))
-        if scoring is None or scoring.name != DOT_PRODUCT:
+        if scoring is None:
             return None
         causal = no_row_is_empty and pairs == Pairs(causal=True)
         read = {**scoring.tensors, "values": values, "mask": None if causal else mask}

@@ -7,10 +7,12 @@ from typing import Any
 
 import keras
 
+from keras_attn._private_keras import sublayers_of
+
 
 def layers_of(layer: keras.layers.Layer, *, include_self: bool = True) -> list[Any]:
     """Return a layer or model and all layers within it, at any depth."""
-    return list(layer._flatten_layers(include_self=include_self))
+    return [*([layer] if include_self else []), *sublayers_of(layer)]
 
 
 def functional_of(model: Any) -> Any | None:

@@ -8,6 +8,12 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.grappler import tf_optimizer
 
+# Attributes of functions and of their calls.
+IMPLEMENTS = "_implements"  # what `experimental_implements` was
+KEPT_APART = "_noinline"
+COMPILED = "_XlaMustCompile"
+KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
+
 
 def with_constants(function: Any, *, inline: bool = True) -> Any:
     """Return a concrete function whose variables are constants.

@@ -10,6 +10,9 @@ import tensorflow as tf
 import tf2onnx
 from tf2onnx import tf_loader
 from tf2onnx.optimizer import back_to_back_optimizer
+from tf2onnx.utils import make_name
+
+__all__ = ["back_to_back_merges", "converted", "frozen", "make_name", "optimized"]
 
 
 def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:

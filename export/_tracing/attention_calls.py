@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from keras_attn._composite import Composite, evaluated_by
 
+from .._internals.tensorflow_internals import KEPT_APART
+
 DOMAIN = "keras_attn"
 
 
@@ -125,7 +127,7 @@ class Tagger:
             compute_variable,
             autograph=False,
             experimental_implements=f"{DOMAIN}.{call.op}",
-            experimental_attributes={"_noinline": True},
+            experimental_attributes={KEPT_APART: True},
         )
         outputs = function(*variable.values())
         return outputs[0], outputs[1] if returns_weights else None

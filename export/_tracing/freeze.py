@@ -11,10 +11,10 @@ from typing import Any
 import onnx
 import tensorflow as tf
 from onnx import TensorProto
-from tf2onnx.utils import make_name
 
 from .._errors import ExportError
 from .._internals import tensorflow_internals, tf2onnx_internals
+from .._internals.tf2onnx_internals import make_name
 from .attention_calls import DOMAIN, Call
 
 
@@ -36,7 +36,7 @@ def frozen(
     graph = constant.graph.as_graph_def(add_shapes=True)
     for named in graph.library.function:
         if _op_of(named) is not None:
-            named.attr["_nospecialize"].b = True  # or the weights, constants from here on, would be moved into it
+            named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on
     needed = _needed_calls(graph, outputs)
     return _inlined(tf2onnx_internals.optimized(graph, inputs, outputs), inputs, outputs), needed
 
@@ -62,9 +62,9 @@ def _ops_by_function(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
 
 def _op_of(function: Any) -> str | None:
     """Return the ONNX op that a library function stands for, `None` for any other function."""
-    if "_implements" not in function.attr:
+    if tensorflow_internals.IMPLEMENTS not in function.attr:
         return None
-    domain, _, op = function.attr["_implements"].s.decode().partition(".")
+    domain, _, op = function.attr[tensorflow_internals.IMPLEMENTS].s.decode().partition(".")
     return op if domain == DOMAIN else None
 
 
@@ -74,7 +74,7 @@ def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]
     if not functions:
         return graph
     for holder in (*graph.node, *functions, *(node for function in functions for node in function.node_def)):
-        for mark in ("_XlaMustCompile", "_noinline"):
+        for mark in (tensorflow_internals.COMPILED, tensorflow_internals.KEPT_APART):
             if mark in holder.attr:
                 del holder.attr[mark]
     config = tf.compat.v1.ConfigProto()

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from tf2onnx.utils import make_name
 
-from .._internals.tf2onnx_internals import back_to_back_merges
+from .._internals.tf2onnx_internals import back_to_back_merges, make_name
 
 SIGN_BIT = np.int32(np.iinfo(np.int32).min)
 Handler = tuple[Any, list[Any]]

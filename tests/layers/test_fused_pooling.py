@@ -11,7 +11,14 @@ from contract_cases import as_numpy, randomise
 from keras import ops
 from tolerances import assert_close, assert_identical
 
-from keras_attn import BilinearAttention, CosineAttention, DotProductAttention, MultiHeadAttention, _fused
+from keras_attn import (
+    AdditiveAttention,
+    BilinearAttention,
+    CosineAttention,
+    DotProductAttention,
+    MultiHeadAttention,
+    _fused,
+)
 from keras_attn._composite import evaluated_by
 
 B, T, D = 2, 5, 8
@@ -112,6 +119,17 @@ def test_is_taken_where_it_is_faster(name, monkeypatch):
     assert len(made) == 2
 
 
+@pytest.mark.usefixtures("calls")
+def test_a_score_that_is_no_product_projects_once(monkeypatch):
+    layer, projected, call = AdditiveAttention(6), [], keras.layers.Dense.call
+    layer(*arrays())
+    monkeypatch.setattr(
+        keras.layers.Dense, "call", lambda self, x, **k: projected.append(self.name) or call(self, x, **k)
+    )
+    layer(*arrays())
+    assert sorted(projected) == ["W_k", "W_q", "w_v"]
+
+
 @only_on("tensorflow", "jax", reason="it is the faster one on torch")
 def test_is_not_taken_where_it_is_not_faster(monkeypatch):
     monkeypatch.setattr(ops, "dot_product_attention", None)
@@ -129,7 +147,9 @@ def test_agrees_with_the_plain_form(name, masks, calls, monkeypatch):
     assert len(calls) == number
     assert_alike(actual, exact)
     if "use_causal_mask" in masks:
-        assert calls[0]["is_causal" if len(masks) == 1 else "bias"] is not None
+        order_alone = len(masks) == 1
+        assert calls[0].get("is_causal", False) is order_alone
+        assert (calls[0].get("bias") is None) is order_alone
 
 
 @every_mode

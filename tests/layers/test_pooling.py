@@ -194,8 +194,11 @@ def test_batches_that_disagree_are_refused():
         UniformAttention()(queries, keys, values[:1])
 
 
-@pytest.mark.parametrize("name", ["use_causal_mask", "return_attention_scores"])
-@pytest.mark.parametrize("value", ["no", "", None, 2, 0.0, np.array([True])], ids=repr)
+SWITCHES = ["use_causal_mask", "return_attention_scores"]
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("value", ["no", "", 2, 0.0, np.array([True])], ids=repr)
 def test_what_is_neither_true_nor_false_is_refused(name, value):
     queries, keys, values = arrays()
     for given in ({"queries": queries, "keys": keys, "values": values}, symbols()):
@@ -207,6 +210,12 @@ def test_what_is_neither_true_nor_false_is_refused(name, value):
 def test_what_counts_as_true(value):
     weights = weights_of(UniformAttention(), *arrays(), use_causal_mask=value)
     assert_identical(weights[0] > 0, np.tri(Tq, Tk, dtype=bool))
+
+
+@pytest.mark.parametrize("value", [False, 0, np.False_, None])
+def test_what_counts_as_false(value):
+    output, expected = (UniformAttention()(*arrays(), **each) for each in (dict.fromkeys(SWITCHES, value), {}))
+    assert_identical(*(ops.convert_to_numpy(tensor) for tensor in (output, expected)))
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,23 @@ class Positional(Attending):
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
+class WithoutShapes(Positional):
+    get_build_config = keras.Model.get_build_config
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class OfKeras(WithoutShapes):
+    """Without any layer of ours."""
+
+    def __init__(self, layer, mask, **kwargs):
+        super().__init__(layer, mask, **kwargs)
+        self.attend = keras.layers.MultiHeadAttention(2, 2)
+
+    def attended(self, queries, keys, mask):
+        return self.dense(self.attend(queries, keys, attention_mask=mask))
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
 class OfDict(Attending):
     def call(self, inputs):
         return self.attended(inputs["queries"], inputs["keys"], inputs["mask"])
@@ -95,6 +112,19 @@ def test_positional_inputs_keep_their_weights(layer, name, tmp_path):
     model, inputs = Positional(layer, name), (*vectors(), MASKS[name])
     expected = as_numpy(model(*inputs))
     assert_identical(as_numpy(reloaded(model, tmp_path)(*inputs)), expected)
+
+
+@pytest.mark.parametrize("model", [WithoutShapes, OfKeras])
+def test_keras_does_not_write_the_shapes_of_several_inputs(model, tmp_path):
+    """What docs/concepts.md warns of: once this fails, that is history."""
+    model, inputs = model("additive", "attention_mask"), (*vectors(), MASKS["attention_mask"])
+
+    def before_and_after():
+        return as_numpy(model(*inputs)), as_numpy(reloaded(model, tmp_path)(*inputs))
+
+    with pytest.warns(UserWarning, match="build"):
+        before, after = before_and_after()
+    assert not np.allclose(before, after)
 
 
 @every_mask

@@ -10,8 +10,7 @@ from export_models import additive, dict_inputs_and_outputs, shared_layer
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._cli.main import main
-from keras_attn_export._lowerings import fastest as auto
-from keras_attn_export._lowerings import fused
+from keras_attn_export._lowerings import fastest, fused
 from keras_attn_export._model.golden_cases import Cases
 
 
@@ -25,7 +24,7 @@ def speeds(monkeypatch):
         seen.append((set(sessions), {name: array.shape for name, array in arrays.items()}))
         return {name: table[name] for name in sessions}
 
-    monkeypatch.setattr(auto, "_times", times)
+    monkeypatch.setattr(fastest, "_times", times)
     return table, seen
 
 
@@ -72,7 +71,7 @@ def test_one_that_is_wrong_is_not_kept_however_fast(right, wrong, speeds, tmp_pa
 def test_what_does_not_match_in_the_end_is_written_plainly(speeds, tmp_path, monkeypatch):
     right = fused.body
     monkeypatch.setattr(fused, "body", lambda call: right(call).replace("scale = ", "scale = 1"))
-    monkeypatch.setattr(auto, "_agree", lambda *_: True)
+    monkeypatch.setattr(fastest, "_agree", lambda *_: True)
     speeds[0]["fused"] = 0.1
     bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="auto")
     assert layers(bundle)[0]["lowering"] == "portable"
@@ -127,7 +126,7 @@ def test_without_samples_the_largest_plain_case_is_timed():
         ("zeros", {"x": np.zeros((9, 3), "float32")}, {}),
         ("poisoned padding", {"x": np.full((9, 3), np.nan, "float32")}, {}),
     ]
-    chosen, timed = auto._cases_to_run(Cases({}, cases))
+    chosen, timed = fastest._cases_to_run(Cases({}, cases))
     assert list(chosen)[timed] == "large"
 
 
@@ -135,7 +134,7 @@ def test_cases_that_would_take_much_more_memory_are_not_run():
     cases = [
         (name, {"x": np.ones((size, 3), "float32")}, {}) for name, size in (("base", 4), ("samples", 2), ("wide", 5))
     ]
-    chosen, timed = auto._cases_to_run(Cases({}, cases))
+    chosen, timed = fastest._cases_to_run(Cases({}, cases))
     assert list(chosen) == ["base", "samples"]
     assert timed == 1
 

@@ -13,7 +13,7 @@ from keras_attn._composite import current_evaluator
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._internals import tf2onnx_internals
 from keras_attn_export._options import PORTABLE
-from keras_attn_export._tracing import freeze as freeze
+from keras_attn_export._tracing import freeze
 
 
 def lowered(bundle):

@@ -355,4 +355,59 @@ _MIGRATION = (
     ),
 )
 
-LAYER_FAULTS = (*_MASKS, *_NORMALIZERS, *_SCORES, *_BLOCKS, *_LAYERS, *_HEADS, *_MIGRATION)
+_CORE = (
+    fault(
+        "no placeholder is taken for lengths and masks",
+        "return is_float and in_symbolic_scope() and",
+        "return False and is_float and in_symbolic_scope() and",
+        "test_subclassed_models -k keep",
+    ),
+    fault(
+        "a copy's first call builds queries of the size of the keys",
+        "return keys if shape is None or shape[-1] is None else ZerosLike(shape[-1])(keys)",
+        "return keys",
+        "test_precompute -k copy",
+    ),
+    fault(
+        "any value switches an argument on",
+        "if not is_boolean and not (isinstance(value, Integral) and value in (0, 1)):",
+        "if False:",
+        "test_pooling -k neither",
+        "test_pooling",
+    ),
+    fault(
+        "features have four axes when they are weighed",
+        "return ops.reshape(weigh(ops.reshape(features, (-1, num_hiddens))), axes)",
+        "return ops.reshape(weigh(features), axes)",
+        "test_scores -k two_axes",
+        "test_scores",
+    ),
+    fault(
+        "in one operation, a query without keys is not made zero",
+        "causal=causal, zeros=not harmless)",
+        "causal=causal, zeros=False)",
+        "test_fused_pooling",
+    ),
+    fault(
+        "in one operation, a query without keys gets none",
+        "bias = ops.cast(ops.where(seen, 0.0, -math.inf), dtype_of(queries))",
+        "bias = ops.cast(ops.where(mask, 0.0, -math.inf), dtype_of(queries))",
+        "test_fused_pooling",
+    ),
+    fault(
+        "every score is taken for one in parts",
+        "cls._scores_in_parts = score is parts",
+        "cls._scores_in_parts = True",
+        "test_precompute",
+        "test_pooling",
+    ),
+    fault(
+        "every position is taken to see itself",
+        "return all(mask is None for mask in masks) and num_queries is not None",
+        "return num_queries is not None",
+        "test_fused_pooling",
+        "test_multi_head",
+    ),
+)
+
+LAYER_FAULTS = (*_CORE, *_MASKS, *_NORMALIZERS, *_SCORES, *_BLOCKS, *_LAYERS, *_HEADS, *_MIGRATION)

@@ -2,12 +2,17 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from keras_attn import AttentionPooling
+from keras_attn._layer import AttentionLayer
+
+LAYER_CLASSES = {"AttentionLayer": AttentionLayer, "AttentionPooling": AttentionPooling}
 ROOT = Path(__file__).resolve().parents[2]
-EXPORT = ROOT / "export"
+EXPORT, LAYERS = ROOT / "export", ROOT / "keras_attn"
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 FOLDERS = {path.parent.name for path in EXPORT.glob("*/__init__.py")}
 
@@ -26,6 +31,20 @@ def test_the_table_opens_files_that_exist():
     opened = re.findall(r"`((?:export|keras_attn)/[\w/.]*)`", section("### To change ..., open ..."))
     assert len(opened) > 15
     assert [path for path in opened if not (ROOT / path).exists()] == []
+
+
+def test_the_layers_have_the_methods_that_are_named():
+    named = re.findall(r"`(AttentionLayer|AttentionPooling)\.(\w+)`", section("## The way of a model"))
+    assert len(named) >= 5
+    assert [f"{owner}.{name}" for owner, name in named if not hasattr(LAYER_CLASSES[owner], name)] == []
+
+
+def test_the_packages_are_the_folders():
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    rooms = {f"keras_attn_export.{folder}": f"export/{folder}" for folder in FOLDERS}
+    folders = {"keras_attn": "keras_attn", "keras_attn_export": "export", **rooms}
+    assert set(tool["packages"]) == set(folders)
+    assert tool["package-dir"] == folders
 
 
 def order():
@@ -70,9 +89,9 @@ def within(folder):
     }
 
 
-@pytest.mark.parametrize("folder", sorted(FOLDERS))
+@pytest.mark.parametrize("folder", [*(EXPORT / name for name in sorted(FOLDERS)), LAYERS], ids=lambda path: path.name)
 def test_no_circle_within_a_folder(folder):
-    left = within(EXPORT / folder)
+    left = within(folder)
     while free := [name for name, imported in left.items() if not imported & set(left)]:
         for name in free:
             del left[name]
@@ -80,8 +99,6 @@ def test_no_circle_within_a_folder(folder):
 
 
 def test_an_import_is_seen():
-    assert {"_bundle", "_errors", "_standalone"} <= set(imported_rooms(EXPORT / "_export" / "contents.py")) | {
-        "_errors"
-    }
+    assert {"_bundle", "_standalone"} <= set(imported_rooms(EXPORT / "_export" / "contents.py"))
     assert "_standalone" in set(imported_rooms(EXPORT / "_errors.py"))
     assert within(EXPORT / "_lowerings")["lower"] >= {"bodies", "fastest", "lowered"}

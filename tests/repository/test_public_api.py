@@ -14,6 +14,7 @@ import yaml
 
 import keras_attn
 import keras_attn_export
+from keras_attn import _keys_state
 
 ROOT = Path(__file__).resolve().parents[2]
 KERAS_ATTN, EXPORT = ROOT / "keras_attn", ROOT / "export"
@@ -210,6 +211,7 @@ def test_layers_are_registered_under_the_packages_name():
         item = getattr(keras_attn, name)
         if inspect.isclass(item):
             assert keras.saving.get_registered_name(item) == f"keras_attn>{name}"
+    assert keras.saving.get_registered_object("keras_attn>ZerosLike") is _keys_state.ZerosLike  # in saved models too
 
 
 def test_the_packages_are_typed():

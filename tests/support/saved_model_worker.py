@@ -1,6 +1,6 @@
 """Check many SavedModels in one process without Keras: reads (SavedModel, cases, results) as JSON lines, answers each.
 
-The fuzz test's stand-in for a fresh process a model, most of whose time is the import of TensorFlow.
+The tests' stand-in for a fresh process a model, most of whose time is the import of TensorFlow.
 """
 
 import json

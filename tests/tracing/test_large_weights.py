@@ -9,7 +9,7 @@ from keras import layers
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import export_model, load_bundle, verify_bundle
-from keras_attn_export._tracing import large_weights as large_weights
+from keras_attn_export._tracing import large_weights
 
 
 @pytest.mark.parametrize("opset", [pytest.param(18, marks=pytest.mark.out_of_turn), 24])
