@@ -21,6 +21,8 @@ from backends import BACKEND, all_64_bits
 from layer_tests import is_layer_test, pairs_in_turn
 
 SEED = 20141
+# On TensorFlow the rest runs too, in its own time; JAX compiles each operation for each size.
+IN_A_HURRY = BACKEND in ("tensorflow", "jax")
 pytest_plugins = ("cheap_exports",) if BACKEND == "tensorflow" else ()
 
 
@@ -43,8 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             pair = parameters.pop("case").name, str(parameters)
             tests.setdefault(item.nodeid.split("[")[0], []).append((item, pair))
     for test in tests.values():
-        # on TensorFlow the rest runs too, in its own time
-        runs = pairs_in_turn([pair for _, pair in test], for_each=1 if BACKEND == "tensorflow" else 2)
+        runs = pairs_in_turn([pair for _, pair in test], for_each=1 if IN_A_HURRY else 2)
         out_of_turn |= {item for (item, _), run in zip(test, runs, strict=True) if not run}
     out_of_turn |= compiled_again(items) | every_other_layer(items)
     left = out_of_turn if pairs == "in-turn" else {*items} - out_of_turn
@@ -72,7 +73,7 @@ def every_other_layer(items: list[pytest.Item]) -> set[pytest.Item]:
         if hasattr(item, "callspec") and [*item.callspec.params] == ["case"] and "contract" in item.path.stem:
             tests.setdefault(item.nodeid.split("[")[0], []).append(item)
     found = {item for start, test in enumerate(tests.values()) for item in test[1 - start % 2 :: 2]}
-    return found if BACKEND == "tensorflow" else set()
+    return found if IN_A_HURRY else set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -31,25 +31,38 @@ def environment(backend):
     return os.environ | {"KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1"}
 
 
-def start(backend, what, folder):
+def start(backend, what, folder, stderr=subprocess.PIPE):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed; .ci/run runs this file with JAX and torch")
     command = [sys.executable, str(WORKER), what, str(folder)]
-    return subprocess.Popen(command, env=environment(backend), stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environment(backend), stderr=stderr, text=True)
 
 
-@pytest.fixture(scope="module", params=("jax", "torch"))
+BACKENDS = ("jax", "torch")
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
 def backend(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def folder(backend, tmp_path_factory):
-    """Where a process on that backend has exported everything."""
-    folder = tmp_path_factory.mktemp(backend)
-    process = start(backend, "everything", folder)
-    _, errors = process.communicate(timeout=900)
-    assert process.returncode == 0, errors
+def processes(tmp_path_factory):
+    """By backend, where a process exports everything, and the process: both at once, as each takes minutes."""
+    return {name: started(name, tmp_path_factory.mktemp(name)) for name in BACKENDS if importlib.util.find_spec(name)}
+
+
+def started(backend, folder):
+    with folder.with_suffix(".txt").open("w") as said:
+        return folder, start(backend, "everything", folder, said)
+
+
+@pytest.fixture(scope="module")
+def folder(backend, processes):
+    if backend not in processes:
+        pytest.skip(f"{backend} is not installed; .ci/run runs this file with JAX and torch")
+    folder, process = processes[backend]
+    assert process.wait(timeout=900) == 0, folder.with_suffix(".txt").read_text()
     return folder
 
 
