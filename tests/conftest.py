@@ -67,10 +67,10 @@ def compiled_again(items: list[pytest.Item]) -> set[pytest.Item]:
 
 
 def every_other_layer(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of contract tests with a layer each, those with every other: one begins with the first, one with the next."""
+    """Of tests that are marked so, with a layer each, every other: one begins with the first, one with the next."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if hasattr(item, "callspec") and [*item.callspec.params] == ["case"] and "contract" in item.path.stem:
+        if item.get_closest_marker("every_other_layer"):
             tests.setdefault(item.nodeid.split("[")[0], []).append(item)
     found = {item for start, test in enumerate(tests.values()) for item in test[1 - start % 2 :: 2]}
     return found if IN_A_HURRY else set()

@@ -168,6 +168,7 @@ def test_lora_survives_a_keras_file(case, tmp_path):
 INT8 = 0.1  # int8 keeps some 2 digits of each kernel and activation; the outputs are means of values of unit size
 
 
+@pytest.mark.every_other_layer
 @every_dense_case
 def test_int8_on_every_dense_sublayer(case):
     layer, inputs = case.layer(), case.inputs()
@@ -190,6 +191,7 @@ def test_int8_on_every_dense_sublayer(case):
     assert_identical(outputs(layer, dirty, masks)[0], clean)
 
 
+@pytest.mark.every_other_layer
 @every_dense_case
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # Keras, of its InputLayer
 def test_int8_of_a_whole_model_and_back_from_a_keras_file(case, tmp_path):

@@ -52,6 +52,7 @@ def test_rows_sum_to_one_or_zero(case, sizes, seed):
     assert np.all(weights >= 0)
 
 
+@pytest.mark.every_other_layer
 @every_case
 @bounded
 @given(sizes=SIZES, seed=SEEDS, data=st.data())
@@ -67,6 +68,7 @@ def test_masking_a_key_equals_deleting_it(case, sizes, seed, data):
     assert np.all(weights[..., j] == 0)
 
 
+@pytest.mark.every_other_layer
 @every_case
 @bounded
 @given(sizes=SIZES, seed=SEEDS)
@@ -80,6 +82,7 @@ def test_permuting_keys_with_values_changes_nothing(case, sizes, seed):
     assert_close(weights_shuffled, weights[..., order], tolerance=ROUNDING)
 
 
+@pytest.mark.every_other_layer
 @every_case
 @bounded
 @given(sizes=SIZES, seed=SEEDS)
@@ -95,6 +98,7 @@ def test_future_keys_do_not_change_causal_rows(case, sizes, seed):
     assert_identical(after[1][..., : now + 1, :], before[1][..., : now + 1, :])
 
 
+@pytest.mark.every_other_layer
 @every_case
 @bounded
 @given(sizes=SIZES, seed=SEEDS, scale=st.floats(-3, 3), shift=st.floats(-3, 3))

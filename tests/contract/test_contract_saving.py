@@ -57,6 +57,7 @@ def test_a_seed_gives_the_same_draws_after_a_keras_file(case, calls_before_savin
     assert np.any(drawn[0] != drawn[1])
 
 
+@pytest.mark.every_other_layer
 @every_case
 def test_training_is_reproducible(case):
     def trained() -> list[np.ndarray]:
