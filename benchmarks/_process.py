@@ -57,7 +57,7 @@ class Process:
             self.process = subprocess.Popen(
                 [sys.executable, str(SCRIPT), str(folder / "spec.json")],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-                env={**os.environ, "OMP_NUM_THREADS": str(threads), **_backend(contestant)},
+                env={**os.environ, "OMP_NUM_THREADS": str(threads), **_environment(contestant)},
             )  # fmt: skip
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -95,5 +95,5 @@ class Process:
         }
 
 
-def _backend(contestant: Contestant) -> dict[str, str]:
+def _environment(contestant: Contestant) -> dict[str, str]:
     return {"KERAS_BACKEND": contestant.options["backend"], **KEPT_PAGES} if "backend" in contestant.options else {}

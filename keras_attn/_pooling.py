@@ -77,7 +77,7 @@ class AttentionPooling(AttentionLayer):
 
     _scores_in_parts = True  # whether `score` is made of its two parts: a subclass may override the whole alone
     _score_is_described = True  # whether `_scoring` speaks of this score: a subclass may override the score alone
-    _scores_by_products = False  # whether `_scoring` gives scaled dot products, or nothing
+    _scores_by_products = False  # whether scores are scaled dot products, of which `_scoring` speaks, and nothing else
     # whether `_without_unseen` makes more of the keys than zeros, so that an exporter needs it too
     _centres_keys = False
 
@@ -159,7 +159,7 @@ class AttentionPooling(AttentionLayer):
         self, queries: Tensor, keys: Keys, values: Tensor, masks: Masks, pairs: Pairs, mask: Tensor | None
     ) -> Tensor | None:
         """The output in one operation of the backend; None where that is not faster, or the layer has no such form."""
-        if self._centres_keys or not self._scores_by_products or not is_faster(queries, values):
+        if not self._scores_by_products or not is_faster(queries, values):
             return None
         no_row_is_empty, tensor = each_sees_itself(masks, queries, keys.tensor), keys.tensor
         harmless = no_row_is_empty or is_masked_harmless(self)

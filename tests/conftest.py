@@ -47,7 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for test in tests.values():
         runs = pairs_in_turn([pair for _, pair in test], for_each=1 if IN_A_HURRY else 2)
         out_of_turn |= {item for (item, _), run in zip(test, runs, strict=True) if not run}
-    out_of_turn |= compiled_again(items) | every_other_layer(items)
+    out_of_turn |= every_other_layer(items)
+    out_of_turn |= compiled_again([item for item in items if item not in out_of_turn])
     left = out_of_turn if pairs == "in-turn" else {*items} - out_of_turn
     config.hook.pytest_deselected(items=[*left])
     items[:] = [item for item in items if item not in left]

@@ -32,8 +32,6 @@ def environment(backend):
 
 
 def start(backend, what, folder, stderr=subprocess.PIPE):
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed; .ci/run runs this file with JAX and torch")
     command = [sys.executable, str(WORKER), what, str(folder)]
     return subprocess.Popen(command, env=environment(backend), stderr=stderr, text=True)
 
@@ -43,13 +41,19 @@ BACKENDS = ("jax", "torch")
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def backend(request):
+    if importlib.util.find_spec(request.param) is None:
+        pytest.skip(f"{request.param} is not installed; .ci/run runs this file with JAX and torch")
     return request.param
 
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
     """By backend, where a process exports everything, and the process: both at once, as each takes minutes."""
-    return {name: started(name, tmp_path_factory.mktemp(name)) for name in BACKENDS if importlib.util.find_spec(name)}
+    found = {name: started(name, tmp_path_factory.mktemp(name)) for name in BACKENDS if importlib.util.find_spec(name)}
+    yield found
+    for _, process in found.values():
+        process.kill()  # does nothing to one that has ended
+        process.wait()
 
 
 def started(backend, folder):
@@ -59,8 +63,6 @@ def started(backend, folder):
 
 @pytest.fixture(scope="module")
 def folder(backend, processes):
-    if backend not in processes:
-        pytest.skip(f"{backend} is not installed; .ci/run runs this file with JAX and torch")
     folder, process = processes[backend]
     assert process.wait(timeout=900) == 0, folder.with_suffix(".txt").read_text()
     return folder

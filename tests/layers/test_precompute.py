@@ -213,5 +213,5 @@ def test_a_copy_of_a_model_has_kernels_of_the_same_sizes(case):
 
 def test_precompute_adds_no_argument_to_the_call():
     for layer in (AttentionPooling, MultiHeadAttention):
-        arguments = [name for name in inspect.signature(layer.call).parameters if not name.startswith("_")]
-        assert arguments == [name for name in arguments if "compute" not in name and "state" not in name]
+        public = [name for name in inspect.signature(layer.call).parameters if not name.startswith("_")]
+        assert not [name for name in public if "compute" in name or "state" in name]
