@@ -168,7 +168,7 @@ def _chosen_inputs(bundle: Bundle, given: Mapping[str, Any] | None) -> tuple[str
     """Return the inputs to run on, and what to call them."""
     if given is not None:
         return "given", checked_inputs(bundle.manifest["inputs"], given)
-    cases = [(case, inputs) for case, inputs, _ in verify.load_cases(bundle.path / verify.CASES)]
+    cases = [(case.name, case.inputs) for case in verify.load_cases(bundle.path / verify.CASES)]
     # poisoned padding or all zeros may be faster or slower than numbers are
     plain = [case for case in cases if all(np.any(a) and np.all(np.isfinite(a)) for a in case[1].values())]
     case, arrays = max(plain or cases, key=lambda named: sum(array.nbytes for array in named[1].values()))
@@ -241,7 +241,7 @@ def _peak_memory(model: Path, inputs: Arrays, provider: str, threads: int) -> di
     script = Path(peak_memory.__file__)
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "inputs.npz"
-        verify.save_cases(file, [("bench", inputs, {})])
+        verify.save_cases(file, [verify.Case("bench", inputs, {}, {})])
         command = [sys.executable, "-P", str(script), str(model), str(file), provider, str(threads)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -260,5 +260,5 @@ def _rows(specs: list[dict[str, Any]], inputs: Arrays) -> int:
 def _differences(ours: Arrays, theirs: Arrays) -> dict[str, float]:
     tolerance = {"relative": 0.0, "absolute": 0.0}
     shared = {name: array for name, array in ours.items() if name in theirs}
-    rows = verify.compare("", shared, {name: theirs[name] for name in shared}, tolerance)
+    rows = verify.compare(verify.Case("", {}, shared, {}), {name: theirs[name] for name in shared}, tolerance)
     return {row["name"]: row["max_abs"] for row in rows}

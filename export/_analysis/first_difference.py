@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._bundle.bundle import SAVED_MODEL, Bundle
+from .._bundle.parity import ROUGH
 from .._errors import ExportError
 from .._progress import Progress
 from .._standalone import verify
@@ -105,7 +106,7 @@ def first_difference(
         BundleError: The SavedModel is missing or cannot be loaded.
     """
     names = set(cases)
-    golden = [case for case in verify.load_cases(bundle.path / verify.CASES) if case[0] in names]
+    golden = [case for case in verify.load_cases(bundle.path / verify.CASES) if case.name in names]
     step("Loading TensorFlow and the SavedModel")
     saved, ours = _saved_graph(bundle), OnnxGraph(bundle.path / verify.MODEL)
     shared = [name for name in ours.tensors if name in saved.tensors]
@@ -116,13 +117,13 @@ def first_difference(
     with tempfile.TemporaryDirectory() as scratch:
         step(f"Comparing {len(shared)} tensors in {len(golden)} cases")
         session = ours.session(itertools.chain.from_iterable(versions.values()), provider, Path(scratch))
-        for case, inputs, expected in golden:
-            reference = saved.run(inputs, {*shared, *expected})
-            replayed += verify.compare(case, expected, {name: reference[name] for name in expected}, tolerance)
-            arrays = weights | verify.run_session(session, inputs)
+        for case in golden:
+            reference = saved.run(case.inputs, {*shared, *case.outputs})
+            replayed += verify.compare(case, {name: reference[name] for name in case.outputs}, tolerance)
+            arrays = weights | verify.run_session(session, case.inputs)
             for name in shared:
                 found = [arrays[version] for version in versions[name] if version in arrays]
-                row = _closest(case, name, reference[name], found, tolerance)
+                row = _closest(case.name, name, reference[name], found, tolerance)
                 if row is not None and (name not in worst or _badness(row) > _badness(worst[name])):
                     worst[name] = row
     path = _differing_path(ours, worst, [spec["name"] for spec in bundle.manifest["outputs"]])
@@ -133,7 +134,7 @@ def first_difference(
     ]
     first = next((each for each in told if each.tensor in path.beginnings), None)
     finding = _no_difference(replayed) if first is None else _found(first, *_between(ours, first.tensor, worst, saved))
-    return Comparison(tuple(case for case, _, _ in golden), tuple(_by_layer(told, saved.tensors)), first, finding)
+    return Comparison(tuple(case.name for case in golden), tuple(_by_layer(told, saved.tensors)), first, finding)
 
 
 def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> str:
@@ -167,9 +168,10 @@ def _closest(
     """Return the row of `verify.compare` that differs least, of all it may be; `None` if there is none."""
     if theirs.dtype.kind not in "biuf":
         return None
-    wanted = {name: _filled_with_infinity(theirs)}
+    tolerance = {key: max(value, ROUGH[key]) for key, value in tolerance.items()}
+    wanted = verify.Case(case, {}, {name: _filled_with_infinity(theirs)}, {})
     rows = [
-        verify.compare(case, wanted, {name: _filled_with_infinity(laid).astype(theirs.dtype)}, tolerance)[0]
+        verify.compare(wanted, {name: _filled_with_infinity(laid).astype(theirs.dtype)}, tolerance)[0]
         for array in found
         if array.dtype.kind in "biuf"
         for laid in _layouts(array, theirs.shape)

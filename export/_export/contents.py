@@ -76,7 +76,7 @@ def _manifest(
     reference: Reference, lowered: Lowered, outputs: Mapping[str, tuple[str | int, ...]], options: Options
 ) -> dict[str, Any]:
     model, golden = reference.model, reference.golden
-    first = golden.cases[0][2]
+    first = golden.cases[0].outputs
     told = lowered.layers()
     layers = [layer for layer in layers_of(model) if isinstance(layer, AttentionPooling | MaskedSoftmax)]
     inputs = reference.signature.inputs

@@ -147,7 +147,7 @@ def reference_on_tensorflow(task: Task, model: keras.Model) -> Reference:
     try:
         model = with_weights(model, task.file, task.samples)
         signature = model_signature(model, task.samples)
-        outputs = signature.call(task.golden.cases[0][1])
+        outputs = signature.call(task.golden.cases[0].inputs)
     except Exception as error:
         # the user's own layers
         raise UnsupportedModelError(
@@ -179,7 +179,7 @@ def _widened(golden: Cases, tensors: Mapping[str, Any]) -> Cases:
         return array.astype(dtypes[name]) if fits else array
 
     cases = [
-        (case, inputs, {name: wide(name, array) for name, array in outputs.items()})
-        for case, inputs, outputs in golden.cases
+        case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()})
+        for case in golden.cases
     ]
     return replace(golden, cases=cases)

@@ -10,7 +10,8 @@ import numpy as np
 
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import functional_of, layers_of
-from .._standalone.verify import LARGE, Case, compare
+from .._standalone.verify import Case, compare
+from .golden_cases import LARGE
 from .signature import model_signature
 
 FAR = 0.25  # relative; bfloat16 has 8 bits, and a deep model loses a few of them
@@ -71,13 +72,13 @@ def distance(model: keras.Model, samples: Mapping[str, Any] | None, cases: Itera
     """
     call = model_signature(model, samples).call
     rows = []
-    for name, inputs, expected in cases:
-        if name == LARGE:
+    for case in cases:
+        if case.name == LARGE:
             continue  # at scores of 1e4 half precision resolves whole numbers only
-        outputs = call(inputs).values()
-        actual = {key: _float32_array(output) for key, output in zip(expected, outputs, strict=True)}
-        wide = {key: np.asarray(array, np.float32) for key, array in expected.items()}
-        rows += compare(name, wide, actual, {"relative": 0.0, "absolute": 0.0})
+        outputs = call(case.inputs).values()
+        actual = {key: _float32_array(output) for key, output in zip(case.outputs, outputs, strict=True)}
+        wide = {key: np.asarray(array, np.float32) for key, array in case.outputs.items()}
+        rows += compare(Case(case.name, {}, wide, {}), actual, {"relative": 0.0, "absolute": 0.0})
     finite = [row for row in rows if np.isfinite(row["max_rel"])]  # half may overflow where float32 does not
     worst = {key: max((row[key] for row in finite), default=0.0) for key in ("max_abs", "max_rel")}
     if worst["max_rel"] > FAR:

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from .._errors import InputError, UnsupportedModelError
-from .._standalone.verify import LARGE, Arrays, Case
+from .._standalone.verify import Arrays, Case
 from .dynamic_axes import BATCH, Shapes, name_axes
 from .input_sources import LENGTHS, flat_samples, sources
 from .signature import InputSpec, Signature, first_line
@@ -19,6 +19,7 @@ from .trial_runs import Axis, Drawer
 
 Sizes = dict[str, int]
 LONG, MANY = 64, 2**18
+LARGE = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
 
 
@@ -45,7 +46,7 @@ class Cases:
 
     def output_axes(self, name: str, static: Iterable[int | None]) -> tuple[str | int, ...]:
         """Return an output's shape: static sizes, names of input axes it equals in every case, or names of its own."""
-        shapes = [outputs[name].shape for _, _, outputs in self.cases]
+        shapes = [case.outputs[name].shape for case in self.cases]
         named: list[str | int] = []
         for axis, size in enumerate(static):
             seen = [shape[axis] for shape in shapes]
@@ -80,7 +81,7 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
         if not may_be_degenerate and drawer.is_degenerate(inputs, outputs):
             result.refused[name] = "Keras gives NaN, or an empty tensor on the way"
             return
-        result.cases.append((name, inputs, outputs))
+        result.cases.append(Case(name, inputs, outputs, {}))
         result.sizes.append(_sizes_of(axes, inputs))
 
     if len(given) == len(signature.inputs):
@@ -94,7 +95,7 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
     add(LARGE, lambda: drawer.magnified(drawer.inputs(apart)), may_be_degenerate=False)
     add(POISONED, lambda: drawer.poisoned(drawer.inputs(apart)), may_be_degenerate=False)
     result.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
-    for output, array in result.cases[0][2].items():
+    for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
             raise UnsupportedModelError(
                 f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."

@@ -16,7 +16,9 @@ from .._internals.keras_internals import functional_of
 from .._progress import Progress
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, golden_cases
+from .rounding import with_rounding
 from .signature import Signature, first_line, model_signature, with_input
+from .trial_runs import outputs_of
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def reference_of(given: keras.Model, samples: Mapping[str, Any] | None, step: Pr
     with _full_float32():
         signature = model_signature(model, samples)
         golden = golden_cases(model, signature, samples)
+        step("Measuring what rounding does to the outputs")
+        golden = replace(golden, cases=with_rounding(model, outputs_of(signature), golden.cases))
         clone = None if model is given else distance(given, samples, golden.cases)
     signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
     return Reference(model, signature, golden, keras.backend.backend(), clone)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -77,9 +77,7 @@ class Drawer:
 
     def outputs(self, inputs: Arrays) -> Arrays:
         """Return Keras's outputs as NumPy arrays."""
-        with _quiet_keras():
-            outputs = self._signature.call(inputs)
-        return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in outputs.items()}
+        return outputs_of(self._signature)(inputs)
 
     def problem(self, sizes: Sizes) -> str | None:
         """Return why the model gives no numbers on these sizes, or `None` if it does."""
@@ -135,6 +133,17 @@ class Drawer:
 
     def _packed(self, inputs: Arrays) -> Any:
         return keras.tree.pack_sequence_as(self._structure, [inputs[spec.name] for spec in self._signature.inputs])
+
+
+def outputs_of(signature: Signature) -> Callable[[Arrays], Arrays]:
+    """Return the function that runs the Keras model of a signature on arrays."""
+
+    def outputs(inputs: Arrays) -> Arrays:
+        with _quiet_keras():
+            tensors = signature.call(inputs)
+        return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in tensors.items()}
+
+    return outputs
 
 
 def _shapes(inputs: Arrays) -> str:

@@ -24,7 +24,7 @@ def gains(converted: Path, float32: Path, cases: Sequence[Case], provider: str) 
     Returns:
         `bytes`, `float32_bytes`, `size_ratio`, `milliseconds`, `float32_milliseconds`, `time_ratio`, `timed_case`.
     """
-    name, inputs, _ = max(cases, key=lambda case: sum(array.nbytes for array in case[1].values()))
+    name, inputs, *_ = max(cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
     size, float32_size = (_size(path) for path in (converted, float32))
     time_, float32_time = _times(
         [verify.open_session(path, provider, threads=1) for path in (converted, float32)], inputs
@@ -71,8 +71,8 @@ def top1(cases: Sequence[Case], actual: Sequence[Arrays]) -> dict[str, dict[str,
         By output name: `agreement`, from 0 to 1, and the number of `rows` compared.
     """
     found = {}
-    for name in cases[0][2]:
-        expected = [outputs[name] for _, _, outputs in cases]
+    for name in cases[0].outputs:
+        expected = [case.outputs[name] for case in cases]
         if _are_class_scores(expected) and all(name in outputs for outputs in actual):
             pairs = zip(expected, (outputs[name] for outputs in actual), strict=True)
             same = [want.argmax(-1) == have.argmax(-1) for want, have in pairs]

@@ -19,7 +19,7 @@ def main(model: str, inputs: str, provider: str, threads: str) -> None:
     """Load, run, print."""
     verify = runpy.run_path(str(Path(__file__).with_name("verify.py")))  # needs no package around it
     verify["check_provider"](provider)  # imports onnxruntime
-    ((_, arrays, _),) = verify["load_cases"](Path(inputs))
+    ((_, arrays, *_),) = verify["load_cases"](Path(inputs))
     before = _resident()
     session = verify["open_session"](Path(model), provider, threads=int(threads))
     for _ in range(RUNS):

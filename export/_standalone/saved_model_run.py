@@ -23,9 +23,9 @@ def main(saved_model: str, cases: str, results: str) -> None:
     loaded = tf.saved_model.load(saved_model)
     serve = loaded.signatures["serving_default"]
     outputs: list[Any] = []
-    for case, inputs, _ in verify["load_cases"](Path(cases)):
-        tensors = serve(**{name: tf.constant(value) for name, value in inputs.items()})
-        outputs.append((case, {}, {name: tensor.numpy() for name, tensor in tensors.items()}))
+    for case in verify["load_cases"](Path(cases)):
+        tensors = serve(**{name: tf.constant(value) for name, value in case.inputs.items()})
+        outputs.append(case._replace(inputs={}, outputs={name: tensor.numpy() for name, tensor in tensors.items()}))
     verify["save_cases"](Path(results), outputs)
 
 

@@ -21,7 +21,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,10 +33,27 @@ DIGEST = "manifest_sha256"
 TOLERANCES = ("relative", "absolute")
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
-LARGE = "large values"  # the golden case whose scores reach 1e4, where float32 itself resolves only 1e-3
+# CUDA adds up in another order than any CPU, with TF32 off too.
+LENIENCE = {"cpu": 1.0, "cuda": 4.0}
 
 Arrays = dict[str, np.ndarray]
-Case = tuple[str, Arrays, Arrays]  # its name, inputs, and the outputs of Keras
+
+
+class Case(NamedTuple):
+    """A golden case.
+
+    Attributes:
+        name: Its name.
+        inputs: Arrays by input name.
+        outputs: What Keras gives for them.
+        rounding: By output, how far off each number may be because of rounding alone; for integers and booleans, True
+            where rounding decides which it is, so that any will do.
+    """
+
+    name: str
+    inputs: Arrays
+    outputs: Arrays
+    rounding: Arrays
 
 
 class ExportError(Exception):
@@ -342,13 +359,31 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def save_cases(path: Path, cases: Iterable[Case]) -> None:
-    """Write golden cases, each (name, inputs, outputs), to one `.npz` file."""
+    """Write golden cases to one `.npz` file; what rounding may do to floats in steps of a factor of the root of 2."""
     cases = list(cases)
-    arrays = {"cases": np.array([name for name, _, _ in cases])}
-    for index, (_, inputs, outputs) in enumerate(cases):
-        arrays |= {f"{index}/inputs/{name}": value for name, value in inputs.items()}
-        arrays |= {f"{index}/outputs/{name}": value for name, value in outputs.items()}
+    arrays = {"cases": np.array([case.name for case in cases])}
+    for index, case in enumerate(cases):
+        arrays |= {f"{index}/inputs/{name}": value for name, value in case.inputs.items()}
+        arrays |= {f"{index}/outputs/{name}": value for name, value in case.outputs.items()}
+        arrays |= {f"{index}/rounding/{name}": _steps(value) for name, value in case.rounding.items()}
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+
+_NONE = np.iinfo(np.int16).min  # stands for a rounding of zero
+
+
+def _steps(rounding: np.ndarray) -> np.ndarray:
+    """Return sizes as twice their logarithm to base 2, rounded up: few bits where they hold little information."""
+    if rounding.dtype == bool:
+        return rounding
+    with np.errstate(divide="ignore"):
+        steps = np.ceil(2 * np.log2(rounding.astype(np.float64)))
+    return np.where(np.isfinite(steps), steps, _NONE).astype(np.int16)
+
+
+def _sizes(steps: np.ndarray) -> np.ndarray:
+    """Return what `_steps` was made of, or up to the root of 2 more."""
+    return steps if steps.dtype == bool else np.where(steps == _NONE, 0.0, 2.0 ** (steps / 2.0))
 
 
 def load_cases(path: Path) -> list[Case]:
@@ -366,11 +401,11 @@ def load_cases(path: Path) -> list[Case]:
         raise BundleError(f"{path} holds no golden case: there is nothing to compare.")
     cases = []
     for index, case in enumerate(names):
-        inputs, outputs = (
+        inputs, outputs, rounding = (
             {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-            for prefix in (f"{index}/inputs/", f"{index}/outputs/")
+            for prefix in (f"{index}/inputs/", f"{index}/outputs/", f"{index}/rounding/")
         )
-        cases.append((case, inputs, outputs))
+        cases.append(Case(case, inputs, outputs, {name: _sizes(steps) for name, steps in rounding.items()}))
     return cases
 
 
@@ -479,47 +514,89 @@ def check_placement(profile: Path, provider: str) -> None:
 # ----------------------------------------------------------------- comparing
 
 
-def compare(case: str, expected: Arrays, actual: Arrays, tolerance: Mapping[str, float]) -> list[dict[str, Any]]:
+def compare(case: Case, actual: Arrays, tolerance: Mapping[str, float], lenience: float = 1.0) -> list[dict[str, Any]]:
     """Compare one case's outputs: names first, then shapes and dtypes, then values; a row for each output.
 
-    A float output agrees when its largest absolute difference is within `tolerance["absolute"]`, or within
-    `tolerance["relative"]` of the largest magnitude expected in that output. NaN and infinities must stand in the same
-    places. Other dtypes must be equal. The case of large values has a hundred times the tolerance: it is there to show
-    overflow and NaN, and rounding of the scores alone passes the usual one.
+    A float agrees when its difference is within its limit, the largest of: `tolerance["absolute"]`;
+    `tolerance["relative"]` of what stands beside it (`scale_of`); and `lenience` times its rounding in the case. NaN and
+    infinities must stand in the same places. Other dtypes must be equal, except where rounding decides.
     """
-    if case == LARGE:
-        tolerance = {kind: 100 * size for kind, size in tolerance.items()}
-    rows = []
+    expected, rows = case.outputs, []
     for name in [*expected, *(name for name in actual if name not in expected)]:
         if name not in actual or name not in expected:
             problem = "is missing" if name not in actual else "was not expected"
             array = expected.get(name, actual.get(name))
-            rows.append(_row(case, name, array, tolerance, problem=problem))  # type: ignore[arg-type]
+            rows.append(_row(case.name, name, array, tolerance, problem=problem))  # type: ignore[arg-type]
         else:
-            rows.append(_compare_output(case, name, expected[name], actual[name], tolerance))
+            rows.append(_compare_output(case, name, actual[name], tolerance, lenience))
     return rows
 
 
 def _compare_output(
-    case: str, name: str, expected: np.ndarray, actual: np.ndarray, tolerance: Mapping[str, float]
+    case: Case, name: str, actual: np.ndarray, tolerance: Mapping[str, float], lenience: float
 ) -> dict[str, Any]:
+    expected, rounding = case.outputs[name], case.rounding.get(name)
+
+    def row(*found: float, problem: str | None = None, ties: int = 0) -> dict[str, Any]:
+        return _row(case.name, name, expected, tolerance, *found, problem=problem, ties=ties)
+
     if expected.shape != actual.shape:
-        return _row(case, name, expected, tolerance, problem=f"has shape {actual.shape}, expected {expected.shape}")
+        return row(problem=f"has shape {actual.shape}, expected {expected.shape}")
     if expected.dtype != actual.dtype:
-        return _row(case, name, expected, tolerance, problem=f"has dtype {actual.dtype}, expected {expected.dtype}")
+        return row(problem=f"has dtype {actual.dtype}, expected {expected.dtype}")
     if not np.issubdtype(expected.dtype, np.floating):
-        different = int(np.count_nonzero(expected != actual))
-        problem = f"differs in {different} of {expected.size} places" if different else None
-        return _row(case, name, expected, tolerance, float(different > 0), float(different > 0), problem)
+        different, tied = expected != actual, False if rounding is None else rounding
+        wrong, ties = int(np.count_nonzero(different & ~np.asarray(tied))), int(np.count_nonzero(different & tied))
+        size = float(wrong > 0)
+        return row(size, size, size, problem=f"differs in {wrong} of {expected.size} places" if wrong else None, ties=ties)
     wide_expected, wide_actual = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(wide_expected) & np.isfinite(wide_actual)
     if not np.array_equal(wide_expected[~finite], wide_actual[~finite], equal_nan=True):
-        return _row(case, name, expected, tolerance, problem="has NaN or infinity in other places than expected")
-    max_abs = float(np.max(np.abs(wide_expected[finite] - wide_actual[finite]), initial=0.0))
-    scale = float(np.max(np.abs(wide_expected[finite]), initial=0.0))
-    max_rel = max_abs / scale if scale else (0.0 if max_abs == 0 else float("inf"))
-    near = max_abs <= tolerance["absolute"] or max_rel <= tolerance["relative"]
-    return _row(case, name, expected, tolerance, max_abs, max_rel, None if near else "is outside the tolerance")
+        return row(problem="has NaN or infinity in other places than expected")
+    scale = scale_of(wide_expected)
+    limit = np.maximum(tolerance["absolute"], tolerance["relative"] * scale)
+    if rounding is not None:
+        limit = np.maximum(limit, lenience * rounding)
+    difference = np.where(finite, np.abs(np.where(finite, wide_expected, 0) - np.where(finite, wide_actual, 0)), 0)
+    share = float(np.max(_ratio(difference, limit), initial=0.0))
+    found = float(np.max(difference, initial=0.0)), float(np.max(_ratio(difference, scale), initial=0.0)), share
+    return row(*found, problem=None if share <= 1 else "is outside the tolerance")
+
+
+def _ratio(difference: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Return the quotient, where nothing in nothing is 0 and something in nothing is infinite."""
+    beyond = np.where(difference > 0, np.inf, 0.0)
+    return np.divide(difference, size, out=beyond, where=np.broadcast_to(size > 0, difference.shape))
+
+
+def scale_of(expected: np.ndarray) -> np.ndarray:
+    """Return what each number is to be seen against: its own size, or the largest of its row and of its channel.
+
+    Of these two, the smaller counts. A channel is an index of the last axis; a row are the numbers along that axis. A
+    large number elsewhere thus has no say, nor has one that is no result but fills a place, as -1e9 for what is masked.
+    """
+    own = np.where(np.isfinite(expected), np.abs(expected), 0.0)
+    if own.ndim == 0 or own.size == 0:
+        return own
+    beside = np.where(_is_fill(own), 0.0, own).reshape(-1, own.shape[-1])
+    least = np.minimum(beside.max(0, keepdims=True), beside.max(1, keepdims=True)).reshape(own.shape)
+    return np.maximum(own, least)
+
+
+def _is_fill(sizes: np.ndarray) -> np.ndarray:
+    """Tell which finite magnitudes are no results: beyond 1e4, and several alike or far beyond all others."""
+    fill = np.zeros(sizes.shape, bool)
+    while True:
+        left = np.where(fill, 0.0, sizes)
+        top = float(left.max())
+        alike = left >= top * (1 - 1e-4)
+        others = float(np.where(alike, 0.0, left).max())
+        if top < FILL or (np.count_nonzero(alike) < 2 and others > top / 1000):
+            return fill
+        fill |= alike
+
+
+FILL = 1e4
 
 
 def _row(
@@ -529,7 +606,9 @@ def _row(
     tolerance: Mapping[str, float],
     max_abs: float = float("inf"),
     max_rel: float = float("inf"),
+    share: float = float("inf"),
     problem: str | None = None,
+    ties: int = 0,
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -538,6 +617,8 @@ def _row(
         "dtype": str(array.dtype),
         "max_abs": max_abs,
         "max_rel": max_rel,
+        "of_limit": share,
+        "ties": ties,
         "tolerance": dict(tolerance),
         "passed": problem is None,
         "problem": problem,
@@ -549,7 +630,7 @@ def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list
     with tempfile.TemporaryDirectory() as scratch:
         prefix = str(Path(scratch) / "profile") if provider != "cpu" else None
         session = open_session(model, provider, profile_prefix=prefix)
-        outputs = [run_session(session, inputs) for _, inputs, _ in cases]
+        outputs = [run_session(session, case.inputs) for case in cases]
         if prefix is not None:
             check_placement(Path(session.end_profiling()), provider)
     return outputs
@@ -570,7 +651,7 @@ def replay(folder: Path, manifest: Mapping[str, Any], provider: str = "cpu") -> 
     if not isinstance(tolerance, dict) or not all(type(tolerance.get(key)) in (int, float) for key in TOLERANCES):
         raise BundleError(f"{folder / MANIFEST} has no tolerance to compare with. Export the model again.")
     pairs = zip(cases, outputs, strict=True)
-    return [row for (case, _, expected), actual in pairs for row in compare(case, expected, actual, tolerance)]
+    return [row for case, actual in pairs for row in compare(case, actual, tolerance, LENIENCE[provider])]
 
 
 def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -101,4 +101,4 @@ class SavedModelRun:
         if self._process.returncode != 0:
             last = next((line for line in reversed(errors.splitlines()) if line.strip()), "no message")
             raise ExportError(f"The SavedModel was written but does not run in a fresh process: {last}")
-        return [outputs for _, _, outputs in load_cases(self._results)]
+        return [case.outputs for case in load_cases(self._results)]
