@@ -78,7 +78,7 @@ def distance(model: keras.Model, samples: Mapping[str, Any] | None, cases: Itera
         outputs = call(case.inputs).values()
         actual = {key: _float32_array(output) for key, output in zip(case.outputs, outputs, strict=True)}
         wide = {key: np.asarray(array, np.float32) for key, array in case.outputs.items()}
-        rows += compare(Case(case.name, {}, wide, {}), actual, {"relative": 0.0, "absolute": 0.0})
+        rows += compare(Case(case.name, {}, wide), actual, {"relative": 0.0, "absolute": 0.0})
     finite = [row for row in rows if np.isfinite(row["max_rel"])]  # half may overflow where float32 does not
     worst = {key: max((row[key] for row in finite), default=0.0) for key in ("max_abs", "max_rel")}
     if worst["max_rel"] > FAR:

@@ -81,7 +81,7 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
         if not may_be_degenerate and drawer.is_degenerate(inputs, outputs):
             result.refused[name] = "Keras gives NaN, or an empty tensor on the way"
             return
-        result.cases.append(Case(name, inputs, outputs, {}))
+        result.cases.append(Case(name, inputs, outputs))
         result.sizes.append(_sizes_of(axes, inputs))
 
     if len(given) == len(signature.inputs):

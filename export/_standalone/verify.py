@@ -21,6 +21,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ class Case(NamedTuple):
     name: str
     inputs: Arrays
     outputs: Arrays
-    rounding: Arrays
+    rounding: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class ExportError(Exception):

@@ -13,6 +13,7 @@ from keras_attn_export._analysis import bench
 from keras_attn_export._analysis.bench import bench_bundle
 from keras_attn_export._cli.main import main
 from keras_attn_export._standalone import verify
+from keras_attn_export._standalone.verify import Case
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -117,7 +118,7 @@ def test_a_model_that_fails_where_memory_is_measured(tmp_path):
 
 def test_the_largest_golden_case_is_the_default(exported):
     name, chosen = bench._chosen_inputs(Bundle(exported, read_manifest(exported)), None)
-    cases = {f"golden case `{case}`": inputs for case, inputs, _ in verify.load_cases(exported / verify.CASES)}
+    cases = {f"golden case `{case.name}`": case.inputs for case in verify.load_cases(exported / verify.CASES)}
     for key, array in chosen.items():
         np.testing.assert_array_equal(array, cases[name][key])
     assert all(np.any(array) for array in chosen.values())
@@ -130,7 +131,7 @@ def test_zeros_and_poison_are_not_chosen(exported, tmp_path):
     zeros = {name: np.zeros_like(array) for name, array in large.items()}
     poisoned = large | {"values": np.full_like(large["values"], np.nan)}
     (tmp_path / "parity").mkdir()
-    cases = [("zeros", zeros, {}), ("poisoned", poisoned, {}), ("numbers", small, {})]
+    cases = [Case("zeros", zeros, {}), Case("poisoned", poisoned, {}), Case("numbers", small, {})]
     verify.save_cases(tmp_path / verify.CASES, cases)
     assert bench._chosen_inputs(Bundle(tmp_path, {}), None)[0] == "golden case `numbers`"
     verify.save_cases(tmp_path / verify.CASES, cases[:2])

@@ -86,7 +86,7 @@ def test_seal_hashes_every_file(tmp_path):
 
 def test_run_gives_keras_outputs(exported):
     bundle = load_bundle(exported)
-    for _, inputs, outputs in load_cases(exported / "parity" / "cases.npz"):
+    for _, inputs, outputs, _ in load_cases(exported / "parity" / "cases.npz"):
         got = bundle.run(inputs)
         assert list(got) == ["context", "weights"]
         for name, expected in outputs.items():

@@ -8,12 +8,12 @@ import pytest
 
 from keras_attn_export import ExportError, ParityError, ParityReport
 from keras_attn_export._bundle.parity import ParityRow, checked_tolerance, compared, rows_of
-from keras_attn_export._standalone.verify import compare
+from keras_attn_export._standalone.verify import Case, compare
 
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
-GOOD = ParityRow("context", "base", (2, 3), "float32", 2e-7, 1e-7, TOLERANCE, passed=True)
-BAD = ParityRow("weights", "keys 17", (2, 3), "float32", 0.25, 0.5, TOLERANCE, False, "is outside the tolerance")
-MISSING = ParityRow("gone", "base", (), "int64", float("inf"), float("nan"), TOLERANCE, False, "is missing")
+GOOD = ParityRow("context", "base", (2, 3), "float32", 2e-7, 1e-7, 0.5, 0, TOLERANCE, passed=True)
+BAD = ParityRow("weights", "keys 17", (2, 3), "float32", 0.25, 0.5, 3e3, 0, TOLERANCE, False, "is outside the tolerance")
+MISSING = ParityRow("gone", "base", (), "int64", float("inf"), float("nan"), float("inf"), 0, TOLERANCE, False, "is missing")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_summary():
 
 def test_compared_keeps_the_order_of_cases():
     zero, one = np.zeros((2, 1), "float32"), np.ones((2, 1), "float32")
-    cases = [("first", {}, {"a": zero, "b": zero}), ("second", {}, {"a": one})]
+    cases = [Case("first", {}, {"a": zero, "b": zero}), Case("second", {}, {"a": one})]
     rows = compared(cases, [{"a": zero, "b": one}, {"a": one}], TOLERANCE)
     assert [(row.case, row.name, row.passed) for row in rows] == [
         ("first", "a", True),
@@ -111,11 +111,11 @@ def test_compared_keeps_the_order_of_cases():
         ("second", "a", True),
     ]
     assert rows[0].shape == (2, 1)
-    assert rows_of(compare("second", {"a": one}, {"a": one}, TOLERANCE)) == rows[2:]
+    assert rows_of(compare(cases[1], {"a": one}, TOLERANCE)) == rows[2:]
 
 
 def test_compared_refuses_a_case_without_outputs():
-    cases = [("first", {}, {}), ("second", {}, {})]
+    cases = [Case("first", {}, {}), Case("second", {}, {})]
     with pytest.raises(ValueError, match="shorter"):
         compared(cases, [{}], TOLERANCE)
 

@@ -98,7 +98,7 @@ def test_64_bit_integers_stay_what_the_model_says(folder):
     bundle = load_bundle(folder / "trained")
     dtypes = {spec["name"]: spec["dtype"] for spec in (*bundle.manifest["inputs"], *bundle.manifest["outputs"])}
     assert (dtypes["valid_lens"], dtypes["twice"]) == ("int64", "int64")
-    assert {str(outputs["twice"].dtype) for _, _, outputs in load_cases(bundle.path / CASES)} == {"int64"}
+    assert {str(case.outputs["twice"].dtype) for case in load_cases(bundle.path / CASES)} == {"int64"}
 
 
 def test_the_manifest_says_which_backend_and_version(folder, backend):

@@ -12,6 +12,7 @@ from keras_attn_export import ExportError, export_model
 from keras_attn_export._cli.main import main
 from keras_attn_export._lowerings import fastest, fused
 from keras_attn_export._model.golden_cases import Cases
+from keras_attn_export._standalone.verify import Case
 
 
 @pytest.fixture
@@ -121,10 +122,10 @@ def test_times_are_taken_on_the_samples(speeds, tmp_path):
 
 def test_without_samples_the_largest_plain_case_is_timed():
     cases = [
-        ("base", {"x": np.ones((2, 3), "float32")}, {}),
-        ("large", {"x": np.full((4, 3), 0.5, "float32")}, {}),
-        ("zeros", {"x": np.zeros((9, 3), "float32")}, {}),
-        ("poisoned padding", {"x": np.full((9, 3), np.nan, "float32")}, {}),
+        Case("base", {"x": np.ones((2, 3), "float32")}, {}),
+        Case("large", {"x": np.full((4, 3), 0.5, "float32")}, {}),
+        Case("zeros", {"x": np.zeros((9, 3), "float32")}, {}),
+        Case("poisoned padding", {"x": np.full((9, 3), np.nan, "float32")}, {}),
     ]
     chosen, timed = fastest._cases_to_run(Cases({}, cases))
     assert list(chosen)[timed] == "large"
@@ -132,7 +133,7 @@ def test_without_samples_the_largest_plain_case_is_timed():
 
 def test_cases_that_would_take_much_more_memory_are_not_run():
     cases = [
-        (name, {"x": np.ones((size, 3), "float32")}, {}) for name, size in (("base", 4), ("samples", 2), ("wide", 5))
+        Case(name, {"x": np.ones((size, 3), "float32")}, {}) for name, size in (("base", 4), ("samples", 2), ("wide", 5))
     ]
     chosen, timed = fastest._cases_to_run(Cases({}, cases))
     assert list(chosen) == ["base", "samples"]

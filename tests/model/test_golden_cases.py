@@ -60,7 +60,7 @@ def test_axes_beyond_the_second_are_named_by_number():
 def test_static_axes_stay_static():
     found = cases_of(static_shapes())
     assert found.axes == {"queries": (3, 2, 4), "keys": (3, 5, 4), "valid_lens": (3,)}
-    assert all(inputs["keys"].shape == (3, 5, 4) for _, inputs, _ in found.cases)
+    assert all(inputs["keys"].shape == (3, 5, 4) for _, inputs, *_ in found.cases)
 
 
 def test_a_subclass_finds_its_dynamic_axes_by_trying():
@@ -74,13 +74,13 @@ def test_a_subclass_finds_its_dynamic_axes_by_trying():
 
 def test_sizes_and_lengths_are_swept():
     found = cases_of(additive())
-    batches = {inputs["keys"].shape[0] for _, inputs, _ in found.cases}
-    lengths = {inputs["keys"].shape[1] for _, inputs, _ in found.cases}
+    batches = {inputs["keys"].shape[0] for _, inputs, *_ in found.cases}
+    lengths = {inputs["keys"].shape[1] for _, inputs, *_ in found.cases}
     assert {1, 2} < batches
     assert 1 in lengths
     assert len(lengths) >= 4
-    margins = {int(n) - inputs["keys"].shape[1] for _, inputs, _ in found.cases for n in inputs["valid_lens"]}
-    counts = {int(n) for _, inputs, _ in found.cases for n in inputs["valid_lens"]}
+    margins = {int(n) - inputs["keys"].shape[1] for _, inputs, *_ in found.cases for n in inputs["valid_lens"]}
+    counts = {int(n) for _, inputs, *_ in found.cases for n in inputs["valid_lens"]}
     assert {0, 1} < counts
     assert min(counts) < 0
     assert {0, 3} < margins
@@ -88,14 +88,14 @@ def test_sizes_and_lengths_are_swept():
 
 def test_golden_outputs_are_kerass_own():
     model = additive()
-    for _, inputs, outputs in cases_of(model).cases:
+    for _, inputs, outputs, _ in cases_of(model).cases:
         expected = model([inputs[name] for name in ("queries", "keys", "values", "valid_lens")])
         np.testing.assert_array_equal(outputs["attention"], expected)
 
 
 def test_complete_samples_are_a_case_of_their_own():
     samples = two_argument_samples()
-    name, inputs, _ = cases_of(TwoArguments(), samples).cases[0]
+    name, inputs, *_ = cases_of(TwoArguments(), samples).cases[0]
     assert name == "samples"
     np.testing.assert_array_equal(inputs["valid_lens"], samples["valid_lens"])
     np.testing.assert_array_equal(inputs["kv"], samples["kv"].astype("float32"))
@@ -175,20 +175,20 @@ def test_integers_for_an_embedding_and_lengths_at_once():
     lens = keras.Input((), dtype="int32", name="lens")
     embedded = layers.Embedding(9, 4)(ids) + keras.ops.expand_dims(layers.Embedding(3, 4)(lens), 1)
     found = cases_of(keras.Model([ids, lens], AdditiveAttention(4)(embedded, embedded, embedded, lens)))
-    assert {int(n) for _, inputs, _ in found.cases for n in inputs["lens"]} == {0, 1, 2}
+    assert {int(n) for _, inputs, *_ in found.cases for n in inputs["lens"]} == {0, 1, 2}
 
 
 def test_lengths_behind_a_cast_are_lengths():
     q, k, v, _ = qkvl()
     lens = keras.Input((), dtype="uint8", name="lens")
     model = keras.Model([q, k, v, lens], AdditiveAttention(4)(q, k, v, keras.ops.cast(lens, "int32")))
-    assert "lengths zero" in [name for name, _, _ in cases_of(model).cases]
+    assert "lengths zero" in [name for name, *_ in cases_of(model).cases]
 
 
 def test_padding_is_poisoned_and_values_are_large():
     found = cases_of(additive())
-    inputs = {name: inputs for name, inputs, _ in found.cases}
-    outputs = {name: outputs for name, _, outputs in found.cases}
+    inputs = {name: inputs for name, inputs, *_ in found.cases}
+    outputs = {case.name: case.outputs for case in found.cases}
     poisoned = inputs["poisoned padding"]
     assert np.isnan(poisoned["keys"]).any()
     assert np.isposinf(poisoned["values"]).any()
@@ -203,7 +203,7 @@ def test_a_model_that_reads_its_padding_is_not_poisoned():
     q, k, v, lens = qkvl(values=8)
     out = AdditiveAttention(4)(q, k, v, lens)
     found = cases_of(keras.Model([q, k, v, lens], {"out": out, "mean": keras.ops.mean(k, axis=1)}))
-    assert "poisoned padding" not in [name for name, _, _ in found.cases]
+    assert "poisoned padding" not in [name for name, *_ in found.cases]
     assert "poisoned padding" not in found.refused
 
 

@@ -55,7 +55,7 @@ class WorkerRun:
         self._wait()
         if self._answer:
             raise ExportError(f"The SavedModel was written but does not run in a fresh process: {self._answer}")
-        return [outputs for _, _, outputs in verify.load_cases(self._results)]
+        return [case.outputs for case in verify.load_cases(self._results)]
 
     def _wait(self):
         if self._answer is None:
