@@ -12,9 +12,6 @@ from typing import Any
 from .._errors import ExportError
 from .._standalone.verify import Arrays, Case, compare
 
-# (relative, absolute) by precision. Conversion moved the outputs of measured models by at most 3.5e-3 (float16) and
-# 4e-2 (int8) of the largest; see docs/export.md.
-TOLERANCES = {"float32": (0.0, 0.0), "float16": (1e-2, 1e-3), "int8": (1e-1, 1e-2)}
 ROUGH = {"relative": 1e-5, "absolute": 1e-6}  # for tensors of which it is not known what rounding may do to them
 
 
@@ -119,17 +116,16 @@ class ParityError(ExportError):
         self.report = report
 
 
-def checked_tolerance(tolerance: float | tuple[float, float] | None, precision: str = "float32") -> dict[str, float]:
+def checked_tolerance(tolerance: float | tuple[float, float] | None) -> dict[str, float]:
     """Return {"relative", "absolute"} of a `tolerance` argument.
 
-    A number is the relative tolerance, and a tenth of it the absolute one, as in the defaults; `None` is the default of
-    the precision.
+    A number is the relative tolerance, and a tenth of it the absolute one; `None` is none beyond what rounding does.
 
     Raises:
         ExportError: It is neither a number of 0 or more nor a pair of them.
     """
     if tolerance is None:
-        tolerance = TOLERANCES[precision]
+        tolerance = 0.0
     pair = tolerance if isinstance(tolerance, tuple | list) else (tolerance, _tenth(tolerance))
     if len(pair) != 2 or not all(_is_size(value) for value in pair):
         raise ExportError(

@@ -18,7 +18,7 @@ from .._internals.keras_internals import layers_of
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
 from .._model.reference import Reference
-from .._options import PORTABLE, Options, check_onnxruntime, lowest_onnxruntime
+from .._options import PORTABLE, PRECISIONS, Options, check_onnxruntime, lowest_onnxruntime
 from .._precision.convert import converted
 from .._progress import Progress
 from .._standalone import verify
@@ -44,7 +44,7 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
     saved_model = folder / SAVED_MODEL
     write_saved_model(model, signature, saved_model)
     with SavedModelRun(saved_model, folder / verify.CASES, folder.with_name("results.npz")) as fresh:
-        exact = options.tolerance if options.precision == "float32" else checked_tolerance(None)
+        exact = options.tolerance if options.precision == PRECISIONS[0] else checked_tolerance(None)
 
         def written(lowering: str) -> tuple[Lowered, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
             asked = replace(options, lowering=lowering, tolerance=exact)
@@ -66,8 +66,8 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
         saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
     report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, reference.float32_clone)
     report.raise_if_failed()
-    if options.precision != "float32":
-        report = converted(folder, report, golden.cases, options.precision, options.tolerance, step)
+    if options.precision != PRECISIONS[0]:
+        report = converted(folder, report, reference.converted_cases, options.precision, options.tolerance, step)
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
     seal(folder, _manifest(reference, lowered, outputs, replace(options, opset=opset)))
 

@@ -75,7 +75,7 @@ def export_model(
         ExportError: An argument is wrong.
     """
     check_options(opset, lowering, precision, provider)
-    tolerances = checked_tolerance(tolerance, precision)
+    tolerances = checked_tolerance(tolerance)
     _check_model(model)
     target = Path(path)
     with shown_progress(progress) as step:
@@ -141,11 +141,11 @@ def _write_bundle(
     if keras.backend.backend() == "tensorflow":
         from .contents import write_contents
 
-        write_contents(folder, reference_of(loaded, samples, step), options, step)
+        write_contents(folder, reference_of(loaded, samples, step, options.precision), options, step)
         return
     from .other_backend import checked_places, write_contents_on_tensorflow
 
     places = checked_places(loaded)
-    reference = reference_of(loaded, samples, step)
+    reference = reference_of(loaded, samples, step, options.precision)
     safe_mode = safe_mode and isinstance(model, str | Path)  # the code in a model of the caller's runs already
     write_contents_on_tensorflow(folder, reference, samples, options, step, places=places, safe_mode=safe_mode)

@@ -73,6 +73,7 @@ def write_contents_on_tensorflow(
         golden=reference.golden,
         backend=reference.backend,
         float32_clone=reference.float32_clone,
+        converted_cases=reference.converted_cases,
         options=options,
     )
     step("Starting a process with TensorFlow")

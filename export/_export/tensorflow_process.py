@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .._model.signature import InputSpec
     from .._options import Options
     from .._progress import Progress
+    from .._standalone.verify import Case
     from .custom_objects import Places
 
 
@@ -49,6 +50,7 @@ class Task:
         golden: The golden cases, with the outputs of the backend.
         backend: Its name.
         float32_clone: As in the parity report.
+        converted_cases: As in the reference.
         options: The options of the export.
     """
 
@@ -65,6 +67,7 @@ class Task:
     golden: Cases
     backend: str
     float32_clone: dict[str, Any] | None
+    converted_cases: list[Case]
     options: Options
 
 
@@ -160,11 +163,13 @@ def reference_on_tensorflow(task: Task, model: keras.Model) -> Reference:
             f"`{model.name}` has inputs and outputs {here} on TensorFlow, where it is traced, but {there} on "
             f"{task.backend}."
         )
-    golden = _widened(task.golden, outputs)
-    return Reference(model, replace(signature, inputs=task.inputs), golden, task.backend, task.float32_clone)
+    golden = replace(task.golden, cases=_widened(task.golden.cases, outputs))
+    converted = _widened(task.converted_cases, outputs)
+    signature = replace(signature, inputs=task.inputs)
+    return Reference(model, signature, golden, task.backend, task.float32_clone, converted)
 
 
-def _widened(golden: Cases, tensors: Mapping[str, Any]) -> Cases:
+def _widened(cases: Sequence[Case], tensors: Mapping[str, Any]) -> list[Case]:
     """Return the cases with outputs in TensorFlow's dtypes where these are wider.
 
     JAX has 32 bits for what is declared to have 64, unless it is told otherwise.
@@ -178,8 +183,6 @@ def _widened(golden: Cases, tensors: Mapping[str, Any]) -> Cases:
         fits = array.dtype.kind == dtypes[name].kind and np.can_cast(array.dtype, dtypes[name])
         return array.astype(dtypes[name]) if fits else array
 
-    cases = [
-        case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()})
-        for case in golden.cases
+    return [
+        case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()}) for case in cases
     ]
-    return replace(golden, cases=cases)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import keras
 
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import functional_of
+from .._options import PRECISIONS
 from .._progress import Progress
+from .._standalone.verify import Case
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, golden_cases
 from .rounding import with_rounding
@@ -31,6 +33,7 @@ class Reference:
         golden: Its golden cases.
         backend: The Keras backend that gave their outputs.
         float32_clone: As in the parity report, for a model that was cloned to float32.
+        converted_cases: The golden cases with what rounding does in another precision, if one was asked for.
     """
 
     model: keras.Model
@@ -38,6 +41,7 @@ class Reference:
     golden: Cases
     backend: str
     float32_clone: dict[str, Any] | None = None
+    converted_cases: list[Case] = field(default_factory=list)
 
 
 def with_weights(model: keras.Model, file: Path, samples: Mapping[str, Any] | None) -> keras.Model:
@@ -59,13 +63,16 @@ def with_weights(model: keras.Model, file: Path, samples: Mapping[str, Any] | No
     return model
 
 
-def reference_of(given: keras.Model, samples: Mapping[str, Any] | None, step: Progress) -> Reference:
+def reference_of(
+    given: keras.Model, samples: Mapping[str, Any] | None, step: Progress, precision: str = PRECISIONS[0]
+) -> Reference:
     """Return the reference of a model.
 
     Args:
         given: A model of any kind.
         samples: Arrays by input name.
         step: Is told what is being done.
+        precision: That of the file to write.
 
     Raises:
         UnsupportedModelError: The model cannot be exported.
@@ -80,10 +87,12 @@ def reference_of(given: keras.Model, samples: Mapping[str, Any] | None, step: Pr
         signature = model_signature(model, samples)
         golden = golden_cases(model, signature, samples)
         step("Measuring what rounding does to the outputs")
-        golden = replace(golden, cases=with_rounding(model, outputs_of(signature), golden.cases))
+        outputs = outputs_of(signature)
+        golden = replace(golden, cases=with_rounding(model, outputs, golden.cases))
+        converted = with_rounding(model, outputs, golden.cases, precision) if precision != PRECISIONS[0] else []
         clone = None if model is given else distance(given, samples, golden.cases)
     signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
-    return Reference(model, signature, golden, keras.backend.backend(), clone)
+    return Reference(model, signature, golden, keras.backend.backend(), clone, converted)
 
 
 @contextlib.contextmanager

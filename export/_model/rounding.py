@@ -3,72 +3,98 @@
 Each further digit of a float32 is lost somewhere on the way, and how much of it arrives at an output only the model
 knows: a difference of large numbers loses nearly all digits, a saturated sigmoid hides everything. To move what goes in
 by one unit in the last place draws all roundings on the way anew, those of sums and functions too, so that the answers
-differ by what no exporter and no machine can be held to.
+differ by what no exporter and no machine can be held to. In float16 and int8 the unit is that of the precision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 
-from .._standalone.verify import Arrays, Case, scale_of
+from .._standalone.verify import Arrays, Case, beside, scale_of
 
 RUNS = 3  # how often everything is moved
 TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
 MULTIPLE = 16  # of what was seen: a few draws do not find the largest
 FLOOR = 4  # units in the last place of what stands beside a number, of which onnxruntime's functions are off by 1 to 2
+UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
+COARSE = {"float32": 0.0, "float16": float(np.finfo(np.float16).eps), "int8": 1 / 254}  # units, unless a dtype's is more
 
 Outputs = Callable[[Arrays], Arrays]
+Move = Callable[[np.ndarray], np.ndarray]
 
 
-def with_rounding(model: keras.Model, outputs: Outputs, cases: Sequence[Case]) -> list[Case]:
+def with_rounding(
+    model: keras.Model, outputs: Outputs, cases: Sequence[Case], precision: str = "float32"
+) -> list[Case]:
     """Return golden cases with their rounding.
 
     Args:
         model: Whose weights are moved, while its outputs are taken; they are not changed.
         outputs: Runs the model.
         cases: Golden cases; what they say of rounding is not read.
+        precision: That of the ONNX file that is to be compared with them.
     """
     rng = np.random.default_rng(0)
     seen = [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
-    exact = any(array.dtype.kind != "f" for array in cases[0].outputs.values())
-    for units in (*[1] * RUNS, *[MULTIPLE] * (TIES if exact else 0)):
-        with moved_weights(model, units, rng):
+    chosen = any(array.dtype.kind != "f" for array in cases[0].outputs.values())
+    for units in (*[1] * RUNS, *[MULTIPLE] * (TIES if chosen else 0)):
+        move = partial(_moved, units=units, precision=precision, rng=rng)
+        with _moved_weights(model, partial(move, axis=-2)):
             for case, found in zip(cases, seen, strict=True):
-                moved = outputs({name: _moved(array, units, rng) for name, array in case.inputs.items()})
+                moved = outputs({name: move(array, axis=-1) for name, array in case.inputs.items()})
                 for name, expected in case.outputs.items():
                     if expected.dtype.kind != "f":
                         found[name] |= moved[name] != expected
                     elif units == 1:
                         found[name] = np.maximum(found[name], _difference(expected, moved[name]))
+    eps = max([COARSE[precision], *(np.finfo(dtype).eps for dtype in _float_dtypes(model, cases[0].inputs))])
+    sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
     return [
-        case._replace(rounding={name: _limits(case.outputs[name], found[name]) for name in case.outputs})
+        case._replace(
+            rounding={name: _limits(case.outputs[name], found[name], sizes[name], eps) for name in case.outputs}
+        )
         for case, found in zip(cases, seen, strict=True)
     ]
 
 
 @contextmanager
-def moved_weights(model: keras.Model, units: float, rng: np.random.Generator) -> Iterator[None]:
-    """Let a model compute, within the context, with weights that are moved by so many units in the last place."""
+def _moved_weights(model: keras.Model, move: Move) -> Iterator[None]:
+    """Let a model compute, within the context, with weights that are moved."""
     values = []
     for variable in model.weights:
         array = np.asarray(keras.ops.convert_to_numpy(variable.value))
         if array.dtype.kind == "f":
-            values.append((variable, keras.ops.convert_to_tensor(_moved(array, units, rng), variable.dtype)))
+            values.append((variable, keras.ops.convert_to_tensor(move(array), variable.dtype)))
     with keras.StatelessScope(state_mapping=values):
         yield
 
 
-def _moved(array: np.ndarray, units: float, rng: np.random.Generator) -> np.ndarray:
-    if array.dtype.kind != "f":
+def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.random.Generator) -> np.ndarray:
+    """Return floats moved up or down at random by so many units of a precision.
+
+    The unit of a matrix in int8 is that of its largest number along `axis`; what has one axis, or those of an image
+    and more, stays float32 there.
+    """
+    if array.dtype.kind != "f" or array.size == 0:
         return array
-    signs = rng.integers(0, 2, array.shape) * 2 - 1
+    up = rng.integers(0, 2, array.shape, np.int8).astype(bool)
     with np.errstate(over="ignore", invalid="ignore"):
-        return (array * (1 + signs * units * np.finfo(array.dtype).eps)).astype(array.dtype)
+        if precision == "int8" and array.ndim in (2, 3):
+            step = (units * COARSE["int8"] * np.abs(array).max(axis, keepdims=True)).astype(array.dtype)
+            return np.where(up, array + step, array - step)
+        eps = max(float(np.finfo(array.dtype).eps), COARSE["float16"] if precision == "float16" else 0.0)
+        return array * np.where(up, array.dtype.type(1 + units * eps), array.dtype.type(1 - units * eps))
+
+
+def _float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]]:
+    names = {str(variable.dtype) for variable in model.weights} | {array.dtype.name for array in inputs.values()}
+    return [np.dtype(name) for name in names if name in ("float16", "float32", "float64")]
 
 
 def _sized(array: np.ndarray) -> Any:
@@ -81,11 +107,29 @@ def _difference(expected: np.ndarray, moved: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(found), found, 0.0)
 
 
-def _limits(expected: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return what rounding may do to each number: what it was seen to do to it, or to most of its row and channel."""
+def _usual_sizes(outputs: Sequence[np.ndarray]) -> np.ndarray | float:
+    """Return how large an output usually is, the median over the cases: by channel, where all have the same ones."""
+    largest = [
+        scale_of(array.astype(np.float64)).reshape(-1, array.shape[-1] if array.ndim > 1 else 1).max(0, initial=0.0)
+        for array in outputs
+        if array.dtype.kind == "f" and array.size
+    ]
+    if not largest:
+        return 0.0
+    same = len({each.shape for each in largest}) == 1
+    return np.median(largest, 0) if same else float(np.median([each.min() for each in largest]))
+
+
+def _limits(expected: np.ndarray, seen: np.ndarray, usual: np.ndarray | float, eps: float) -> np.ndarray:
+    """Return what rounding may do to each number: what it was seen to do to it, or to most of its row and channel.
+
+    A tail, a number that is nothing beside what usually stands in its channel, may be anything as small: onnxruntime's
+    sigmoid ends at 1e-8.
+    """
     if expected.dtype.kind != "f" or expected.size == 0:
         return seen
-    flat = seen.reshape(-1, expected.shape[-1] if expected.ndim else 1)
-    typical = np.minimum(np.median(flat, 0, keepdims=True), np.median(flat, 1, keepdims=True)).reshape(seen.shape)
-    floor = FLOOR * float(np.finfo(expected.dtype).eps) * scale_of(expected.astype(np.float64))
-    return np.maximum(floor, MULTIPLE * np.maximum(seen, typical))
+    wide = expected.astype(np.float64)
+    eps = max(eps, float(np.finfo(expected.dtype).eps))
+    tail = FLOOR * eps * np.where(np.abs(wide) < eps * usual, usual, 0.0)
+    floor = np.maximum(FLOOR * eps * scale_of(wide), tail)
+    return np.maximum(np.maximum(floor, UNDERFLOW), MULTIPLE * np.maximum(seen, beside(seen, np.median)))

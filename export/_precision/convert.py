@@ -33,7 +33,7 @@ def converted(
     Args:
         folder: The bundle that is being written.
         report: The report of its float32 file, all of which passed.
-        cases: The golden cases.
+        cases: The golden cases, with what rounding does in this precision; they replace those of the bundle.
         precision: `"float16"` or `"int8"`.
         tolerance: For the converted file.
         step: Is told what is being done.
@@ -66,6 +66,7 @@ def converted(
     report = replace(report, rows=compared(cases, actual, tolerance), precision=about)
     report.raise_if_failed()
     (scratch / verify.MODEL).replace(float32)
+    verify.save_cases(folder / verify.CASES, cases)
     return report
 
 

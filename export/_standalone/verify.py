@@ -19,7 +19,7 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -573,15 +573,23 @@ def _ratio(difference: np.ndarray, size: np.ndarray) -> np.ndarray:
 def scale_of(expected: np.ndarray) -> np.ndarray:
     """Return what each number is to be seen against: its own size, or the largest of its row and of its channel.
 
-    Of these two, the smaller counts. A channel is an index of the last axis; a row are the numbers along that axis. A
-    large number elsewhere thus has no say, nor has one that is no result but fills a place, as -1e9 for what is masked.
+    Of these two, the smaller counts (`beside`). A large number elsewhere thus has no say, nor has one that is no result
+    but fills a place, as -1e9 for what is masked.
     """
     own = np.where(np.isfinite(expected), np.abs(expected), 0.0)
-    if own.ndim == 0 or own.size == 0:
-        return own
-    beside = np.where(_is_fill(own), 0.0, own).reshape(-1, own.shape[-1])
-    least = np.minimum(beside.max(0, keepdims=True), beside.max(1, keepdims=True)).reshape(own.shape)
-    return np.maximum(own, least)
+    return own if own.size == 0 else np.maximum(own, beside(np.where(_is_fill(own), 0.0, own), np.max))
+
+
+def beside(sizes: np.ndarray, of: Callable[..., np.ndarray]) -> np.ndarray:
+    """Return for each number what `of`, such as `np.max`, gives for its row or its channel, whichever is less.
+
+    A channel is an index of the last axis, if there are two axes or more; a row are the numbers along it. A row of one
+    number has no say.
+    """
+    flat = sizes.reshape(-1, sizes.shape[-1] if sizes.ndim > 1 else 1)
+    channels = of(flat, 0, keepdims=True)
+    rows = of(flat, 1, keepdims=True) if flat.shape[1] > 1 else channels
+    return np.broadcast_to(np.minimum(channels, rows), flat.shape).reshape(sizes.shape)
 
 
 def _is_fill(sizes: np.ndarray) -> np.ndarray:

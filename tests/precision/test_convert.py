@@ -12,7 +12,6 @@ from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
-from keras_attn_export._bundle.parity import TOLERANCES
 from keras_attn_export._cli.main import main
 from keras_attn_export._precision.float16_rules import PRODUCTS
 from keras_attn_export._standalone.verify import MODEL
@@ -68,12 +67,8 @@ def nodes(graph):
 
 def test_the_report_tells_what_the_precision_costs(attending):
     name = attending.manifest["precision"]
-    relative, absolute = TOLERANCES[name]
-    assert attending.manifest["parity"]["tolerance"] == {"relative": relative, "absolute": absolute}
     assert {layer["precision"] for layer in attending.manifest["layers"]} == {name}
     report = attending.report
-    assert {row.tolerance["relative"] for row in report.rows if row.case == "base"} == {relative}
-    assert {row.tolerance["relative"] for row in report.saved_model_rows if row.case == "base"} == {1e-5}
     about = report.precision
     assert about["name"] == name
     assert about["bytes"] == (attending.path / MODEL).stat().st_size
