@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._standalone.verify import Arrays, Case, beside, scale_of
+from .._standalone.verify import Arrays, Case, beside, scale_of, without_fills
 
 RUNS = 3  # how often everything is moved
 TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
@@ -110,7 +110,7 @@ def _difference(expected: np.ndarray, moved: np.ndarray) -> np.ndarray:
 def _usual_sizes(outputs: Sequence[np.ndarray]) -> np.ndarray | float:
     """Return how large an output usually is, the median over the cases: by channel, where all have the same ones."""
     largest = [
-        scale_of(array.astype(np.float64)).reshape(-1, array.shape[-1] if array.ndim > 1 else 1).max(0, initial=0.0)
+        without_fills(np.abs(np.nan_to_num(array.astype(np.float64), posinf=0, neginf=0))).reshape(-1, array.shape[-1] if array.ndim > 1 else 1).max(0, initial=0.0)
         for array in outputs
         if array.dtype.kind == "f" and array.size
     ]

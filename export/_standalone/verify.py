@@ -577,7 +577,7 @@ def scale_of(expected: np.ndarray) -> np.ndarray:
     but fills a place, as -1e9 for what is masked.
     """
     own = np.where(np.isfinite(expected), np.abs(expected), 0.0)
-    return own if own.size == 0 else np.maximum(own, beside(np.where(_is_fill(own), 0.0, own), np.max))
+    return own if own.size == 0 else np.maximum(own, beside(without_fills(own), np.max))
 
 
 def beside(sizes: np.ndarray, of: Callable[..., np.ndarray]) -> np.ndarray:
@@ -592,17 +592,16 @@ def beside(sizes: np.ndarray, of: Callable[..., np.ndarray]) -> np.ndarray:
     return np.broadcast_to(np.minimum(channels, rows), flat.shape).reshape(sizes.shape)
 
 
-def _is_fill(sizes: np.ndarray) -> np.ndarray:
-    """Tell which finite magnitudes are no results: beyond 1e4, and several alike or far beyond all others."""
-    fill = np.zeros(sizes.shape, bool)
+def without_fills(sizes: np.ndarray) -> np.ndarray:
+    """Return finite magnitudes with 0 for those that are no results: beyond 1e4, and several alike or far beyond all."""
+    left = sizes
     while True:
-        left = np.where(fill, 0.0, sizes)
-        top = float(left.max())
+        top = float(left.max(initial=0.0))
         alike = left >= top * (1 - 1e-4)
-        others = float(np.where(alike, 0.0, left).max())
-        if top < FILL or (np.count_nonzero(alike) < 2 and others > top / 1000):
-            return fill
-        fill |= alike
+        others = np.where(alike, 0.0, left)
+        if top < FILL or (np.count_nonzero(alike) < 2 and float(others.max()) > top / 1000):
+            return left
+        left = others
 
 
 FILL = 1e4
