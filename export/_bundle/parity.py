@@ -10,14 +10,29 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .._errors import ExportError
-from .._standalone.verify import Arrays, Case, compare
+from .._standalone.verify import LENIENCE, Arrays, Case, compare
 
 ROUGH = {"relative": 1e-5, "absolute": 1e-6}  # for tensors of which it is not known what rounding may do to them
 
 
 @dataclass(frozen=True)
 class ParityRow:
-    """One output of one case. `max_rel` is `max_abs` over the largest magnitude expected in that output."""
+    """One output of one case.
+
+    Attributes:
+        name: The output.
+        case: The golden case.
+        shape: What Keras gave.
+        dtype: Likewise.
+        max_abs: The largest difference.
+        max_rel: The largest share of a difference in what stands beside the number (`verify.scale_of`), or in its
+            rounding where that is more.
+        of_limit: The largest share of a difference in what is allowed there; it passes up to 1.
+        ties: How many integers or booleans differ where rounding decides which they are, as in an argmax of equals.
+        tolerance: What is allowed beyond rounding: `relative`, `absolute`.
+        passed: Whether it agrees.
+        problem: Why it does not.
+    """
 
     name: str
     case: str
@@ -84,7 +99,10 @@ class ParityReport:
         verdict = f"{failed} of {len(rows)} comparisons FAILED" if failed else f"all {len(rows)} comparisons match"
         cases = len({row.case for row in rows})
         left_out = f" ({len(self.refused)} more that Keras itself cannot run)" if self.refused else ""
-        largest = f"largest difference {worst_abs:.1e} absolute, {worst_rel:.1e} relative"
+        worst = max((row.of_limit for row in rows), default=0.0)
+        ties = sum(row.ties for row in rows)
+        largest = f"largest difference {worst_abs:.1e} absolute, {worst_rel:.1e} relative, {worst:.2g} of its limit"
+        largest += f"; {ties} integers differ where rounding decides" if ties else ""
         return f"{verdict} over {cases} cases{left_out}; {largest}"
 
     def raise_if_failed(self) -> None:
@@ -143,10 +161,12 @@ def _is_size(value: Any) -> bool:
     return number and math.isfinite(value) and value >= 0
 
 
-def compared(cases: Iterable[Case], actual: Iterable[Arrays], tolerance: Mapping[str, float]) -> tuple[ParityRow, ...]:
-    """Return the rows of every case: Keras's outputs against `actual`, in order."""
+def compared(
+    cases: Iterable[Case], actual: Iterable[Arrays], tolerance: Mapping[str, float], provider: str = "cpu"
+) -> tuple[ParityRow, ...]:
+    """Return the rows of every case: Keras's outputs against `actual`, as computed by a provider, in order."""
     pairs = zip(cases, actual, strict=True)
-    return rows_of(row for case, got in pairs for row in compare(case, got, tolerance))
+    return rows_of(row for case, got in pairs for row in compare(case, got, tolerance, LENIENCE[provider]))
 
 
 def rows_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:

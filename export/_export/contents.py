@@ -56,7 +56,7 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
             write(finish(lowered.traced, golden.axes, outputs, opset, lowered.functions(opset)), folder / verify.MODEL)
             step("Running onnxruntime on the golden cases")
             actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
-            return lowered, opset, outputs, compared(golden.cases, actual, exact)
+            return lowered, opset, outputs, compared(golden.cases, actual, exact, options.provider)
 
         lowered, opset, outputs, rows = written(options.lowering)
         if options.lowering == "auto" and not all(row.passed for row in rows):

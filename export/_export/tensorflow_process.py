@@ -183,6 +183,4 @@ def _widened(cases: Sequence[Case], tensors: Mapping[str, Any]) -> list[Case]:
         fits = array.dtype.kind == dtypes[name].kind and np.can_cast(array.dtype, dtypes[name])
         return array.astype(dtypes[name]) if fits else array
 
-    return [
-        case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()}) for case in cases
-    ]
+    return [case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()}) for case in cases]

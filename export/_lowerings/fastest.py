@@ -185,7 +185,9 @@ def _agree(
     actual: Sequence[Arrays],
     tolerance: Mapping[str, float],
 ) -> bool:
-    tolerance = {key: max(value, ROUGH[key]) for key, value in tolerance.items()}  # what rounding does is not known here
+    tolerance = {
+        key: max(value, ROUGH[key]) for key, value in tolerance.items()
+    }  # what rounding does is not known here
     cases = [verify.Case(name, arrays, outputs) for (name, arrays), outputs in zip(inputs, expected, strict=True)]
     return all(row.passed for row in compared(cases, actual, tolerance))
 

@@ -23,7 +23,11 @@ TIES = 10  # how often, for outputs that are integers or booleans, which roundin
 MULTIPLE = 16  # of what was seen: a few draws do not find the largest
 FLOOR = 4  # units in the last place of what stands beside a number, of which onnxruntime's functions are off by 1 to 2
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
-COARSE = {"float32": 0.0, "float16": float(np.finfo(np.float16).eps), "int8": 1 / 254}  # units, unless a dtype's is more
+COARSE = {
+    "float32": 0.0,
+    "float16": float(np.finfo(np.float16).eps),
+    "int8": 1 / 254,
+}  # units, unless a dtype's is more
 
 Outputs = Callable[[Arrays], Arrays]
 Move = Callable[[np.ndarray], np.ndarray]
@@ -110,7 +114,9 @@ def _difference(expected: np.ndarray, moved: np.ndarray) -> np.ndarray:
 def _usual_sizes(outputs: Sequence[np.ndarray]) -> np.ndarray | float:
     """Return how large an output usually is, the median over the cases: by channel, where all have the same ones."""
     largest = [
-        without_fills(np.abs(np.nan_to_num(array.astype(np.float64), posinf=0, neginf=0))).reshape(-1, array.shape[-1] if array.ndim > 1 else 1).max(0, initial=0.0)
+        without_fills(np.abs(np.nan_to_num(array.astype(np.float64), posinf=0, neginf=0)))
+        .reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
+        .max(0, initial=0.0)
         for array in outputs
         if array.dtype.kind == "f" and array.size
     ]

@@ -63,7 +63,7 @@ def converted(
         **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
         **({"top1": scores} if scores else {}),
     }
-    report = replace(report, rows=compared(cases, actual, tolerance), precision=about)
+    report = replace(report, rows=compared(cases, actual, tolerance, report.provider), precision=about)
     report.raise_if_failed()
     (scratch / verify.MODEL).replace(float32)
     verify.save_cases(folder / verify.CASES, cases)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MANIFEST = "manifest.json"
 MODEL = "model.onnx"
 CASES = "parity/cases.npz"
@@ -124,7 +124,7 @@ def _checked_manifest(folder: Path) -> dict[str, Any]:
             f"{path} is not a bundle's manifest ({type(error).__name__}). Export the model again."
         ) from error
     if type(version) is not int or version != SCHEMA_VERSION:
-        remedy = " Export the model again." if version == 1 else ""
+        remedy = " Export the model again." if version in (1, 2) else ""
         raise BundleError(
             f"{path} has schema version {version!r}; this reader knows version {SCHEMA_VERSION} only.{remedy}"
         )
@@ -406,6 +406,8 @@ def load_cases(path: Path) -> list[Case]:
             {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
             for prefix in (f"{index}/inputs/", f"{index}/outputs/", f"{index}/rounding/")
         )
+        if any(name not in outputs or steps.shape != outputs[name].shape for name, steps in rounding.items()):
+            raise BundleError(f"{path} is not a file of golden cases: its rounding does not fit the outputs.")
         cases.append(Case(case, inputs, outputs, {name: _sizes(steps) for name, steps in rounding.items()}))
     return cases
 
@@ -546,10 +548,11 @@ def _compare_output(
     if expected.dtype != actual.dtype:
         return row(problem=f"has dtype {actual.dtype}, expected {expected.dtype}")
     if not np.issubdtype(expected.dtype, np.floating):
-        different, tied = expected != actual, False if rounding is None else rounding
-        wrong, ties = int(np.count_nonzero(different & ~np.asarray(tied))), int(np.count_nonzero(different & tied))
-        size = float(wrong > 0)
-        return row(size, size, size, problem=f"differs in {wrong} of {expected.size} places" if wrong else None, ties=ties)
+        different = expected != actual
+        tied = different & rounding if rounding is not None and rounding.dtype == bool else np.zeros_like(different)
+        wrong, size = int(np.count_nonzero(different & ~tied)), float(np.any(different & ~tied))
+        problem = f"differs in {wrong} of {expected.size} places" if wrong else None
+        return row(size, size, size, problem=problem, ties=int(np.count_nonzero(tied)))
     wide_expected, wide_actual = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(wide_expected) & np.isfinite(wide_actual)
     if not np.array_equal(wide_expected[~finite], wide_actual[~finite], equal_nan=True):
@@ -557,7 +560,7 @@ def _compare_output(
     scale = scale_of(wide_expected)
     limit = np.maximum(tolerance["absolute"], tolerance["relative"] * scale)
     if rounding is not None:
-        limit = np.maximum(limit, lenience * rounding)
+        limit, scale = np.maximum(limit, lenience * rounding), np.maximum(scale, rounding)
     difference = np.where(finite, np.abs(np.where(finite, wide_expected, 0) - np.where(finite, wide_actual, 0)), 0)
     share = float(np.max(_ratio(difference, limit), initial=0.0))
     found = float(np.max(difference, initial=0.0)), float(np.max(_ratio(difference, scale), initial=0.0)), share
@@ -664,14 +667,16 @@ def replay(folder: Path, manifest: Mapping[str, Any], provider: str = "cpu") -> 
 
 def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the rows as a plain text table."""
-    table = [("case", "output", "shape", "max abs", "max rel", "")]
+    table = [("case", "output", "shape", "max abs", "max rel", "of limit", "")]
     for row in rows:
         verdict = "ok" if row["passed"] else f"FAILED: {row['problem']}"
+        verdict += f" ({row['ties']} decided by rounding)" if row["ties"] else ""
         shape = "x".join(map(str, row["shape"])) or "scalar"
-        table.append((row["case"], row["name"], shape, f"{row['max_abs']:.1e}", f"{row['max_rel']:.1e}", verdict))
-    widths = [max(len(line[column]) for line in table) for column in range(5)]
+        numbers = f"{row['max_abs']:.1e}", f"{row['max_rel']:.1e}", f"{row['of_limit']:.2g}"
+        table.append((row["case"], row["name"], shape, *numbers, verdict))
+    widths = [max(len(line[column]) for line in table) for column in range(6)]
     return "\n".join(
-        "  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[5]]) for line in table
+        "  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[6]]) for line in table
     )
 
 

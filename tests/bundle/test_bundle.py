@@ -57,7 +57,7 @@ def test_load_errors(bundle, tmp_path):
     flip_byte(bundle / MODEL)
     with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
         load_bundle(bundle)
-    alter_manifest(bundle, schema_version=3)
+    alter_manifest(bundle, schema_version=4)
     with pytest.raises(BundleError, match="schema version 3"):
         load_bundle(bundle)
 
@@ -78,7 +78,7 @@ def test_seal_hashes_every_file(tmp_path):
     seal(tmp_path, {"inputs": [], "outputs": [], "parity": {}, "lowest_onnxruntime": "1.18"})
     manifest = load_bundle(tmp_path).manifest
     assert sorted(manifest["sha256"]) == ["model.onnx", "parity/cases.npz", "verify.py"]
-    assert manifest["schema_version"] == 2
+    assert manifest["schema_version"] == 3
 
 
 # -------------------------------------------------------------------- running

@@ -12,8 +12,12 @@ from keras_attn_export._standalone.verify import Case, compare
 
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
 GOOD = ParityRow("context", "base", (2, 3), "float32", 2e-7, 1e-7, 0.5, 0, TOLERANCE, passed=True)
-BAD = ParityRow("weights", "keys 17", (2, 3), "float32", 0.25, 0.5, 3e3, 0, TOLERANCE, False, "is outside the tolerance")
-MISSING = ParityRow("gone", "base", (), "int64", float("inf"), float("nan"), float("inf"), 0, TOLERANCE, False, "is missing")
+BAD = ParityRow(
+    "weights", "keys 17", (2, 3), "float32", 0.25, 0.5, 3e3, 0, TOLERANCE, False, "is outside the tolerance"
+)
+MISSING = ParityRow(
+    "gone", "base", (), "int64", float("inf"), float("nan"), float("inf"), 0, TOLERANCE, False, "is missing"
+)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +95,10 @@ def test_error_when_nothing_was_compared():
 def test_summary():
     match = ParityReport("cpu", (GOOD, replace(GOOD, case="b", max_rel=3e-6)), (replace(GOOD, max_abs=5e-7),))
     assert match.summary() == (
-        "all 3 comparisons match over 2 cases; largest difference 5.0e-07 absolute, 3.0e-06 relative"
+        "all 3 comparisons match over 2 cases; largest difference 5.0e-07 absolute, 3.0e-06 relative, 0.5 of its limit"
     )
     assert ParityReport("cpu", (GOOD, BAD), (BAD,)).summary() == (
-        "2 of 3 comparisons FAILED over 2 cases; largest difference 2.5e-01 absolute, 5.0e-01 relative"
+        "2 of 3 comparisons FAILED over 2 cases; largest difference 2.5e-01 absolute, 5.0e-01 relative, 3e+03 of its limit"
     )
     assert ParityReport("cpu", ()).summary() == "nothing was compared"
     left_out = ParityReport("cpu", (GOOD,), refused={"x_length 1": "too short"}).summary()

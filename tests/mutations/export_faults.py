@@ -371,8 +371,8 @@ _BUNDLE = (
     ),
     fault(
         "verify.py needs the onnx package",
-        "import numpy as np\n\nSCHEMA_VERSION = 2\n",
-        "import numpy as np\nimport onnx\n\nSCHEMA_VERSION = 2\n",
+        "import numpy as np\n\nSCHEMA_VERSION = 3\n",
+        "import numpy as np\nimport onnx\n\nSCHEMA_VERSION = 3\n",
         "test_verify -k script",
     ),
     fault(

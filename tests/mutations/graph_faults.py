@@ -83,7 +83,9 @@ def mutated(model: onnx.ModelProto, fault: GraphFault) -> onnx.ModelProto:
 
 def _of_node(place: int, index: int, node: onnx.NodeProto) -> Iterator[GraphFault]:
     def fault(kind: str, what: str, change: Callable[[onnx.NodeProto], None]) -> GraphFault:
-        return GraphFault(kind, f"{what} at {node.name or node.output[0]}", lambda m: change(_node_lists(m)[place][index]))
+        return GraphFault(
+            kind, f"{what} at {node.name or node.output[0]}", lambda m: change(_node_lists(m)[place][index])
+        )
 
     operator, given = node.op_type, [name for name in node.input if name]
     if node.domain not in ("", "ai.onnx"):
@@ -104,7 +106,9 @@ def _of_node(place: int, index: int, node: onnx.NodeProto) -> Iterator[GraphFaul
         yield fault("mask", "not inverted", lambda n: _become(n, "Identity"))
     if operator in WITH_BIAS and len(node.input) > WITH_BIAS[operator] and node.input[WITH_BIAS[operator]]:
         at = WITH_BIAS[operator]
-        yield fault("bias", f"of {operator}", lambda n: _set_inputs(n, ["" if i == at else x for i, x in enumerate(n.input)]))
+        yield fault(
+            "bias", f"of {operator}", lambda n: _set_inputs(n, ["" if i == at else x for i, x in enumerate(n.input)])
+        )
     if operator == "Transpose":
         yield fault("axes", "in another order", _turn_permutation)
     if operator in WITH_AXIS:

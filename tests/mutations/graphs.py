@@ -3,6 +3,7 @@
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -15,21 +16,23 @@ import numpy as np
 import onnx
 from proof_models import MODELS, perturbed
 
-from keras_attn_export import BundleError, ExportError, ParityError, export_model, verify_bundle
-from keras_attn_export._bundle.bundle import seal
+from keras_attn_export import export_model
 from keras_attn_export._model.golden_cases import _apart, _axis_sizes, name_axes
 from keras_attn_export._model.input_sources import sources
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
 from keras_attn_export._standalone import verify
 
-VISIBLE = {"float32": 1e-3, "float16": 0.1, "int8": 0.3}  # of what stands beside a number
+from .graph_faults import GraphFault, graph_faults, mutated
+from .graph_judge import seal_again
+
+OUTCOMES = ("caught", "passed", "invisible", "broken")
 FRESH = 6  # drawn inputs to see a change on
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: `caught`, `passed`, `invisible`, or `broken` where onnxruntime refuses it."""
+    """What became of a mutant: `caught`, `passed`, `invisible`, or `broken` where onnxruntime refuses it or crashes."""
 
     model: str
     precision: str
@@ -46,20 +49,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--each", type=int, default=150, metavar="N", help="mutants of each model at most (150)")
     parser.add_argument("--only", nargs="+", choices=MODELS, metavar="MODEL", help="these models alone")
     parser.add_argument("--precisions", nargs="+", default=["float32", "float16", "int8"], metavar="P")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of weights, inputs and the choice of faults (0)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where all verdicts go")
     given = parser.parse_args(argv)
     verdicts = []
     for name in given.only or MODELS:
         for precision in ("float32", *MODELS[name].precisions):
             if precision in given.precisions:
-                found = list(_verdicts(name, precision, given.each, given.seed))
+                found = list(verdicts_of(name, precision, given.each, given.seed))
                 verdicts += found
                 print(f"{name}, {precision}: {_counted(found)}", flush=True)
                 for each in found:
                     if each.outcome == "passed":
-                        print(f"    PASSED: {each.kind}, {each.what}: changes {each.change:.1e}, {each.share:.1e} of the limit")
-    print(f"\n{len(verdicts)} mutants: {_counted(verdicts)}")
+                        print(
+                            f"    passed: {each.kind}, {each.what}: changes {each.change:.1e}, {each.share:.1e} of the limit"
+                        )
+    for precision in ("float32", "float16", "int8"):
+        print(f"{precision}: {_counted([each for each in verdicts if each.precision == precision])}")
     if given.json:
         given.json.write_text(json.dumps([asdict(each) for each in verdicts], indent=1), encoding="utf-8")
     return int(any(each.outcome == "passed" and each.precision == "float32" for each in verdicts))
@@ -67,43 +73,74 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _counted(verdicts: list[Verdict]) -> str:
     counts = Counter(each.outcome for each in verdicts)
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("caught", "passed", "invisible", "broken"))
+    return f"{len(verdicts)} mutants: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
 
 
-def _verdicts(name: str, precision: str, most: int, seed: int) -> Iterator[Verdict]:
-    from .graph_faults import graph_faults, mutated
-
+def verdicts_of(name: str, precision: str, most: int, seed: int) -> Iterator[Verdict]:
+    """Exports a model and yields what becomes of up to so many mutants of its file."""
     keras.utils.set_random_seed(seed)
     model = perturbed(MODELS[name].build(), seed)
     with tempfile.TemporaryDirectory() as scratch:
         bundle = export_model(model, Path(scratch) / "bundle", precision=precision, progress=False)
-        shutil.rmtree(bundle.path / "saved_model")
-        file = bundle.path / verify.MODEL
-        right = onnx.load(file)
-        fresh = _fresh_inputs(model, seed + 1)
-        session = verify.open_session(file)
-        expected = [verify.run_session(session, inputs) for inputs in fresh]
-        content = {key: value for key, value in bundle.manifest.items() if key not in ("schema_version", "sha256", verify.DIGEST)}
-        faults = graph_faults(right, np.random.default_rng(seed))
-        for fault in faults[:most]:
-            try:
-                onnx.save(mutated(right, fault), file)
-                session = verify.open_session(file)
-                change = max(_change(a, verify.run_session(session, x)) for a, x in zip(expected, fresh, strict=True))
-            except (ExportError, ValueError, IndexError, TypeError):
-                yield Verdict(name, precision, fault.kind, fault.what, "broken", 0.0, 0.0)
-                continue
-            share = 0.0
-            if change < VISIBLE[precision]:
-                outcome = "invisible"
-            else:
-                seal(bundle.path, content)
-                try:
-                    report = verify_bundle(bundle.path)
-                    outcome, share = "passed", max(row.of_limit for row in report.rows)
-                except (ParityError, BundleError, ExportError):
-                    outcome = "caught"
-            yield Verdict(name, precision, fault.kind, fault.what, outcome, change, share)
+        shutil.rmtree(bundle.path / "saved_model")  # which is no part of what is judged
+        seal_again(bundle.path, bundle.manifest)
+        fresh = [verify.Case(str(index), inputs, {}) for index, inputs in enumerate(_fresh_inputs(model, seed + 1))]
+        verify.save_cases(Path(scratch) / "fresh.npz", fresh)
+        right = onnx.load(bundle.path / verify.MODEL)
+        judge = Judge(bundle.path, precision)
+        for fault in graph_faults(right, np.random.default_rng(seed))[:most]:
+            yield Verdict(name, precision, fault.kind, fault.what, *_judged(right, fault, judge))
+        judge.end()
+
+
+def _judged(right: onnx.ModelProto, fault: GraphFault, judge: "Judge") -> tuple[str, float, float]:
+    try:
+        wrong = mutated(right, fault).SerializeToString()
+    except (ValueError, IndexError, TypeError):
+        return "broken", 0.0, 0.0
+    return judge.judge(wrong)
+
+
+class Judge:
+    """A process that runs mutants, as onnxruntime ends its own on some: the next mutant then gets a new one."""
+
+    def __init__(self, bundle: Path, precision: str) -> None:
+        self._bundle, self._precision = bundle, precision
+        self._mutant = bundle.parent / "mutant.onnx"
+        self._printed = (bundle.parent / "printed.txt").open("w")
+        self._process: subprocess.Popen[str] | None = None
+
+    def judge(self, mutant: bytes) -> tuple[str, float, float]:
+        """The outcome of a mutant, how much it changes, and how much of the limit where it passed."""
+        self._mutant.write_bytes(mutant)
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mutations.graph_judge", str(self._bundle), self._precision],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._printed,
+                text=True,
+            )
+            assert self._process.stdout is not None
+            if self._process.stdout.readline() != "ready\n":
+                raise RuntimeError(f"No mutant can be judged: {Path(self._printed.name).read_text()[-2000:]}")
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{self._mutant}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            self.end()
+            return "broken", 0.0, 0.0
+        outcome, change, share = json.loads(answer)
+        return outcome, change, share
+
+    def end(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
 
 
 def _fresh_inputs(model: keras.Model, seed: int) -> list[dict[str, np.ndarray]]:
@@ -115,25 +152,6 @@ def _fresh_inputs(model: keras.Model, seed: int) -> list[dict[str, np.ndarray]]:
     drawer = Drawer(model, signature, made)
     drawer._rng = np.random.default_rng(seed)
     return [drawer.inputs(_axis_sizes(axes, sizes)) for sizes in (base, _apart(base)) for _ in range(FRESH // 2)]
-
-
-def _change(expected: dict[str, np.ndarray], actual: dict[str, np.ndarray]) -> float:
-    """The largest change of a number, of what stands beside it; infinite where a shape or an integer differs."""
-    largest = 0.0
-    for name, array in expected.items():
-        other = actual[name]
-        if other.shape != array.shape or other.dtype != array.dtype:
-            return np.inf
-        if array.dtype.kind != "f":
-            largest = max(largest, np.inf if (array != other).any() else 0.0)
-            continue
-        if not np.array_equal(np.isfinite(array), np.isfinite(other)):
-            return np.inf
-        wide, scale = array.astype(np.float64), verify.scale_of(array.astype(np.float64))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.abs(wide - other) / scale
-        largest = max(largest, float(np.nanmax(np.where(np.isnan(shares), 0, shares), initial=0.0)))
-    return largest
 
 
 if __name__ == "__main__":

@@ -156,11 +156,96 @@ def test_empty_and_scalar_outputs():
     assert problem(np.float32(2), np.float32(3)) == "is outside the tolerance"
 
 
+def test_a_large_number_elsewhere_has_no_say():
+    scale = verify.scale_of(np.array([[1e6, 0.5, 0.001], [2e6, 0.25, 0.002], [1e-3, 1e-4, 1e-5]]))
+    assert scale.tolist() == [
+        [1e6, 0.5, 0.002],
+        [2e6, 0.5, 0.002],
+        [1e-3, 1e-3, 1e-3],
+    ]  # the smaller of row and channel
+
+
+@pytest.mark.parametrize("fill", [-1e9, -3.4e38, -1e4, -np.inf, np.inf])
+def test_fills_set_no_scale(fill):
+    expected = np.array([[1.0, fill, 0.1], [fill, 2.0, 0.2], [fill, fill, 0.3]])
+    scale = verify.scale_of(expected)[expected != fill]
+    assert scale.tolist() == [1.0, 0.3, 2.0, 0.3, 0.3]
+
+
+def test_fills_with_scores_added_to_them_set_no_scale():
+    scores = np.array([[0.5, -1e9 + 300], [0.25, 4.0], [-1e9 - 80, -1e9]])
+    assert verify.scale_of(scores)[:2, 0].tolist() == [0.5, 0.5]
+
+
+def test_large_results_are_no_fills():
+    results = np.array([[3e4, 5e4], [1e5, 2e4]])
+    assert verify.without_fills(results).tolist() == results.tolist()
+    assert verify.without_fills(np.array([100.0, 100.0, 100.0])).tolist() == [100.0] * 3
+
+
+def test_a_row_of_one_number_is_seen_against_its_channel():
+    assert verify.scale_of(np.array([[3.0], [-2.0], [0.001]])).tolist() == [[3.0], [3.0], [3.0]]
+    assert verify.scale_of(np.array([3.0, -2.0])).tolist() == [3.0, 3.0]  # one axis is that of the batch
+    assert verify.scale_of(np.float64(-2)).tolist() == 2.0
+
+
+def test_rounding_allows_what_it_is_and_no_more():
+    expected, rounding = floats([1, 1, 1]), {"out": np.array([[1e-3, 0, 1e-3]])}
+    none = {"relative": 0.0, "absolute": 0.0}
+    for actual, passed in ([1.0009, 1, 1], True), ([1, 1.0009, 1], False), ([1, 1, 1.002], False):
+        (row,) = compare("base", {"out": expected}, {"out": floats(actual)}, none, rounding)
+        assert row["passed"] is passed
+    assert row["of_limit"] == pytest.approx(2, rel=1e-3)
+
+
+def test_cuda_is_allowed_four_times_the_rounding():
+    case = Case("base", {}, {"out": floats([1])}, {"out": np.array([[1e-3]])})
+    none = {"relative": 0.0, "absolute": 0.0}
+    shares = [
+        verify.compare(case, {"out": floats([1.002])}, none, verify.LENIENCE[provider])[0]["of_limit"]
+        for provider in ("cpu", "cuda")
+    ]
+    assert shares == [pytest.approx(2, rel=1e-3), pytest.approx(0.5, rel=1e-3)]
+
+
+def test_integers_may_differ_where_rounding_decides():
+    expected, tied = np.array([1, 2, 3]), {"out": np.array([False, True, True])}
+    (row,) = compare("base", {"out": expected}, {"out": np.array([1, 7, 3])}, TOLERANCE, tied)
+    assert row["passed"]
+    assert row["ties"] == 1
+    assert "ok (1 decided by rounding)" in verify.format_rows([row])
+    (row,) = compare("base", {"out": expected}, {"out": np.array([0, 7, 3])}, TOLERANCE, tied)
+    assert row["problem"] == "differs in 1 of 3 places"
+
+
+def test_rounding_round_trip(tmp_path):
+    sizes = np.array([[0, 1e-31, 1e-7], [3e-5, 0.5, 700.0]])
+    case = Case(
+        "base",
+        {},
+        {"out": np.ones((2, 3), "float32"), "top": np.ones(2, int)},
+        {"out": sizes, "top": np.array([True, False])},
+    )
+    verify.save_cases(tmp_path / "cases.npz", [case])
+    (read,) = verify.load_cases(tmp_path / "cases.npz")
+    assert read.rounding["out"][0, 0] == 0
+    share = read.rounding["out"].reshape(-1)[1:] / sizes.reshape(-1)[1:]
+    assert np.all((share >= 1 - 1e-12) & (share < 1.4143))
+    assert read.rounding["top"].tolist() == [True, False]
+
+
+def test_rounding_that_does_not_fit(tmp_path):
+    case = Case("base", {}, {"out": np.ones((2, 3), "float32")}, {"out": np.ones(3)})
+    verify.save_cases(tmp_path / "cases.npz", [case])
+    with pytest.raises(BundleError, match="its rounding does not fit the outputs"):
+        verify.load_cases(tmp_path / "cases.npz")
+
+
 def test_table_of_rows():
     rows = compare("lengths zero", {"a": np.float32(1), "longer": floats([1, 2])}, {"a": np.float32(1)}, TOLERANCE)
     header, first, second = verify.format_rows(rows).splitlines()
-    assert first.split() == ["lengths", "zero", "a", "scalar", "0.0e+00", "0.0e+00", "ok"]
-    assert second.split() == ["lengths", "zero", "longer", "1x2", "inf", "inf", "FAILED:", "is", "missing"]
+    assert first.split() == ["lengths", "zero", "a", "scalar", "0.0e+00", "0.0e+00", "0", "ok"]
+    assert second.split() == ["lengths", "zero", "longer", "1x2", "inf", "inf", "inf", "FAILED:", "is", "missing"]
     assert header.index("shape") == first.index("scalar") == second.index("1x2")
 
 
@@ -188,10 +273,10 @@ def test_a_broken_manifest(bundle, text):
         verify.read_manifest(bundle)
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, 2.0, "2", True, None])
+@pytest.mark.parametrize("version", [0, 1, 2, 4, 3.0, "3", True, None])
 def test_another_schema_version(bundle, version):
     alter_manifest(bundle, schema_version=version)
-    with pytest.raises(BundleError, match=rf"has schema version {version!r}; this reader knows version 2 only"):
+    with pytest.raises(BundleError, match=rf"has schema version {version!r}; this reader knows version 3 only"):
         verify.read_manifest(bundle)
 
 

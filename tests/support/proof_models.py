@@ -68,7 +68,10 @@ def tiny_outputs():
 def columns_of_different_scale():
     x = keras.Input((6,), name="x")
     hidden = L.Dense(8, activation="gelu", name="hidden")(x)
-    large, small = L.Rescaling(1e6, name="large")(L.Dense(1, name="a")(hidden)), L.Dense(3, activation="tanh", name="b")(hidden)
+    large, small = (
+        L.Rescaling(1e6, name="large")(L.Dense(1, name="a")(hidden)),
+        L.Dense(3, activation="tanh", name="b")(hidden),
+    )
     return keras.Model(x, {"mixed": L.Concatenate(name="mixed")([large, small])})
 
 
@@ -125,7 +128,9 @@ def distances():
     a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
     x, y = L.Dense(5, name="left")(a), L.Dense(5, name="right")(b)
     length = ops.sqrt(ops.sum(ops.square(x - y), -1, keepdims=True) + 1e-6)
-    cosine = ops.sum(x * y, -1, keepdims=True) / (ops.norm(x, axis=-1, keepdims=True) * ops.norm(y, axis=-1, keepdims=True))
+    cosine = ops.sum(x * y, -1, keepdims=True) / (
+        ops.norm(x, axis=-1, keepdims=True) * ops.norm(y, axis=-1, keepdims=True)
+    )
     return keras.Model([a, b], {"length": length, "cosine": cosine})
 
 

@@ -1,0 +1,138 @@
+"""What rounding may do to an output: as much as it does to the model itself, and no more."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from keras_attn_export._model.reference import reference_of
+from keras_attn_export._model.rounding import with_rounding
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._model.trial_runs import outputs_of
+from keras_attn_export._standalone.verify import Case
+
+
+def rounding(model, inputs, precision="float32", name="out"):
+    """The rounding of one case of some inputs, and the case."""
+    run = outputs_of(model_signature(model, None))
+    (case,) = with_rounding(model, run, [Case("base", inputs, run(inputs))], precision)
+    return case.rounding[name], case.outputs[name]
+
+
+def numbers(*shape):
+    return np.random.default_rng(5).standard_normal(shape).astype("float32")
+
+
+def dense(units=4, activation=None):
+    x = keras.Input((6,), name="x")
+    return keras.Model(x, {"out": layers.Dense(units, activation, bias_initializer="normal")(x)})
+
+
+def in_float64(model, x):
+    kernel, bias = (np.asarray(weight, "float64") for weight in model.get_weights())
+    return x.astype("float64") @ kernel + bias
+
+
+def test_a_dense_layer_has_no_room_to_be_wrong():
+    model, x = dense(), numbers(5, 6)
+    limit, expected = rounding(model, {"x": x})
+    error = np.abs(expected - in_float64(model, x))
+    assert np.all(error < limit)
+    assert limit.max() < 5e-5 * np.abs(expected).max()
+
+
+def test_cancellation_gives_room():
+    x = keras.Input((4, 9), name="x")
+    squares, mean = ops.mean(x * x, -1), ops.mean(x, -1)
+    given = 300 + numbers(5, 4, 9)
+    limit, expected = rounding(keras.Model(x, {"out": squares - mean * mean}), {"x": given})
+    error = np.abs(expected - given.astype("float64").var(-1))
+    assert 1e-3 < error.max()  # float32 resolves 0.008 at 90000
+    assert np.all(error < limit)
+    assert limit.max() < 1
+
+
+def test_a_wide_column_gives_the_others_no_room():
+    x = keras.Input((6,), name="x")
+    both = ops.concatenate([layers.Dense(1)(x) * 1e6, layers.Dense(2)(x)], axis=-1)
+    limit, expected = rounding(keras.Model(x, {"out": both}), {"x": numbers(5, 6)})
+    assert np.abs(expected[:, 0]).max() > 1e5
+    assert limit[:, 1:].max() < 1e-4
+
+
+def test_fills_give_the_scores_no_room():
+    x, seen = keras.Input((6,), name="x"), keras.Input((6,), dtype="bool", name="seen")
+    model = keras.Model([x, seen], {"out": ops.where(seen, x * 0.3, -1e9)})
+    limit, expected = rounding(model, {"x": numbers(5, 6), "seen": numbers(5, 6) > 0})
+    assert limit[expected > -1e8].max() < 1e-4
+
+
+def test_small_outputs_have_small_limits_and_tails_do_not():
+    model = dense()
+    model.layers[1].set_weights([numbers(6, 4) * 1e-7, np.zeros(4, "float32")])
+    small, expected = rounding(model, {"x": numbers(5, 6)})
+    assert small.max() < 1e-4 * np.abs(expected).max()
+    saturated = dense(1, "sigmoid")
+    tail, expected = rounding(saturated, {"x": numbers(9, 6) * 300})
+    assert expected.min() < 1e-12  # where onnxruntime gives 1e-8
+    assert 3e-8 < tail[expected < 1e-12].min() < 1e-6
+
+
+def test_choices_between_equals_are_marked():
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, {"out": ops.argmax(x * 0.1 + x * 0.2, -1), "any": ops.any(x > 0.5, -1)})
+    x = np.array([[1, 1, 0], [1, 0.5, 0], [0.2, 0.9, 0.9], [0.1, 0, 0.4]], "float32")
+    assert rounding(model, {"x": x})[0].tolist() == [True, False, True, False]
+    assert rounding(model, {"x": np.array([[0.5, 0, 0], [0.6, 0, 0]], "float32")}, name="any")[0].tolist() == [
+        True,
+        False,
+    ]
+
+
+def test_scores_far_apart_for_float32_may_be_equal_in_float16():
+    x = keras.Input((2,), name="x")
+    model = keras.Model(x, {"out": ops.argmax(layers.Dense(2, use_bias=False, kernel_initializer="identity")(x), -1)})
+    inputs = {"x": np.array([[1, 1.001], [1, 1.5]], "float32")}
+    assert rounding(model, inputs)[0].tolist() == [False, False]
+    assert rounding(model, inputs, "float16")[0].tolist() == [True, False]
+
+
+def test_coarser_precisions_have_wider_limits():
+    model, inputs = dense(), {"x": numbers(5, 6)}
+    limits = [np.median(rounding(model, inputs, precision)[0]) for precision in ("float32", "float16", "int8")]
+    assert 1e-7 < limits[0] < 1e-4 < limits[1] < 0.05 < limits[2] < 1
+
+
+def test_a_convolution_of_images_is_not_in_int8():
+    x = keras.Input((6, 6, 2), name="x")
+    conv = keras.Model(x, {"out": layers.Conv2D(3, 3)(x)})
+    inputs = {"x": numbers(2, 6, 6, 2)}
+    float32, int8 = (rounding(conv, inputs, precision)[0].max() for precision in ("float32", "int8"))
+    assert int8 < 0.2
+    assert float32 < 1e-4
+
+
+def test_weights_stay_and_limits_come_out_alike_twice():
+    model, inputs = dense(), {"x": numbers(5, 6)}
+    before = model.get_weights()
+    first, second = (rounding(model, inputs)[0] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    for weight, kept in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, kept)
+
+
+def test_float64_has_limits_of_its_own():
+    x = keras.Input((6,), dtype="float64", name="x")
+    model = keras.Model(x, {"out": layers.Dense(4, dtype="float64")(x)})
+    limit, _ = rounding(model, {"x": numbers(5, 6).astype("float64")})
+    assert limit.max() < 1e-12
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_reference_has_limits_for_what_is_asked(precision):
+    reference = reference_of(dense(), None, lambda _: None, precision)
+    assert all(case.rounding["out"].max() < 1e-3 for case in reference.golden.cases if case.name == "base")
+    assert [case.name for case in reference.converted_cases] == (
+        [case.name for case in reference.golden.cases] if precision == "int8" else []
+    )
+    assert all(case.rounding["out"].max() > 1e-3 for case in reference.converted_cases)
