@@ -521,8 +521,8 @@ def compare(case: Case, actual: Arrays, tolerance: Mapping[str, float], lenience
     """Compare one case's outputs: names first, then shapes and dtypes, then values; a row for each output.
 
     A float agrees when its difference is within its limit, the largest of: `tolerance["absolute"]`;
-    `tolerance["relative"]` of what stands beside it (`scale_of`); and `lenience` times its rounding in the case. NaN and
-    infinities must stand in the same places. Other dtypes must be equal, except where rounding decides.
+    `tolerance["relative"]` of what stands beside it (`scale_of`); and `lenience` times its rounding in the case. NaN
+    and infinities must stand in the same places. Other dtypes must be equal, except where rounding decides.
     """
     expected, rows = case.outputs, []
     for name in [*expected, *(name for name in actual if name not in expected)]:
@@ -596,7 +596,7 @@ def beside(sizes: np.ndarray, of: Callable[..., np.ndarray]) -> np.ndarray:
 
 
 def without_fills(sizes: np.ndarray) -> np.ndarray:
-    """Return finite magnitudes with 0 for those that are no results: beyond 1e4, and several alike or far beyond all."""
+    """Return magnitudes with 0 for what is no result: beyond 1e4, and several alike or far beyond all others."""
     left = sizes
     while True:
         top = float(left.max(initial=0.0))

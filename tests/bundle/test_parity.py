@@ -98,7 +98,8 @@ def test_summary():
         "all 3 comparisons match over 2 cases; largest difference 5.0e-07 absolute, 3.0e-06 relative, 0.5 of its limit"
     )
     assert ParityReport("cpu", (GOOD, BAD), (BAD,)).summary() == (
-        "2 of 3 comparisons FAILED over 2 cases; largest difference 2.5e-01 absolute, 5.0e-01 relative, 3e+03 of its limit"
+        "2 of 3 comparisons FAILED over 2 cases; largest difference 2.5e-01 absolute, 5.0e-01 relative, "
+        "3e+03 of its limit"
     )
     assert ParityReport("cpu", ()).summary() == "nothing was compared"
     left_out = ParityReport("cpu", (GOOD,), refused={"x_length 1": "too short"}).summary()

@@ -25,6 +25,7 @@ from keras_attn_export import (
     export_model,
     load_bundle,
 )
+from keras_attn_export._standalone import verify
 from keras_attn_export._tracing import tf2onnx_fixes
 
 

@@ -132,9 +132,8 @@ def test_without_samples_the_largest_plain_case_is_timed():
 
 
 def test_cases_that_would_take_much_more_memory_are_not_run():
-    cases = [
-        Case(name, {"x": np.ones((size, 3), "float32")}, {}) for name, size in (("base", 4), ("samples", 2), ("wide", 5))
-    ]
+    sizes = {"base": 4, "samples": 2, "wide": 5}
+    cases = [Case(name, {"x": np.ones((size, 3), "float32")}, {}) for name, size in sizes.items()]
     chosen, timed = fastest._cases_to_run(Cases({}, cases))
     assert list(chosen) == ["base", "samples"]
     assert timed == 1

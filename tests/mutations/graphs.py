@@ -61,9 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{name}, {precision}: {_counted(found)}", flush=True)
                 for each in found:
                     if each.outcome == "passed":
-                        print(
-                            f"    passed: {each.kind}, {each.what}: changes {each.change:.1e}, {each.share:.1e} of the limit"
-                        )
+                        share = f"changes {each.change:.1e}, {each.share:.1e} of the limit"
+                        print(f"    passed: {each.kind}, {each.what}: {share}")
     for precision in ("float32", "float16", "int8"):
         print(f"{precision}: {_counted([each for each in verdicts if each.precision == precision])}")
     if given.json:

@@ -8,11 +8,13 @@ import onnx
 import pytest
 from bundles import python, small_inputs, small_model
 from keras import layers
+from onnx import numpy_helper
 from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
 from keras_attn_export._cli.main import main
+from keras_attn_export._precision.convert import convert
 from keras_attn_export._precision.float16_rules import PRODUCTS
 from keras_attn_export._standalone.verify import MODEL
 from keras_attn_export._tracing import tf2onnx_fixes
@@ -183,11 +185,18 @@ def test_the_implicit_mask_holds(classifying):
 # ------------------------------------------------------------------- when it fails
 
 
-def test_outside_tolerance_nothing_is_written(tmp_path):
+def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):
+    def wrong(model, *rest):
+        converted = convert(model, *rest)
+        tensor = max(converted.graph.initializer, key=lambda each: len(each.raw_data))
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(1.5), tensor.name))
+        return converted
+
+    monkeypatch.setattr("keras_attn_export._precision.convert.convert", wrong)
     model = small_model()
     steps = []
     with pytest.raises(ParityError, match=r"ONNX in float16 output `.*` is outside the tolerance") as caught:
-        export_model(model, tmp_path / "bundle", precision="float16", tolerance=(1e-9, 1e-12), progress=steps.append)
+        export_model(model, tmp_path / "bundle", precision="float16", progress=steps.append)
     assert caught.value.report.precision["name"] == "float16"
     assert "Converting to float16" in steps
     assert not list(tmp_path.iterdir())
