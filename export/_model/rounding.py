@@ -91,9 +91,11 @@ def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.
     with np.errstate(over="ignore", invalid="ignore"):
         if precision == "int8" and array.ndim in (2, 3):
             step = (units * COARSE["int8"] * np.abs(array).max(axis, keepdims=True)).astype(array.dtype)
-            return np.where(up, array + step, array - step)
-        eps = max(float(np.finfo(array.dtype).eps), COARSE["float16"] if precision == "float16" else 0.0)
-        return array * np.where(up, array.dtype.type(1 + units * eps), array.dtype.type(1 - units * eps))
+            moved: np.ndarray = np.where(up, array + step, array - step)
+        else:
+            eps = max(float(np.finfo(array.dtype).eps), COARSE["float16"] if precision == "float16" else 0.0)
+            moved = array * np.where(up, array.dtype.type(1 + units * eps), array.dtype.type(1 - units * eps))
+    return moved
 
 
 def _float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]]:
@@ -138,4 +140,5 @@ def _limits(expected: np.ndarray, seen: np.ndarray, usual: np.ndarray | float, e
     eps = max(eps, float(np.finfo(expected.dtype).eps))
     tail = FLOOR * eps * np.where(np.abs(wide) < eps * usual, usual, 0.0)
     floor = np.maximum(FLOOR * eps * scale_of(wide), tail)
-    return np.maximum(np.maximum(floor, UNDERFLOW), MULTIPLE * np.maximum(seen, beside(seen, np.median)))
+    limits: np.ndarray = np.maximum(floor, MULTIPLE * np.maximum(seen, beside(seen, np.median)))
+    return np.maximum(limits, UNDERFLOW)

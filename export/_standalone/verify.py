@@ -37,7 +37,11 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # CUDA adds up in another order than any CPU, with TF32 off too.
 LENIENCE = {"cpu": 1.0, "cuda": 4.0}
 
+FILL = 1e4  # what masks write in place of a result is larger
+
 Arrays = dict[str, np.ndarray]
+Found = tuple[float, float, float]  # the largest difference: absolute, relative, as a share of its limit
+NOT_COMPARED = (float("inf"),) * 3
 
 
 class Case(NamedTuple):
@@ -529,7 +533,7 @@ def compare(case: Case, actual: Arrays, tolerance: Mapping[str, float], lenience
         if name not in actual or name not in expected:
             problem = "is missing" if name not in actual else "was not expected"
             array = expected.get(name, actual.get(name))
-            rows.append(_row(case.name, name, array, tolerance, problem=problem))  # type: ignore[arg-type]
+            rows.append(_row(case.name, name, array, tolerance, NOT_COMPARED, problem))  # type: ignore[arg-type]
         else:
             rows.append(_compare_output(case, name, actual[name], tolerance, lenience))
     return rows
@@ -540,8 +544,8 @@ def _compare_output(
 ) -> dict[str, Any]:
     expected, rounding = case.outputs[name], case.rounding.get(name)
 
-    def row(*found: float, problem: str | None = None, ties: int = 0) -> dict[str, Any]:
-        return _row(case.name, name, expected, tolerance, *found, problem=problem, ties=ties)
+    def row(found: Found = NOT_COMPARED, problem: str | None = None, ties: int = 0) -> dict[str, Any]:
+        return _row(case.name, name, expected, tolerance, found, problem, ties)
 
     if expected.shape != actual.shape:
         return row(problem=f"has shape {actual.shape}, expected {expected.shape}")
@@ -552,7 +556,7 @@ def _compare_output(
         tied = different & rounding if rounding is not None and rounding.dtype == bool else np.zeros_like(different)
         wrong, size = int(np.count_nonzero(different & ~tied)), float(np.any(different & ~tied))
         problem = f"differs in {wrong} of {expected.size} places" if wrong else None
-        return row(size, size, size, problem=problem, ties=int(np.count_nonzero(tied)))
+        return row((size, size, size), problem, int(np.count_nonzero(tied)))
     wide_expected, wide_actual = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(wide_expected) & np.isfinite(wide_actual)
     if not np.array_equal(wide_expected[~finite], wide_actual[~finite], equal_nan=True):
@@ -564,7 +568,7 @@ def _compare_output(
     difference = np.where(finite, np.abs(np.where(finite, wide_expected, 0) - np.where(finite, wide_actual, 0)), 0)
     share = float(np.max(_ratio(difference, limit), initial=0.0))
     found = float(np.max(difference, initial=0.0)), float(np.max(_ratio(difference, scale), initial=0.0)), share
-    return row(*found, problem=None if share <= 1 else "is outside the tolerance")
+    return row(found, None if share <= 1 else "is outside the tolerance")
 
 
 def _ratio(difference: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -580,7 +584,10 @@ def scale_of(expected: np.ndarray) -> np.ndarray:
     but fills a place, as -1e9 for what is masked.
     """
     own = np.where(np.isfinite(expected), np.abs(expected), 0.0)
-    return own if own.size == 0 else np.maximum(own, beside(without_fills(own), np.max))
+    if own.size == 0:
+        return own
+    scale: np.ndarray = np.maximum(own, beside(without_fills(own), np.max))
+    return scale
 
 
 def beside(sizes: np.ndarray, of: Callable[..., np.ndarray]) -> np.ndarray:
@@ -592,7 +599,8 @@ def beside(sizes: np.ndarray, of: Callable[..., np.ndarray]) -> np.ndarray:
     flat = sizes.reshape(-1, sizes.shape[-1] if sizes.ndim > 1 else 1)
     channels = of(flat, 0, keepdims=True)
     rows = of(flat, 1, keepdims=True) if flat.shape[1] > 1 else channels
-    return np.broadcast_to(np.minimum(channels, rows), flat.shape).reshape(sizes.shape)
+    least: np.ndarray = np.minimum(channels, rows)
+    return np.broadcast_to(least, flat.shape).reshape(sizes.shape)
 
 
 def without_fills(sizes: np.ndarray) -> np.ndarray:
@@ -607,20 +615,16 @@ def without_fills(sizes: np.ndarray) -> np.ndarray:
         left = others
 
 
-FILL = 1e4
-
-
 def _row(
     case: str,
     name: str,
     array: np.ndarray,
     tolerance: Mapping[str, float],
-    max_abs: float = float("inf"),
-    max_rel: float = float("inf"),
-    share: float = float("inf"),
-    problem: str | None = None,
+    found: Found,
+    problem: str | None,
     ties: int = 0,
 ) -> dict[str, Any]:
+    max_abs, max_rel, share = found
     return {
         "name": name,
         "case": case,
