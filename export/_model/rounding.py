@@ -140,5 +140,6 @@ def _limits(expected: np.ndarray, seen: np.ndarray, usual: np.ndarray | float, e
     eps = max(eps, float(np.finfo(expected.dtype).eps))
     tail = FLOOR * eps * np.where(np.abs(wide) < eps * usual, usual, 0.0)
     floor = np.maximum(FLOOR * eps * scale_of(wide), tail)
-    limits: np.ndarray = np.maximum(floor, MULTIPLE * np.maximum(seen, beside(seen, np.median)))
-    return np.maximum(limits, UNDERFLOW)
+    likely = np.maximum(seen, beside(seen, np.median))
+    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), MULTIPLE * likely)
+    return limits

@@ -583,7 +583,7 @@ def scale_of(expected: np.ndarray) -> np.ndarray:
     Of these two, the smaller counts (`beside`). A large number elsewhere thus has no say, nor has one that is no result
     but fills a place, as -1e9 for what is masked.
     """
-    own = np.where(np.isfinite(expected), np.abs(expected), 0.0)
+    own: np.ndarray = np.where(np.isfinite(expected), np.abs(expected), 0.0)
     if own.size == 0:
         return own
     scale: np.ndarray = np.maximum(own, beside(without_fills(own), np.max))
