@@ -573,8 +573,9 @@ def _compare_output(
 
 def _ratio(difference: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Return the quotient, where nothing in nothing is 0 and something in nothing is infinite."""
-    beyond = np.where(difference > 0, np.inf, 0.0)
-    return np.divide(difference, size, out=beyond, where=np.broadcast_to(size > 0, difference.shape))
+    ratio: np.ndarray = np.where(difference > 0, np.inf, 0.0)
+    np.divide(difference, size, out=ratio, where=np.broadcast_to(size > 0, difference.shape))
+    return ratio
 
 
 def scale_of(expected: np.ndarray) -> np.ndarray:
@@ -599,8 +600,8 @@ def beside(sizes: np.ndarray, of: Callable[..., np.ndarray]) -> np.ndarray:
     flat = sizes.reshape(-1, sizes.shape[-1] if sizes.ndim > 1 else 1)
     channels = of(flat, 0, keepdims=True)
     rows = of(flat, 1, keepdims=True) if flat.shape[1] > 1 else channels
-    least: np.ndarray = np.minimum(channels, rows)
-    return np.broadcast_to(least, flat.shape).reshape(sizes.shape)
+    least: np.ndarray = np.broadcast_to(np.minimum(channels, rows), flat.shape)
+    return least.reshape(sizes.shape)
 
 
 def without_fills(sizes: np.ndarray) -> np.ndarray:
