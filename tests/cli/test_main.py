@@ -341,9 +341,10 @@ FILES = {
     "text": (lambda path: path.write_text("1 2 3"), "it is no zip archive"),
     "broken archive": (lambda path: path.write_bytes(b"PK\x03\x04 and no more"), "it is no zip archive"),
     "pickle": (lambda path: path.write_bytes(b"\x80\x04}\x94."), "it is no zip archive"),
-    "objects": (_save_objects, "Object arrays cannot be loaded"),
+    "objects": (_save_objects, "holds objects, and to read those can run code"),
     "single array": (_save_single, "it holds a single array"),
-    "no array": (_save_member_that_is_no_array, "are no arrays"),
+    "no array": (_save_member_that_is_no_array, "is no array"),
+    "far more than its size": (lambda path: np.savez_compressed(path, queries=np.zeros(2**23)), "would unpack to"),
 }
 
 
