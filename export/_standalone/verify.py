@@ -336,7 +336,8 @@ def _varint(data: mmap.mmap, start: int, end: int) -> tuple[int, int]:
 
 
 # Deflate makes a thousand bytes of one, and so gigabytes of a small file. These are what an archive may unpack to in
-# any case, and how many times its own size: arrays of noise stay above half of theirs, tokens and masks above a tenth.
+# any case, and how many times its own size. Measured: 1.1 times for floats, 4 to 27 for tokens, 6 to 145 for masks,
+# 600 for one-hot rows, 1000 for zeros. Those of the last can be saved unpacked, and then have no limit.
 ROOM = 64 * 2**20
 GROWTH = 100
 
@@ -599,9 +600,7 @@ def _compare_output(
         different, tied = expected != actual, False if rounding is None else rounding
         wrong, ties = int(np.count_nonzero(different & ~np.asarray(tied))), int(np.count_nonzero(different & tied))
         size = float(wrong > 0)
-        return row(
-            size, size, size, problem=f"differs in {wrong} of {expected.size} places" if wrong else None, ties=ties
-        )
+        return row(size, size, size, problem=f"differs in {wrong} of {expected.size} places" if wrong else None, ties=ties)
     wide_expected, wide_actual = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(wide_expected) & np.isfinite(wide_actual)
     if not np.array_equal(wide_expected[~finite], wide_actual[~finite], equal_nan=True):
