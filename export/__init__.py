@@ -5,6 +5,7 @@ Importing this package loads neither TensorFlow nor Keras; `export_model` does w
 
 from ._bundle.bundle import Bundle, load_bundle, verify_bundle
 from ._bundle.parity import ParityError, ParityReport
+from ._bundle.signing import sign_bundle
 from ._errors import BundleError, ExportError, InputError, ProviderError, UnsupportedModelError
 from ._export.export import export_model
 
@@ -19,5 +20,6 @@ __all__ = [
     "UnsupportedModelError",
     "export_model",
     "load_bundle",
+    "sign_bundle",
     "verify_bundle",
 ]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .._errors import BundleError
+from .recognise import is_bundle
 
 try:
     import fcntl
@@ -71,7 +72,7 @@ def _remove_empty(folders: list[Path]) -> None:
 def _refuse_existing(target: Path, overwrite: bool) -> None:
     if blocked := next((parent for parent in target.parents if parent.is_file()), None):
         raise BundleError(f"{blocked} is a file, so {target} cannot be made. Choose another place.")
-    if target.is_dir() and overwrite and not (target / "manifest.json").is_file() and any(target.iterdir()):
+    if target.is_dir() and overwrite and not is_bundle(target) and any(target.iterdir()):
         raise BundleError(f"{target} is a folder that holds no bundle; it will not be replaced. Choose another place.")
     if target.exists() and not target.is_dir():
         raise BundleError(f"{target} is a file. A bundle is a folder: choose another place.")

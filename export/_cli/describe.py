@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._bundle.bundle import SAVED_MODEL, Bundle
+from .._bundle.bundle import SAVED_MODEL, VERIFY, Bundle
 from .._standalone import verify
 
 WIDTH, INDENT = 80, 12
@@ -47,6 +47,19 @@ def _lines(bundle: Bundle) -> Iterator[Line]:
     yield "opset", f"{manifest['opset']}, needs onnxruntime {manifest['lowest_onnxruntime']} or newer"
     yield from _parity(bundle)
     yield "made with", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    yield VERIFY, _whose_verify(manifest["sha256"])
+
+
+def _whose_verify(hashes: Mapping[str, str]) -> str:
+    """Say whether the script in a bundle, which is code of whoever sent it, is the one that is installed here."""
+    if VERIFY not in hashes:
+        return "none"
+    if hashes[VERIFY] == verify.sha256(Path(verify.__file__)):
+        return "the one of the installed keras-attn"
+    return (
+        "not the one of the installed keras-attn: of another version, or altered. Read it before you run it; "
+        "`keras-attn verify` does not."
+    )
 
 
 def _sizes(folder: Path) -> str:

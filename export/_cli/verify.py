@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import textwrap
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from .._analysis.first_difference import Comparison, first_difference, format_layers
 from .._bundle.bundle import load_bundle, verify_bundle
 from .._bundle.parity import ParityError, ParityReport
+from .._bundle.signing import check_signature_if_asked
 from .._progress import shown_progress
 from .._standalone import verify
 from .describe import WIDTH
@@ -23,14 +25,25 @@ def add_parser(commands: Any) -> None:
     parser = new_parser(commands, "verify", main, "replay a bundle's golden cases in onnxruntime")
     parser.add_argument("bundle", metavar="BUNDLE", help="the folder to verify")
     parser.add_argument(
-        "--trace", action="store_true", help="after a mismatch, name the first tensor that differs; needs TensorFlow"
+        "--trace",
+        action="store_true",
+        help="after a mismatch, name the first tensor that differs; needs TensorFlow, and runs the bundle's "
+        "SavedModel, which is code of whoever made it",
     )
+    parser.add_argument(
+        "--public-key",
+        metavar="P",
+        help="first check that the owner of this key signed the bundle; needs keras-attn[sign]",
+    )
+    parser.add_argument("--signature", metavar="FILE", help="where the signature is (default: BUNDLE.sig)")
     add_provider(parser)
     add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Verify and print each row; where one fails, also look for the first tensor that differs if asked to."""
+    with contextlib.redirect_stdout(io.StringIO()):  # model-signing prints what it thinks of old signatures
+        check_signature_if_asked(arguments.bundle, arguments.public_key, arguments.signature)
     try:
         report = verify_bundle(arguments.bundle, provider=arguments.provider)
     except ParityError as error:
@@ -39,6 +52,8 @@ def main(arguments: argparse.Namespace) -> None:
         _show(error.report, _traced(arguments, error.report) if arguments.trace else None, as_json=arguments.json)
         raise ParityError(_in_one_line(error.report, traced=arguments.trace), error.report) from error
     _show(report, None, as_json=arguments.json)
+    if arguments.public_key is not None and not arguments.json:
+        print(f"signed by the owner of {arguments.public_key}")
     if arguments.trace and not arguments.json:
         print("Nothing differs, so there is nothing to trace.")
 

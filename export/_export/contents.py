@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import onnxruntime
 
 from keras_attn import AttentionPooling, MaskedSoftmax
 
@@ -24,6 +21,7 @@ from .._progress import Progress
 from .._standalone import verify
 from .._tracing.onnx_file import finish, write
 from .._tracing.saved_model import SavedModelRun, write_saved_model
+from .versions import versions_of
 
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 
@@ -80,7 +78,7 @@ def _manifest(
     told = lowered.layers()
     layers = [layer for layer in layers_of(model) if isinstance(layer, AttentionPooling | MaskedSoftmax)]
     inputs = reference.signature.inputs
-    packages = dict.fromkeys((*PACKAGES, reference.backend))
+    packages = dict.fromkeys((*PACKAGES, reference.backend, "onnxruntime"))
     assert options.opset is not None
     return {
         "model": model.name,
@@ -99,7 +97,7 @@ def _manifest(
             for layer in layers
         ],
         "backend": reference.backend,
-        "versions": {**{name: version(name) for name in packages}, "onnxruntime": onnxruntime.__version__},
+        "versions": versions_of(packages),
         "lowest_onnxruntime": lowest_onnxruntime(options.opset, lowered.lowerings.values()),
         "parity": {"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,10 @@ from .._standalone import verify
 
 if TYPE_CHECKING:
     import keras
+
+# What an export changes for a while belongs to the process: the warnings that Python shows, the logger of tf2onnx, the
+# terminal. Two at once would put back what the other had set. It is reentrant for a model that exports another.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 def export_model(
@@ -41,6 +46,8 @@ def export_model(
 
     Where Keras runs on JAX or torch, what it gives there is what is compared with; a process of its own, with
     TensorFlow, loads the saved model and traces it. Custom classes in it must be importable there.
+
+    Exports in several threads of one process take turns.
 
     Args:
         model: A Keras model of any kind, or the path of a `.keras` file.
@@ -78,7 +85,7 @@ def export_model(
     tolerances = checked_tolerance(tolerance)
     _check_model(model)
     target = Path(path)
-    with shown_progress(progress) as step:
+    with _ONE_AT_A_TIME, shown_progress(progress) as step:
         step("Checking onnxruntime and the place to write")
         verify.check_provider(provider)
         with staged_folder(target, overwrite=overwrite) as folder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -82,13 +83,23 @@ def _narrow_products(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]
 
 @contextlib.contextmanager
 def _silent_logging() -> Iterator[None]:
-    """Silence logging, to which the quantizer writes advice for whoever calls it by hand."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    """Silence the root logger in this thread: the quantizer writes advice there for whoever calls it by hand.
+
+    Other threads log on, as they would not with `logging.disable`; nor could two of these leave it disabled.
+    """
+    here, root = threading.get_ident(), logging.getLogger()
+
+    def from_elsewhere(_: logging.LogRecord) -> bool:
+        return threading.get_ident() != here
+
+    handler = logging.NullHandler()  # where there is none, `logging.warning` adds one, which would stay
+    root.addFilter(from_elsewhere)
+    root.addHandler(handler)
     try:
         yield
     finally:
-        logging.disable(before)
+        root.removeHandler(handler)
+        root.removeFilter(from_elsewhere)
 
 
 def _quantize_by_row(graph: onnx.GraphProto) -> bool:

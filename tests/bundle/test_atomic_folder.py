@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ def names(folder):
 
 def fill(folder, text="new"):
     (folder / "manifest.json").write_text(text)
+    (folder / "model.onnx").write_text(text)
     (folder / "parity").mkdir()
     (folder / "parity" / "cases.npz").write_text(text)
 
@@ -77,8 +79,8 @@ def old(target):
     return target
 
 
-OLD = {"manifest.json": "old", "parity/cases.npz": "old"}
-NEW = {"manifest.json": "new", "parity/cases.npz": "new"}
+FILES = ("manifest.json", "model.onnx", "parity/cases.npz")
+OLD, NEW = dict.fromkeys(FILES, "old"), dict.fromkeys(FILES, "new")
 
 
 def test_appears_whole(target):
@@ -207,6 +209,37 @@ def test_a_folder_that_holds_no_bundle_is_never_replaced(target, overwrite):
     assert names(target.parent) == ["bundle"]
 
 
+WEB_APP = json.dumps({"name": "Shop", "start_url": "/", "icons": []})
+OTHER_FOLDERS = {
+    "a web app": {"manifest.json": WEB_APP, "index.html": "shop"},
+    "a web app with a model": {"manifest.json": WEB_APP, "model.onnx": "theirs", "parity/cases.npz": "theirs"},
+    "a list": {"manifest.json": "[]", "photo.jpg": "mine"},
+    "hashes of other files": {"manifest.json": json.dumps({"schema_version": 2, "sha256": {"index.html": "00"}})},
+    "no JSON": {"manifest.json": "Main-Class: Shop", "model.onnx": "theirs"},
+}
+
+
+@pytest.mark.parametrize("files", OTHER_FOLDERS.values(), ids=OTHER_FOLDERS)
+def test_a_manifest_of_something_else_makes_no_bundle(target, files):
+    for name, text in files.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text(text)
+    with pytest.raises(BundleError, match=r"bundle is a folder that holds no bundle; it will not be replaced\."):
+        stage(target, overwrite=True)
+    assert contents(target) == files
+    assert names(target.parent) == ["bundle"]
+
+
+@pytest.mark.parametrize("lost", ["model.onnx", "parity/cases.npz", "both"])
+def test_a_bundle_that_lost_files_or_is_of_another_version_may_be_overwritten(old, lost):
+    hashes = {"model.onnx": "00", "parity/cases.npz": "00"}
+    (old / "manifest.json").write_text(json.dumps({"schema_version": 1, "sha256": hashes}))
+    for name in hashes if lost == "both" else [lost]:
+        (old / name).unlink()
+    stage(old, overwrite=True)
+    assert contents(old) == NEW
+
+
 def test_a_folder_that_becomes_someone_elses_meanwhile(old):
     def race():
         with staged_folder(old, overwrite=True) as folder:
@@ -215,7 +248,7 @@ def test_a_folder_that_becomes_someone_elses_meanwhile(old):
 
     with pytest.raises(BundleError, match="holds no bundle"):
         race()
-    assert contents(old) == {"parity/cases.npz": "old"}
+    assert contents(old) == {name: "old" for name in FILES[1:]}
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -20,6 +20,7 @@ from bundles import (
     flip_byte,
     python,
     read_manifest,
+    reseal,
     small_inputs,
 )
 from tolerances import assert_identical
@@ -32,7 +33,7 @@ from keras_attn_export._cli.main import main
 
 pytest_plugins = ("bundle_fixtures",)
 
-COMMANDS = ("export", "verify", "run", "inspect", "bench")
+COMMANDS = ("export", "verify", "sign", "run", "inspect", "bench")
 
 
 def names(folder):
@@ -232,6 +233,7 @@ def test_inspect(exported, call):
         r"parity +all \d+ comparisons match over \d+ cases",
         r" +largest difference .* absolute, .* relative",
         r" +tolerance 1e-05 relative or 1e-06 absolute, on cpu",
+        r"verify\.py +the one of the installed keras-attn",
     ):
         assert re.search(f"^{line}$", out, flags=re.MULTILINE), f"{line} is not in {out}"
 
@@ -243,6 +245,23 @@ def test_inspect_json(exported, call):
     assert content["bundle"] == str(exported)
     assert content["manifest"] == read_manifest(exported)
     assert content["report"]["passed"] is True
+
+
+def test_the_code_in_a_bundle_is_not_run_and_told_from_ours(bundle, samples, tmp_path, call):
+    """Each command works on a bundle whose `verify.py` is someone's own, as on any other."""
+    (bundle / "verify.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    reseal(bundle, "verify.py")
+    for command in (["verify"], ["run", "--inputs", samples, "--outputs", tmp_path / "out.npz"], ["inspect"]):
+        code, out, err = call(*command, bundle)
+        assert (code, err) == (0, "")
+    assert re.search(r"^verify\.py +not the one of the installed keras-attn", out, flags=re.MULTILINE)
+    assert names(tmp_path) == ["bundle", "out.npz", "samples.npz"]
+
+
+def test_help_says_that_a_trace_runs_code(capsys):
+    with pytest.raises(SystemExit):
+        main(["verify", "--help"])
+    assert "which is code of whoever made it" in " ".join(capsys.readouterr().out.split())
 
 
 # --------------------------------------------------------------------------- run
@@ -341,9 +360,10 @@ FILES = {
     "text": (lambda path: path.write_text("1 2 3"), "it is no zip archive"),
     "broken archive": (lambda path: path.write_bytes(b"PK\x03\x04 and no more"), "it is no zip archive"),
     "pickle": (lambda path: path.write_bytes(b"\x80\x04}\x94."), "it is no zip archive"),
-    "objects": (_save_objects, "Object arrays cannot be loaded"),
+    "objects": (_save_objects, "holds objects, and to read those can run code"),
     "single array": (_save_single, "it holds a single array"),
-    "no array": (_save_member_that_is_no_array, "are no arrays"),
+    "no array": (_save_member_that_is_no_array, "is no array"),
+    "far more than its size": (lambda path: np.savez_compressed(path, queries=np.zeros(2**23)), "would unpack to"),
 }
 
 

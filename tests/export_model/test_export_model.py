@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import export_models
 import keras
@@ -25,6 +26,7 @@ from keras_attn_export import (
     export_model,
     load_bundle,
 )
+from keras_attn_export._export import export as export_module
 from keras_attn_export._standalone import verify
 from keras_attn_export._tracing import tf2onnx_fixes
 
@@ -232,3 +234,21 @@ def test_the_report_is_on_disk(tmp_path):
     assert content["passed"] is True
     assert len(content["rows"]) == bundle.manifest["parity"]["cases"]
     assert {"name", "case", "shape", "dtype", "max_abs", "max_rel", "tolerance", "passed"} <= set(content["rows"][0])
+
+
+def test_exports_in_threads_take_turns(tmp_path, monkeypatch):
+    at_work, together = [], []
+
+    def write(*_, **__):
+        at_work.append(1)
+        time.sleep(0.1)
+        together.append(len(at_work))
+        at_work.pop()
+        raise ExportError("written")
+
+    monkeypatch.setattr(export_module, "_write_bundle", write)
+    model = additive()
+    with ThreadPoolExecutor(3) as threads:
+        runs = [threads.submit(export_model, model, tmp_path / str(number)) for number in range(3)]
+    assert [str(run.exception()) for run in runs] == ["written"] * 3
+    assert together == [1, 1, 1]

@@ -1,6 +1,8 @@
 """The precisions float16 and int8, through onnxruntime: what matches, what stays exact, what is reported."""
 
 import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -16,6 +18,7 @@ from keras_attn_export import ParityError, ParityReport, export_model, load_bund
 from keras_attn_export._cli.main import main
 from keras_attn_export._precision.convert import convert
 from keras_attn_export._precision.float16_rules import PRODUCTS
+from keras_attn_export._precision.int8 import _silent_logging
 from keras_attn_export._standalone.verify import MODEL
 from keras_attn_export._tracing import tf2onnx_fixes
 
@@ -224,3 +227,35 @@ def test_from_the_command_line(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["report"]["precision"]["name"] == "int8"
     assert main(["verify", str(bundle)]) == 0
     assert load_bundle(bundle).run(small_inputs())["weights"].dtype == np.float32
+
+
+def test_the_quantizer_is_silent_and_other_threads_log_on(caplog):
+    with _silent_logging(), ThreadPoolExecutor(1) as other:
+        logging.warning("advice of the quantizer")
+        other.submit(logging.warning, "of a server").result()
+    logging.warning("afterwards")
+    assert caplog.messages == ["of a server", "afterwards"]
+
+
+def test_two_quantizers_at_once_leave_logging_as_it_was():
+    root = logging.getLogger()
+
+    def state():
+        return root.manager.disable, list(root.filters), list(root.handlers)
+
+    before = state()
+    first, second = _silent_logging(), _silent_logging()
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        one.submit(first.__enter__).result()
+        other.submit(second.__enter__).result()
+        one.submit(first.__exit__, None, None, None).result()
+        other.submit(second.__exit__, None, None, None).result()
+    assert state() == before
+
+
+def test_the_quantizer_gives_the_root_logger_no_handler(monkeypatch):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    with _silent_logging():
+        logging.warning("advice")
+    assert root.handlers == []

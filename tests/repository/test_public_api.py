@@ -45,6 +45,7 @@ NAMES = {
         "UnsupportedModelError",
         "export_model",
         "load_bundle",
+        "sign_bundle",
         "verify_bundle",
     ],
 }
@@ -83,7 +84,8 @@ SIGNATURES = {  # without annotations, self and **kwargs
         "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True)"
     ),
     "keras_attn_export.load_bundle": "(path)",
-    "keras_attn_export.verify_bundle": "(path, *, provider='cpu')",
+    "keras_attn_export.sign_bundle": "(path, *, key, signature=None)",
+    "keras_attn_export.verify_bundle": "(path, *, provider='cpu', public_key=None, signature=None)",
     "keras_attn_export.Bundle.run": "(inputs, *, provider='cpu')",
     "keras_attn_export.Bundle.session": "(provider='cpu')",
     "keras_attn_export.ParityReport.to_json": "()",
@@ -203,7 +205,7 @@ def test_importing_keras_attn_loads_nothing_of_the_export_and_does_without_matpl
 def test_importing_the_export_is_light():
     loaded = loaded_by("import keras_attn_export")
     assert "keras_attn_export" in loaded
-    assert loaded.isdisjoint({"tensorflow", "keras", "keras_attn", "tf2onnx"})
+    assert loaded.isdisjoint({"tensorflow", "keras", "keras_attn", "tf2onnx", "model_signing"})
 
 
 def test_layers_are_registered_under_the_packages_name():

@@ -1,9 +1,12 @@
 """`verify.py`, in the package and as the `verify.py` that travels with a bundle."""
 
+import io
 import json
 import re
 import sys
+import tracemalloc
 import types
+import zipfile
 from pathlib import Path
 from types import MappingProxyType
 
@@ -372,6 +375,86 @@ def test_what_is_no_file_of_cases(tmp_path, content):
         file.write_bytes(content)
     with pytest.raises(BundleError, match=r"cases\.npz is not a file of golden cases"):
         verify.load_cases(file)
+
+
+def npy_header(shape, dtype=np.float32):
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"shape": shape, "fortran_order": False, "descr": np.dtype(dtype).str})
+    return stream.getvalue()
+
+
+def archive(path, content, compression=zipfile.ZIP_DEFLATED, name="x.npy"):
+    with zipfile.ZipFile(path, "w", compression) as file:
+        file.writestr(name, content)
+    return path
+
+
+def test_a_file_that_unpacks_to_far_more_is_not_read(tmp_path):
+    shape = (2**26,)
+    bomb = archive(tmp_path / "bomb.npz", npy_header(shape, np.int8) + bytes(*shape))
+    assert bomb.stat().st_size < 100_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"its \d+ bytes would unpack to \d+, .*numpy\.savez"):
+            verify.read_arrays(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_members_that_unpack_to_too_much_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(verify, "ROOM", 2**16)
+    np.savez_compressed(tmp_path / "one.npz", x=np.zeros(2**12))
+    np.savez_compressed(tmp_path / "many.npz", **{f"x{n}": np.zeros(2**12) for n in range(10)})
+    assert verify.read_arrays(tmp_path / "one.npz")["x"].sum() == 0
+    with pytest.raises(ValueError, match="would unpack to"):
+        verify.read_arrays(tmp_path / "many.npz")
+
+
+def test_cases_that_pack_too_well_are_saved_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(verify, "ROOM", 2**16)
+    zeros = np.zeros((64, 1024), np.float32)
+    verify.save_cases(tmp_path / "cases.npz", [verify.Case("base", {"x": zeros}, {"y": zeros})])
+    np.testing.assert_array_equal(verify.load_cases(tmp_path / "cases.npz")[0].outputs["y"], zeros)
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_packing_that_cannot_be_read_in_pieces_is_refused(tmp_path, compression):
+    with pytest.raises(ValueError, match="packed in another way than NumPy's"):
+        verify.read_arrays(archive(tmp_path / "x.npz", npy_header((2**20,)) + bytes(2**22), compression))
+
+
+HEADERS = {
+    "more than there is": (npy_header((2**40,)) + bytes(8), "holds 8 bytes, and 4398046511104 belong to shape"),
+    "less than there is": (npy_header((1,)) + bytes(8), r"holds 8 bytes, and 4 belong to shape \(1,\)"),
+    "objects": (npy_header((1,), object) + bytes(8), "holds objects"),
+    "another version": (b"\x93NUMPY\x03\x00" + bytes(64), r"version \(3, 0\)"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), HEADERS.values(), ids=HEADERS)
+def test_a_header_must_tell_the_truth(tmp_path, content, said):
+    with pytest.raises(ValueError, match=said):
+        verify.read_arrays(archive(tmp_path / "x.npz", content))
+
+
+def test_a_member_that_is_longer_than_it_says(tmp_path):
+    content = npy_header((4,), np.int8) + bytes(2**20)
+    file = archive(tmp_path / "x.npz", content)
+    told = len(content) - 2**20 + 4
+    file.write_bytes(file.read_bytes().replace(len(content).to_bytes(4, "little"), told.to_bytes(4, "little")))
+    with zipfile.ZipFile(file) as opened:
+        assert opened.getinfo("x.npy").file_size == told
+    with pytest.raises(ValueError, match="Bad CRC-32"):
+        verify.read_arrays(file)
+
+
+@pytest.mark.parametrize("array", [np.float32(3), np.zeros((0, 2)), np.zeros((2, 3), order="F"), np.array(["a", "bc"])])
+def test_arrays_of_every_form_come_back(tmp_path, array):
+    np.savez_compressed(tmp_path / "x.npz", x=array)
+    read = verify.read_arrays(tmp_path / "x.npz")["x"]
+    assert read.dtype == array.dtype
+    np.testing.assert_array_equal(read, array)
 
 
 # -------------------------------------------------------------------- running

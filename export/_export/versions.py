@@ -1,0 +1,30 @@
+"""Which versions of the packages an export works with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+
+UNKNOWN = "unknown"
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Return the version of each package: what its module says of itself, else what was installed.
+
+    A nightly build is installed under another name, as `tf-nightly` for `tensorflow`, and a module on the path may not
+    have been installed at all. Neither is worth an export that has gone well so far.
+    """
+    return {name: _version(name, name.replace("-", "_")) for name in packages}
+
+
+def _version(package: str, module: str) -> str:
+    told = getattr(sys.modules.get(module), "__version__", None)
+    if isinstance(told, str):
+        return told
+    for distribution in (package, *packages_distributions().get(module, ())):
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return UNKNOWN
