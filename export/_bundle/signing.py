@@ -112,7 +112,8 @@ def _unusable(key: str | Path, kind: str, error: Exception) -> ExportError:
     if isinstance(error, OSError):
         return ExportError(f"Cannot read the {kind} key {key}: {error.strerror}.")
     bare = ", without a password" if kind == "private" else ""
-    return ExportError(f"{key} is no {kind} key on the curve P-256, P-384 or P-521 in PEM{bare}: {_reason(error)}.")
+    said = f": {_reason(error)}" if isinstance(error, ValueError | TypeError) else ""  # not what fails on an RSA key
+    return ExportError(f"{key} is no {kind} key on the curve P-256, P-384 or P-521 in PEM{bare}{said}.")
 
 
 def _reason(error: Exception) -> str:

@@ -140,14 +140,16 @@ def test_what_is_no_signature(signed, keys, content):
 
 @pytest.mark.parametrize("name", ["locked.pem", "odd curve.pem", "rsa.pem", "text.pem", "ours.pub"])
 def test_what_is_no_private_key(bundle, keys, name):
-    with pytest.raises(ExportError, match=rf"{name} is no private key on the curve P-256, .* without a password: \w"):
+    with pytest.raises(
+        ExportError, match=rf"{name} is no private key on the curve P-256, .* without a password(: \w.*)?\.$"
+    ):
         sign_bundle(bundle, key=keys / name)
     assert not bundle.with_name("bundle.sig").exists()
 
 
 @pytest.mark.parametrize("name", ["odd curve.pub", "rsa.pub", "text.pub", "ours.pem"])
 def test_what_is_no_public_key(signed, keys, name):
-    with pytest.raises(ExportError, match=rf"{name} is no public key on the curve P-256, .* in PEM: \w"):
+    with pytest.raises(ExportError, match=rf"{name} is no public key on the curve P-256, .* in PEM(: \w.*)?\.$"):
         verify_bundle(signed, public_key=keys / name)
 
 
