@@ -14,6 +14,7 @@ from .._errors import InputError, UnsupportedModelError
 from .._standalone.verify import Arrays, Case
 from .dynamic_axes import BATCH, Shapes, name_axes
 from .input_sources import LENGTHS, flat_samples, sources
+from .more_cases import EVERY_ID, PADDED_ELSEWHERE, with_every_id, with_padding_elsewhere
 from .signature import InputSpec, Signature, first_line
 from .trial_runs import Axis, Drawer
 
@@ -21,6 +22,7 @@ Sizes = dict[str, int]
 LONG, MANY = 64, 2**18
 LARGE = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
+STATIC_CASES = 5  # of a model without a dynamic axis, whose sizes give one only
 
 
 @dataclass
@@ -92,9 +94,18 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
         draw = partial(drawer.inputs, _axis_sizes(axes, sizes), lengths)
         add(name, draw, may_be_degenerate=name.startswith("lengths"))  # rows without keys may be NaN in other layers
     apart = _axis_sizes(axes, _apart(base))
+
+    def many(rows: int) -> Arrays:
+        return drawer.inputs(_axis_sizes(axes, base | ({BATCH: rows} if BATCH in base else {})), "full")
+
     add(LARGE, lambda: drawer.magnified(drawer.inputs(apart)), may_be_degenerate=False)
     add(POISONED, lambda: drawer.poisoned(drawer.inputs(apart)), may_be_degenerate=False)
     result.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
+    add(PADDED_ELSEWHERE, lambda: with_padding_elsewhere(made, drawer.inputs(apart)), may_be_degenerate=False)
+    for number in range(2, STATIC_CASES + 1) if not base and len(given) < len(signature.inputs) else ():
+        add(f"again {number}", partial(drawer.inputs, apart), may_be_degenerate=False)
+    if result.cases:
+        add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
             raise UnsupportedModelError(

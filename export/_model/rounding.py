@@ -8,7 +8,7 @@ differ by what no exporter and no machine can be held to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,7 +39,7 @@ def with_rounding(model: keras.Model, outputs: Outputs, cases: Sequence[Case]) -
     for units in (*[1] * RUNS, *[MULTIPLE] * (TIES if exact else 0)):
         with moved_weights(model, units, rng):
             for case, found in zip(cases, seen, strict=True):
-                moved = outputs({name: _moved(array, units, rng) for name, array in case.inputs.items()})
+                moved = outputs({name: _moved_input(array, units, rng) for name, array in case.inputs.items()})
                 for name, expected in case.outputs.items():
                     if expected.dtype.kind != "f":
                         found[name] |= moved[name] != expected
@@ -61,6 +61,11 @@ def moved_weights(model: keras.Model, units: float, rng: np.random.Generator) ->
             values.append((variable, keras.ops.convert_to_tensor(_moved(array, units, rng), variable.dtype)))
     with keras.StatelessScope(state_mapping=values):
         yield
+
+
+def _moved_input(array: np.ndarray, units: float, rng: np.random.Generator) -> np.ndarray:
+    """Return an input moved, but for one of whole numbers alone: those are ids or a mask, and exact."""
+    return array if np.array_equal(array, np.rint(array)) else _moved(array, units, rng)
 
 
 def _moved(array: np.ndarray, units: float, rng: np.random.Generator) -> np.ndarray:

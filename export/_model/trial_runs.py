@@ -63,7 +63,8 @@ class Drawer:
 
     def magnified(self, inputs: Arrays) -> Arrays | None:
         """Return the inputs with drawn floats 100 times as large, so that scores reach 1e4, if any was drawn."""
-        drawn = [name for name, array in inputs.items() if array.dtype.kind == "f" and not self._made[name].sampled]
+        fixed = {name for name, source in self._made.items() if source.sampled or source.ids}
+        drawn = [name for name, array in inputs.items() if array.dtype.kind == "f" and name not in fixed]
         return inputs | {name: inputs[name] * inputs[name].dtype.type(100) for name in drawn} if drawn else None
 
     def _number_of_keys(self, name: str, arrays: Arrays, sizes: Sizes) -> int:
