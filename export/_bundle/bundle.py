@@ -107,7 +107,9 @@ def verify_bundle(path: str | Path, *, provider: str = "cpu") -> ParityReport:
         ParityError: An output differs; the error's `report` holds every row.
     """
     bundle = load_bundle(path)
-    report = ParityReport(provider, rows_of(verify.replay(bundle.path, bundle.manifest, provider)))
+    exported = bundle.report  # read first: the replay ends by finding out whether another bundle was put there since
+    rows = rows_of(verify.replay(bundle.path, bundle.manifest, provider))
+    report = ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
     report.raise_if_failed()
     return report
 

@@ -33,6 +33,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--unsafe", action="store_true", help="load a model file that holds code, which can do anything"
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="write nothing if the proof leaves something open, which is else a warning",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a bundle that is there")
     add_provider(parser)
     add_json(parser)
@@ -55,6 +60,7 @@ def main(arguments: argparse.Namespace) -> None:
             overwrite=arguments.overwrite,
             progress=False if arguments.json else None,
             safe_mode=not arguments.unsafe,
+            strict=arguments.strict,
         )
     if arguments.json:
         print_bundle_json(bundle)

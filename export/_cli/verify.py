@@ -51,6 +51,8 @@ def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> N
     print(verify.format_rows(vars(row) for row in report.rows))
     verdict, _, largest = report.summary().partition("; ")
     print(f"{verdict} on {verify.PROVIDERS[report.provider]}\n{largest}")
+    for warning in report.warnings:
+        print(textwrap.fill(f"warning: {warning}", WIDTH, break_long_words=False, break_on_hyphens=False))
     if found is not None:
         tensors = sum(row.tensors for row in found.layers)
         print(f"\n{tensors} tensors of model.onnx beside the SavedModel's, over {len(found.cases)} failing cases:")

@@ -33,6 +33,7 @@ def export_model(
     overwrite: bool = False,
     progress: bool | Progress | None = None,
     safe_mode: bool = True,
+    strict: bool = False,
 ) -> Bundle:
     """Export a Keras model to a bundle that is proven equal to it, or write nothing and say why.
 
@@ -61,6 +62,7 @@ def export_model(
             against the largest magnitude of the output in that case.
         overwrite: Replace a bundle that is there; otherwise one that is there is an error.
         safe_mode: Whether a `.keras` file may hold no code; see `keras.saving.load_model`.
+        strict: Whether what the report warns of, such as an output that never varies, is an error too.
         progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
 
     Returns:
@@ -69,7 +71,7 @@ def export_model(
     Raises:
         UnsupportedModelError: The model or an op in it cannot be exported.
         InputError: Samples do not fit or are needed.
-        ParityError: An output differs.
+        ParityError: An output differs; or, with `strict`, the report has a warning.
         ProviderError: The provider is absent.
         BundleError: The place cannot be written, or a bundle is there.
         ExportError: An argument is wrong.
@@ -82,7 +84,7 @@ def export_model(
         step("Checking onnxruntime and the place to write")
         verify.check_provider(provider)
         with staged_folder(target, overwrite=overwrite) as folder:
-            options = Options(opset, lowering, precision, provider, tolerances)
+            options = Options(opset, lowering, precision, provider, tolerances, strict)
             _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
             step("Putting the bundle in place")
         return load_bundle(target)

@@ -13,6 +13,7 @@ import keras
 from .._errors import InputError, UnsupportedModelError
 from .._standalone.verify import Arrays, Case
 from .dynamic_axes import BATCH, Shapes, name_axes
+from .effects import known_of_inputs
 from .input_sources import LENGTHS, flat_samples, sources
 from .more_cases import EVERY_ID, PADDED_ELSEWHERE, with_every_id, with_padding_elsewhere
 from .signature import InputSpec, Signature, first_line
@@ -34,12 +35,16 @@ class Cases:
         cases: (name, inputs, Keras's outputs) each.
         sizes: The size every named axis has in each case.
         refused: Cases that Keras itself cannot run, with its own explanation.
+        inputs: What the cases show of each input, as in the parity report.
+        coverage: What they show of the model, as in the parity report.
     """
 
     axes: Shapes
     cases: list[Case] = field(default_factory=list)
     sizes: list[Sizes] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    coverage: dict[str, Any] = field(default_factory=dict)
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""
@@ -111,6 +116,9 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
             raise UnsupportedModelError(
                 f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
             )
+    at = next((index for index, case in enumerate(result.cases) if case.name != "samples"), 0)  # those may be large
+    again = partial(drawer.inputs, _axis_sizes(axes, result.sizes[at]))
+    result.inputs = known_of_inputs(made, result.cases, at, again, drawer.outputs)
     return result
 
 

@@ -14,6 +14,7 @@ import keras
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import functional_of
 from .._progress import Progress
+from .coverage import coverage_of
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, golden_cases
 from .rounding import with_rounding
@@ -81,6 +82,7 @@ def reference_of(given: keras.Model, samples: Mapping[str, Any] | None, step: Pr
         golden = golden_cases(model, signature, samples)
         step("Measuring what rounding does to the outputs")
         golden = replace(golden, cases=with_rounding(model, outputs_of(signature), golden.cases))
+        golden = replace(golden, coverage=coverage_of(golden))
         clone = None if model is given else distance(given, samples, golden.cases)
     signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
     return Reference(model, signature, golden, keras.backend.backend(), clone)

@@ -20,6 +20,7 @@ from bundles import (
     flip_byte,
     python,
     read_manifest,
+    reseal,
     small_inputs,
 )
 from tolerances import assert_identical
@@ -153,6 +154,19 @@ def test_verify_json(exported, call):
     assert (code, err) == (0, "")
     assert json.loads(out)["passed"] is True
     assert ParityReport.from_json(out).passed
+
+
+def test_warnings_are_shown(bundle, call):
+    file = bundle / "parity" / "report.json"
+    report = json.loads(file.read_text())
+    file.write_text(json.dumps(report | {"coverage": report["coverage"] | {"axes": {"queries_length": [6]}}}))
+    reseal(bundle, "parity/report.json")
+    said = "Axis `queries_length` is called dynamic, but only size 6 was compared."
+    code, out, err = call("verify", bundle)
+    assert (code, err) == (0, "")
+    assert out.endswith(f"\nwarning: {said}\n")
+    assert json.loads(call("verify", bundle, "--json")[1])["warnings"] == [said]
+    assert re.search(r"^warning +Axis `queries_length` is called", call("inspect", bundle)[1], flags=re.MULTILINE)
 
 
 def verify_rows(call, bundle):

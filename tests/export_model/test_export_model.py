@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from export_models import additive, dict_inputs_and_outputs
+from keras import layers
 
 import keras_attn
 from keras_attn_export import (
@@ -226,3 +227,15 @@ def test_the_report_is_on_disk(tmp_path):
     assert content["passed"] is True
     assert len(content["rows"]) == bundle.manifest["parity"]["cases"]
     assert {"name", "case", "shape", "dtype", "max_abs", "max_rel", "tolerance", "passed"} <= set(content["rows"][0])
+
+
+def test_strict_writes_nothing_where_a_warning_would_be(tmp_path):
+    x, unused = keras.Input((4,), name="x"), keras.Input((4,), name="unused")
+    model = keras.Model([x, unused], layers.Dense(2, name="y")(x))
+    with pytest.raises(
+        ParityError, match=r"All outputs match, but `strict` .* Input `unused` moves no output\.$"
+    ) as caught:
+        export_model(model, tmp_path / "bundle", strict=True)
+    assert caught.value.report.passed
+    assert caught.value.report.warnings == ("Input `unused` moves no output.",)
+    assert list(tmp_path.iterdir()) == []

@@ -77,6 +77,18 @@ _CASES = (
         "test_input_sources -k within_a_layer",
     ),
     fault(
+        "an output counts as varying where rounding may have moved it",
+        "(values + limits).min(0), (values - limits).max(0)",
+        "values.min(0), values.max(0)",
+        "test_coverage -k varies",
+    ),
+    fault(
+        "an input that moves one output is said to move all",
+        "if size > 2 * noise[output])",
+        "if size >= 0)",
+        "test_coverage -k effect",
+    ),
+    fault(
         "a lookup is drawn beyond its table",
         "self.ids.dealt.start, self.ids.dealt.stop))",
         "self.ids.dealt.start, self.ids.dealt.stop + 1))",
