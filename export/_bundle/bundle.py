@@ -98,20 +98,20 @@ def load_bundle(path: str | Path) -> Bundle:
     return Bundle(folder, verify.read_manifest(folder))
 
 
-def verify_bundle(path: str | Path, *, provider: str = "cpu") -> ParityReport:
-    """Replay the golden cases of a bundle in onnxruntime and compare them with the outputs Keras gave.
+def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityReport]:
+    """Replay the golden cases of a bundle in onnxruntime, and compare them with the outputs Keras gave.
+
+    Returns:
+        The bundle, and the comparison, whatever came of it.
 
     Raises:
         BundleError: As for `load_bundle`.
         ProviderError: The provider is absent, or is not the one that ran.
-        ParityError: An output differs; the error's `report` holds every row.
     """
     bundle = load_bundle(path)
     exported = bundle.report  # read first: the replay ends by finding out whether another bundle was put there since
     rows = rows_of(verify.replay(bundle.path, bundle.manifest, provider))
-    report = ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
-    report.raise_if_failed()
-    return report
+    return bundle, ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
 
 
 def seal(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from .._bundle.atomic_folder import staged_folder
 from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import checked_tolerance
-from .._errors import UnsupportedModelError
 from .._options import Options, check_options
 from .._progress import Progress, shown_progress
 from .._standalone import verify
+from .model_file import check_model, loaded_model
 
 if TYPE_CHECKING:
     import keras
@@ -78,7 +76,7 @@ def export_model(
     """
     check_options(opset, lowering, precision, provider)
     tolerances = checked_tolerance(tolerance, precision)
-    _check_model(model)
+    check_model(model)
     target = Path(path)
     with shown_progress(progress) as step:
         step("Checking onnxruntime and the place to write")
@@ -88,39 +86,6 @@ def export_model(
             _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
             step("Putting the bundle in place")
         return load_bundle(target)
-
-
-def _check_model(model: object) -> None:
-    """Refuse what is no model without loading TensorFlow."""
-    if isinstance(model, str | Path):
-        file = Path(model)
-        if not file.is_file():
-            raise UnsupportedModelError(f"There is no model file at {file}.")
-        if file.suffix != ".keras":
-            raise UnsupportedModelError(f"{file} is not a `.keras` file. Save the model with `model.save('x.keras')`.")
-    elif "keras" not in sys.modules or not isinstance(model, sys.modules["keras"].Model):
-        received = type(model).__name__
-        raise UnsupportedModelError(
-            f"`model` must be a keras.Model or the path of a `.keras` file. Received: {received}."
-        )
-
-
-def _load(model: keras.Model | str | Path, safe_mode: bool) -> keras.Model:
-    import keras
-
-    import keras_attn  # noqa: F401 - registers the layers, so that files which hold them load
-
-    from .._model.signature import first_line
-
-    if isinstance(model, keras.Model):
-        return model
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Model .* had a build config")  # it is built from the samples
-            return keras.saving.load_model(model, compile=False, safe_mode=safe_mode)
-    except Exception as error:
-        # whatever is wrong with a stranger's file: zip, JSON, HDF5, an unknown or unsafe layer
-        raise UnsupportedModelError(f"Keras cannot load {model}: {first_line(error)}") from error
 
 
 def _write_bundle(
@@ -133,13 +98,11 @@ def _write_bundle(
     safe_mode: bool,
 ) -> None:
     step("Loading Keras and its backend")
-    loaded = _load(model, safe_mode)
+    loaded = loaded_model(model, samples, safe_mode=safe_mode)
     import keras
 
-    from .._model.reference import reference_of, with_weights
+    from .._model.reference import reference_of
 
-    if isinstance(model, str | Path):
-        loaded = with_weights(loaded, Path(model), samples)
     if keras.backend.backend() == "tensorflow":
         from .contents import write_contents
 

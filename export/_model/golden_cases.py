@@ -15,8 +15,9 @@ from .._standalone.verify import Arrays, Case
 from .dynamic_axes import BATCH, Shapes, name_axes
 from .effects import known_of_inputs
 from .input_sources import LENGTHS, flat_samples, sources
+from .keras_messages import first_line
 from .more_cases import EVERY_ID, PADDED_ELSEWHERE, with_every_id, with_padding_elsewhere
-from .signature import InputSpec, Signature, first_line
+from .signature import InputSpec, Signature
 from .trial_runs import Axis, Drawer
 
 Sizes = dict[str, int]

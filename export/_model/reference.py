@@ -11,14 +11,17 @@ from typing import Any
 
 import keras
 
-from .._errors import UnsupportedModelError
+from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import functional_of
 from .._progress import Progress
+from .._standalone.verify import Case
 from .coverage import coverage_of
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, golden_cases
+from .input_sources import flat_samples
+from .keras_messages import first_line
 from .rounding import with_rounding
-from .signature import Signature, first_line, model_signature, with_input
+from .signature import Signature, model_signature, with_input
 from .trial_runs import outputs_of
 
 
@@ -86,6 +89,29 @@ def reference_of(given: keras.Model, samples: Mapping[str, Any] | None, step: Pr
         clone = None if model is given else distance(given, samples, golden.cases)
     signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
     return Reference(model, signature, golden, keras.backend.backend(), clone)
+
+
+def case_of(name: str, given: keras.Model, samples: Mapping[str, Any]) -> Case:
+    """Return what a model gives for a user's own arrays, with the rounding of a golden case.
+
+    Raises:
+        UnsupportedModelError: The model cannot be exported.
+        InputError: `samples` do not fit, or not all inputs are among them.
+    """
+    model = with_input(given, samples)
+    if half_policies(model):
+        model = float32_clone(model, samples)
+    with _full_float32():
+        signature = model_signature(model, samples)
+        inputs, outputs = flat_samples(signature, samples), outputs_of(signature)
+        if missing := [spec.name for spec in signature.inputs if spec.name not in inputs]:
+            raise InputError(f"`samples` lack {missing}. The model takes {[spec.name for spec in signature.inputs]}.")
+        try:
+            case = Case(name, inputs, outputs(inputs))
+        except Exception as error:
+            # whatever the user's own model does with arrays that it is not made for
+            raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
+        return with_rounding(model, outputs, [case])[0]
 
 
 @contextlib.contextmanager

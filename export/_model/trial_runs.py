@@ -15,7 +15,8 @@ from .._errors import UnsupportedModelError
 from .._internals.keras_internals import functional_of, inputs_structure, nodes_of, operation_of
 from .._standalone.verify import Arrays
 from .input_sources import LENGTHS, Source
-from .signature import Signature, first_line
+from .keras_messages import first_line
+from .signature import Signature
 
 Axis = tuple[str, int]  # an input's name and the number of one of its axes
 Sizes = Mapping[Axis, int]
