@@ -116,7 +116,7 @@ def case_of(name: str, given: keras.Model, samples: Mapping[str, Any]) -> Case:
 
 @contextlib.contextmanager
 def _full_float32() -> Iterator[None]:
-    """Keep JAX and torch from rounding what they multiply to 10 bits (TF32), as they may on a GPU."""
+    """Keep Keras's backend from rounding what it multiplies to 10 bits (TF32), as it may on a GPU."""
     backend = keras.backend.backend()
     if backend == "jax":
         jax = importlib.import_module(backend)  # neither need be installed
@@ -131,5 +131,13 @@ def _full_float32() -> Iterator[None]:
                 yield
         finally:
             torch.set_float32_matmul_precision(products)
+    elif backend == "tensorflow":
+        config = importlib.import_module(backend).config.experimental
+        allowed = config.tensor_float_32_execution_enabled()
+        config.enable_tensor_float_32_execution(False)
+        try:
+            yield
+        finally:
+            config.enable_tensor_float_32_execution(allowed)
     else:
         yield
