@@ -3,11 +3,12 @@
 Importing this package loads neither TensorFlow nor Keras; `export_model` does when it is called.
 """
 
-from ._bundle.bundle import Bundle, load_bundle, verify_bundle
+from ._bundle.bundle import Bundle, load_bundle
 from ._bundle.parity import ParityError, ParityReport
 from ._bundle.signing import sign_bundle
 from ._errors import BundleError, ExportError, InputError, ProviderError, UnsupportedModelError
 from ._export.export import export_model
+from ._export.verify_bundle import verify_bundle
 
 __all__ = [
     "Bundle",

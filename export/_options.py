@@ -32,6 +32,7 @@ class Options:
     precision: str
     provider: str
     tolerance: Mapping[str, float]
+    strict: bool = False
 
 
 def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:

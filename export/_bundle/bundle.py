@@ -16,7 +16,6 @@ from .._errors import BundleError, InputError
 from .._standalone import verify
 from .arrays import as_dtype
 from .parity import ParityReport, rows_of
-from .signing import check_signature_if_asked
 
 REPORT = "parity/report.json"
 SAVED_MODEL = "saved_model"
@@ -99,32 +98,20 @@ def load_bundle(path: str | Path) -> Bundle:
     return Bundle(folder, verify.read_manifest(folder))
 
 
-def verify_bundle(
-    path: str | Path,
-    *,
-    provider: str = "cpu",
-    public_key: str | Path | None = None,
-    signature: str | Path | None = None,
-) -> ParityReport:
-    """Replay the golden cases of a bundle in onnxruntime and compare them with the outputs Keras gave.
+def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityReport]:
+    """Replay the golden cases of a bundle in onnxruntime, and compare them with the outputs Keras gave.
 
-    Args:
-        path: The folder.
-        provider: `"cpu"` or `"cuda"`.
-        public_key: A PEM file; before anything else is read, the owner of that key must have signed the bundle.
-        signature: Where the signature is; `None` for the bundle's name with `.sig`, beside it.
+    Returns:
+        The bundle, and the comparison, whatever came of it.
 
     Raises:
-        BundleError: As for `load_bundle`, or it is not signed, by another key, or was altered since.
+        BundleError: As for `load_bundle`.
         ProviderError: The provider is absent, or is not the one that ran.
-        ParityError: An output differs; the error's `report` holds every row.
-        ExportError: The key cannot be used, or `keras-attn[sign]` is not installed.
     """
-    check_signature_if_asked(path, public_key, signature)
     bundle = load_bundle(path)
-    report = ParityReport(provider, rows_of(verify.replay(bundle.path, bundle.manifest, provider)))
-    report.raise_if_failed()
-    return report
+    exported = bundle.report  # read first: the replay ends by finding out whether another bundle was put there since
+    rows = rows_of(verify.replay(bundle.path, bundle.manifest, provider))
+    return bundle, ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
 
 
 def seal(folder: Path, manifest: Mapping[str, Any]) -> None:

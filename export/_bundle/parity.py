@@ -11,6 +11,7 @@ from typing import Any
 
 from .._errors import ExportError
 from .._standalone.verify import LENIENCE, Arrays, Case, compare
+from .coverage import warnings_of
 
 ROUGH = {"relative": 1e-5, "absolute": 1e-6}  # for tensors of which it is not known what rounding may do to them
 
@@ -61,6 +62,10 @@ class ParityReport:
             of the float32 one with their ratios, and the `timed_case`; the largest `float32_max_abs` and
             `float32_max_rel` before the conversion; and for class scores the `top1` agreement.
         refused: Cases that Keras itself could not run, with its explanation; they were not compared.
+        coverage: What the golden cases show of the model: how many `cases` and how many were `refused`; the sizes of
+            each of the `axes`; for each of the `inputs` which outputs it `moves`, or `None` where it could not be
+            changed, and of how many `ids` how many were used, `ids_seen`; for each of the `outputs` whether it
+            `varies`.
     """
 
     provider: str
@@ -69,6 +74,12 @@ class ParityReport:
     refused: dict[str, str] = field(default_factory=dict)
     float32_clone: dict[str, Any] | None = None
     precision: dict[str, Any] | None = None
+    coverage: dict[str, Any] | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a match leaves open, a sentence each: few cases, a size that never changed, a constant output."""
+        return () if self.coverage is None else warnings_of(self.coverage)
 
     @property
     def passed(self) -> bool:
@@ -77,16 +88,21 @@ class ParityReport:
 
     def to_json(self) -> str:
         """Return the report as JSON; differences that are not finite stand as strings."""
-        content = {"passed": self.passed, **asdict(self)}
+        content = {"passed": self.passed, "warnings": self.warnings, **asdict(self)}
         return json.dumps(finite(content), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> ParityReport:
         """Read what `to_json` wrote."""
         content = json.loads(text)
-        del content["passed"]  # it follows from the rows
+        del content["passed"], content["warnings"]  # they follow from the rest
         rows = {part: tuple(_read_row(row) for row in content[part]) for part in ("rows", "saved_model_rows")}
-        return cls(**{**content, **rows})
+        report = cls(**{**content, **rows})
+        try:
+            report.warnings  # noqa: B018 - whether they can be said
+        except AttributeError as error:
+            raise ValueError(f"`coverage` is not that of a report: {error}") from error
+        return report
 
     def summary(self) -> str:
         """Return one line: cases, outputs, and the largest differences."""
@@ -123,6 +139,11 @@ class ParityReport:
         shown = "; ".join(failures[:3])
         more = f"; and {len(failures) - 3} more in the error's `report`" if len(failures) > 3 else ""
         raise ParityError(f"Outputs differ from Keras's: {shown}{more}.", self)
+
+    def raise_if_warned(self) -> None:
+        """Raise `ParityError` with all warnings, if there are any."""
+        if self.warnings:
+            raise ParityError(f"All outputs match, but `strict` asks for more: {' '.join(self.warnings)}", self)
 
 
 class ParityError(ExportError):

@@ -93,6 +93,8 @@ def _parity(bundle: Bundle) -> Iterator[Line]:
         yield "gain", f"{gains['name']}: {size}, {duration}"
         for output, top1 in gains.get("top1", {}).items():
             yield "gain", f"{output}: {top1['agreement']:.2%} of {top1['rows']} rows have the same top class"
+    for warning in report.warnings:
+        yield "warning", warning
     for case, why in report.refused.items():
         yield "not compared", f"case {case}, which Keras cannot run: {why}"
 

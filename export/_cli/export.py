@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import time
 from typing import Any
 
 from .._export.export import export_model
 from .._options import LOWERINGS, OPSETS, PRECISIONS
 from .describe import describe
-from .native_messages import hidden_native_messages
-from .shared import add_json, add_provider, new_parser, print_bundle_json, read_arrays
+from .shared import (
+    add_import,
+    add_json,
+    add_provider,
+    import_modules,
+    new_parser,
+    print_bundle_json,
+    quiet_backend,
+    read_arrays,
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -33,17 +39,23 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--unsafe", action="store_true", help="load a model file that holds code, which can do anything"
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="write nothing if the proof leaves something open, which is else a warning",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a bundle that is there")
+    add_import(parser)
     add_provider(parser)
     add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Export, then say what was made."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # for the processes that are started too
     samples = read_arrays(arguments.samples) if arguments.samples else None
     start = time.monotonic()
-    with contextlib.nullcontext() if arguments.debug else hidden_native_messages():
+    with quiet_backend(debug=arguments.debug):
+        import_modules(arguments.modules)
         bundle = export_model(
             arguments.model,
             arguments.bundle,
@@ -55,6 +67,7 @@ def main(arguments: argparse.Namespace) -> None:
             overwrite=arguments.overwrite,
             progress=False if arguments.json else None,
             safe_mode=not arguments.unsafe,
+            strict=arguments.strict,
         )
     if arguments.json:
         print_bundle_json(bundle)

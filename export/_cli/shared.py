@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._bundle.bundle import Bundle
-from .._errors import InputError
+from .._errors import ExportError, InputError
 from .._standalone import verify
+from .native_messages import hidden_native_messages
 
 
 def new_parser(
@@ -35,6 +40,52 @@ def add_provider(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add `--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    """Add `--import`."""
+    parser.add_argument(
+        "--import",
+        dest="modules",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="import a module first, also from the current folder: its layers and models are then known (repeatable)",
+    )
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import modules of the user's, and let Keras know the layers and models in them by their names.
+
+    Those that are registered are known by being imported; for the others their names have to do.
+
+    Raises:
+        ExportError: One cannot be imported.
+    """
+    if not names:
+        return
+    import keras
+
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` has it, and an installed command has not
+    for name in names:
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:
+            # whatever the user's module does when it is imported
+            hint = f" Name the module, not its file: {name[:-3]}." if name.endswith(".py") else ""
+            raise ExportError(f"Cannot import `{name}` ({type(error).__name__}: {error}).{hint}") from error
+        for each in vars(module).values():
+            if isinstance(each, type) and issubclass(each, keras.layers.Layer) and each.__module__ == module.__name__:
+                keras.saving.get_custom_objects().setdefault(each.__name__, each)
+
+
+@contextlib.contextmanager
+def quiet_backend(*, debug: bool) -> Iterator[None]:
+    """Keep from the terminal what TensorFlow prints when it starts, here and in processes that are started."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with contextlib.nullcontext() if debug else hidden_native_messages():
+        yield
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:

@@ -10,14 +10,15 @@ import textwrap
 from typing import Any
 
 from .._analysis.first_difference import Comparison, first_difference, format_layers
-from .._bundle.bundle import load_bundle, verify_bundle
+from .._bundle.bundle import load_bundle
 from .._bundle.parity import ParityError, ParityReport
 from .._bundle.signing import check_signature_if_asked
+from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._progress import shown_progress
 from .._standalone import verify
 from .describe import WIDTH
 from .native_messages import hidden_native_messages
-from .shared import add_json, add_provider, new_parser
+from .shared import add_import, add_json, add_provider, import_modules, new_parser, quiet_backend, read_arrays
 
 
 def add_parser(commands: Any) -> None:
@@ -36,6 +37,9 @@ def add_parser(commands: Any) -> None:
         help="first check that the owner of this key signed the bundle; needs keras-attn[sign]",
     )
     parser.add_argument("--signature", metavar="FILE", help="where the signature is (default: BUNDLE.sig)")
+    parser.add_argument("--samples", metavar="X.npz", help="arrays by input name, to be compared too; needs --model")
+    parser.add_argument("--model", metavar="M.keras", help="what was exported: Keras runs it on the samples")
+    add_import(parser)
     add_provider(parser)
     add_json(parser)
 
@@ -45,17 +49,29 @@ def main(arguments: argparse.Namespace) -> None:
     with contextlib.redirect_stdout(io.StringIO()):  # model-signing prints what it thinks of old signatures
         check_signature_if_asked(arguments.bundle, arguments.public_key, arguments.signature)
     try:
-        report = verify_bundle(arguments.bundle, provider=arguments.provider)
+        report = _report(arguments)
     except ParityError as error:
         if not error.report.rows:
             raise
-        _show(error.report, _traced(arguments, error.report) if arguments.trace else None, as_json=arguments.json)
-        raise ParityError(_in_one_line(error.report, traced=arguments.trace), error.report) from error
+        failed = {row.case for row in error.report.rows if not row.passed}
+        golden = failed - ({SAMPLES, SAMPLES_AGAIN} if arguments.samples else set())  # nothing else can be traced
+        found = _traced(arguments, error.report, golden) if arguments.trace and golden else None
+        _show(error.report, found, as_json=arguments.json)
+        raise ParityError(_in_one_line(error.report, arguments, golden), error.report) from error
     _show(report, None, as_json=arguments.json)
     if arguments.public_key is not None and not arguments.json:
         print(f"signed by the owner of {arguments.public_key}")
     if arguments.trace and not arguments.json:
         print("Nothing differs, so there is nothing to trace.")
+
+
+def _report(arguments: argparse.Namespace) -> ParityReport:
+    if arguments.model is None and arguments.samples is None:
+        return verify_bundle(arguments.bundle, provider=arguments.provider)
+    samples = None if arguments.samples is None else read_arrays(arguments.samples)
+    with quiet_backend(debug=arguments.debug):
+        import_modules(arguments.modules)
+        return verify_bundle(arguments.bundle, provider=arguments.provider, samples=samples, model=arguments.model)
 
 
 def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> None:
@@ -66,6 +82,8 @@ def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> N
     print(verify.format_rows(vars(row) for row in report.rows))
     verdict, _, largest = report.summary().partition("; ")
     print(f"{verdict} on {verify.PROVIDERS[report.provider]}\n{largest}")
+    for warning in report.warnings:
+        print(textwrap.fill(f"warning: {warning}", WIDTH, break_long_words=False, break_on_hyphens=False))
     if found is not None:
         tensors = sum(row.tensors for row in found.layers)
         print(f"\n{tensors} tensors of model.onnx beside the SavedModel's, over {len(found.cases)} failing cases:")
@@ -73,25 +91,24 @@ def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> N
         print(textwrap.fill(found.finding, WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
-def _in_one_line(report: ParityReport, *, traced: bool) -> str:
+def _in_one_line(report: ParityReport, arguments: argparse.Namespace, golden: set[str]) -> str:
     failed = [row for row in report.rows if not row.passed]
-    remedy = "Export the model again." if traced else "Add --trace to see where it begins."
+    if not golden:
+        remedy = f"All golden cases match: is {arguments.model} the model that was exported?"
+    else:
+        remedy = "Export the model again." if arguments.trace else "Add --trace to see where it begins."
     return (
         f"{len(failed)} of {len(report.rows)} outputs differ from Keras's: `{failed[0].name}` in case "
         f"`{failed[0].case}` {failed[0].problem}{', and more' if len(failed) > 1 else ''}. {remedy}"
     )
 
 
-def _traced(arguments: argparse.Namespace, report: ParityReport) -> Comparison:
-    failed = [row for row in report.rows if not row.passed]
+def _traced(arguments: argparse.Namespace, report: ParityReport, golden: set[str]) -> Comparison:
+    tolerance = next(row.tolerance for row in report.rows if not row.passed)
     with (
         contextlib.nullcontext() if arguments.debug else hidden_native_messages(),
         shown_progress(False if arguments.json else None) as step,
     ):
         return first_difference(
-            load_bundle(arguments.bundle),
-            {row.case for row in failed},
-            failed[0].tolerance,
-            provider=arguments.provider,
-            step=step,
+            load_bundle(arguments.bundle), golden, tolerance, provider=arguments.provider, step=step
         )

@@ -62,8 +62,11 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
             lowered, opset, outputs, rows = written(PORTABLE)
         step("Waiting for the SavedModel in a fresh process")
         saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
-    report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, reference.float32_clone)
+    clone = reference.float32_clone
+    report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone, coverage=golden.coverage)
     report.raise_if_failed()
+    if options.strict:
+        report.raise_if_warned()
     if options.precision != PRECISIONS[0]:
         report = converted(folder, report, reference.converted_cases, options.precision, options.tolerance, step)
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from .._bundle.atomic_folder import staged_folder
 from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import checked_tolerance
-from .._errors import UnsupportedModelError
 from .._options import Options, check_options
 from .._progress import Progress, shown_progress
 from .._standalone import verify
+from .model_file import check_model, loaded_model
 
 if TYPE_CHECKING:
     import keras
@@ -38,6 +36,7 @@ def export_model(
     overwrite: bool = False,
     progress: bool | Progress | None = None,
     safe_mode: bool = True,
+    strict: bool = False,
 ) -> Bundle:
     """Export a Keras model to a bundle that is proven equal to it, or write nothing and say why.
 
@@ -68,6 +67,7 @@ def export_model(
             against the largest magnitude of the output in that case.
         overwrite: Replace a bundle that is there; otherwise one that is there is an error.
         safe_mode: Whether a `.keras` file may hold no code; see `keras.saving.load_model`.
+        strict: Whether what the report warns of, such as an output that never varies, is an error too.
         progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
 
     Returns:
@@ -76,56 +76,23 @@ def export_model(
     Raises:
         UnsupportedModelError: The model or an op in it cannot be exported.
         InputError: Samples do not fit or are needed.
-        ParityError: An output differs.
+        ParityError: An output differs; or, with `strict`, the report has a warning.
         ProviderError: The provider is absent.
         BundleError: The place cannot be written, or a bundle is there.
         ExportError: An argument is wrong.
     """
     check_options(opset, lowering, precision, provider)
     tolerances = checked_tolerance(tolerance)
-    _check_model(model)
+    check_model(model)
     target = Path(path)
     with _ONE_AT_A_TIME, shown_progress(progress) as step:
         step("Checking onnxruntime and the place to write")
         verify.check_provider(provider)
         with staged_folder(target, overwrite=overwrite) as folder:
-            options = Options(opset, lowering, precision, provider, tolerances)
+            options = Options(opset, lowering, precision, provider, tolerances, strict)
             _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
             step("Putting the bundle in place")
         return load_bundle(target)
-
-
-def _check_model(model: object) -> None:
-    """Refuse what is no model without loading TensorFlow."""
-    if isinstance(model, str | Path):
-        file = Path(model)
-        if not file.is_file():
-            raise UnsupportedModelError(f"There is no model file at {file}.")
-        if file.suffix != ".keras":
-            raise UnsupportedModelError(f"{file} is not a `.keras` file. Save the model with `model.save('x.keras')`.")
-    elif "keras" not in sys.modules or not isinstance(model, sys.modules["keras"].Model):
-        received = type(model).__name__
-        raise UnsupportedModelError(
-            f"`model` must be a keras.Model or the path of a `.keras` file. Received: {received}."
-        )
-
-
-def _load(model: keras.Model | str | Path, safe_mode: bool) -> keras.Model:
-    import keras
-
-    import keras_attn  # noqa: F401 - registers the layers, so that files which hold them load
-
-    from .._model.signature import first_line
-
-    if isinstance(model, keras.Model):
-        return model
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Model .* had a build config")  # it is built from the samples
-            return keras.saving.load_model(model, compile=False, safe_mode=safe_mode)
-    except Exception as error:
-        # whatever is wrong with a stranger's file: zip, JSON, HDF5, an unknown or unsafe layer
-        raise UnsupportedModelError(f"Keras cannot load {model}: {first_line(error)}") from error
 
 
 def _write_bundle(
@@ -138,13 +105,11 @@ def _write_bundle(
     safe_mode: bool,
 ) -> None:
     step("Loading Keras and its backend")
-    loaded = _load(model, safe_mode)
+    loaded = loaded_model(model, samples, safe_mode=safe_mode)
     import keras
 
-    from .._model.reference import reference_of, with_weights
+    from .._model.reference import reference_of
 
-    if isinstance(model, str | Path):
-        loaded = with_weights(loaded, Path(model), samples)
     if keras.backend.backend() == "tensorflow":
         from .contents import write_contents
 

@@ -16,8 +16,8 @@ import keras
 import numpy as np
 
 from .._errors import ExportError, UnsupportedModelError
+from .._model.keras_messages import first_line
 from .._model.reference import Reference
-from .._model.signature import first_line
 from .._options import Options
 from .._progress import Progress
 from .custom_objects import Places, places_of

@@ -117,7 +117,7 @@ def _loaded(task: Task) -> keras.Model:
 
     import keras_attn  # noqa: F401 - registers the layers
 
-    from .._model.signature import first_line
+    from .._model.keras_messages import first_line
     from .custom_objects import imported
 
     keras.config.set_floatx(task.floatx)
@@ -144,8 +144,9 @@ def reference_on_tensorflow(task: Task, model: keras.Model) -> Reference:
     Raises:
         UnsupportedModelError: The model does not run on TensorFlow, or has other inputs or outputs there.
     """
+    from .._model.keras_messages import first_line
     from .._model.reference import Reference, with_weights
-    from .._model.signature import first_line, model_signature
+    from .._model.signature import model_signature
 
     try:
         model = with_weights(model, task.file, task.samples)

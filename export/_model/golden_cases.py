@@ -13,14 +13,18 @@ import keras
 from .._errors import InputError, UnsupportedModelError
 from .._standalone.verify import Arrays, Case
 from .dynamic_axes import BATCH, Shapes, name_axes
+from .effects import known_of_inputs
 from .input_sources import LENGTHS, flat_samples, sources
-from .signature import InputSpec, Signature, first_line
+from .keras_messages import first_line
+from .more_cases import EVERY_ID, PADDED_ELSEWHERE, with_every_id, with_padding_elsewhere
+from .signature import InputSpec, Signature
 from .trial_runs import Axis, Drawer
 
 Sizes = dict[str, int]
 LONG, MANY = 64, 2**18
 LARGE = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
+STATIC_CASES = 5  # of a model without a dynamic axis, whose sizes give one only
 
 
 @dataclass
@@ -32,12 +36,16 @@ class Cases:
         cases: (name, inputs, Keras's outputs) each.
         sizes: The size every named axis has in each case.
         refused: Cases that Keras itself cannot run, with its own explanation.
+        inputs: What the cases show of each input, as in the parity report.
+        coverage: What they show of the model, as in the parity report.
     """
 
     axes: Shapes
     cases: list[Case] = field(default_factory=list)
     sizes: list[Sizes] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    coverage: dict[str, Any] = field(default_factory=dict)
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""
@@ -92,14 +100,26 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
         draw = partial(drawer.inputs, _axis_sizes(axes, sizes), lengths)
         add(name, draw, may_be_degenerate=name.startswith("lengths"))  # rows without keys may be NaN in other layers
     apart = _axis_sizes(axes, _apart(base))
+
+    def many(rows: int) -> Arrays:
+        return drawer.inputs(_axis_sizes(axes, base | ({BATCH: rows} if BATCH in base else {})), "full")
+
     add(LARGE, lambda: drawer.magnified(drawer.inputs(apart)), may_be_degenerate=False)
     add(POISONED, lambda: drawer.poisoned(drawer.inputs(apart)), may_be_degenerate=False)
     result.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
+    add(PADDED_ELSEWHERE, lambda: with_padding_elsewhere(made, drawer.inputs(apart)), may_be_degenerate=False)
+    for number in range(2, STATIC_CASES + 1) if not base and len(given) < len(signature.inputs) else ():
+        add(f"again {number}", partial(drawer.inputs, apart), may_be_degenerate=False)
+    if result.cases:
+        add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
             raise UnsupportedModelError(
                 f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
             )
+    at = next((index for index, case in enumerate(result.cases) if case.name != "samples"), 0)  # those may be large
+    again = partial(drawer.inputs, _axis_sizes(axes, result.sizes[at]))
+    result.inputs = known_of_inputs(made, result.cases, at, again, drawer.outputs)
     return result
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +15,9 @@ import numpy as np
 from .._bundle.arrays import as_dtype
 from .._errors import InputError
 from .._internals.keras_internals import functional_of, nodes_of
+from .draws import Deck, Ids, Shape, mask, normal, normal_with_padding
+from .embedding_reads import Found, found_ids
 from .signature import InputSpec, Signature
-
-Shape = tuple[int, ...]
 
 # How lengths are set in a case, by name: rows cycle through what the function gives for a number of keys.
 LENGTHS: dict[str, Callable[[int], list[int]]] = {
@@ -36,7 +38,8 @@ class Source:
     `draw` takes a shape and a generator. For an input of lengths, `keys` is the tensor of the model whose axis -2
     they count (axis -1 for scores), or `None` where only the sizes of the case are known, and `padded` names the inputs
     that are the keys or values themselves: what stands there beyond a length of shape (B,) must not matter. Lengths
-    that feed an `Embedding` too stay `below` its size.
+    that feed an `Embedding` too stay `below` its size. `ids` are all numbers that may be looked up, and `padding` is
+    what fills the steps that a model skips, which stand at the end of some of the rows that are drawn.
     """
 
     draw: Callable[[Shape, np.random.Generator], np.ndarray]
@@ -46,6 +49,8 @@ class Source:
     padded: tuple[str, ...] = ()
     below: int | None = None
     sampled: bool = False
+    ids: Ids | None = None
+    padding: float | None = None
 
 
 @dataclass(frozen=True)
@@ -61,20 +66,41 @@ class _Use:
 def sources(model: keras.Model, signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, Source]:
     """Return the source of every input.
 
-    Floats are drawn normal, booleans at even odds, integers that feed an `Embedding` within its range, integers that
-    feed `valid_lens` within the keys' length. A sample, where `given`, is resized instead.
+    Floats are drawn normal, booleans at even odds, what is looked up in an `Embedding` within its range, integers that
+    feed `valid_lens` within the keys' length, integers that are a mask or one of two segments as 0 and 1. A sample,
+    where `given`, is resized instead.
 
     Raises:
-        InputError: An integer input feeds something else and has no sample.
+        InputError: Integer inputs feed something else and have no sample.
     """
     functional = functional_of(model)
     names = [spec.name for spec in signature.inputs]
     tensors = {} if functional is None else dict(zip(names, functional.inputs, strict=True))
-    made = {}
-    for index, spec in enumerate(signature.inputs):
-        uses = list(_uses(functional, functional.inputs[index])) if functional is not None else None
-        made[spec.name] = _source(spec, uses, given.get(spec.name), tensors)
+    found = found_ids(model, signature, given)
+    made, unknown = {}, {}
+    for spec in signature.inputs:
+        uses = None if functional is None else list(_uses(functional, tensors[spec.name]))
+        source = _source(spec, uses, given.get(spec.name), tensors, found)
+        if source is None:
+            unknown[spec] = uses or []
+        else:
+            made[spec.name] = source
+    if unknown:
+        raise InputError(_unknown(unknown))
     return made
+
+
+def _unknown(inputs: Mapping[InputSpec, list[_Use]]) -> str:
+    """Say all that is known of inputs of which it is not known what they may hold."""
+    known = []
+    for spec, uses in inputs.items():
+        feeds = ", ".join(dict.fromkeys(f"`{use.operation.name}`" for use in uses))
+        known.append(f"`{spec.name}` ({spec.dtype}, shape {spec.shape}{f', feeds {feeds}' if feeds else ''})")
+    samples = ", ".join(f"{spec.name!r}: ..." for spec in inputs)
+    return (
+        f"It is not known which integers may be in {' and '.join(known)}: no Embedding was seen to look them up, they "
+        f"are no `valid_lens`, and no mask by their name. Pass `sample_inputs={{{samples}}}`."
+    )
 
 
 def flat_samples(signature: Signature, samples: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -113,30 +139,70 @@ def _fitting(value: Any, spec: InputSpec) -> np.ndarray:
     return array
 
 
-def _source(spec: InputSpec, uses: list[_Use] | None, sample: np.ndarray | None, tensors: Mapping[str, Any]) -> Source:
-    lengths = next((use for use in uses or () if use.argument == "valid_lens"), None)
-    ranges = [use.operation.input_dim for use in uses or () if isinstance(use.operation, keras.layers.Embedding)]
+def _source(
+    spec: InputSpec, uses: list[_Use] | None, sample: np.ndarray | None, tensors: Mapping[str, Any], found: Found
+) -> Source | None:
+    """Return the source of one input; `None` where it is not known what the input may hold."""
+    uses_of_it = uses or []
+    lengths = next((use for use in uses_of_it if use.argument == "valid_lens"), None)
+    tables = [use.operation for use in uses_of_it if isinstance(use.operation, keras.layers.Embedding)]
+    is_mask = not tables and np.issubdtype(spec.dtype, np.integer) and _is_mask(spec, uses_of_it)
+    ids = None if is_mask else _ids(spec, tables, found)  # a product of ids and a mask is looked up too
     if lengths is not None:
         attended = [lengths.bound.get(name) for name in ("keys", "values", "scores")]
         attended = [tensor for tensor in attended if tensor is not None and not isinstance(tensor, Mapping)]
         keys = None if lengths.inner else attended[0]  # not a mapping, which is what `precompute` gave
         padding = attended if len(spec.shape) == 1 and "keys" in lengths.bound else []
         padded = tuple(name for name, tensor in tensors.items() if any(tensor is each for each in padding))
-        return Source(_counts, True, keys, -2 if "keys" in lengths.bound else -1, padded, min(ranges, default=None))
+        below = None if ids is None else ids.high + 1
+        return Source(_counts, True, keys, -2 if "keys" in lengths.bound else -1, padded, below)
     if uses is None and "valid_lens" in spec.name and np.issubdtype(spec.dtype, np.integer):
         return Source(_counts, True)
     if sample is not None:
         return Source(lambda shape, rng: _resized(sample, shape), sampled=True)
     if spec.dtype == "bool":
         return Source(lambda shape, rng: rng.random(shape) < 0.5)
-    if np.issubdtype(spec.dtype, np.integer):
-        if not ranges:
-            raise InputError(
-                f"Integer input `{spec.name}` feeds neither an Embedding nor `valid_lens`, so its range is unknown. "
-                f"Pass `sample_inputs={{{spec.name!r}: ...}}`."
-            )
-        return Source(lambda shape, rng: rng.integers(0, min(ranges), shape).astype(spec.dtype))
-    return Source(lambda shape, rng: rng.standard_normal(shape).astype(spec.dtype))
+    if ids is not None:
+        return _source_of_ids(spec, ids)
+    if is_mask:
+        return Source(mask, padding=0 if len(spec.shape) == 2 else None)
+    if not np.issubdtype(spec.dtype, np.integer):
+        return _source_of_floats(spec, uses_of_it)
+    if SEGMENTS.search(spec.name.lower()):
+        return _source_of_ids(spec, Ids(0, 1))
+    # a table that was not seen at work, as in a loop, and of one size only: what else would be looked up there?
+    sizes = {table.input_dim for table in found.unseen}
+    return _source_of_ids(spec, Ids(0, sizes.pop() - 1)) if len(sizes) == 1 else None
+
+
+SEGMENTS = re.compile(r"segment|token_type")
+NO_MASK = re.compile(r"position|ind(ex|ices)")  # `mask_positions` counts where masked tokens are
+
+
+def _is_mask(spec: InputSpec, uses: list[_Use]) -> bool:
+    """Tell whether an integer input is a mask: by its own name, or by that of an argument it is passed as."""
+    names = [spec.name.lower(), *(use.argument for use in uses)]
+    return any("mask" in name and not NO_MASK.search(name) for name in names)
+
+
+def _ids(spec: InputSpec, tables: list[Any], found: Found) -> Ids | None:
+    """Return what may be looked up: in the tables that an input feeds, and by what was seen of a run."""
+    known = [Ids(0, table.input_dim - 1, bool(table.mask_zero)) for table in tables]
+    if spec.name in found.ids:
+        known.append(found.ids[spec.name])
+    return functools.reduce(Ids.__and__, known) if known else None
+
+
+def _source_of_ids(spec: InputSpec, ids: Ids) -> Source:
+    return Source(Deck(ids).draw, ids=ids, padding=0 if ids.pads and len(spec.shape) > 1 else None)
+
+
+def _source_of_floats(spec: InputSpec, uses: list[_Use]) -> Source:
+    masking = next((use.operation for use in uses if isinstance(use.operation, keras.layers.Masking)), None)
+    if masking is None or len(spec.shape) < 2:
+        return Source(normal)
+    fill = float(masking.mask_value)
+    return Source(functools.partial(normal_with_padding, fill=fill), padding=fill)
 
 
 def _counts(shape: Shape, rng: np.random.Generator) -> np.ndarray:
@@ -156,11 +222,11 @@ def _uses(functional: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
         if node.is_input or not any(argument is tensor for argument in node.arguments.keras_tensors):
             continue
         operation, arguments = node.operation, node.arguments
-        if functional_of(operation) is not None:
+        if (nested_model := functional_of(operation)) is not None:
             flat = keras.tree.flatten(arguments.args[0] if arguments.args else arguments.kwargs.get("inputs"))
-            for outer, nested in zip(flat, operation.inputs, strict=False):
+            for outer, nested in zip(flat, nested_model.inputs, strict=False):
                 if outer is tensor:
-                    yield from _uses(operation, nested, inner=True)
+                    yield from _uses(nested_model, nested, inner=True)
             continue
         if type(operation).__name__ == "Cast":  # keras.ops.cast: what it feeds, the input feeds
             yield from _uses(functional, node.output_tensors[0], inner)

@@ -11,15 +11,18 @@ from typing import Any
 
 import keras
 
-from .._errors import UnsupportedModelError
+from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import functional_of
 from .._options import PRECISIONS
 from .._progress import Progress
 from .._standalone.verify import Case
+from .coverage import coverage_of
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, golden_cases
+from .input_sources import flat_samples
+from .keras_messages import first_line
 from .rounding import with_rounding
-from .signature import Signature, first_line, model_signature, with_input
+from .signature import Signature, model_signature, with_input
 from .trial_runs import outputs_of
 
 
@@ -89,15 +92,39 @@ def reference_of(
         step("Measuring what rounding does to the outputs")
         outputs = outputs_of(signature)
         golden = replace(golden, cases=with_rounding(model, outputs, golden.cases))
+        golden = replace(golden, coverage=coverage_of(golden))
         converted = with_rounding(model, outputs, golden.cases, precision) if precision != PRECISIONS[0] else []
         clone = None if model is given else distance(given, samples, golden.cases)
     signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
     return Reference(model, signature, golden, keras.backend.backend(), clone, converted)
 
 
+def case_of(name: str, given: keras.Model, samples: Mapping[str, Any], precision: str = PRECISIONS[0]) -> Case:
+    """Return what a model gives for a user's own arrays, with what rounding does in a precision.
+
+    Raises:
+        UnsupportedModelError: The model cannot be exported.
+        InputError: `samples` do not fit, or not all inputs are among them.
+    """
+    model = with_input(given, samples)
+    if half_policies(model):
+        model = float32_clone(model, samples)
+    with _full_float32():
+        signature = model_signature(model, samples)
+        inputs, outputs = flat_samples(signature, samples), outputs_of(signature)
+        if missing := [spec.name for spec in signature.inputs if spec.name not in inputs]:
+            raise InputError(f"`samples` lack {missing}. The model takes {[spec.name for spec in signature.inputs]}.")
+        try:
+            case = Case(name, inputs, outputs(inputs))
+        except Exception as error:
+            # whatever the user's own model does with arrays that it is not made for
+            raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
+        return with_rounding(model, outputs, [case], precision)[0]
+
+
 @contextlib.contextmanager
 def _full_float32() -> Iterator[None]:
-    """Keep JAX and torch from rounding what they multiply to 10 bits (TF32), as they may on a GPU."""
+    """Keep Keras's backend from rounding what it multiplies to 10 bits (TF32), as it may on a GPU."""
     backend = keras.backend.backend()
     if backend == "jax":
         jax = importlib.import_module(backend)  # neither need be installed
@@ -112,5 +139,13 @@ def _full_float32() -> Iterator[None]:
                 yield
         finally:
             torch.set_float32_matmul_precision(products)
+    elif backend == "tensorflow":
+        config = importlib.import_module(backend).config.experimental
+        allowed = config.tensor_float_32_execution_enabled()
+        config.enable_tensor_float_32_execution(False)
+        try:
+            yield
+        finally:
+            config.enable_tensor_float_32_execution(allowed)
     else:
         yield

@@ -20,6 +20,7 @@ from .._standalone.verify import Arrays, Case, beside, scale_of, without_fills
 
 RUNS = 3  # how often everything is moved
 TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
+TIE_UNITS = {"float32": 16, "float16": 4, "int8": 4}  # how far then
 MULTIPLE = 16  # of what was seen: a few draws do not find the largest
 FLOOR = 4  # units in the last place of what stands beside a number, of which onnxruntime's functions are off by 1 to 2
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
@@ -47,11 +48,11 @@ def with_rounding(
     rng = np.random.default_rng(0)
     seen = [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
     chosen = any(array.dtype.kind != "f" for array in cases[0].outputs.values())
-    for units in (*[1] * RUNS, *[MULTIPLE] * (TIES if chosen else 0)):
+    for units in (*[1] * RUNS, *[TIE_UNITS[precision]] * (TIES if chosen else 0)):
         move = partial(_moved, units=units, precision=precision, rng=rng)
         with _moved_weights(model, partial(move, axis=-2)):
             for case, found in zip(cases, seen, strict=True):
-                moved = outputs({name: move(array, axis=-1) for name, array in case.inputs.items()})
+                moved = outputs({name: _moved_input(array, move) for name, array in case.inputs.items()})
                 for name, expected in case.outputs.items():
                     if expected.dtype.kind != "f":
                         found[name] |= moved[name] != expected
@@ -77,6 +78,11 @@ def _moved_weights(model: keras.Model, move: Move) -> Iterator[None]:
             values.append((variable, keras.ops.convert_to_tensor(move(array), variable.dtype)))
     with keras.StatelessScope(state_mapping=values):
         yield
+
+
+def _moved_input(array: np.ndarray, move: Callable[..., np.ndarray]) -> np.ndarray:
+    """Return an input moved, but for one of whole numbers alone: those are ids or a mask, and exact."""
+    return array if np.array_equal(array, np.rint(array)) else move(array, axis=-1)
 
 
 def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.random.Generator) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import functional_of, inputs_structure, layers_of, outputs_structure
+from .keras_messages import first_line
 
 Tensors = dict[str, Any]
 
@@ -151,14 +152,6 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
         return dict(zip(outputs, keras.tree.flatten(raw(inputs)), strict=True))
 
     return _checked(Signature(specs, outputs, call, from_samples=True))
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an exception says, without the frame that Keras puts around a layer's own message."""
-    inner = str(error).rpartition("Error encountered:")[2]
-    lines = (re.sub("\x1b\\[[0-9;]*m", "", line).strip() for line in inner.splitlines())
-    said = [line for line in lines if line and not line.startswith("Exception encountered when calling")]
-    return said[0] if said else type(error).__name__
 
 
 def _call_parameters(model: keras.Model) -> list[str]:

@@ -15,7 +15,8 @@ from .._errors import UnsupportedModelError
 from .._internals.keras_internals import functional_of, inputs_structure, nodes_of, operation_of
 from .._standalone.verify import Arrays
 from .input_sources import LENGTHS, Source
-from .signature import Signature, first_line
+from .keras_messages import first_line
+from .signature import Signature
 
 Axis = tuple[str, int]  # an input's name and the number of one of its axes
 Sizes = Mapping[Axis, int]
@@ -63,7 +64,8 @@ class Drawer:
 
     def magnified(self, inputs: Arrays) -> Arrays | None:
         """Return the inputs with drawn floats 100 times as large, so that scores reach 1e4, if any was drawn."""
-        drawn = [name for name, array in inputs.items() if array.dtype.kind == "f" and not self._made[name].sampled]
+        fixed = {name for name, source in self._made.items() if source.sampled or source.ids}
+        drawn = [name for name, array in inputs.items() if array.dtype.kind == "f" and name not in fixed]
         return inputs | {name: inputs[name] * inputs[name].dtype.type(100) for name in drawn} if drawn else None
 
     def _number_of_keys(self, name: str, arrays: Arrays, sizes: Sizes) -> int:

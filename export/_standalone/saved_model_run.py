@@ -16,6 +16,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf  # noqa: E402 - the imports above must be blocked before it
 
+tf.config.experimental.enable_tensor_float_32_execution(False)  # which would round what is multiplied to 10 bits
+for gpu in tf.config.list_physical_devices("GPU"):
+    tf.config.experimental.set_memory_growth(gpu, True)  # the process that waits has memory of it too
+
 
 def main(saved_model: str, cases: str, results: str) -> None:
     """Load, run every case, write the outputs."""

@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from .._errors import ExportError, UnsupportedModelError
 from .._internals.keras_internals import layers_of
-from .._model.signature import Signature, first_line
+from .._model.keras_messages import first_line
+from .._model.signature import Signature
 from .._standalone import verify
 from .._standalone.verify import Arrays, load_cases
 

@@ -1,5 +1,6 @@
 """A bundle on disk: loading, running, verifying."""
 
+import json
 import re
 import threading
 
@@ -69,6 +70,34 @@ def test_a_report_that_cannot_be_read(bundle, text):
     file.unlink() if text is None else file.write_text(text)
     with pytest.raises(BundleError, match=r"report\.json is not a parity report \(\w+\)"):
         loaded.report  # noqa: B018 - reading it is what fails
+
+
+def warn(bundle, **changed):
+    """Let a bundle say that something was left open."""
+    file = bundle / "parity" / "report.json"
+    report = json.loads(file.read_text())
+    file.write_text(json.dumps(report | {"coverage": report["coverage"] | changed}))
+    reseal(bundle, "parity/report.json")
+
+
+def test_a_replay_has_the_coverage_of_the_export(exported, bundle):
+    assert verify_bundle(exported).warnings == load_bundle(exported).report.warnings == ()
+    assert verify_bundle(exported).coverage == load_bundle(exported).report.coverage
+    warn(bundle, outputs={"context": {"varies": False}})
+    assert verify_bundle(bundle).warnings == (
+        "Output `context` is the same whatever goes in, so that its match proves little.",
+    )
+
+
+@pytest.mark.parametrize(
+    "coverage", [[], {}, {"cases": 9}, {"cases": 9, "refused": 0, "axes": [], "inputs": 1, "outputs": {}}]
+)
+def test_a_report_whose_coverage_makes_no_sense(bundle, coverage):
+    file = bundle / "parity" / "report.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"coverage": coverage}))
+    reseal(bundle, "parity/report.json")
+    with pytest.raises(BundleError, match=r"report\.json is not a parity report"):
+        verify_bundle(bundle)
 
 
 def test_seal_hashes_every_file(tmp_path):

@@ -1,6 +1,7 @@
 """The parity report."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,8 @@ MISSING = ParityRow(
     "gone", "base", (), "int64", float("inf"), float("nan"), float("inf"), 0, TOLERANCE, False, "is missing"
 )
 
+COVERED = {"inputs": {"x": {"moves": []}, "y": {"moves": None}}, "outputs": {"a": {"varies": False}}}
+
 
 @pytest.mark.parametrize(
     "report",
@@ -26,8 +29,9 @@ MISSING = ParityRow(
         ParityReport("cpu", (GOOD,)),
         ParityReport("cuda", (GOOD, BAD), (GOOD, MISSING), {"batch 1": "Keras says no"}),
         ParityReport("cpu", ()),
+        ParityReport("cpu", (GOOD,), coverage={"cases": 1, "refused": 2, "axes": {"batch": [3]}, **COVERED}),
     ],
-    ids=["passed", "failed", "empty"],
+    ids=["passed", "failed", "empty", "warned"],
 )
 def test_json_round_trip(report):
     text = report.to_json()
@@ -104,6 +108,44 @@ def test_summary():
     assert ParityReport("cpu", ()).summary() == "nothing was compared"
     left_out = ParityReport("cpu", (GOOD,), refused={"x_length 1": "too short"}).summary()
     assert " over 1 cases (1 more that Keras itself cannot run); " in left_out
+
+
+COMPLETE = {
+    "cases": 9,
+    "refused": 0,
+    "axes": {"batch": [1, 2]},
+    "inputs": {"x": {"moves": ["a"]}},
+    "outputs": {"a": {"varies": True}},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        ({"cases": 4}, "Only 4 cases could be compared."),
+        ({"cases": 1, "refused": 8}, "Only 1 case could be compared; Keras itself cannot run 8 more."),
+        ({"refused": 8}, None),
+        ({"axes": {"batch": [1, 2], "W": [8]}}, "Axis `W` is called dynamic, but only size 8 was compared."),
+        ({"axes": {}}, None),
+        ({"inputs": {"x": {"moves": []}}}, "Input `x` moves no output."),
+        ({"inputs": {"x": {"moves": None}}}, None),
+        (
+            {"outputs": {"a": {"varies": False}}},
+            "Output `a` is the same whatever goes in, so that its match proves little.",
+        ),
+    ],
+)
+def test_a_report_warns_of_what_a_match_leaves_open(changed, said):
+    report = ParityReport("cpu", (GOOD,), coverage=COMPLETE | changed)
+    assert report.passed
+    assert report.warnings == (() if said is None else (said,))
+    if said is None:
+        report.raise_if_warned()
+    else:
+        with pytest.raises(ParityError, match=re.escape(said)) as caught:
+            report.raise_if_warned()
+        assert caught.value.report is report
 
 
 def test_compared_keeps_the_order_of_cases():

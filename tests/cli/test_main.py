@@ -1,5 +1,6 @@
 """The `keras-attn` command: exit codes, what is printed where, and what is left on disk."""
 
+import importlib
 import json
 import os
 import re
@@ -134,6 +135,59 @@ for command in map(str.split, commands.split("|")):
     assert done.stderr == ""
 
 
+# ------------------------------------------------------------------------ export
+
+OWN_LAYERS = """
+import keras
+
+@keras.saving.register_keras_serializable("own")
+class Registered(keras.layers.Layer):
+    def call(self, x):
+        return 2 * x
+
+class Plain(keras.layers.Layer):
+    def call(self, x):
+        return x + 1
+"""
+
+
+@pytest.fixture
+def own_model(tmp_path, monkeypatch):
+    """Write a module with layers, and a model of them as a file, and forget both."""
+    (tmp_path / "own_layers.py").write_text(OWN_LAYERS)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as an installed command has it
+    before = dict(keras.saving.get_custom_objects())
+    sys.path.insert(0, str(tmp_path))
+    own = importlib.import_module("own_layers")
+    x = keras.Input((3,), name="x")
+    keras.Model(x, own.Plain()(own.Registered()(x))).save(tmp_path / "model.keras")
+
+    def forget():
+        sys.modules.pop("own_layers", None)
+        keras.saving.get_custom_objects().clear()
+        keras.saving.get_custom_objects().update(before)
+
+    forget()
+    sys.path.remove(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    yield "model.keras"
+    forget()
+
+
+def test_classes_of_a_module_that_is_imported_first(own_model, call):
+    code, _, err = call("export", own_model, "bundle")
+    assert code == 1
+    assert_one_line(err)
+    assert "does not know the class `Registered` of module `own_layers`" in err
+    code, _, err = call("export", own_model, "bundle", "--import", "no_such_module")
+    assert code == 1
+    assert_one_line(err)
+    assert err.startswith("error: Cannot import `no_such_module` (ModuleNotFoundError: ")
+    code, out, err = call("export", own_model, "bundle", "--import", "own_layers", "--strict")
+    assert code == 0, err
+    assert "it matches Keras" in out
+
+
 # ------------------------------------------------------------------------ verify
 
 
@@ -154,6 +208,19 @@ def test_verify_json(exported, call):
     assert (code, err) == (0, "")
     assert json.loads(out)["passed"] is True
     assert ParityReport.from_json(out).passed
+
+
+def test_warnings_are_shown(bundle, call):
+    file = bundle / "parity" / "report.json"
+    report = json.loads(file.read_text())
+    file.write_text(json.dumps(report | {"coverage": report["coverage"] | {"axes": {"queries_length": [6]}}}))
+    reseal(bundle, "parity/report.json")
+    said = "Axis `queries_length` is called dynamic, but only size 6 was compared."
+    code, out, err = call("verify", bundle)
+    assert (code, err) == (0, "")
+    assert out.endswith(f"\nwarning: {said}\n")
+    assert json.loads(call("verify", bundle, "--json")[1])["warnings"] == [said]
+    assert re.search(r"^warning +Axis `queries_length` is called", call("inspect", bundle)[1], flags=re.MULTILINE)
 
 
 def verify_rows(call, bundle):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from export_models import additive, dict_inputs_and_outputs
+from keras import layers
 
 import keras_attn
 from keras_attn_export import (
@@ -252,3 +253,15 @@ def test_exports_in_threads_take_turns(tmp_path, monkeypatch):
         runs = [threads.submit(export_model, model, tmp_path / str(number)) for number in range(3)]
     assert [str(run.exception()) for run in runs] == ["written"] * 3
     assert together == [1, 1, 1]
+
+
+def test_strict_writes_nothing_where_a_warning_would_be(tmp_path):
+    x, unused = keras.Input((4,), name="x"), keras.Input((4,), name="unused")
+    model = keras.Model([x, unused], layers.Dense(2, name="y")(x))
+    with pytest.raises(
+        ParityError, match=r"All outputs match, but `strict` .* Input `unused` moves no output\.$"
+    ) as caught:
+        export_model(model, tmp_path / "bundle", strict=True)
+    assert caught.value.report.passed
+    assert caught.value.report.warnings == ("Input `unused` moves no output.",)
+    assert list(tmp_path.iterdir()) == []

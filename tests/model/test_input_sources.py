@@ -3,14 +3,19 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from export_models import additive, dict_inputs_and_outputs, nested_model
 from keras import layers
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError
+from keras_attn_export._model.draws import Deck, Ids
+from keras_attn_export._model.golden_cases import golden_cases
 from keras_attn_export._model.input_sources import LENGTHS, flat_samples, sources
+from keras_attn_export._model.rounding import with_rounding
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.trial_runs import Drawer
+from keras_attn_export._model.trial_runs import Drawer, outputs_of
+from keras_attn_export._standalone.verify import Case
 
 
 def drawer_of(model, samples=None):
@@ -75,11 +80,204 @@ def test_booleans_take_both_values():
     assert 0.3 < drawn["mask"].mean() < 0.7
 
 
-def test_other_integers_ask_for_samples_by_name():
+class Lookup(layers.Layer):
+    """A lookup within a layer, with positions added, as in most models of text."""
+
+    def __init__(self, prepare=lambda x: x, rows=11, **kwargs):
+        super().__init__(**kwargs)
+        self.prepare = prepare
+        self.table, self.positions = layers.Embedding(rows, 4), layers.Embedding(40, 4)
+
+    def call(self, x):
+        found = self.table(self.prepare(x))
+        return found + self.positions(keras.ops.arange(keras.ops.shape(found)[1]))
+
+
+def ids_of(model, name="ids"):
+    return sources(model, model_signature(model, None), {})[name].ids
+
+
+@pytest.mark.parametrize(
+    ("prepare", "low", "high"),
+    [
+        (lambda x: x, 0, 10),
+        (lambda x: keras.ops.cast(x, "int64"), 0, 10),
+        (lambda x: keras.ops.reshape(x[:, 1:], (-1, 5)), 0, 10),
+        (lambda x: x + 3, -3, 7),
+        (lambda x: 10 - x, 0, 10),
+        (lambda x: keras.ops.where(x == 0, 5, x), 0, 10),
+        (lambda x: x % 11, 0, 10),
+    ],
+    ids=["as it is", "cast", "sliced", "shifted", "reversed", "replaced", "remainder"],
+)
+def test_a_lookup_within_a_layer_is_found(prepare, low, high):
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    found = ids_of(keras.Model(ids, Lookup(prepare)(ids)))
+    assert (found.low, found.high) == (low, high)
+
+
+def test_floats_that_are_looked_up_are_ids():
+    ids = keras.Input((None,), name="ids")
+    for layer in (layers.Embedding(7, 3), Lookup(rows=7)):
+        drawn = drawer_of(keras.Model(ids, layer(ids))).inputs({("ids", 0): 40, ("ids", 1): 10})["ids"]
+        assert drawn.dtype == np.float32
+        assert set(np.unique(drawn)) == set(range(7))
+
+
+def test_rounding_does_not_turn_an_id_into_another():
+    ids = keras.Input((None,), name="ids")
+    model = keras.Model(ids, layers.Embedding(7, 3)(ids))
+    outputs = outputs_of(model_signature(model, None))
+    inputs = {"ids": np.arange(7, dtype="float32").reshape(1, 7)}
+    (case,) = with_rounding(model, outputs, [Case("ids", inputs, outputs(inputs))])
+    assert max(limits.max() for limits in case.rounding.values()) < 1e-6
+
+
+def test_floats_that_become_the_number_of_a_bucket_are_none():
+    x = keras.Input((3,), name="x")
+    bucket = layers.Discretization([-2.0, -1.0, 0.0, 1.0, 2.0])(x)
+    assert ids_of(keras.Model(x, layers.Embedding(7, 2)(bucket)), "x") is None
+
+
+def test_a_table_that_is_also_the_last_product():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    table = layers.ReversibleEmbedding(13, 4)
+    assert ids_of(keras.Model(ids, table(table(ids) * 50.0, reverse=True))).high == 12
+
+
+def test_the_smaller_of_two_tables_bounds():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    assert ids_of(keras.Model(ids, layers.Embedding(20, 4)(ids) + Lookup(rows=5)(ids))).high == 4
+
+
+def test_positions_that_start_at_an_input_stay_within_longer_inputs():
+    start, x = keras.Input((), dtype="int32", name="start"), keras.Input((None, 4), name="x")
+
+    class Positions(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.table = layers.Embedding(100, 4)
+
+        def call(self, x, start):
+            return x + self.table(start[:, None] + keras.ops.arange(keras.ops.shape(x)[1]))
+
+    model = keras.Model([x, start], Positions()(x, start))
+    assert not golden_cases(model, model_signature(model, None), None).refused
+
+
+def test_a_lookup_in_a_nested_sequential():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    inner = keras.Sequential([layers.Embedding(9, 3), layers.Dense(4)])
+    assert ids_of(keras.Model(ids, inner(ids))).high == 8
+
+
+def test_a_table_that_cannot_be_watched_bounds_if_it_is_the_only_one():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+
+    class InAGraph(layers.Layer):
+        def __init__(self, sizes):
+            super().__init__()
+            self.tables = [layers.Embedding(size, 3) for size in sizes]
+
+        def build(self, shape):
+            for table in self.tables:
+                table.build()
+
+        def call(self, x):
+            return tf.function(lambda x: sum(table(x) for table in self.tables))(x)
+
+    assert ids_of(keras.Model(ids, InAGraph([6])(ids))).high == 5
+    with pytest.raises(InputError, match="which integers may be in `ids`"):
+        ids_of(keras.Model(ids, InAGraph([6, 8])(ids)))
+
+
+def test_watching_leaves_nothing_behind():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    layer = Lookup()
+    ids_of(keras.Model(ids, layer(ids)))
+    assert "call" not in vars(layer.table)
+
+
+def test_masks_and_segments_are_zeros_and_ones():
+    names = ("ids", "padding_mask", "segment_ids")
+    ids, mask, segments = (keras.Input((None,), dtype="int32", name=name) for name in names)
+    hidden = Lookup()(ids * mask) * keras.ops.cast(mask, "float32")[..., None]
+    model = keras.Model([ids, mask, segments], hidden + keras.ops.one_hot(segments, 4))
+    drawn = drawer_of(model).inputs({(name, axis): 8 for name in names for axis in (0, 1)})
+    assert set(np.unique(drawn["segment_ids"])) == {0, 1}
+    lengths = drawn["padding_mask"].sum(1)
+    np.testing.assert_array_equal(drawn["padding_mask"], np.arange(8) < lengths[:, None])
+    assert sorted(lengths)[3:] == [sorted(lengths)[3], 8, 8, 8, 8]
+    assert min(lengths) >= 1
+    assert max(drawn["ids"].ravel()) == 10
+
+
+def test_an_integer_is_a_mask_by_the_argument_it_is_passed_as():
+    x, seen = keras.Input((None, 4), name="x"), keras.Input((None, None), dtype="int32", name="seen")
+    heads = layers.MultiHeadAttention(2, 3)(x, x, attention_mask=seen)
+    drawn = drawer_of(keras.Model([x, seen], heads)).inputs(
+        {("x", 0): 2, ("x", 1): 9, ("seen", 0): 2, ("seen", 1): 9, ("seen", 2): 9}
+    )["seen"]
+    assert set(np.unique(drawn)) == {0, 1}
+    assert drawn.any(-1).all()
+
+
+def test_steps_that_are_skipped_stand_at_the_end_and_once_elsewhere():
+    x = keras.Input((None, 3), name="x")
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    masked = layers.LSTM(4)(layers.Masking(-1.0)(x)) + layers.LSTM(4)(layers.Embedding(5, 3, mask_zero=True)(ids))
+    found = golden_cases(model := keras.Model([x, ids], masked), model_signature(model, None), None)
+    skipped = {case.name: ((case.inputs["x"] == -1).all(-1), case.inputs["ids"] == 0) for case in found.cases}
+    for steps in skipped["axes apart"]:
+        assert steps.any()
+        assert not steps.all(1).any()
+        assert (np.diff(steps.astype(int), axis=1) >= 0).all()
+    assert all((np.diff(steps.astype(int), axis=1) < 0).any() for steps in skipped["padding elsewhere"])
+
+
+def test_ids_are_dealt_before_any_is_dealt_again():
+    deck, rng = Deck(Ids(2, 21)), np.random.default_rng(0)
+    drawn = np.concatenate([deck.draw((size,), rng) for size in (3, 8, 9, 5)])
+    assert sorted(drawn[:20]) == list(range(2, 22))
+    np.testing.assert_array_equal(drawn[20:], drawn[:5])
+
+
+def test_a_case_has_every_id_that_no_other_has():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    found = golden_cases(model := keras.Model(ids, Lookup(rows=700)(ids)), model_signature(model, None), None)
+    *others, last = (case.inputs["ids"] for case in found.cases)
+    assert found.cases[-1].name == "every id"
+    before = np.concatenate([array.ravel() for array in others])
+    assert len(set(before)) == len(before)
+    assert set(before) | set(last.ravel()) == set(range(700))
+
+
+def test_every_id_is_seen_where_no_mask_hides_it():
+    ids, mask = (keras.Input((None,), dtype="int32", name=name) for name in ("ids", "padding_mask"))
+    hidden = Lookup()(ids) * keras.ops.cast(mask, "float32")[..., None]
+    found = golden_cases(model := keras.Model([ids, mask], hidden), model_signature(model, None), None)
+    last = found.cases[-1].inputs
+    assert found.cases[-1].name == "every id"
+    assert last["padding_mask"].all()
+    assert set(last["ids"].ravel()) == set(range(11))
+
+
+def test_a_static_model_has_more_than_one_case():
+    x = keras.Input(batch_shape=(2, 3), name="x")
+    found = golden_cases(model := keras.Model(x, layers.Dense(2)(x)), model_signature(model, None), None)
+    assert len({case.inputs["x"].tobytes() for case in found.cases}) >= 5
+
+
+def test_other_integers_ask_for_samples_at_once_and_say_what_is_known():
     digit = keras.Input((), dtype="int32", name="digit")
-    model = keras.Model(digit, keras.ops.one_hot(digit, 5))
-    with pytest.raises(InputError, match=r"`digit`.*sample_inputs=\{'digit': \.\.\.\}"):
-        drawer_of(model)
+    place = keras.Input((None,), dtype="int64", name="place")
+    outputs = [keras.ops.one_hot(digit, 5), keras.ops.one_hot(place, 3)]
+    with pytest.raises(InputError) as caught:
+        drawer_of(keras.Model([digit, place], outputs))
+    said = str(caught.value)
+    assert "`digit` (int32, shape (None,), feeds `" in said
+    assert "`place` (int64" in said
+    assert "sample_inputs={'digit': ..., 'place': ...}" in said
 
 
 def test_samples_are_cropped_and_repeated():

@@ -59,9 +59,39 @@ _CASES = (
         "test_signature -k training",
     ),
     fault(
+        "no step is padding",
+        "    lengths[int(rng.integers(0, 2)) :: 2] = steps\n",
+        "    lengths[:] = steps\n",
+        "test_input_sources -k skipped",
+    ),
+    fault(
+        "an id that a mask hides counts as seen",
+        "seen = [] if masks or any(",
+        "seen = [] if any(",
+        "test_input_sources -k hides",
+    ),
+    fault(
+        "what is added to an id before the lookup is not heeded",
+        "start = before.asked[moved] - first * slope",
+        "start = 0 * slope",
+        "test_input_sources -k within_a_layer",
+    ),
+    fault(
+        "an output counts as varying where rounding may have moved it",
+        "(values + limits).min(0), (values - limits).max(0)",
+        "values.min(0), values.max(0)",
+        "test_coverage -k varies",
+    ),
+    fault(
+        "an input that moves one output is said to move all",
+        "if size > 2 * noise[output])",
+        "if size >= 0)",
+        "test_coverage -k effect",
+    ),
+    fault(
         "a lookup is drawn beyond its table",
-        "rng.integers(0, min(ranges), shape)",
-        "rng.integers(0, min(ranges) + 1, shape)",
+        "self.ids.dealt.start, self.ids.dealt.stop))",
+        "self.ids.dealt.start, self.ids.dealt.stop + 1))",
         "test_input_sources -k embedding",
     ),
 )

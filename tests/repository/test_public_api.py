@@ -81,11 +81,13 @@ SIGNATURES = {  # without annotations, self and **kwargs
     "keras_attn.coverage": "(weights, *, mask=None)",
     "keras_attn_export.export_model": (
         "(model, path, *, sample_inputs=None, opset=None, lowering='portable', precision='float32', "
-        "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True)"
+        "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True, strict=False)"
     ),
     "keras_attn_export.load_bundle": "(path)",
     "keras_attn_export.sign_bundle": "(path, *, key, signature=None)",
-    "keras_attn_export.verify_bundle": "(path, *, provider='cpu', public_key=None, signature=None)",
+    "keras_attn_export.verify_bundle": (
+        "(path, *, provider='cpu', samples=None, model=None, public_key=None, signature=None)"
+    ),
     "keras_attn_export.Bundle.run": "(inputs, *, provider='cpu')",
     "keras_attn_export.Bundle.session": "(provider='cpu')",
     "keras_attn_export.ParityReport.to_json": "()",

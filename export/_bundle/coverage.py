@@ -1,0 +1,30 @@
+"""What a match does not prove, in sentences: the warnings of a parity report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ENOUGH = 5  # cases
+
+
+def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the golden cases leave open, a sentence each; see `coverage_of` for what is read.
+
+    Each names the axis, input or output it is about.
+    """
+    found = []
+    cases, refused = coverage["cases"], coverage["refused"]
+    if cases < ENOUGH:
+        left_out = f"; Keras itself cannot run {refused} more" if refused else ""
+        found.append(f"Only {cases} case{'s' if cases != 1 else ''} could be compared{left_out}.")
+    for axis, sizes in coverage["axes"].items():
+        if len(sizes) == 1:
+            found.append(f"Axis `{axis}` is called dynamic, but only size {sizes[0]} was compared.")
+    for name, known in coverage["inputs"].items():
+        if known["moves"] == []:
+            found.append(f"Input `{name}` moves no output.")
+    for name, known in coverage["outputs"].items():
+        if not known["varies"]:
+            found.append(f"Output `{name}` is the same whatever goes in, so that its match proves little.")
+    return tuple(found)

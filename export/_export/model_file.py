@@ -1,0 +1,64 @@
+"""The model that a caller names: one of Keras's, or a file of one."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._errors import UnsupportedModelError
+
+if TYPE_CHECKING:
+    import keras
+
+
+def check_model(model: object) -> None:
+    """Refuse what is no model without loading TensorFlow.
+
+    Raises:
+        UnsupportedModelError: It is neither a Keras model nor the path of a `.keras` file.
+    """
+    if isinstance(model, str | Path):
+        file = Path(model)
+        if not file.is_file():
+            raise UnsupportedModelError(f"There is no model file at {file}.")
+        if file.suffix != ".keras":
+            raise UnsupportedModelError(f"{file} is not a `.keras` file. Save the model with `model.save('x.keras')`.")
+    elif "keras" not in sys.modules or not isinstance(model, sys.modules["keras"].Model):
+        received = type(model).__name__
+        raise UnsupportedModelError(
+            f"`model` must be a keras.Model or the path of a `.keras` file. Received: {received}."
+        )
+
+
+def loaded_model(model: keras.Model | str | Path, samples: Mapping[str, Any] | None, *, safe_mode: bool) -> keras.Model:
+    """Return the model with its weights; Keras and its backend are loaded now.
+
+    Args:
+        model: A model, or the path of a `.keras` file.
+        samples: What a subclassed model is called with first.
+        safe_mode: Whether a file may hold no code.
+
+    Raises:
+        UnsupportedModelError: Keras cannot load the file.
+        InputError: `samples` do not fit, or are needed.
+    """
+    import keras
+
+    import keras_attn  # noqa: F401 - registers the layers, so that files which hold them load
+
+    from .._model.keras_messages import first_line
+    from .._model.reference import with_weights
+
+    if isinstance(model, keras.Model):
+        return model
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Model .* had a build config")  # it is built from the samples
+            loaded = keras.saving.load_model(model, compile=False, safe_mode=safe_mode)
+    except Exception as error:
+        # whatever is wrong with a stranger's file: zip, JSON, HDF5, an unknown or unsafe layer
+        raise UnsupportedModelError(f"Keras cannot load {model}: {first_line(error)}") from error
+    return with_weights(loaded, Path(model), samples)

@@ -1,0 +1,95 @@
+"""The check of a bundle: its golden cases, and a user's own arrays beside the model that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._bundle.bundle import Bundle, replayed
+from .._bundle.parity import ParityReport, ParityRow, rows_of
+from .._bundle.signing import check_signature_if_asked
+from .._errors import InputError
+from .._standalone import verify
+from .._standalone.verify import Case
+from .model_file import check_model, loaded_model
+
+if TYPE_CHECKING:
+    import keras
+
+SAMPLES, SAMPLES_AGAIN = "samples", "samples of this run"  # the latter where an export had samples too
+
+
+def verify_bundle(
+    path: str | Path,
+    *,
+    provider: str = "cpu",
+    samples: Mapping[str, Any] | None = None,
+    model: keras.Model | str | Path | None = None,
+    public_key: str | Path | None = None,
+    signature: str | Path | None = None,
+) -> ParityReport:
+    """Replay the golden cases of a bundle in onnxruntime and compare them with the outputs Keras gave.
+
+    With `samples` and `model`, arrays of one's own are a further case, called "samples": Keras runs the model on them,
+    onnxruntime the bundle, and the same rule decides. Only then are Keras and its backend loaded.
+
+    Args:
+        path: The bundle.
+        provider: `"cpu"` or `"cuda"`.
+        samples: Arrays by input name, all in one batch, as for `export_model`.
+        model: The model that was exported, or the path of its `.keras` file.
+        public_key: A PEM file; before anything else is read, the owner of that key must have signed the bundle.
+        signature: Where the signature is; `None` for the bundle's name with `.sig`, beside it.
+
+    Raises:
+        BundleError: As for `load_bundle`, or it is not signed, by another key, or was altered since.
+        ExportError: The key cannot be used, or `keras-attn[sign]` is not installed.
+        ProviderError: The provider is absent, or is not the one that ran.
+        ParityError: An output differs; the error's `report` holds every row.
+        InputError: `samples` do not fit, or there are samples without a model or a model without samples.
+        UnsupportedModelError: Keras cannot load the model.
+    """
+    if samples is None and model is not None:
+        raise InputError("`model` needs `samples`: what Keras gave for the golden cases is in the bundle.")
+    if samples is not None:
+        if model is None:
+            raise InputError(
+                "`samples` need `model`, the Keras model that was exported or its `.keras` file: only Keras can say "
+                "what is right for arrays that are not among the golden cases."
+            )
+        check_model(model)
+    check_signature_if_asked(path, public_key, signature)
+    bundle, report = replayed(path, provider)
+    if samples is not None and model is not None:
+        report = replace(report, rows=(*report.rows, *_rows_of_samples(bundle, report, samples, model)))
+    report.raise_if_failed()
+    return report
+
+
+def _rows_of_samples(
+    bundle: Bundle, report: ParityReport, samples: Mapping[str, Any], model: keras.Model | str | Path
+) -> tuple[ParityRow, ...]:
+    loaded = loaded_model(model, samples, safe_mode=True)
+    from .._model.reference import case_of
+
+    taken = {row.case for row in report.rows}  # the samples of the export are a golden case of that name
+    name = next(name for name in (SAMPLES, SAMPLES_AGAIN) if name not in taken)
+    case = _as_declared(case_of(name, loaded, samples, bundle.manifest["precision"]), bundle.manifest["outputs"])
+    actual = bundle.run(case.inputs, provider=report.provider)
+    tolerance = bundle.manifest["parity"]["tolerance"]
+    return rows_of(verify.compare(case, actual, tolerance, verify.LENIENCE[report.provider]))
+
+
+def _as_declared(case: Case, outputs: list[dict[str, Any]]) -> Case:
+    """Return the case with outputs in the bundle's dtypes where those are wider: JAX has 32 bits for 64."""
+    dtypes = {spec["name"]: np.dtype(spec["dtype"]) for spec in outputs}
+
+    def wide(name: str, array: np.ndarray) -> np.ndarray:
+        dtype = dtypes.get(name, array.dtype)
+        return array.astype(dtype) if dtype.kind == array.dtype.kind and np.can_cast(array.dtype, dtype) else array
+
+    return case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()})

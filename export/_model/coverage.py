@@ -1,0 +1,61 @@
+"""What the golden cases show of a model, for the parity report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._standalone.verify import Case
+from .golden_cases import Cases
+
+
+def coverage_of(golden: Cases) -> dict[str, Any]:
+    """Return what was compared, as the parity report says it.
+
+    Returns:
+        `cases` and `refused`: how many; `axes`: the sizes of each; `inputs`: which outputs each `moves` (`None` where
+        it could not be changed), and how many of the `ids` that can be looked up were `ids_seen`; `outputs`: whether
+        each `varies` between cases or rows by more than rounding may.
+    """
+    axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
+    return {
+        "cases": len(golden.cases),
+        "refused": len(golden.refused),
+        "axes": axes,
+        "inputs": golden.inputs,
+        "outputs": {name: {"varies": varies(name, golden.cases)} for name in golden.cases[0].outputs},
+    }
+
+
+def varies(output: str, cases: Sequence[Case]) -> bool:
+    """Tell whether an output is anywhere another number in another row or case, beyond its limit of rounding."""
+    least: dict[tuple[int, ...], Any] = {}
+    greatest: dict[tuple[int, ...], Any] = {}
+    rows: dict[tuple[int, ...], int] = {}
+    for case in cases:
+        values, limits = _rows(case.outputs[output]), _rows(_limits(case, output))
+        shape = values.shape[1:]
+        if values.size == 0:
+            continue
+        low, high = (values + limits).min(0), (values - limits).max(0)
+        least[shape] = np.minimum(least.get(shape, low), low)
+        greatest[shape] = np.maximum(greatest.get(shape, high), high)
+        rows[shape] = rows.get(shape, 0) + len(values)
+    if all(
+        count == 1 for count in rows.values()
+    ):  # no two that could be compared: one row in each case, and each longer
+        return any(np.ptp(_rows(case.outputs[output])) > 0 for case in cases if case.outputs[output].size)
+    return any(bool((greatest[shape] > least[shape]).any()) for shape in rows)
+
+
+def _rows(array: np.ndarray) -> np.ndarray:
+    """Return numbers by row, an infinity as the largest number and NaN as none of them."""
+    wide = np.nan_to_num(array.astype(np.float64), nan=-1e300, posinf=1e301, neginf=-1e301)
+    return wide if wide.ndim else wide[np.newaxis]
+
+
+def _limits(case: Case, output: str) -> np.ndarray:
+    array, rounding = case.outputs[output], case.rounding.get(output)
+    return np.zeros(array.shape) if rounding is None or rounding.dtype == bool else np.asarray(rounding)

@@ -1,0 +1,109 @@
+"""Arrays as users pass them: ids that use a whole vocabulary, and sequences that end before their axis does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Whole numbers that an input may hold because all that looks them up has a row for each.
+
+    Attributes:
+        low: The smallest.
+        high: The largest.
+        skips_zero: Whether zero is padding, as for an `Embedding` with `mask_zero`.
+    """
+
+    low: int
+    high: int
+    skips_zero: bool = False
+
+    def __and__(self, other: Ids) -> Ids:
+        """Return what both may hold."""
+        return Ids(max(self.low, other.low), min(self.high, other.high), self.skips_zero or other.skips_zero)
+
+    @property
+    def pads(self) -> bool:
+        """Whether zero stands for padding and there is another number to be padded."""
+        return self.skips_zero and self.low <= 0 < self.high
+
+    @property
+    def dealt(self) -> range:
+        """The numbers that are drawn: all but the padding."""
+        return range(max(self.low, 1) if self.pads else self.low, self.high + 1)
+
+
+@dataclass
+class Deck:
+    """Draws ids as cards are dealt: none comes again before all have come, however many draws that takes."""
+
+    ids: Ids
+    _order: np.ndarray | None = None
+    _dealt: int = field(default=0)
+
+    def draw(self, shape: Shape, rng: np.random.Generator) -> np.ndarray:
+        """Return ids; where zero is padding, some rows end with it."""
+        if self._order is None:
+            self._order = rng.permutation(np.arange(self.ids.dealt.start, self.ids.dealt.stop))
+        steps = kept_steps(shape[:2], rng) if self.ids.pads and len(shape) > 1 else np.ones(shape[:2], bool)
+        kept = np.broadcast_to(steps.reshape(steps.shape + (1,) * (len(shape) - 2)), shape)
+        drawn = np.zeros(shape, np.int64)
+        places = self._dealt + np.arange(np.count_nonzero(kept))
+        drawn[kept] = self._order[places % self._order.size]
+        self._dealt += places.size
+        return drawn
+
+
+def kept_steps(shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Return for (B, T) True where a step is no padding: it stands at the end, in every other row, and never alone."""
+    batch, steps = shape
+    lengths = rng.integers(1, max(steps, 2), batch)  # below `steps`, but for a single one
+    lengths[int(rng.integers(0, 2)) :: 2] = steps
+    return np.arange(steps) < lengths[:, np.newaxis]
+
+
+def mask(shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Return ones and zeros: those of `kept_steps` for (B, T), at even odds for any other shape, the first a one."""
+    if len(shape) == 2 and shape[-1] > 1:
+        return kept_steps(shape, rng)
+    drawn = rng.random(shape) < 0.5
+    if shape and shape[-1] > 1:
+        drawn[..., 0] = True  # a row without any 1 would make most layers divide nothing by nothing
+    return drawn
+
+
+def normal(shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Return floats of a normal distribution."""
+    return rng.standard_normal(shape)
+
+
+def normal_with_padding(shape: Shape, rng: np.random.Generator, fill: float) -> np.ndarray:
+    """Return floats of a normal distribution, of shape (B, T, ...); some rows end with steps full of `fill`."""
+    drawn = normal(shape, rng)
+    if len(shape) > 1:
+        drawn[~kept_steps(shape[:2], rng)] = fill
+    return drawn
+
+
+def padded_elsewhere(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return (B, T, ...) with its padding at the start of even rows, and anywhere in the others."""
+    moved = array[:, ::-1].copy()
+    for row in range(1, len(array), 2):
+        moved[row] = array[row, rng.permutation(array.shape[1])]
+    return moved
+
+
+def every(ids: Ids, seen: np.ndarray) -> np.ndarray:
+    """Return the ids that are not among those seen."""
+    return np.setdiff1d(np.arange(ids.dealt.start, ids.dealt.stop), seen)
+
+
+def filled(shape: Shape, ids: np.ndarray) -> np.ndarray:
+    """Return an array of ids, as many of them as there is room for, repeated where there is more."""
+    return np.resize(ids, math.prod(shape)).reshape(shape)

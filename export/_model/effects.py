@@ -1,0 +1,93 @@
+"""Which inputs matter to which outputs: each is changed while all others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._standalone.verify import Arrays, Case
+from .input_sources import LENGTHS, Source
+
+TRIES = 4  # how often an input is changed before it is said to move nothing
+
+
+def known_of_inputs(
+    made: Mapping[str, Source],
+    cases: Sequence[Case],
+    at: int,
+    draw: Callable[[str], Arrays],
+    outputs: Callable[[Arrays], Arrays],
+) -> dict[str, dict[str, Any]]:
+    """Return what the cases show of each input: what it `moves`, and its `ids` with `ids_seen`.
+
+    Args:
+        made: The source of each input.
+        cases: All golden cases.
+        at: The one whose inputs are changed, one after the other.
+        draw: Draws all inputs anew, in the sizes of that case, with a pattern of lengths.
+        outputs: Runs the model.
+    """
+    noise = _difference(cases[at].outputs, outputs(cases[at].inputs))
+    known: dict[str, dict[str, Any]] = {}
+    for name, source in made.items():
+        known[name] = {"moves": _moved(name, source, cases[at], draw, outputs, noise)}
+        if source.ids is not None:
+            seen = np.unique(np.concatenate([case.inputs[name].ravel() for case in cases]))
+            known[name] |= {"ids": source.ids.high - source.ids.low + 1, "ids_seen": len(seen)}
+    return known
+
+
+def _moved(
+    name: str,
+    source: Source,
+    case: Case,
+    draw: Callable[[str], Arrays],
+    outputs: Callable[[Arrays], Arrays],
+    noise: Mapping[str, float],
+) -> list[str] | None:
+    """Return the outputs that change when one input does; `None` where it cannot be changed."""
+    moved: dict[str, None] = {}
+    changed = False
+    for other in _others(name, source, case, draw):
+        if np.array_equal(other, case.inputs[name], equal_nan=other.dtype.kind == "f"):
+            continue
+        try:
+            found = outputs(case.inputs | {name: other})
+        except Exception:  # noqa: BLE001 - what is no input for this model proves nothing
+            continue
+        changed = True
+        differences = _difference(case.outputs, found)
+        moved |= dict.fromkeys(output for output, size in differences.items() if size > 2 * noise[output])
+        if len(moved) == len(case.outputs):
+            break
+    return [output for output in case.outputs if output in moved] if changed else None
+
+
+def _others(name: str, source: Source, case: Case, draw: Callable[[str], Arrays]) -> Iterator[np.ndarray]:
+    """Yield other arrays for an input."""
+    array = case.inputs[name]
+    if source.lengths:
+        yield from (draw(pattern)[name] for pattern in LENGTHS)
+    elif not source.sampled:
+        yield from (draw("mixed")[name] for _ in range(TRIES))
+    else:
+        yield np.roll(array, 1, axis=0) if array.ndim else array
+        yield np.roll(array, 1)  # through all axes: numbers that the user has passed, in other places
+        if array.dtype.kind == "f":
+            yield (array * np.linspace(0.5, 1.5, max(array.size, 2))[: array.size].reshape(array.shape)).astype(
+                array.dtype
+            )
+
+
+def _difference(expected: Arrays, actual: Arrays) -> dict[str, float]:
+    """Return how far apart the outputs of two runs are: the largest difference, infinite where NaN is in one only."""
+    found = {}
+    for name, array in expected.items():
+        one, two = array.astype(np.float64), actual[name].astype(np.float64)
+        same = (one == two) | (np.isnan(one) & np.isnan(two)) if one.shape == two.shape else np.zeros(1, bool)
+        with np.errstate(invalid="ignore"):
+            apart = np.where(same, 0.0, np.abs(one - two)) if one.shape == two.shape else np.full(1, np.inf)
+        found[name] = float(np.max(np.where(np.isnan(apart), np.inf, apart), initial=0.0))
+    return found

@@ -1,0 +1,38 @@
+"""What an exception of Keras says, in one sentence: without the frame around it and the configurations within it."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST = 400  # characters
+
+# What Keras puts before a layer's own message, and before that of what it could not make again.
+_FRAMES = ("Exception encountered:", "Error encountered:")
+# What it puts behind: configurations, which can have thousands of characters.
+_CONFIGURATION = re.compile(r"\s*(Full object config:|\bconfig=\{|Received: config=).*", re.DOTALL)
+_LOST_CLASS = re.compile(r"Could not locate (class|function) '(\w+)'")
+_ITS_MODULE = re.compile(r"Full object config: \{'module': '([\w.]+)'")
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an exception says, without the frame that Keras puts around a layer's own message."""
+    said = re.sub("\x1b\\[[0-9;]*m", "", str(error))
+    if lost := _LOST_CLASS.search(said):
+        return _lost(lost[1], lost[2], _ITS_MODULE.search(said, lost.end()))
+    for frame in _FRAMES:
+        said = said.rpartition(frame)[2]
+    lines = (_CONFIGURATION.sub("", line).strip() for line in said.splitlines())
+    first = next((line for line in lines if line and not line.startswith("Exception encountered when calling")), "")
+    if len(first) > LONGEST:
+        first = f"{first[:LONGEST].rpartition(' ')[0]} ..."
+    return first or type(error).__name__
+
+
+def _lost(kind: str, name: str, place: re.Match[str] | None) -> str:
+    """Say which class is not known, and how to make it known."""
+    module = place[1] if place and place[1] not in ("builtins", "__main__") else None
+    of_module, option = (f" of module `{module}`", module) if module else ("", "MODULE")
+    return (
+        f"it does not know the {kind} `{name}`{of_module}. Import the module first, as `--import {option}` does; from "
+        "Python, it must also be registered, by `@keras.saving.register_keras_serializable()`."
+    )

@@ -1,0 +1,55 @@
+"""Golden cases for what sizes and lengths do not show: every row of a vocabulary, and padding elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from .._standalone.verify import Arrays, Case
+from .draws import every, filled, mask, padded_elsewhere
+from .input_sources import Source
+
+EVERY_ID = "every id"
+PADDED_ELSEWHERE = "padding elsewhere"
+ROWS = 4096  # of the largest vocabulary of which every row is looked up
+NUMBERS = 2**21  # an output of that case holds at most
+
+
+def with_padding_elsewhere(made: Mapping[str, Source], inputs: Arrays) -> Arrays | None:
+    """Return inputs whose padding stands at the start or in between, if they are padded."""
+    rng = np.random.default_rng(0)
+    padded = {name for name, source in made.items() if source.padding is not None}
+    moved = {name: padded_elsewhere(inputs[name], rng) for name in padded}
+    return inputs | moved if any((moved[name] != inputs[name]).any() for name in padded) else None
+
+
+def with_every_id(made: Mapping[str, Source], cases: Sequence[Case], draw: Callable[[int], Arrays]) -> Arrays | None:
+    """Return inputs with every id that no case has so far, if there is one.
+
+    Args:
+        made: The source of each input.
+        cases: The cases so far.
+        draw: Draws inputs of so many rows, or of as many as there must be, that hide none by a length.
+    """
+    masks = [name for name, source in made.items() if source.draw is mask]
+    # an id that stood where a mask or a length hides it has not been seen by anyone
+    seen = [] if masks or any(source.lengths for source in made.values()) else [case.inputs for case in cases]
+    left = {name: _left(name, source, seen) for name, source in made.items() if source.ids}
+    left = {name: ids for name, ids in left.items() if ids.size}
+    if not left:
+        return None
+    room = {name: max(cases[0].inputs[name][0].size, 1) if cases[0].inputs[name].ndim else 1 for name in left}
+    numbers = max(output.size / max(len(output), 1) for output in cases[0].outputs.values() if output.ndim)
+    rows = max(math.ceil(ids.size / room[name]) for name, ids in left.items())
+    inputs = draw(max(1, min(rows, int(NUMBERS / max(numbers, 1)))))
+    inputs |= {name: np.ones_like(inputs[name]) for name in masks}
+    return inputs | {name: filled(inputs[name].shape, ids).astype(inputs[name].dtype) for name, ids in left.items()}
+
+
+def _left(name: str, source: Source, seen: Sequence[Arrays]) -> np.ndarray:
+    assert source.ids is not None
+    if len(source.ids.dealt) > ROWS:
+        return np.empty(0, np.int64)
+    return every(source.ids, np.concatenate([np.empty(0), *(inputs[name].ravel() for inputs in seen)]))

@@ -1,0 +1,97 @@
+"""A user's own arrays, compared as a further case: Keras runs the model on them, onnxruntime the bundle."""
+
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+from bundles import small_inputs, small_model
+
+from keras_attn_export import InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
+from keras_attn_export._bundle.bundle import replayed
+from keras_attn_export._cli.main import main
+from keras_attn_export._export.verify_bundle import _rows_of_samples
+
+LARGE = {name: array * 3 if array.dtype.kind == "f" else array for name, array in small_inputs(5, 4, 9).items()}
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory):
+    """Return a model, its file and its bundle."""
+    folder, model = tmp_path_factory.mktemp("checked"), small_model()
+    model.save(folder / "model.keras")
+    return model, folder / "model.keras", export_model(model, folder / "bundle").path
+
+
+def other_model():
+    """Return the model with other weights."""
+    keras.utils.set_random_seed(1)
+    return small_model()
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["model", "file"])
+def test_arrays_of_ones_own_are_a_further_case(checked, which):
+    golden = verify_bundle(checked[2])
+    report = verify_bundle(checked[2], samples=LARGE, model=checked[which])
+    assert report.passed
+    assert report.rows[: len(golden.rows)] == golden.rows
+    own = report.rows[len(golden.rows) :]
+    assert [(row.case, row.name, row.shape) for row in own] == [
+        ("samples", "context", (5, 4, 5)),
+        ("samples", "weights", (5, 4, 9)),
+    ]
+
+
+def test_another_models_outputs_do_not_match(checked):
+    with pytest.raises(ParityError, match="`context` is outside the tolerance in case `samples`") as caught:
+        verify_bundle(checked[2], samples=LARGE, model=other_model())
+    assert {row.case for row in caught.value.report.rows if not row.passed} == {"samples"}
+
+
+def test_samples_beside_those_of_the_export(checked):
+    bundle, report = replayed(checked[2])
+    taken = replace(report, rows=(replace(report.rows[0], case="samples"),))
+    assert {row.case for row in _rows_of_samples(bundle, taken, LARGE, checked[0])} == {"samples of this run"}
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"samples": LARGE}, InputError, "`samples` need `model`, the Keras model that was exported"),
+        ({"model": "model.keras"}, InputError, "`model` needs `samples`"),
+        ({"samples": LARGE, "model": "nowhere.keras"}, UnsupportedModelError, "no model file"),
+    ],
+)
+def test_samples_and_model_go_together(checked, given, error, said):
+    with pytest.raises(error, match=said):
+        verify_bundle(checked[2], **given)
+
+
+def test_samples_that_do_not_fit(checked):
+    model, _, bundle = checked
+    some = {name: array for name, array in LARGE.items() if name != "keys"}
+    for samples, said in (
+        (some, r"`samples` lack \['keys'\]"),
+        (LARGE | {"other": LARGE["keys"]}, "which the model does not take"),
+        (LARGE | {"values": LARGE["values"][:, :2]}, "Keras itself cannot run `small` on `samples`"),
+    ):
+        with pytest.raises(InputError, match=said):
+            verify_bundle(bundle, samples=samples, model=model)
+
+
+def test_from_the_command_line(checked, tmp_path, capfd):
+    _, file, bundle = checked
+    np.savez(tmp_path / "samples.npz", **LARGE)
+    other_model().save(other := tmp_path / "other.keras")
+    arguments = ["verify", str(bundle), "--samples", str(tmp_path / "samples.npz"), "--model"]
+    assert main([*arguments, str(file)]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("samples ")] == ["context", "weights"]
+    assert main([*arguments, str(other), "--trace"]) == 1
+    _, err = capfd.readouterr()
+    assert err.endswith(
+        "All golden cases match: is " + str(tmp_path / "other.keras") + " the model that was exported?\n"
+    )
+    assert main(arguments[:-1]) == 1
+    assert "error: `samples` need `model`" in capfd.readouterr().err

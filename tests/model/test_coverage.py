@@ -1,0 +1,87 @@
+"""Coverage: which inputs matter to which outputs, and which outputs vary at all."""
+
+import keras
+import numpy as np
+import pytest
+from export_models import additive
+from keras import layers, ops
+
+from keras_attn_export._model.coverage import varies
+from keras_attn_export._model.reference import reference_of
+from keras_attn_export._standalone.verify import Case
+
+
+def covered(model, samples=None):
+    return reference_of(model, samples, lambda name: None).golden.coverage
+
+
+def test_a_model_all_of_whose_inputs_matter():
+    found = covered(additive())
+    assert {name: known["moves"] for name, known in found["inputs"].items()} == {
+        name: ["attention"] for name in ("queries", "keys", "values", "valid_lens")
+    }
+    assert found["outputs"] == {"attention": {"varies": True}}
+    assert found["refused"] == 0
+    assert found["cases"] > 10
+    assert {1, 2} < {*found["axes"]["batch"]}
+    assert len(found["axes"]["queries_length"]) >= 3
+
+
+def test_inputs_and_outputs_without_effect_are_told():
+    x, y = keras.Input((4,), name="x"), keras.Input((4,), name="y")
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    outputs = {
+        "x": layers.Dense(3)(x),
+        "constant": layers.Dense(2, kernel_initializer="zeros", bias_initializer="ones")(x + y),
+        "ids": layers.Embedding(9, 2)(ids),
+    }
+    found = covered(keras.Model([x, y, ids], outputs))
+    assert found["inputs"] == {
+        "x": {"moves": ["x_output"]},
+        "y": {"moves": []},
+        "ids": {"moves": ["ids_output"], "ids": 9, "ids_seen": 9},
+    }
+    assert {name: known["varies"] for name, known in found["outputs"].items()} == {
+        "x_output": True,
+        "constant": False,
+        "ids_output": True,
+    }
+
+
+def test_samples_are_changed_too_if_they_can_be():
+    digit, x = keras.Input((), dtype="int32", name="digit"), keras.Input((5,), name="x")
+    model = keras.Model([digit, x], ops.one_hot(digit, 5) + x)
+    moves = {
+        digits: covered(model, {"digit": np.array(digits), "x": np.ones((3, 5))})["inputs"]
+        for digits in ((4, 1, 3), (2, 2, 2))
+    }
+    assert [known["digit"]["moves"] is None for known in moves.values()] == [False, True]
+    assert all(known["x"]["moves"] for known in moves.values())
+
+
+def case(outputs, limit=0.0):
+    array = np.asarray(outputs)
+    rounding = {"y": np.full(array.shape, limit)} if array.dtype.kind == "f" else {}
+    return Case("case", {}, {"y": array}, rounding)
+
+
+@pytest.mark.parametrize(
+    ("cases", "expected"),
+    [
+        ([case([[1.0, 2.0], [1.0, 2.0]])], False),
+        ([case([[1.0, 2.0], [1.0, 3.0]])], True),
+        ([case([[1.0, 2.0], [1.0, 2.1]], 0.06)], False),
+        ([case([[1.0, 2.0], [1.0, 2.2]], 0.06)], True),
+        ([case([[1.0, 2.0]]), case([[1.0, 3.0]])], True),
+        ([case([[1.0, 2.0]]), case([[1.0, 2.0, 3.0]])], True),
+        ([case([[1.0, 1.0]]), case([[1.0, 1.0, 1.0]])], False),
+        ([case([[1, 2], [1, 2]])], False),
+        ([case([[True], [False]])], True),
+        ([case([[np.nan], [np.nan]])], False),
+        ([case([[np.nan], [1.0]])], True),
+        ([case([[-np.inf, 1.0], [-np.inf, 1.0]])], False),
+        ([case(3.0), case(4.0)], True),
+    ],
+)
+def test_an_output_varies_if_it_does_so_by_more_than_its_limit(cases, expected):
+    assert varies("y", cases) is expected

@@ -1,0 +1,53 @@
+"""Golden outputs are computed in full float32, also where a GPU could round products to TF32."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from keras_attn_export._model.reference import case_of, reference_of
+from keras_attn_export._standalone import verify
+
+seen = set()
+
+
+class Watching(layers.Layer):
+    """A layer that notes whether TensorFlow may use TF32 while it runs."""
+
+    def call(self, x):
+        if hasattr(x, "numpy"):
+            seen.add(tf.config.experimental.tensor_float_32_execution_enabled())
+        return x
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_tf32_is_off_while_keras_answers(allowed):
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, Watching()(x))
+    tf.config.experimental.enable_tensor_float_32_execution(allowed)
+    try:
+        for run in (
+            lambda: reference_of(model, None, lambda name: None),
+            lambda: case_of("samples", model, {"x": np.ones((2, 3))}),
+        ):
+            seen.clear()
+            run()
+            assert seen == {False}
+            assert tf.config.experimental.tensor_float_32_execution_enabled() is allowed
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+def test_tf32_is_off_in_the_process_that_runs_the_savedmodel():
+    script = verify.__file__.replace("verify.py", "saved_model_run.py")
+    code = (
+        f"import runpy; tf = runpy.run_path({script!r})['tf']; "
+        "print(tf.config.experimental.tensor_float_32_execution_enabled())"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
