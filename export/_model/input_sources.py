@@ -126,7 +126,7 @@ def _source(spec: InputSpec, uses: list[_Use] | None, sample: np.ndarray | None,
     if uses is None and "valid_lens" in spec.name and np.issubdtype(spec.dtype, np.integer):
         return Source(_counts, True)
     if sample is not None:
-        return Source(lambda shape, rng: _resized(sample, shape), sampled=True)
+        return Source(lambda shape, rng: resized(sample, shape), sampled=True)
     if spec.dtype == "bool":
         return Source(lambda shape, rng: rng.random(shape) < 0.5)
     if np.issubdtype(spec.dtype, np.integer):
@@ -143,7 +143,7 @@ def _counts(shape: Shape, rng: np.random.Generator) -> np.ndarray:
     return np.ones(shape, np.int64)
 
 
-def _resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
+def resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
     """Return the sample cropped, or repeated from its start, to `shape`."""
     for axis, size in enumerate(shape):
         sample = np.take(sample, np.arange(size), axis=axis, mode="wrap")

@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -14,11 +14,18 @@ import numpy as np
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import functional_of, inputs_structure, nodes_of, operation_of
 from .._standalone.verify import Arrays
+from .axis_groups import Axis
 from .input_sources import LENGTHS, Source
 from .signature import Signature, first_line
 
-Axis = tuple[str, int]  # an input's name and the number of one of its axes
 Sizes = Mapping[Axis, int]
+
+
+class Problem(NamedTuple):
+    """Why a model gives no numbers on inputs of some sizes: what Keras said, and that in a sentence with the shapes."""
+
+    said: str
+    sentence: str
 
 
 class Drawer:
@@ -79,15 +86,18 @@ class Drawer:
         """Return Keras's outputs as NumPy arrays."""
         return outputs_of(self._signature)(inputs)
 
-    def problem(self, sizes: Sizes) -> str | None:
+    def problem(self, sizes: Sizes) -> Problem | None:
         """Return why the model gives no numbers on these sizes, or `None` if it does."""
         inputs: Arrays = {}
         try:
             inputs = self.inputs(sizes)
             outputs = self.outputs(inputs)
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
-            return f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {first_line(error)}"
-        return f"Keras gives NaN or nothing on inputs{_shapes(inputs)}" if self.is_degenerate(inputs, outputs) else None
+            said = first_line(error)
+            return Problem(said, f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {said}")
+        if self.is_degenerate(inputs, outputs):
+            return Problem("NaN or nothing", f"Keras gives NaN or nothing on inputs{_shapes(inputs)}")
+        return None
 
     def is_degenerate(self, inputs: Arrays, outputs: Arrays) -> bool:
         """Tell whether an output holds NaN, or the output of any layer is empty.
