@@ -95,7 +95,9 @@ def flat_samples(signature: Signature, samples: Mapping[str, Any] | None) -> dic
         joined = "_".join(parts)
         named[joined if joined in specs else parts[-1]] = value
     if unknown := sorted(set(named) - set(specs)):
-        raise InputError(f"`sample_inputs` has {unknown}, which the model does not take. Its inputs: {list(specs)}.")
+        raise InputError(
+            f"`sample_inputs` names {list(named)}, of which the model does not take {unknown}. It takes {list(specs)}."
+        )
     arrays = {name: _fitting(value, specs[name]) for name, value in named.items()}
     batches = {array.shape[0] for name, array in arrays.items() if specs[name].shape and specs[name].shape[0] is None}
     if len(batches) > 1:
@@ -119,6 +121,10 @@ def _source(spec: InputSpec, uses: list[_Use] | None, sample: np.ndarray | None,
     if lengths is not None:
         attended = [lengths.bound.get(name) for name in ("keys", "values", "scores")]
         attended = [tensor for tensor in attended if tensor is not None and not isinstance(tensor, Mapping)]
+        if not attended:  # a block of the user's own: the lengths are taken for those of its first tensor, along axis 1
+            others = (value for name, value in lengths.bound.items() if name != lengths.argument)
+            first = next((value for value in others if len(getattr(value, "shape", ())) > 1), None)
+            return Source(_counts, True, None if lengths.inner else first, 1, below=min(ranges, default=None))
         keys = None if lengths.inner else attended[0]  # not a mapping, which is what `precompute` gave
         padding = attended if len(spec.shape) == 1 and "keys" in lengths.bound else []
         padded = tuple(name for name, tensor in tensors.items() if any(tensor is each for each in padding))

@@ -14,6 +14,7 @@ import keras
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import functional_of
 from .._progress import Progress
+from .dynamic_axes import Static
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, golden_cases
 from .rounding import with_rounding
@@ -59,13 +60,16 @@ def with_weights(model: keras.Model, file: Path, samples: Mapping[str, Any] | No
     return model
 
 
-def reference_of(given: keras.Model, samples: Mapping[str, Any] | None, step: Progress) -> Reference:
+def reference_of(
+    given: keras.Model, samples: Mapping[str, Any] | None, step: Progress, static: Static | None = None
+) -> Reference:
     """Return the reference of a model.
 
     Args:
         given: A model of any kind.
         samples: Arrays by input name.
         step: Is told what is being done.
+        static: Axes that shall not be dynamic.
 
     Raises:
         UnsupportedModelError: The model cannot be exported.
@@ -78,7 +82,7 @@ def reference_of(given: keras.Model, samples: Mapping[str, Any] | None, step: Pr
     step("Running Keras on the golden cases")
     with _full_float32():
         signature = model_signature(model, samples)
-        golden = golden_cases(model, signature, samples)
+        golden = golden_cases(model, signature, samples, static)
         step("Measuring what rounding does to the outputs")
         golden = replace(golden, cases=with_rounding(model, outputs_of(signature), golden.cases))
         clone = None if model is given else distance(given, samples, golden.cases)

@@ -80,7 +80,7 @@ SIGNATURES = {  # without annotations, self and **kwargs
     "keras_attn.coverage": "(weights, *, mask=None)",
     "keras_attn_export.export_model": (
         "(model, path, *, sample_inputs=None, opset=None, lowering='portable', precision='float32', "
-        "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True)"
+        "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True, static_axes=None)"
     ),
     "keras_attn_export.load_bundle": "(path)",
     "keras_attn_export.verify_bundle": "(path, *, provider='cpu')",
