@@ -10,13 +10,28 @@ ExportError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ._standalone.verify import BundleError, ExportError, ProviderError
 
-__all__ = ["BundleError", "ExportError", "InputError", "ProviderError", "UnsupportedModelError"]
+__all__ = ["BundleError", "ExportError", "InputError", "ProviderError", "UnsupportedModelError", "UntraceableError"]
 
 
 class UnsupportedModelError(ExportError):
     """The model, or an op in it, cannot be exported; the message names the layer and the op."""
+
+
+class UntraceableError(Exception):
+    """Some dynamic axes cannot be traced as unknown: for the export itself, which makes them static.
+
+    Attributes:
+        reasons: What TensorFlow says, by the names of the axes.
+    """
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        """Keep the reasons."""
+        super().__init__(dict(reasons))
+        self.reasons = dict(reasons)
 
 
 class InputError(ExportError):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ._errors import ExportError
+from ._errors import ExportError, InputError
 from ._standalone.verify import PROVIDERS, older_onnxruntime
 
 PORTABLE = "portable"
@@ -33,6 +34,7 @@ class Options:
     provider: str
     tolerance: Mapping[str, float]
     strict: bool = False
+    static_axes: Mapping[str, int] = field(default_factory=dict)
 
 
 def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
@@ -63,6 +65,24 @@ def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
             f"An ONNX file of {what} needs onnxruntime {lowest} or newer. Received: onnxruntime {found}. "
             "Upgrade onnxruntime, leave `opset` out, or use `lowering='portable'`."
         )
+
+
+def checked_static_axes(static_axes: Mapping[str, int] | None) -> dict[str, int]:
+    """Return the `static_axes` of `export_model`; whether the model has such axes is seen later.
+
+    Raises:
+        InputError: They are no mapping from names to sizes of 1 or more.
+    """
+    given = {} if static_axes is None else static_axes
+    if not isinstance(given, Mapping):
+        raise InputError(f"`static_axes` must be a mapping from names to sizes. Received: {type(given).__name__}.")
+    for name, size in given.items():
+        whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)  # NumPy's integers too
+        if not isinstance(name, str) or not whole or size < 1:
+            raise InputError(
+                f"`static_axes` must map names of axes to integers of 1 or more. Received: {name!r}: {size!r}."
+            )
+    return {name: int(size) for name, size in given.items()}
 
 
 def check_options(opset: int | None, lowering: str, precision: str, provider: str) -> None:

@@ -34,7 +34,12 @@ def _lines(bundle: Bundle) -> Iterator[Line]:
     for kind in ("inputs", "outputs"):
         for spec in manifest[kind]:
             yield kind, f"{spec['name']}: {spec['dtype']} [{', '.join(map(str, spec['shape']))}]"
-    yield "axes", ", ".join(_dynamic_axes((*manifest["inputs"], *manifest["outputs"]))) or "all of fixed size"
+    multiples = manifest.get("multiples", {})
+    axes = _dynamic_axes((*manifest["inputs"], *manifest["outputs"]))
+    told = (f"{name} (multiples of {multiples[name]})" if name in multiples else name for name in axes)
+    yield "axes", ", ".join(told) or "all of fixed size"
+    for name, why in manifest.get("static", {}).items():
+        yield "static", f"{name}: {why}"
     if precision := manifest.get("precision"):
         yield "precision", precision
     for layer in manifest["layers"]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 import time
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
-from .._export.export import export_model
+from .._export.export import StaticAxisWarning, export_model
 from .._options import LOWERINGS, OPSETS, PRECISIONS
 from .describe import describe
 from .shared import (
@@ -37,6 +41,14 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and products")
     parser.add_argument(
+        "--static",
+        metavar="NAME=SIZE",
+        type=_named_size,
+        action="append",
+        default=[],
+        help="a size for an axis that would be dynamic, as batch=1; may be given several times",
+    )
+    parser.add_argument(
         "--unsafe", action="store_true", help="load a model file that holds code, which can do anything"
     )
     parser.add_argument(
@@ -50,11 +62,37 @@ def add_parser(commands: Any) -> None:
     add_json(parser)
 
 
+def _named_size(text: str) -> tuple[str, int]:
+    name, _, size = text.partition("=")
+    if not name or not size.isdecimal() or int(size) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE with a size of 1 or more")
+    return name, int(size)
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Print what the export warns of at the end, without a place in the code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", StaticAxisWarning)
+        shown, said = warnings.showwarning, []
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, StaticAxisWarning):
+                said.append(str(message))
+            else:
+                shown(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
+    for line in said:
+        print(f"warning: {line}", file=sys.stderr)
+
+
 def main(arguments: argparse.Namespace) -> None:
     """Export, then say what was made."""
     samples = read_arrays(arguments.samples) if arguments.samples else None
     start = time.monotonic()
-    with quiet_backend(debug=arguments.debug):
+    with _warnings_in_a_line(), quiet_backend(debug=arguments.debug):
         import_modules(arguments.modules)
         bundle = export_model(
             arguments.model,
@@ -68,6 +106,7 @@ def main(arguments: argparse.Namespace) -> None:
             progress=False if arguments.json else None,
             safe_mode=not arguments.unsafe,
             strict=arguments.strict,
+            static_axes=dict(arguments.static),
         )
     if arguments.json:
         print_bundle_json(bundle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from keras_attn import AttentionPooling, MaskedSoftmax
 
 from .._bundle.bundle import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityReport, ParityRow, checked_tolerance, compared
+from .._errors import ExportError, ProviderError, UntraceableError
 from .._internals.keras_internals import layers_of
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
@@ -21,6 +23,7 @@ from .._progress import Progress
 from .._standalone import verify
 from .._tracing.onnx_file import finish, write
 from .._tracing.saved_model import SavedModelRun, write_saved_model
+from .._tracing.untraceable import untraceable_axes
 from .versions import versions_of
 
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
@@ -30,10 +33,23 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
     """Fill the empty folder of a bundle; files that are not kept are written beside it.
 
     Raises:
+        UntraceableError: It could with some axes static. What is in the folder by then is worth nothing.
         UnsupportedModelError: The model or an op in it cannot be exported.
         ParityError: An output differs from the reference.
         ExportError: What was written does not run.
     """
+    try:
+        _write(folder, reference, options, step)
+    except ProviderError:
+        raise
+    except ExportError as error:
+        step("Looking for axes that cannot be traced")
+        if not (reasons := untraceable_axes(reference.signature, reference.golden)):
+            raise
+        raise UntraceableError(reasons) from error
+
+
+def _write(folder: Path, reference: Reference, options: Options, step: Progress) -> None:
     model, signature, golden = reference.model, reference.signature, reference.golden
     (folder / verify.CASES).parent.mkdir()
     verify.save_cases(folder / verify.CASES, golden.cases)
@@ -47,6 +63,7 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
         def written(lowering: str) -> tuple[Lowered, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
             asked = replace(options, lowering=lowering, tolerance=exact)
             scratch = folder.with_name(f"traced_{lowering}")
+            shutil.rmtree(scratch, ignore_errors=True)  # what a first attempt left, whose axes could not be traced
             lowered = lowered_model(model, signature, golden, asked, saved_model, scratch, step)
             opset = lowered.opset(options.opset)
             check_onnxruntime(opset, lowered.lowerings.values())
@@ -87,6 +104,8 @@ def _manifest(
         "model": model.name,
         "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in inputs],
         "outputs": [{"name": n, "dtype": str(first[n].dtype), "shape": list(shape)} for n, shape in outputs.items()],
+        "multiples": golden.multiples,
+        "static": golden.static,
         "opset": options.opset,
         "precision": options.precision,
         "layers": [

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._bundle.atomic_folder import staged_folder
 from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import checked_tolerance
-from .._options import Options, check_options
+from .._errors import UntraceableError
+from .._options import Options, check_options, checked_static_axes
 from .._progress import Progress, shown_progress
 from .._standalone import verify
 from .model_file import check_model, loaded_model
@@ -18,9 +21,16 @@ from .model_file import check_model, loaded_model
 if TYPE_CHECKING:
     import keras
 
+    from .._model.dynamic_axes import Static
+    from .._model.reference import Reference
+
 # What an export changes for a while belongs to the process: the warnings that Python shows, the logger of tf2onnx, the
 # terminal. Two at once would put back what the other had set. It is reentrant for a model that exports another.
 _ONE_AT_A_TIME = threading.RLock()
+
+
+class StaticAxisWarning(UserWarning):
+    """An axis is static that the model seems to take in several sizes."""
 
 
 def export_model(
@@ -37,6 +47,7 @@ def export_model(
     progress: bool | Progress | None = None,
     safe_mode: bool = True,
     strict: bool = False,
+    static_axes: Mapping[str, int] | None = None,
 ) -> Bundle:
     """Export a Keras model to a bundle that is proven equal to it, or write nothing and say why.
 
@@ -68,6 +79,9 @@ def export_model(
         overwrite: Replace a bundle that is there; otherwise one that is there is an error.
         safe_mode: Whether a `.keras` file may hold no code; see `keras.saving.load_model`.
         strict: Whether what the report warns of, such as an output that never varies, is an error too.
+        static_axes: Sizes of axes that shall not be dynamic, by the names they have in a bundle without it, such as
+            `batch` or `keys_length`. An axis that TensorFlow cannot trace as unknown is made static unasked, at the
+            size it has in `sample_inputs`, with a warning.
         progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
 
     Returns:
@@ -75,13 +89,14 @@ def export_model(
 
     Raises:
         UnsupportedModelError: The model or an op in it cannot be exported.
-        InputError: Samples do not fit or are needed.
+        InputError: Samples do not fit or are needed, or `static_axes` names an axis that is not there.
         ParityError: An output differs; or, with `strict`, the report has a warning.
         ProviderError: The provider is absent.
         BundleError: The place cannot be written, or a bundle is there.
         ExportError: An argument is wrong.
     """
     check_options(opset, lowering, precision, provider)
+    static = checked_static_axes(static_axes)
     tolerances = checked_tolerance(tolerance)
     check_model(model)
     target = Path(path)
@@ -89,7 +104,7 @@ def export_model(
         step("Checking onnxruntime and the place to write")
         verify.check_provider(provider)
         with staged_folder(target, overwrite=overwrite) as folder:
-            options = Options(opset, lowering, precision, provider, tolerances, strict)
+            options = Options(opset, lowering, precision, provider, tolerances, strict, static)
             _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
             step("Putting the bundle in place")
         return load_bundle(target)
@@ -106,6 +121,35 @@ def _write_bundle(
 ) -> None:
     step("Loading Keras and its backend")
     loaded = loaded_model(model, samples, safe_mode=safe_mode)
+
+    from .._model.dynamic_axes import Static
+
+    write = _writer(folder, loaded, samples, options, step, safe_mode=safe_mode and isinstance(model, str | Path))
+    static = Static(options.static_axes)
+    try:
+        reference = write(static)
+    except UntraceableError as found:
+        step("Again with static axes, since TensorFlow cannot trace them as unknown")
+        shutil.rmtree(folder)
+        folder.mkdir()
+        static = Static(options.static_axes, found.reasons)
+        reference = write(static)
+    for name, why in reference.golden.static.items():
+        # that of a subclass which Keras runs on one size only was never said to be dynamic
+        if name in static.reasons or (name not in static.sizes and not reference.signature.from_samples):
+            warnings.warn(f"Axis `{name}` is static in the bundle. {why}", StaticAxisWarning, stacklevel=3)
+
+
+def _writer(
+    folder: Path,
+    model: keras.Model,
+    samples: Mapping[str, Any] | None,
+    options: Options,
+    step: Progress,
+    *,
+    safe_mode: bool,
+) -> Callable[[Static], Reference]:
+    """Return the function that fills the folder, here or in a process with TensorFlow, and gives the reference."""
     import keras
 
     from .._model.reference import reference_of
@@ -113,11 +157,20 @@ def _write_bundle(
     if keras.backend.backend() == "tensorflow":
         from .contents import write_contents
 
-        write_contents(folder, reference_of(loaded, samples, step, options.precision), options, step)
-        return
+        def write_here(static: Static) -> Reference:
+            reference = reference_of(model, samples, step, options.precision, static)
+            write_contents(folder, reference, options, step)
+            return reference
+
+        return write_here
     from .other_backend import checked_places, write_contents_on_tensorflow
 
-    places = checked_places(loaded)
-    reference = reference_of(loaded, samples, step, options.precision)
-    safe_mode = safe_mode and isinstance(model, str | Path)  # the code in a model of the caller's runs already
-    write_contents_on_tensorflow(folder, reference, samples, options, step, places=places, safe_mode=safe_mode)
+    places = checked_places(model)
+
+    def write_there(static: Static) -> Reference:
+        reference = reference_of(model, samples, step, options.precision, static)
+        # the code in a model of the caller's runs already, so only what is in a file may be unsafe
+        write_contents_on_tensorflow(folder, reference, samples, options, step, places=places, safe_mode=safe_mode)
+        return reference
+
+    return write_there

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._errors import ExportError, UnsupportedModelError
+from .._errors import ExportError, UnsupportedModelError, UntraceableError
 from .._model.keras_messages import first_line
 from .._model.reference import Reference
 from .._options import Options
@@ -52,7 +52,8 @@ def write_contents_on_tensorflow(
         safe_mode: Whether the model may hold no code.
 
     Raises:
-        ExportError: Any error of `write_contents`, as it was raised there; or the process ended without one.
+        UntraceableError: TensorFlow could trace it with some axes static; the folder's contents are worth nothing.
+        ExportError: Any other error of `write_contents`, as it was raised there; or the process ended without one.
     """
     step("Saving the model")
     file = folder.with_name("model.keras")
@@ -116,7 +117,7 @@ class TensorFlowProcess:
     def __init__(self, scratch: Path) -> None:
         """Start it. Files that it does not keep, and what it prints, go to the folder `scratch`."""
         temporary = scratch / "temporary"
-        temporary.mkdir()
+        temporary.mkdir(exist_ok=True)  # a second time, where the first found axes that cannot be traced
         self._printed = scratch / "printed_by_tensorflow.txt"
         with self._printed.open("wb") as printed:
             self._process = subprocess.Popen(
@@ -146,6 +147,7 @@ class TensorFlowProcess:
         """Send a task and wait for its end.
 
         Raises:
+            UntraceableError: What was raised there.
             ExportError: What was raised there, or the process ended without a word.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -164,6 +166,8 @@ class TensorFlowProcess:
                 return
             if kind == "step":
                 step(content)
+            elif kind == "untraceable":
+                raise UntraceableError(content)
             elif kind == "error":
                 raise _same_error(*content)
             else:

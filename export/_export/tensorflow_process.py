@@ -1,7 +1,8 @@
 """Trace a model of another backend: what `other_backend.py` starts in a fresh process, where Keras is on TensorFlow.
 
 A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, and in the end ("done", None),
-("error", (class, message, report)) for an `ExportError`, or ("crash", (one line, traceback)) for any other.
+("untraceable", reasons) for an `UntraceableError`, ("error", (class, message, report)) for an `ExportError`, or
+("crash", (one line, traceback)) for any other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._errors import ExportError, UnsupportedModelError
+from .._errors import ExportError, UnsupportedModelError, UntraceableError
 
 if TYPE_CHECKING:
     import keras
@@ -84,6 +85,8 @@ def main() -> None:
         task = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_the_other, daemon=True).start()
         _carry_out(task, lambda name: reply("step", name))
+    except UntraceableError as error:
+        reply("untraceable", error.reasons)
     except ExportError as error:
         reply("error", (type(error), str(error), getattr(error, "report", None)))
     except Exception as error:  # noqa: BLE001 - the process that waits raises it

@@ -3,60 +3,107 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from .._errors import InputError
 from .._standalone.verify import Arrays
+from .axis_groups import Axis, Group, apart_sizes, find_groups
 from .signature import InputSpec, Signature
-from .trial_runs import Axis, Drawer
+from .trial_runs import Drawer
 
 BATCH = "batch"
 BATCH_SIZE = 3
+# Tried for lengths that are not known, in turn. The multiples are for images that are halved and doubled, for patches
+# and windows: of 2, 4, 8, 16 and 32, of 3, 5, 6, 7, 9, 10, 12 and 14.
+LENGTHS_TO_TRY = (6, 16, 28, 36, 60, 64, 224, 256)
+ASKED = "as asked"
 Shapes = dict[str, tuple[str | int, ...]]  # of every input; a string names a dynamic axis
 
 
-def name_axes(signature: Signature, given: Arrays, drawer: Drawer) -> tuple[Shapes, dict[str, int]]:
+@dataclass(frozen=True)
+class Static:
+    """Axes that shall be static though the model runs on several sizes, by name: `sizes` as asked, else with why."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What is known of the axes of a model's inputs.
+
+    Attributes:
+        shapes: Shape of every input; a string names a dynamic axis.
+        base: Sizes by name on which the model runs.
+        apart: Sizes on which it runs and none of which equals another, or the base if there are none.
+        multiples: What the size of an axis must be a multiple of, by name, where that is not 1.
+        static: Why an axis is static that the model does not say is, by name.
+        fixed: The sizes of such axes.
+    """
+
+    shapes: Shapes
+    base: dict[str, int]
+    apart: dict[str, int]
+    multiples: dict[str, int]
+    static: dict[str, str]
+    fixed: dict[Axis, int]
+
+    def sizes(self, named: Mapping[str, int]) -> dict[Axis, int]:
+        """Return the size of each axis that may vary or might have varied, of the sizes by name."""
+        dynamic = {
+            (name, axis): named[symbol]
+            for name, shape in self.shapes.items()
+            for axis, symbol in enumerate(shape)
+            if isinstance(symbol, str)
+        }
+        return self.fixed | dynamic
+
+
+def name_axes(signature: Signature, given: Arrays, drawer: Drawer, static: Static | None = None) -> Axes:
     """Return the inputs' shapes with names for dynamic axes, and sizes by name on which the model runs.
 
-    A name is the first input's that has the axis: `keys_length` for axis 1 of `keys`, `image_axis_2` beyond it.
+    A name is the first input's that has the axis: `keys_length` for axis 1 of `keys`, `image_axis_2` beyond it. Axes
+    share a name only if the model was seen to run on several sizes of theirs, and not to run where they differ. An axis
+    for which no second size is known to do is static: what nobody has seen to work is not promised, and a file that
+    takes one size says so.
 
     Args:
         signature: The model's inputs.
         given: Samples by input name; their sizes are tried first.
         drawer: Runs the Keras model.
+        static: Axes that shall not be dynamic.
 
     Raises:
-        InputError: Keras cannot run the model on any size tried.
+        InputError: Keras cannot run the model on any size tried, or on the sizes of `static`; or a name is unknown.
     """
     free = _free_axes(signature)
     base = _base_sizes(signature, free, given, drawer)
-    names: dict[Axis, str] = {}
-    for group, varies in _groups(free, base, drawer):
-        name, axis = min(group, key=free.index)
-        if varies or not signature.from_samples:
-            symbol = BATCH if axis == 0 else f"{name}_length" if axis == 1 else f"{name}_axis_{axis}"
-            names |= dict.fromkeys(group, symbol)
-    shapes: Shapes = {}
-    for spec in signature.inputs:
-        named = [names.get((spec.name, axis), size) for axis, size in enumerate(spec.shape)]
-        shapes[spec.name] = tuple(size for size in named if size is not None)  # all are known: free axes have names
-    return shapes, {symbol: base[axis] for axis, symbol in reversed(names.items())}
+    groups = sorted(_groups(signature, free, base, drawer), key=lambda group: free.index(_first(group, free)))
+    named = [(_name(_first(group, free), group, groups), group) for group in groups]
+    varying = {name: group for name, group in named if _is_dynamic(group, base)}
+    found = Axes(
+        shapes=_shapes(signature, varying, base),
+        base={name: base[group.axes[0]] for name, group in varying.items()},
+        apart=_apart(varying, base, drawer),
+        multiples={name: group.step for name, group in varying.items() if group.step not in (None, 1)},
+        static={name: _why(group) for name, group in named if name not in varying},
+        fixed={axis: base[axis] for name, group in named if name not in varying for axis in group.axes},
+    )
+    return _with_static(found, static, given, drawer) if static else found
 
 
 def _free_axes(signature: Signature) -> list[Axis]:
     """Return the axes that may vary: those without a static size.
 
-    A subclassed model says nothing of its axes. There the first axis is the batch if all inputs share its size, the
-    last axis of floats is their features, and whether the others vary is for `_groups` to find out.
+    A subclassed model says nothing of its axes. There the last axis of floats is their features, and whether the others
+    vary is to be found out.
     """
-    specs = signature.inputs
-    if not signature.from_samples:
-        return [(spec.name, axis) for spec in specs for axis, size in enumerate(spec.shape) if size is None]
-    batched = len({spec.shape[0] for spec in specs if spec.shape}) == 1
     return [
         (spec.name, axis)
-        for spec in specs
-        for axis in range(0 if batched else 1, len(spec.shape) - (_is_float(spec) and len(spec.shape) > 1))
+        for spec in signature.inputs
+        for axis in range(len(spec.shape) - (signature.from_samples and _is_float(spec) and len(spec.shape) > 1))
+        if signature.from_samples or spec.shape[axis] is None
     ]
 
 
@@ -64,17 +111,30 @@ def _is_float(spec: InputSpec) -> bool:
     return spec.dtype.startswith(("float", "bfloat"))
 
 
+def _batch_axes(signature: Signature, free: Iterable[Axis]) -> list[Axis]:
+    """Return the first axes, which are the batch; in a subclassed model only if all inputs share their size."""
+    batched = not signature.from_samples or len({spec.shape[0] for spec in signature.inputs if spec.shape}) == 1
+    return [axis for axis in free if axis[1] == 0 and batched]
+
+
 def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: Drawer) -> dict[Axis, int]:
     """Return sizes on which the model gives numbers: the samples' own, or the first of a few lengths that works."""
+    batch = _batch_axes(signature, free)
     sampled = {given[name].shape[axis] for name, axis in free if name in given and axis > 0}
-    problem = ""
-    for length in (*sorted(sampled), 6, 16, 64, 256):
-        for lowest in (2, 1):  # first not below 2: an axis of size 1 broadcasts, and what must agree would seem not to
-            sizes = _sizes(signature, free, given, length, lowest)
-            if (found := drawer.problem(sizes)) is None:
-                return sizes
-            problem = problem or found
-    raise InputError(f"{problem}. Pass `sample_inputs` that the model is made for.")
+    batches = (BATCH_SIZE, *{given[name].shape[0] for name, _ in batch if name in given})
+    first = None
+    tried: list[dict[Axis, int]] = []
+    # first not below 2: an axis of size 1 broadcasts, and what must agree would seem not to
+    for length, lowest, rows in itertools.product((*sorted(sampled), *LENGTHS_TO_TRY), (2, 1), batches):
+        sizes = _sizes(signature, free, given, length, lowest) | dict.fromkeys(batch, rows)
+        if sizes in tried:
+            continue
+        tried.append(sizes)
+        if (found := drawer.problem(sizes)) is None:
+            return sizes
+        first = first or found
+    assert first is not None
+    raise InputError(f"{first.sentence}. Pass `sample_inputs` that the model is made for.")
 
 
 def _sizes(signature: Signature, free: list[Axis], given: Arrays, length: int, lowest: int) -> dict[Axis, int]:
@@ -82,35 +142,100 @@ def _sizes(signature: Signature, free: list[Axis], given: Arrays, length: int, l
     sizes = {}
     for name, axis in free:
         known = given[name].shape[axis] if name in given else specs[name].shape[axis]
-        if axis == 0:
-            sizes[name, axis] = BATCH_SIZE  # samples may hold thousands of rows
-        else:
-            sizes[name, axis] = length if known is None else max(lowest, known)
+        sizes[name, axis] = length if known is None else max(lowest, known)
     return sizes
 
 
-def _groups(free: list[Axis], base: dict[Axis, int], drawer: Drawer) -> list[tuple[set[Axis], bool]]:
-    """Return the sets of axes that must have one size, each with whether that size was seen to vary.
+def _groups(signature: Signature, free: list[Axis], base: dict[Axis, int], drawer: Drawer) -> list[Group]:
+    """Return the groups of all free axes, the batch first."""
 
-    An axis that can change while all others stay is free of them; else the smallest set that can change with it.
-    """
-    batch = {axis for axis in free if axis[1] == 0}
-    groups = [(batch, _can_change(batch, base, drawer))] if batch else []
-    rest = [axis for axis in free if axis not in batch]
-    while rest:
-        changing = next((found for found in _candidates(rest) if _can_change(found, base, drawer)), None)
-        groups.append((changing or {rest[0]}, changing is not None))
-        rest = [axis for axis in rest if axis not in groups[-1][0]]
-    return groups
+    def problem(changed: Mapping[Axis, int]) -> str | None:
+        found = drawer.problem({**base, **changed})
+        return None if found is None else found.said
 
-
-def _candidates(rest: list[Axis]) -> Iterable[set[Axis]]:
-    """Yield the sets that hold the first axis, small ones first, up to six axes."""
-    for count in range(min(len(rest), 6)):
-        for others in itertools.combinations(rest[1:], count):
-            yield {rest[0], *others}
+    batch = tuple(_batch_axes(signature, free))
+    if batch and problem({axis: base[axis] + 1 for axis in batch}) is None:
+        rest = [axis for axis in free if axis not in batch]
+        return [Group(batch, 1, base[batch[0]] + 1), *find_groups(rest, base, problem)]
+    if signature.from_samples:  # that the first axes are the batch was a guess
+        return find_groups(free, base, problem)
+    fixed = [Group(batch, None, None)] if batch else []
+    return fixed + find_groups([axis for axis in free if axis not in batch], base, problem)
 
 
-def _can_change(group: set[Axis], base: dict[Axis, int], drawer: Drawer) -> bool:
-    changes: tuple[Callable[[int], int], ...] = (lambda size: size + 1, lambda size: size * 2)
-    return any(drawer.problem(base | {axis: change(base[axis]) for axis in group}) is None for change in changes)
+def _first(group: Group, free: list[Axis]) -> Axis:
+    return min(group.axes, key=free.index)
+
+
+def _name(first: Axis, group: Group, groups: list[Group]) -> str:
+    name, axis = first
+    with_batch = [each for each in groups if any(axis == 0 for _, axis in each.axes)]
+    if group in with_batch and group == max(with_batch, key=lambda each: (len(each.axes), -groups.index(each))):
+        return BATCH
+    return f"{name}_length" if axis == 1 else f"{name}_axis_{axis}"
+
+
+def _is_dynamic(group: Group, base: Mapping[Axis, int]) -> bool:
+    return group.step is not None and len({base[axis] for axis in group.axes}) == 1
+
+
+def _why(group: Group) -> str:
+    if group.step is None:
+        return "Keras runs the model on no other size that was tried"
+    return "several inputs must change together here, and their sizes are not equal"
+
+
+def _shapes(signature: Signature, varying: Mapping[str, Group], base: Mapping[Axis, int]) -> Shapes:
+    names = {axis: name for name, group in varying.items() for axis in group.axes}
+    shapes: Shapes = {}
+    for spec in signature.inputs:
+        axes = [(spec.name, axis) for axis in range(len(spec.shape))]
+        sizes = [names.get(axis, base.get(axis, size)) for axis, size in zip(axes, spec.shape, strict=True)]
+        shapes[spec.name] = tuple(size for size in sizes if size is not None)  # all are known: free axes are in `base`
+    return shapes
+
+
+def _apart(varying: Mapping[str, Group], base: Mapping[Axis, int], drawer: Drawer) -> dict[str, int]:
+    """Return sizes by name, none of which equals another, or the nearest to that on which the model runs."""
+    groups = list(varying.values())
+    near = {axis: group.other for group in groups for axis in group.axes if group.other is not None}
+    for sizes in (apart_sizes(groups, base), near):
+        if drawer.problem({**base, **sizes}) is None:
+            return {name: sizes[group.axes[0]] for name, group in varying.items()}
+    return {name: base[group.axes[0]] for name, group in varying.items()}
+
+
+def _with_static(axes: Axes, static: Static, given: Arrays, drawer: Drawer) -> Axes:
+    """Return the axes with some of them static, at the size that was asked for, or the samples', or the base's."""
+    _check_names(static.sizes, axes)
+    fixed: dict[Axis, int] = {}
+    reasons = {**dict.fromkeys(static.sizes, ASKED), **static.reasons}
+    for symbol in reasons:
+        places = [(name, axis) for name, shape in axes.shapes.items() for axis, s in enumerate(shape) if s == symbol]
+        sampled = (given[name].shape[axis] for name, axis in places if name in given)
+        fixed |= dict.fromkeys(places, static.sizes.get(symbol, next(sampled, axes.base[symbol])))
+
+    def left(named: Mapping[str, int]) -> dict[str, int]:
+        return {name: size for name, size in named.items() if name not in reasons}
+
+    shapes = {
+        name: tuple(fixed.get((name, axis), size) for axis, size in enumerate(shape))
+        for name, shape in axes.shapes.items()
+    }
+    found = replace(
+        axes,
+        shapes=shapes,
+        base=left(axes.base),
+        apart=left(axes.apart),
+        multiples=left(axes.multiples),
+        static={**axes.static, **reasons},
+        fixed={**axes.fixed, **fixed},
+    )
+    if reasons and (problem := drawer.problem(found.sizes(found.base))) is not None:
+        raise InputError(f"{problem.sentence}, with static axes {dict(static.sizes)}.")
+    return found
+
+
+def _check_names(asked: Collection[str], axes: Axes) -> None:
+    if unknown := sorted(set(asked) - set(axes.base)):
+        raise InputError(f"`static_axes` names {unknown}. The dynamic axes of this model are {list(axes.base)}.")

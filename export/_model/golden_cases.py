@@ -12,13 +12,21 @@ import keras
 
 from .._errors import InputError, UnsupportedModelError
 from .._standalone.verify import Arrays, Case
-from .dynamic_axes import BATCH, Shapes, name_axes
+from .axis_groups import Axis
+from .dynamic_axes import BATCH, Axes, Shapes, Static, name_axes
 from .effects import known_of_inputs
-from .input_sources import LENGTHS, flat_samples, sources
+from .input_sources import LENGTHS, flat_samples, resized, sources
 from .keras_messages import first_line
-from .more_cases import EVERY_ID, PADDED_ELSEWHERE, with_every_id, with_padding_elsewhere
+from .more_cases import (
+    EVERY_ID,
+    MANY_ROWS,
+    PADDED_ELSEWHERE,
+    rows_to_choose_in,
+    with_every_id,
+    with_padding_elsewhere,
+)
 from .signature import InputSpec, Signature
-from .trial_runs import Axis, Drawer
+from .trial_runs import Drawer
 
 Sizes = dict[str, int]
 LONG, MANY = 64, 2**18
@@ -38,6 +46,8 @@ class Cases:
         refused: Cases that Keras itself cannot run, with its own explanation.
         inputs: What the cases show of each input, as in the parity report.
         coverage: What they show of the model, as in the parity report.
+        multiples: What the size of an axis must be a multiple of, by name, where that is not 1.
+        static: Why an axis is static that might have been dynamic, by name.
     """
 
     axes: Shapes
@@ -46,6 +56,8 @@ class Cases:
     refused: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     coverage: dict[str, Any] = field(default_factory=dict)
+    multiples: dict[str, int] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""
@@ -53,18 +65,27 @@ class Cases:
         return InputSpec(spec.name, spec.dtype, shape)
 
     def output_axes(self, name: str, static: Iterable[int | None]) -> tuple[str | int, ...]:
-        """Return an output's shape: static sizes, names of input axes it equals in every case, or names of its own."""
+        """Return an output's shape: static sizes, the names of input axes it goes with, or names of its own.
+
+        It goes with an axis that has several sizes among the cases, and whose size it has in each. If there are two of
+        those, or only one size was seen, the name is its own.
+        """
         shapes = [case.outputs[name].shape for case in self.cases]
+        varied = {symbol: [sizes[symbol] for sizes in self.sizes] for symbol in self.sizes[0]}
         named: list[str | int] = []
         for axis, size in enumerate(static):
             seen = [shape[axis] for shape in shapes]
-            same = (symbol for symbol in self.sizes[0] if seen == [sizes[symbol] for sizes in self.sizes])
-            named.append(size if size is not None else next(same, f"{name}_axis_{axis}"))
+            same = [symbol for symbol, sizes in varied.items() if seen == sizes and len(set(sizes)) > 1]
+            named.append(size if size is not None else same[0] if len(same) == 1 else f"{name}_axis_{axis}")
         return tuple(named)
 
 
-def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str, Any] | None) -> Cases:
+def golden_cases(
+    model: keras.Model, signature: Signature, samples: Mapping[str, Any] | None, static: Static | None = None
+) -> Cases:
     """Draw inputs over batch sizes and lengths, and run Keras on each.
+
+    Samples are cut, or repeated, where `static` gives an axis another size than theirs.
 
     Raises:
         InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
@@ -73,9 +94,9 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
     given = flat_samples(signature, samples)
     made = sources(model, signature, given)
     drawer = Drawer(model, signature, made)
-    axes, base = name_axes(signature, given, drawer)
-    drawer.refuse_unsteady(_axis_sizes(axes, base))
-    result = Cases(axes)
+    axes = name_axes(signature, given, drawer, static)
+    drawer.refuse_unsteady(axes.sizes(axes.base))
+    result = Cases(axes.shapes, multiples=axes.multiples, static=axes.static)
 
     def add(name: str, draw: Callable[[], Arrays | None], *, may_be_degenerate: bool) -> None:
         try:
@@ -90,66 +111,64 @@ def golden_cases(model: keras.Model, signature: Signature, samples: Mapping[str,
             result.refused[name] = "Keras gives NaN, or an empty tensor on the way"
             return
         result.cases.append(Case(name, inputs, outputs))
-        result.sizes.append(_sizes_of(axes, inputs))
+        result.sizes.append(_sizes_of(axes.shapes, inputs))
 
     if len(given) == len(signature.inputs):
-        add("samples", lambda: given, may_be_degenerate=True)
+        add("samples", lambda: _fitted(given, axes.fixed), may_be_degenerate=True)
         if "samples" in result.refused:
             raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {result.refused['samples']}")
-    for name, sizes, lengths in _sweep(base, any(source.lengths for source in made.values())):
-        draw = partial(drawer.inputs, _axis_sizes(axes, sizes), lengths)
+    for name, sizes, lengths in _sweep(axes, any(source.lengths for source in made.values())):
+        draw = partial(drawer.inputs, axes.sizes(sizes), lengths)
         add(name, draw, may_be_degenerate=name.startswith("lengths"))  # rows without keys may be NaN in other layers
-    apart = _axis_sizes(axes, _apart(base))
+    apart = axes.sizes(axes.apart)
 
-    def many(rows: int) -> Arrays:
-        return drawer.inputs(_axis_sizes(axes, base | ({BATCH: rows} if BATCH in base else {})), "full")
+    def many(rows: int, lengths: str = "full") -> Arrays:
+        return drawer.inputs(axes.sizes(axes.base | ({BATCH: rows} if BATCH in axes.base else {})), lengths)
 
     add(LARGE, lambda: drawer.magnified(drawer.inputs(apart)), may_be_degenerate=False)
     add(POISONED, lambda: drawer.poisoned(drawer.inputs(apart)), may_be_degenerate=False)
     result.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
     add(PADDED_ELSEWHERE, lambda: with_padding_elsewhere(made, drawer.inputs(apart)), may_be_degenerate=False)
-    for number in range(2, STATIC_CASES + 1) if not base and len(given) < len(signature.inputs) else ():
+    for number in range(2, STATIC_CASES + 1) if not axes.base and len(given) < len(signature.inputs) else ():
         add(f"again {number}", partial(drawer.inputs, apart), may_be_degenerate=False)
     if result.cases:
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
+        if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0])):
+            add(MANY_ROWS, partial(many, rows, "mixed"), may_be_degenerate=False)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
             raise UnsupportedModelError(
                 f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
             )
     at = next((index for index, case in enumerate(result.cases) if case.name != "samples"), 0)  # those may be large
-    again = partial(drawer.inputs, _axis_sizes(axes, result.sizes[at]))
+    again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
     result.inputs = known_of_inputs(made, result.cases, at, again, drawer.outputs)
     return result
 
 
-def _sweep(base: Sizes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
+def _sweep(axes: Axes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
     """Yield (case name, sizes, pattern of lengths): each axis alone over small and large sizes, each pattern once."""
-    apart = _apart(base)
-    yield "base", base, "mixed"
-    if base:
+    apart = axes.apart
+    yield "base", axes.base, "mixed"
+    if apart:
         yield "axes apart", apart, "mixed"
     for symbol, size in apart.items():
+        step = axes.multiples.get(symbol, 1)
         # beyond the base where that is cheap: the features of additive attention grow with the product of all sizes
-        beyond = 2 * size + 1 if size <= LONG and math.prod(apart.values()) <= MANY else size // 2 + 1
-        for other in (1, 2, beyond) if symbol == BATCH else (1, beyond):
+        cheap = size <= LONG and math.prod(apart.values()) <= MANY
+        beyond = 2 * size + step if cheap else (size // 2 // step + 1) * step
+        for other in (1, 2, beyond) if symbol == BATCH else (step, beyond):
             yield f"{symbol} {other}", apart | {symbol: other}, "mixed"
     if has_lengths:
         for pattern in LENGTHS:
             yield f"lengths {pattern}", apart, pattern
 
 
-def _apart(base: Sizes) -> Sizes:
-    """Return sizes none of which equals another."""
-    return {symbol: size + 1 + 2 * index for index, (symbol, size) in enumerate(base.items())}
-
-
-def _axis_sizes(axes: Shapes, sizes: Sizes) -> dict[Axis, int]:
+def _fitted(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
+    """Return samples with the sizes of static axes."""
     return {
-        (name, axis): sizes[symbol]
-        for name, shape in axes.items()
-        for axis, symbol in enumerate(shape)
-        if isinstance(symbol, str)
+        name: resized(array, tuple(fixed.get((name, axis), size) for axis, size in enumerate(array.shape)))
+        for name, array in samples.items()
     }
 
 

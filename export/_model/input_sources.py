@@ -121,7 +121,9 @@ def flat_samples(signature: Signature, samples: Mapping[str, Any] | None) -> dic
         joined = "_".join(parts)
         named[joined if joined in specs else parts[-1]] = value
     if unknown := sorted(set(named) - set(specs)):
-        raise InputError(f"`sample_inputs` has {unknown}, which the model does not take. Its inputs: {list(specs)}.")
+        raise InputError(
+            f"`sample_inputs` names {list(named)}, of which the model does not take {unknown}. It takes {list(specs)}."
+        )
     arrays = {name: _fitting(value, specs[name]) for name, value in named.items()}
     batches = {array.shape[0] for name, array in arrays.items() if specs[name].shape and specs[name].shape[0] is None}
     if len(batches) > 1:
@@ -149,17 +151,21 @@ def _source(
     is_mask = not tables and np.issubdtype(spec.dtype, np.integer) and _is_mask(spec, uses_of_it)
     ids = None if is_mask else _ids(spec, tables, found)  # a product of ids and a mask is looked up too
     if lengths is not None:
+        below = None if ids is None else ids.high + 1
         attended = [lengths.bound.get(name) for name in ("keys", "values", "scores")]
         attended = [tensor for tensor in attended if tensor is not None and not isinstance(tensor, Mapping)]
+        if not attended:  # a block of the user's own: the lengths are taken for those of its first tensor, along axis 1
+            others = (value for name, value in lengths.bound.items() if name != lengths.argument)
+            first = next((value for value in others if len(getattr(value, "shape", ())) > 1), None)
+            return Source(_counts, True, None if lengths.inner else first, 1, below=below)
         keys = None if lengths.inner else attended[0]  # not a mapping, which is what `precompute` gave
         padding = attended if len(spec.shape) == 1 and "keys" in lengths.bound else []
         padded = tuple(name for name, tensor in tensors.items() if any(tensor is each for each in padding))
-        below = None if ids is None else ids.high + 1
         return Source(_counts, True, keys, -2 if "keys" in lengths.bound else -1, padded, below)
     if uses is None and "valid_lens" in spec.name and np.issubdtype(spec.dtype, np.integer):
         return Source(_counts, True)
     if sample is not None:
-        return Source(lambda shape, rng: _resized(sample, shape), sampled=True)
+        return Source(lambda shape, rng: resized(sample, shape), sampled=True)
     if spec.dtype == "bool":
         return Source(lambda shape, rng: rng.random(shape) < 0.5)
     if ids is not None:
@@ -209,7 +215,7 @@ def _counts(shape: Shape, rng: np.random.Generator) -> np.ndarray:
     return np.ones(shape, np.int64)
 
 
-def _resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
+def resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
     """Return the sample cropped, or repeated from its start, to `shape`."""
     for axis, size in enumerate(shape):
         sample = np.take(sample, np.arange(size), axis=axis, mode="wrap")

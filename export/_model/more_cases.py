@@ -12,9 +12,11 @@ from .draws import every, filled, mask, padded_elsewhere
 from .input_sources import Source
 
 EVERY_ID = "every id"
+MANY_ROWS = "many rows"
 PADDED_ELSEWHERE = "padding elsewhere"
 ROWS = 4096  # of the largest vocabulary of which every row is looked up
-NUMBERS = 2**21  # an output of that case holds at most
+CHOICES = 4096  # integers or booleans in the case of many rows
+NUMBERS = 2**21  # an array of these cases holds at most
 
 
 def with_padding_elsewhere(made: Mapping[str, Source], inputs: Arrays) -> Arrays | None:
@@ -46,6 +48,24 @@ def with_every_id(made: Mapping[str, Source], cases: Sequence[Case], draw: Calla
     inputs = draw(max(1, min(rows, int(NUMBERS / max(numbers, 1)))))
     inputs |= {name: np.ones_like(inputs[name]) for name in masks}
     return inputs | {name: filled(inputs[name].shape, ids).astype(inputs[name].dtype) for name, ids in left.items()}
+
+
+def rows_to_choose_in(case: Case) -> int:
+    """Return how many rows a case must have to show a slightly wrong choice: 0 if no output is chosen.
+
+    A wrong score shows in any row; the integer or boolean that is chosen by it only where it decides.
+    """
+    chosen = [max(output.size // max(len(output), 1), 1) for output in case.outputs.values() if _is_chosen(output)]
+    if not chosen:
+        return 0
+    largest = max(
+        array.size // max(len(array), 1) for array in (*case.inputs.values(), *case.outputs.values()) if array.ndim
+    )
+    return max(1, min(CHOICES // min(chosen), NUMBERS // max(largest, 1)))
+
+
+def _is_chosen(output: np.ndarray) -> bool:
+    return output.ndim > 0 and output.dtype.kind != "f"
 
 
 def _left(name: str, source: Source, seen: Sequence[Arrays]) -> np.ndarray:

@@ -17,6 +17,7 @@ from .._options import PRECISIONS
 from .._progress import Progress
 from .._standalone.verify import Case
 from .coverage import coverage_of
+from .dynamic_axes import Static
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, golden_cases
 from .input_sources import flat_samples
@@ -67,7 +68,11 @@ def with_weights(model: keras.Model, file: Path, samples: Mapping[str, Any] | No
 
 
 def reference_of(
-    given: keras.Model, samples: Mapping[str, Any] | None, step: Progress, precision: str = PRECISIONS[0]
+    given: keras.Model,
+    samples: Mapping[str, Any] | None,
+    step: Progress,
+    precision: str = PRECISIONS[0],
+    static: Static | None = None,
 ) -> Reference:
     """Return the reference of a model.
 
@@ -76,6 +81,7 @@ def reference_of(
         samples: Arrays by input name.
         step: Is told what is being done.
         precision: That of the file to write.
+        static: Axes that shall not be dynamic.
 
     Raises:
         UnsupportedModelError: The model cannot be exported.
@@ -88,7 +94,7 @@ def reference_of(
     step("Running Keras on the golden cases")
     with _full_float32():
         signature = model_signature(model, samples)
-        golden = golden_cases(model, signature, samples)
+        golden = golden_cases(model, signature, samples, static)
         step("Measuring what rounding does to the outputs")
         outputs = outputs_of(signature)
         golden = replace(golden, cases=with_rounding(model, outputs, golden.cases))

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from .._errors import InputError, UnsupportedModelError
-from .._internals.keras_internals import functional_of, inputs_structure, layers_of, outputs_structure
+from .._internals.keras_internals import functional_of, inputs_structure, layers_of, operation_of, outputs_structure
 from .keras_messages import first_line
 
 Tensors = dict[str, Any]
@@ -104,7 +104,7 @@ def _functional_signature(model: keras.Model, functional: Any) -> Signature:
     structure = inputs_structure(functional)
     specs = []
     for path, tensor in keras.tree.flatten_with_path(structure):
-        name = str(path[-1]) if path and isinstance(path[-1], str) and len(path) == 1 else tensor.name
+        name = str(path[-1]) if path and isinstance(path[-1], str) and len(path) == 1 else operation_of(tensor).name
         if getattr(tensor, "sparse", False) or getattr(tensor, "ragged", False):
             kind = "sparse" if tensor.sparse else "ragged"
             raise UnsupportedModelError(
@@ -125,7 +125,10 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
     whole = not set(samples) <= set(parameters) and len(parameters) == 1
     arguments = {parameters[0]: dict(samples)} if whole else dict(samples)
     if unknown := sorted(set(arguments) - set(parameters)):
-        raise InputError(f"`sample_inputs` has {unknown}, but `{model.name}.call` takes {parameters}.")
+        raise InputError(
+            f"`sample_inputs` names {list(arguments)}, of which `{model.name}.call` does not take {unknown}. "
+            f"It takes {parameters}."
+        )
     flat = keras.tree.flatten_with_path(arguments)
     names = ["_".join(map(str, path[1:] if whole else path)) for path, _ in flat]
     arrays = [np.asarray(value) for _, value in flat]

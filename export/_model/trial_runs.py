@@ -6,26 +6,35 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import functional_of, inputs_structure, nodes_of, operation_of
+from .._internals.keras_internals import functional_of, inputs_structure, layers_of, nodes_of, operation_of
 from .._standalone.verify import Arrays
+from .axis_groups import Axis
 from .input_sources import LENGTHS, Source
 from .keras_messages import first_line
 from .signature import Signature
 
-Axis = tuple[str, int]  # an input's name and the number of one of its axes
 Sizes = Mapping[Axis, int]
+RUNS_OF_RANDOM = 30  # of a layer that drops one example in ten, all but 1 in 20 models show it
+
+
+class Problem(NamedTuple):
+    """Why a model gives no numbers on inputs of some sizes: what Keras said, and that in a sentence with the shapes."""
+
+    said: str
+    sentence: str
 
 
 class Drawer:
     """Draws inputs of given sizes and runs the Keras model on them."""
 
     def __init__(self, model: keras.Model, signature: Signature, made: Mapping[str, Source]) -> None:
+        self._model = model
         self._signature = signature
         self._made = made
         self._rng = np.random.default_rng(0)
@@ -81,15 +90,18 @@ class Drawer:
         """Return Keras's outputs as NumPy arrays."""
         return outputs_of(self._signature)(inputs)
 
-    def problem(self, sizes: Sizes) -> str | None:
+    def problem(self, sizes: Sizes) -> Problem | None:
         """Return why the model gives no numbers on these sizes, or `None` if it does."""
         inputs: Arrays = {}
         try:
             inputs = self.inputs(sizes)
             outputs = self.outputs(inputs)
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
-            return f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {first_line(error)}"
-        return f"Keras gives NaN or nothing on inputs{_shapes(inputs)}" if self.is_degenerate(inputs, outputs) else None
+            said = first_line(error)
+            return Problem(said, f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {said}")
+        if self.is_degenerate(inputs, outputs):
+            return Problem("NaN or nothing", f"Keras gives NaN or nothing on inputs{_shapes(inputs)}")
+        return None
 
     def is_degenerate(self, inputs: Arrays, outputs: Arrays) -> bool:
         """Tell whether an output holds NaN, or the output of any layer is empty.
@@ -105,16 +117,36 @@ class Drawer:
         return any(0 in tensor.shape for tensor in inner)
 
     def refuse_unsteady(self, sizes: Sizes) -> None:
-        """Refuse a model that does not give the same outputs twice, naming the first layer whose output changes.
+        """Refuse a model that does not give the same outputs again, naming the first layer whose output changes.
+
+        A model that draws random numbers is asked more often: what it does with them may seldom show.
 
         Raises:
             UnsupportedModelError: A layer draws random numbers without `training`, or keeps count of its calls.
         """
         inputs = self.inputs(sizes)
-        first, second = self.outputs(inputs), self.outputs(inputs)
-        if all(_same(first[name], second[name]) for name in first):
-            return
-        raise UnsupportedModelError(
+        before = [(state, _numbers(state)) for state in self._states()]
+        first = self.outputs(inputs)
+        drawn = [state for state, numbers in before if not np.array_equal(numbers, _numbers(state))]
+        for _ in range(RUNS_OF_RANDOM if drawn else 1):
+            again = self.outputs(inputs)
+            if not all(_same(first[name], again[name]) for name in first):
+                raise UnsupportedModelError(self._unsteady(inputs, drawn))
+
+    def _states(self) -> list[Any]:
+        """Return the variables that are no weights: the states of seed generators among them."""
+        weights = {id(weight) for weight in self._model.weights}
+        return [variable for variable in self._model.variables if id(variable) not in weights]
+
+    def _unsteady(self, inputs: Arrays, drawn: list[Any]) -> str:
+        if drawn:
+            holders = [layer for layer in layers_of(self._model) if any(v is drawn[0] for v in layer.variables)]
+            name = min(holders, key=lambda layer: len(layers_of(layer))).name
+            return (
+                f"Layer `{name}` draws random numbers when it is called with `training=False`, and its output changes "
+                "with them, which a file cannot do. Let it draw only `if training:`, and return the mean otherwise."
+            )
+        return (
             f"{self._first_unsteady_layer(inputs)} gives other outputs when it is called again on the same inputs: it "
             "draws random numbers or keeps state in Python, which a file cannot do."
         )
@@ -123,10 +155,13 @@ class Drawer:
         if self._functional is None:
             return "The model"
         with _quiet_keras():
-            runs = [self._every_layer(self._packed(inputs)) for _ in range(2)]
-        pairs = zip(self._every_layer.outputs, *runs, strict=True)
-        changed = (tensor for tensor, a, b in pairs if not _same(a, b))
-        return f"Layer `{operation_of(next(changed)).name}`"
+            first = self._every_layer(self._packed(inputs))
+            for _ in range(RUNS_OF_RANDOM):
+                again = self._every_layer(self._packed(inputs))
+                for tensor, a, b in zip(self._every_layer.outputs, first, again, strict=True):
+                    if not _same(a, b):
+                        return f"Layer `{operation_of(tensor).name}`"
+        return "A layer of the model"
 
     @cached_property
     def _every_layer(self) -> Any:
@@ -150,6 +185,10 @@ def outputs_of(signature: Signature) -> Callable[[Arrays], Arrays]:
 
 def _shapes(inputs: Arrays) -> str:
     return " of shapes " + ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items()) if inputs else ""
+
+
+def _numbers(variable: Any) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -6,17 +6,18 @@ import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from .._errors import ExportError, UnsupportedModelError
 from .._internals.keras_internals import layers_of
 from .._model.keras_messages import first_line
-from .._model.signature import Signature
+from .._model.signature import InputSpec, Signature
 from .._standalone import verify
 from .._standalone.verify import Arrays, load_cases
 
@@ -37,17 +38,10 @@ def write_saved_model(
     Raises:
         UnsupportedModelError: TensorFlow cannot trace the model: a layer does what no graph can hold.
     """
-
-    def serve(inputs: Mapping[str, Any]) -> dict[str, Any]:
-        with tracing():
-            # identity: an input handed straight through would otherwise be no output of its own
-            return {name: tf.identity(tensor) for name, tensor in signature.call(inputs).items()}
-
     archive = keras.export.ExportArchive()
     archive.track(model)
-    specs = {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in signature.inputs}
     try:
-        archive.add_endpoint(ENDPOINT, serve, input_signature=[specs])
+        archive.add_endpoint(ENDPOINT, _endpoint(signature, tracing), input_signature=[_specs(signature.inputs)])
         archive.write_out(str(folder), verbose=False)
     except OSError:
         raise  # the disk, not the model
@@ -55,6 +49,35 @@ def write_saved_model(
         # whatever the code of the user's own layers raises on symbolic tensors
         layers = _failing_layers(model, error)
         raise UnsupportedModelError(f"{layers} cannot be traced into a graph: {first_line(error)}") from error
+
+
+def traced_outputs(
+    signature: Signature, specs: Iterable[InputSpec], inputs: Arrays
+) -> tuple[dict[str, np.ndarray], str | None]:
+    """Trace a model with inputs of such shapes, and return its outputs, or none and what TensorFlow says against it."""
+    function = tf.function(_endpoint(signature), input_signature=[_specs(specs)], autograph=False)  # as Keras has it
+    try:
+        traced = function.get_concrete_function()  # to call `function` counts as a trace too many, of which it warns
+        outputs = traced({name: tf.constant(array) for name, array in inputs.items()})
+    except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+        ran = re.search(r"(.+)\n\s*\[\[\{\{node ", str(error))  # where a graph runs, the message is not the first line
+        return {}, ran[1].strip() if ran else first_line(error)
+    return {name: tensor.numpy() for name, tensor in outputs.items()}, None
+
+
+def _endpoint(
+    signature: Signature, tracing: Callable[[], Any] = contextlib.nullcontext
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    def serve(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        with tracing():
+            # identity: an input handed straight through would otherwise be no output of its own
+            return {name: tf.identity(tensor) for name, tensor in signature.call(inputs).items()}
+
+    return serve
+
+
+def _specs(inputs: Iterable[InputSpec]) -> dict[str, tf.TensorSpec]:
+    return {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in inputs}
 
 
 def _failing_layers(model: keras.Model, error: Exception) -> str:

@@ -47,7 +47,10 @@ def trace_function(
     captured = {tensor.name for tensor in function.graph.internal_captures}  # variables, and constants of layers
     inputs = [tensor.name for tensor in function.inputs if tensor.name not in captured]
     outputs = [tensor.name for tensor in function.outputs]
-    renames = {name: name.partition(":")[0] for name in inputs}
+    positional, by_name = function.structured_input_signature
+    written = {name.lower(): name for names in (*positional, by_name) for name in names}
+    nodes = {name: name.partition(":")[0] for name in inputs}
+    renames = {name: written.get(node, node) for name, node in nodes.items()}  # TensorFlow calls the node of `X` `x`
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
     _refuse_state(function, layers)
     with _listening() as unmapped, tf2onnx_fixes.reshapes_merged_where_right():
@@ -80,11 +83,17 @@ def trace_function(
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:
     """Refuse a layer that changes a variable when it is called: freezing would drop the change in silence."""
     graph = function.graph.as_graph_def()
+    seeds = any("seed_generator" in variable.name for variable in function.graph.variables)
     for node in (*graph.node, *(node for each in graph.library.function for node in each.node_def)):
         if node.op.startswith("Assign") and node.op.endswith("VariableOp"):
             raise UnsupportedModelError(
                 f"Op `{node.op}` of {_place(node.name, layers)} changes a variable when the model is called; a file "
-                "would freeze the value it has now. Pass the state as an input and an output."
+                "would freeze the value it has now. "
+                + (
+                    "If that is the state of a `SeedGenerator`, let the layer draw only `if training:`."
+                    if seeds
+                    else "Pass the state as an input and an output."
+                )
             )
 
 

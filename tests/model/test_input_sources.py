@@ -309,7 +309,10 @@ def test_samples_take_the_models_dtypes():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"key": np.ones((2, 5, 6))}, r"\['key'\], which the model does not take"),
+        (
+            {"key": np.ones((2, 5, 6))},
+            r"names \['key', 'keys', .*\], of which .* not take \['key'\]. It takes \['keys', 'queries'",
+        ),
         ({"valid_lens": np.array([1.0, 2.0])}, "`valid_lens` must be of dtype int32. Received: float64"),
         ({"keys": np.ones((2, 5, 7))}, r"`keys` must have shape .* Received: \(2, 5, 7\)"),
         ({"keys": np.ones((2, 5))}, "`keys` must have shape"),

@@ -164,3 +164,18 @@ def test_layer_names_hold_layers_and_operations_of_nested_models():
     assert {"inner", "inside", "sin", "outside"} <= set(
         layer_names(keras.Model(y, layers.Dense(1, name="outside")(inner(y))))
     )
+
+
+@pytest.mark.parametrize(
+    "build", [lambda: unnamed_inputs(), lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)])]
+)
+def test_unnamed_inputs_have_one_name_in_memory_and_in_a_file(build, tmp_path):
+    model = build()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert model_signature(model, None).inputs == model_signature(loaded, None).inputs
+
+
+def unnamed_inputs():
+    inputs = {"a": keras.Input((3,), name="a"), "more": [keras.Input((3,)), keras.Input((3,))]}
+    return keras.Model(inputs, inputs["a"] + inputs["more"][0] - inputs["more"][1])

@@ -17,7 +17,7 @@ import onnx
 from proof_models import MODELS, perturbed
 
 from keras_attn_export import export_model
-from keras_attn_export._model.golden_cases import _apart, _axis_sizes, name_axes
+from keras_attn_export._model.dynamic_axes import name_axes
 from keras_attn_export._model.input_sources import sources
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
@@ -147,10 +147,10 @@ def _fresh_inputs(model: keras.Model, seed: int) -> list[dict[str, np.ndarray]]:
     signature = model_signature(model, None)
     made = sources(model, signature, {})
     drawer = Drawer(model, signature, made)
-    axes, base = name_axes(signature, {}, drawer)
+    axes = name_axes(signature, {}, drawer)
     drawer = Drawer(model, signature, made)
     drawer._rng = np.random.default_rng(seed)
-    return [drawer.inputs(_axis_sizes(axes, sizes)) for sizes in (base, _apart(base)) for _ in range(FRESH // 2)]
+    return [drawer.inputs(axes.sizes(sizes)) for sizes in (axes.base, axes.apart) for _ in range(FRESH // 2)]
 
 
 if __name__ == "__main__":

@@ -81,7 +81,8 @@ SIGNATURES = {  # without annotations, self and **kwargs
     "keras_attn.coverage": "(weights, *, mask=None)",
     "keras_attn_export.export_model": (
         "(model, path, *, sample_inputs=None, opset=None, lowering='portable', precision='float32', "
-        "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True, strict=False)"
+        "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True, strict=False, "
+        "static_axes=None)"
     ),
     "keras_attn_export.load_bundle": "(path)",
     "keras_attn_export.sign_bundle": "(path, *, key, signature=None)",

@@ -1,0 +1,230 @@
+"""Find by trying which axes of a model's inputs must have one size, and what sizes they take.
+
+Whether a model runs answers yes or no, and that alone cannot tell two groups of five axes from the 125 other ways to
+make two of ten without trying most of them. So every axis gets a size of its own, and what the library says of the two
+sizes that do not fit is taken for a hint: these axes become one group, if with that the complaint is gone. It takes
+about as many trials as there are axes. Only where nothing helpful is said, axes are tried alone, together, in pairs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+Axis = tuple[str, int]  # an input's name and the number of one of its axes
+Block = tuple[Axis, ...]
+Problem = Callable[[Mapping[Axis, int]], str | None]  # what is said against sizes that differ from the base; None: fine
+
+LARGEST_STEP = 32  # of sizes that must be multiples
+MOST_IN_PAIRS = 6
+MOST_HINTS = 4  # that are followed for one failure
+
+
+@dataclass(frozen=True)
+class Group:
+    """Axes that must have one size.
+
+    Attributes:
+        axes: The axes.
+        step: The size must be a multiple of it, as far as was seen; `None` where no size but the base is known to do.
+        other: Another size that does, while all other axes keep theirs.
+    """
+
+    axes: Block
+    step: int | None
+    other: int | None
+
+
+def find_groups(free: Sequence[Axis], base: Mapping[Axis, int], problem: Problem) -> list[Group]:
+    """Return the groups of the free axes.
+
+    Args:
+        free: The axes that may vary.
+        base: A size for each, on which the model runs.
+        problem: Tries other sizes for some axes.
+    """
+    blocks: list[Block] = [(axis,) for axis in free]
+    stuck: list[Block] = []
+    sizes, mentioned = _told_apart(blocks, base, problem, lambda size: 1)
+    if mentioned is None:
+        return [Group(block, 1, size) for block, size in sizes.items()]
+    blocks = list(sizes)
+    while blocks:  # in large steps, as for models that halve their input and double it again
+        sizes, mentioned = _told_apart(blocks, base, problem, _stride)
+        blocks = list(sizes)
+        if mentioned is None:
+            break
+        held = mentioned or [block for block in blocks if _is_not_named(block, base, problem)] or blocks
+        stuck += held
+        blocks = [block for block in blocks if block not in held]
+    alone = [(block, _moved(block, base, problem)) for block in [*blocks, *stuck]]
+    groups = [group for _, group in alone if group is not None]
+    return groups + _joined([block for block, group in alone if group is None], base, problem)
+
+
+def apart_sizes(groups: Sequence[Group], base: Mapping[Axis, int], start: int = 0) -> dict[Axis, int]:
+    """Return a size for each axis of the groups that vary, another for each group and none of the base's."""
+    varying = {group.axes: group.step for group in groups if group.step is not None}
+    sizes = _distinct(list(varying), base, lambda block: varying[block], start)
+    return {axis: size for block, size in sizes.items() for axis in block}
+
+
+def _stride(size: int) -> int:
+    return max(step for step in _divisors(size) if step <= LARGEST_STEP)
+
+
+def _divisors(size: int) -> list[int]:
+    return [step for step in range(1, size + 1) if size % step == 0]
+
+
+def _distinct(
+    blocks: Sequence[Block], base: Mapping[Axis, int], step_of: Callable[[Block], int], start: int = 0
+) -> dict[Block, int]:
+    taken = set(base.values())
+    sizes = {}
+    for index, block in enumerate(blocks, start):
+        size, step = base[block[0]], step_of(block)
+        odd = 2 if step == 1 else 1  # sizes that are neighbours are easily mistaken for each other
+        sizes[block] = next(
+            size for size in itertools.count(size + step * (1 + odd * index), step) if size not in taken
+        )
+        taken.add(sizes[block])
+    return sizes
+
+
+def _told_apart(
+    blocks: list[Block], base: Mapping[Axis, int], problem: Problem, stride: Callable[[int], int]
+) -> tuple[dict[Block, int], list[Block] | None]:
+    """Merge blocks until the model runs while each has a size of its own.
+
+    Returns:
+        The blocks with their sizes; and those whose sizes the last complaint mentions, `None` if there is none left.
+    """
+    sizes = _distinct(blocks, base, lambda block: stride(base[block[0]]))
+
+    def said_of(sizes: Mapping[Block, int]) -> str | None:
+        return problem({axis: size for block, size in sizes.items() for axis in block})
+
+    said = said_of(sizes)
+    while said is not None:
+        block_of = {size: block for block, size in sizes.items()}
+        hints = [
+            hint
+            for hint in _hints(said, set(block_of))
+            if base[block_of[hint.keep][0]] == base[block_of[hint.drop][0]]  # the model ran on the base
+        ]
+        for hint in hints[:MOST_HINTS]:
+            keep, drop = block_of[hint.keep], block_of[hint.drop]
+            merged = {block: size for block, size in sizes.items() if block not in (keep, drop)}
+            merged[keep + drop] = hint.keep
+            after = said_of(merged)
+            if (
+                after is None
+                or (after != said and hint.clear)
+                or hint.is_elsewhere(said, after)
+                or (after != said and not any(said_of({block: sizes[block]}) is None for block in (keep, drop)))
+            ):
+                sizes, said = merged, after
+                break
+        else:
+            return sizes, [block for size, block in block_of.items() if size in _numbers(said)]
+    return sizes, None
+
+
+@dataclass(frozen=True)
+class _Hint:
+    """Two sizes that seem not to fit each other; `clear` if nothing else in what was said might not fit."""
+
+    keep: int
+    drop: int
+    clear: bool = False
+
+    def is_elsewhere(self, before: str, after: str) -> bool:
+        """Tell whether, since the two are one, it is another operation that fails, or on other sizes."""
+        return _wording(after) != _wording(before) or self.keep not in _numbers(after)
+
+
+def _hints(said: str, sizes: set[int]) -> list[_Hint]:
+    """Return which sizes may not fit each other according to what a library says, the likeliest first."""
+    shapes = _shapes(said)
+    likely: list[tuple[int, ...]] = []
+    possible: list[tuple[int, ...]] = []
+    for first, second in itertools.combinations(shapes, 2):
+        unequal = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
+        if len(first) == len(second) and len(unequal) == 1 and sizes.issuperset(unequal[0]):
+            likely.append(unequal[0])
+        possible += itertools.product(sizes & {*first} - {*second}, sizes & {*second} - {*first})
+    known = sorted(sizes & _numbers(said))
+    if not possible and len(known) == 2 and not any({*known} <= {*shape} for shape in shapes):
+        possible.append((known[0], known[1]))
+    found = dict.fromkeys((min(pair), max(pair)) for pair in (*likely, *possible))
+    clear = len(found) == 1 and len([shape for shape in shapes if len(shape) > 1]) <= 2
+    return [_Hint(keep, drop, clear) for keep, drop in found]
+
+
+def _is_not_named(block: Block, base: Mapping[Axis, int], problem: Problem) -> bool:
+    """Tell whether a block cannot change alone, and what is said of it does not name its size."""
+    size = base[block[0]] + _stride(base[block[0]])
+    said = problem(dict.fromkeys(block, size))
+    return said is not None and size not in _numbers(said)
+
+
+def _shapes(said: str) -> list[tuple[int, ...]]:
+    found = re.findall(r"[\[(]\s*(\d+(?:,\s*\d+)*),?\s*[\])]", said)
+    return [tuple(map(int, shape.split(","))) for shape in found]
+
+
+def _numbers(said: str) -> set[int]:
+    return {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.]*\w)", re.sub(r"\{\{.*?\}\}", "", said))}
+
+
+def _wording(said: str) -> str:
+    return re.sub(r"\d+", "", said)
+
+
+def _moved(block: Block, base: Mapping[Axis, int], problem: Problem) -> Group | None:
+    """Return the group of a block that can change while all other axes stay, `None` if it cannot."""
+    sizes = {axis: base[axis] for axis in block}
+    for change in _changes(min(sizes.values())):
+        if problem({axis: size + change for axis, size in sizes.items()}) is None:
+            return Group(block, max(change, 1), sizes[block[0]] + change)
+    return None
+
+
+def _changes(size: int) -> Iterator[int]:
+    """Yield by how much to change a size: by one, by what divides it, or down, if it is the largest that will do."""
+    yield from _divisors(size)
+    if size > 2:
+        yield -1
+
+
+def _joined(blocks: list[Block], base: Mapping[Axis, int], problem: Problem) -> list[Group]:
+    """Return the groups of blocks none of which can change alone, and about which nothing helpful is said."""
+    rest, every = _all_that_change(blocks, base, problem)
+    groups = []
+    for pair in itertools.combinations(rest, 2) if len(rest) <= MOST_IN_PAIRS else ():
+        one_group = every is not None and len(rest) <= 3  # none of which is free: there is no way to make two groups
+        if not one_group and set(pair) <= set(rest) and (group := _together(pair, base, problem)) is not None:
+            groups.append(group)
+            rest = [block for block in rest if block not in pair]
+    if every is not None and rest:
+        groups.append(Group(tuple(axis for block in rest for axis in block), every.step, every.other))
+    in_groups = {axis for group in groups for axis in group.axes}
+    return groups + [Group(block, None, None) for block in blocks if not in_groups.issuperset(block)]
+
+
+def _all_that_change(
+    blocks: list[Block], base: Mapping[Axis, int], problem: Problem
+) -> tuple[list[Block], Group | None]:
+    """Return the blocks, or all but one, that can change together, with their common group; else all of them."""
+    for left_out in (None, *blocks):
+        rest = [block for block in blocks if block != left_out]
+        if len(rest) > 1 and (every := _together(rest, base, problem)) is not None:
+            return rest, every
+    return blocks, None
+
+
+def _together(blocks: Sequence[Block], base: Mapping[Axis, int], problem: Problem) -> Group | None:
+    return _moved(tuple(axis for block in blocks for axis in block), base, problem)

@@ -1,0 +1,201 @@
+"""Names of dynamic axes: found in about as many trials as there are axes; multiples; what is static, and why."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from keras_attn_export import InputError
+from keras_attn_export._model.dynamic_axes import ASKED, Static
+from keras_attn_export._model.golden_cases import golden_cases
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._model.trial_runs import Drawer
+
+
+def cases_of(model, samples=None, static=None):
+    return golden_cases(model, model_signature(model, samples), samples, static)
+
+
+@pytest.fixture
+def trials(monkeypatch):
+    """Sizes of every trial."""
+    made, problem = [], Drawer.problem
+
+    def counted(drawer, sizes):
+        made.append(sizes)
+        return problem(drawer, sizes)
+
+    monkeypatch.setattr(Drawer, "problem", counted)
+    return made
+
+
+def sequences(names):
+    return [keras.Input((None, 3), name=name) for name in names]
+
+
+def test_ten_inputs_that_share_a_length(trials):
+    inputs = sequences("abcdefghij")
+    found = cases_of(keras.Model(inputs, layers.Concatenate()(inputs)))
+    assert {shape for shape in found.axes.values()} == {("batch", "a_length", 3)}
+    assert len(trials) < 20
+    assert not found.refused
+
+
+def test_two_groups_and_free_ones_between_them(trials):
+    inputs = sequences("abcdefghijkl")
+    pooled = [layers.GlobalAveragePooling1D()(each) for each in inputs[10:]]
+    odd, even = layers.Add()(inputs[:10:2]), layers.Multiply()(inputs[1:10:2])
+    found = cases_of(keras.Model(inputs, {"odd": odd, "even": even, "free": layers.Add()(pooled)}))
+    names = {name: shape[1] for name, shape in found.axes.items()}
+    assert {names[name] for name in "acegi"} == {"a_length"}
+    assert {names[name] for name in "bdfhj"} == {"b_length"}
+    assert (names["k"], names["l"]) == ("k_length", "l_length")
+    assert len(trials) < 20
+
+
+def unet(halvings, name="image"):
+    image = keras.Input((None, None, 1), name=name)
+    y = layers.Conv2D(2, 3, padding="same")(image)
+    skips = []
+    for _ in range(halvings):
+        skips.append(y)
+        y = layers.MaxPooling2D()(y)
+    for skip in reversed(skips):
+        y = layers.Concatenate()([layers.UpSampling2D()(y), skip])
+    return image, layers.Conv2D(1, 1, name=f"{name}_out")(y)
+
+
+def test_sides_that_must_be_multiples_are_swept_as_such(trials):
+    found = cases_of(keras.Model(*unet(3)))
+    assert found.axes == {"image": ("batch", "image_length", "image_axis_2", 1)}
+    assert found.multiples == {"image_length": 8, "image_axis_2": 8}
+    assert not found.refused
+    sides = {inputs["image"].shape[1:3] for _, inputs, *_ in found.cases}
+    assert len(sides) >= 6
+    assert any(height != width for height, width in sides)
+    assert found.output_axes("image_out", (None, None, None, 1)) == ("batch", "image_length", "image_axis_2", 1)
+    assert len(trials) < 20
+
+
+def test_patches_of_an_odd_size():
+    image = keras.Input((None, None, 1), name="image")
+    patches = layers.Conv2D(2, 5, strides=5)(image)
+    restored = layers.Conv2DTranspose(1, 5, strides=5)(patches)
+    found = cases_of(keras.Model(image, layers.Add()([image, restored])))
+    assert found.multiples == {"image_length": 5, "image_axis_2": 5}
+    assert not found.refused
+
+
+def test_two_images_that_must_agree_and_be_multiples():
+    (first, a), (second, b) = unet(2, "first"), unet(2, "second")
+    found = cases_of(keras.Model([first, second], layers.Add()([a, b])))
+    assert set(found.axes.values()) == {("batch", "first_length", "first_axis_2", 1)}
+    assert found.multiples == {"first_length": 4, "first_axis_2": 4}
+
+
+def test_height_and_width_are_two_axes():
+    image = keras.Input((None, None, 2), name="image")
+    found = cases_of(keras.Model(image, layers.Conv2D(3, 3, padding="same", name="out")(image)))
+    assert found.axes["image"] == ("batch", "image_length", "image_axis_2", 2)
+    assert found.output_axes("out", (None, None, None, 3)) == ("batch", "image_length", "image_axis_2", 3)
+
+
+def test_an_output_axis_seen_with_one_size_keeps_a_name_of_its_own():
+    image = keras.Input((None, None, 2), name="image")
+    found = cases_of(keras.Model(image, layers.Conv2D(3, 3, padding="same", name="out")(image)))
+    one = type(found)(found.axes, found.cases[:1], found.sizes[:1])
+    assert one.output_axes("out", (None, None, None, 3)) == ("out_axis_0", "out_axis_1", "out_axis_2", 3)
+    alike = [case for case, sizes in zip(found.cases, found.sizes, strict=True) if sizes["batch"] != 3]
+    sizes = [sizes | {"image_axis_2": sizes["image_length"]} for sizes in found.sizes if sizes["batch"] != 3]
+    assert type(found)(found.axes, alike, sizes).output_axes("out", (None,) * 3 + (3,))[1:3] == (
+        "out_axis_1",
+        "out_axis_2",
+    )
+
+
+@keras.saving.register_keras_serializable("tests")
+class Table(keras.Model):
+    """Adds a learned vector for each of six positions; reads the pixels of an image of fixed size."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.positions = layers.Embedding(6, 4)
+        self.head = layers.Dense(4)
+
+    def call(self, x, image):
+        seen = self.head(ops.reshape(image, (ops.shape(image)[0], -1)))
+        return x + self.positions(ops.arange(ops.shape(x)[1])) + ops.expand_dims(seen, 1)
+
+
+def table_samples():
+    rng = np.random.default_rng(0)
+    return {"x": rng.standard_normal((2, 6, 4), "f"), "image": rng.standard_normal((2, 5, 7, 1), "f")}
+
+
+def test_samples_of_the_largest_size_and_axes_that_cannot_change():
+    found = cases_of(Table(), table_samples())
+    assert found.axes == {"x": ("batch", "x_length", 4), "image": ("batch", 5, 7, 1)}
+    assert {inputs["x"].shape[1] for _, inputs, *_ in found.cases} >= {1, 5, 6}
+    assert set(found.static) == {"image_length", "image_axis_2"}
+    assert "no other size" in found.static["image_length"]
+
+
+class Shifted(layers.Layer):
+    """Wants one step more of `b` than of `a`."""
+
+    def call(self, a, b):
+        return a + b[:, 1:] if hasattr(a, "numpy") else a
+
+
+def test_axes_that_go_together_and_are_not_equal_are_static():
+    a, b = sequences("ab")
+    samples = {"a": np.ones((2, 5, 3), "f"), "b": np.ones((2, 6, 3), "f")}
+    found = cases_of(keras.Model([a, b], Shifted()(a, b)), samples)
+    assert found.axes == {"a": ("batch", 5, 3), "b": ("batch", 6, 3)}
+    assert "not equal" in found.static["a_length"]
+
+
+class FirstAxisIsNoBatch(keras.Model):
+    """As recurrent decoders are written: the state is (layers, batch, size)."""
+
+    def call(self, x, state):
+        return x + ops.expand_dims(state[0] + state[1], 1)
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_a_batch_that_is_not_the_first_axis_everywhere(batch):
+    samples = {"x": np.ones((batch, 5, 4), "f"), "state": np.ones((2, batch, 4), "f")}
+    found = cases_of(FirstAxisIsNoBatch(), samples)
+    assert found.axes["x"] == ("batch", "x_length", 4)
+    assert found.axes["state"][1:] == ("batch", 4)
+
+
+def test_static_axes_are_as_asked():
+    inputs = sequences("ab")
+    model = keras.Model(inputs, layers.Add()(inputs))
+    samples = {name: np.arange(2 * 5 * 3, dtype="f").reshape(2, 5, 3) for name in "ab"}
+    found = cases_of(model, samples, Static({"a_length": 4}))
+    assert found.axes == {"a": ("batch", 4, 3), "b": ("batch", 4, 3)}
+    assert found.static == {"a_length": ASKED}
+    assert {inputs["b"].shape[1] for _, inputs, *_ in found.cases} == {4}
+    np.testing.assert_array_equal(found.cases[0].inputs["a"], samples["a"][:, :4])
+    assert len({inputs["a"].shape[0] for _, inputs, *_ in found.cases}) > 2
+
+
+def test_an_axis_that_cannot_be_dynamic_keeps_the_samples_size():
+    model = keras.Model(x := keras.Input((None, 3), name="x"), layers.GlobalAveragePooling1D()(x))
+    found = cases_of(model, {"x": np.ones((7, 5, 3), "f")}, Static(reasons={"batch": "why"}))
+    assert found.axes == {"x": (7, "x_length", 3)}
+    assert found.static == {"batch": "why"}
+
+
+def test_static_axes_that_are_not_there():
+    a, b = sequences("ab")
+    with pytest.raises(InputError, match=r"names \['b_length'\].*are \['batch', 'a_length'\]"):
+        cases_of(keras.Model([a, b], layers.Add()([a, b])), static=Static({"b_length": 4}))
+
+
+def test_static_sizes_on_which_keras_cannot_run():
+    image, out = unet(3)
+    with pytest.raises(InputError, match=r"cannot run.*static axes \{'image_length': 9\}"):
+        cases_of(keras.Model(image, out), static=Static({"image_length": 9}))
