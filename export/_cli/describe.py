@@ -84,10 +84,8 @@ def _parity(bundle: Bundle) -> Iterator[Line]:
     for part in report.summary().split("; "):
         yield "parity", part
     limits = bundle.manifest["parity"]["tolerance"]
-    yield (
-        "parity",
-        f"tolerance {limits['relative']:g} relative or {limits['absolute']:g} absolute, on {report.provider}",
-    )
+    allowed = f", {limits['relative']:g} relative or {limits['absolute']:g} absolute" if any(limits.values()) else ""
+    yield "parity", f"allowed: what rounding does{allowed}, on {report.provider}"
     if (backend := bundle.manifest.get("backend", "tensorflow")) != "tensorflow":
         yield "parity", f"with the outputs of Keras on {backend}"
     if clone := report.float32_clone:

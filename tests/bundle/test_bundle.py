@@ -59,7 +59,7 @@ def test_load_errors(bundle, tmp_path):
     with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
         load_bundle(bundle)
     alter_manifest(bundle, schema_version=4)
-    with pytest.raises(BundleError, match="schema version 3"):
+    with pytest.raises(BundleError, match="schema version 4"):
         load_bundle(bundle)
 
 

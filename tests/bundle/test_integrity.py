@@ -217,7 +217,7 @@ def test_a_manifest_that_makes_no_sense(bundle, exported, data):
     manifest = read_manifest(exported)
     key = data.draw(st.sampled_from(sorted(manifest)))
     inner = manifest[key][0] if key in ("inputs", "outputs", "layers") else manifest[key]
-    if isinstance(inner, dict) and data.draw(st.booleans()):
+    if isinstance(inner, dict) and inner and data.draw(st.booleans()):
         inner[data.draw(st.sampled_from(sorted(inner)))] = data.draw(VALUES)
     else:
         manifest[key] = data.draw(VALUES)

@@ -5,7 +5,7 @@ from .fault import fault
 _CASES = (
     fault(
         "each axis has one other size",
-        "for other in (1, 2, beyond) if symbol == BATCH else (1, beyond):",
+        "for other in (1, 2, beyond) if symbol == BATCH else (step, beyond):",
         "for other in (2,) if symbol == BATCH else (beyond,):",
         "test_golden_cases -k swept",
     ),
@@ -42,14 +42,14 @@ _CASES = (
     ),
     fault(
         "axes that must agree are not seen to",
-        "for others in itertools.combinations(rest[1:], count):",
-        "for others in itertools.combinations(rest[1:], 0):",
+        "+ 1), *find_groups(rest, base, problem)]",
+        "+ 1), *(Group((axis,), 1, base[axis] + 1) for axis in rest)]",
         "test_golden_cases -k agree",
     ),
     fault(
         "an output axis is taken for any that is as large in one case",
-        "if seen == [sizes[symbol] for sizes in self.sizes]",
-        "if seen[0] == self.sizes[0][symbol]",
+        "if seen == sizes and len(set(sizes)) > 1]",
+        "if seen[0] == sizes[0]]",
         "test_golden_cases -k output",
     ),
     fault(
