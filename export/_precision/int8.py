@@ -62,6 +62,7 @@ def to_int8(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     del quantized.graph.value_info[:]  # what the quantizer inferred
     if _quantize_by_row(quantized.graph):
         _add_constants(quantized.graph)
+        _keep_biases_apart(quantized.graph)
     return quantized
 
 
@@ -133,6 +134,30 @@ def _row_quantization(node: onnx.NodeProto) -> list[onnx.NodeProto]:
         op("Cast", [f"{quantized}/shifted"], quantized, to=TensorProto.UINT8),
         op("Identity", ["int8/zero_point"], zero_point),
     ]
+
+
+def _keep_biases_apart(graph: onnx.GraphProto) -> None:
+    """Let `Sum` add what is added to an integer product: onnxruntime 1.31 takes the constant of an `Add` for a bias.
+
+    It fuses product, cast, scales and bias into `MatMulIntegerToFloat`, whose kernel multiplies by the scales of the
+    rows after it has added the bias (`MatMulIntegerToFloat::Compute`: `ScaleOutput` comes after `ComputeCommon`).
+    Without a bias that is right, and still fused.
+    """
+    made_by = {name: node for node in graph.node for name in node.output}
+
+    def is_scaled_product(name: str) -> bool:
+        found = made_by.get(name)
+        for op_type in ("Mul", "Cast", "MatMulInteger"):  # as the quantizer writes them, the product first
+            if found is None or found.op_type != op_type:
+                return False
+            found = made_by.get(found.input[0])
+        return True
+
+    for node in graph.node:
+        if node.op_type == "Add" and any(is_scaled_product(name) for name in node.input):
+            node.op_type = "Sum"
+        for inner in subgraphs(node):
+            _keep_biases_apart(inner)
 
 
 def _add_constants(graph: onnx.GraphProto) -> None:

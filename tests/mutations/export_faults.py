@@ -234,6 +234,12 @@ _PRECISION = (
         "test_convert -k nan",
     ),
     fault(
+        "int8 leaves biases to onnxruntime's fusion",
+        'node.op_type = "Sum"',
+        "pass",
+        "test_int8 -k bias",
+    ),
+    fault(
         "int8 quantizes products of one column",
         "FEWEST_COLUMNS = 8",
         "FEWEST_COLUMNS = 0",
