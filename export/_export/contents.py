@@ -23,13 +23,21 @@ from .._precision.convert import converted
 from .._progress import Progress
 from .._standalone import verify
 from .._tracing.onnx_file import finish, write
-from .._tracing.saved_model import SavedModelRun, write_saved_model
+from .._tracing.saved_model import write_saved_model
+from .._tracing.saved_model_run import SavedModelRun
 
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 
 
-def write_contents(folder: Path, reference: Reference, options: Options, step: Progress) -> None:
+def write_contents(folder: Path, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun) -> None:
     """Fill the empty folder of a bundle; files that are not kept are written beside it.
+
+    Args:
+        folder: The folder.
+        reference: The model, and what it gives.
+        options: What was asked for.
+        step: Is told what is being done.
+        fresh: A process that has not begun.
 
     Raises:
         UnsupportedModelError: The model or an op in it cannot be exported.
@@ -42,28 +50,28 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
 
     step("Writing the SavedModel")
     saved_model = folder / SAVED_MODEL
-    write_saved_model(model, signature, saved_model)
-    with SavedModelRun(saved_model, folder / verify.CASES, folder.with_name("results.npz")) as fresh:
-        exact = options.tolerance if options.precision == "float32" else checked_tolerance(None)
+    function = write_saved_model(model, signature, saved_model)
+    fresh.begin(saved_model, folder / verify.CASES, folder.with_name("results.npz"))
+    exact = options.tolerance if options.precision == "float32" else checked_tolerance(None)
 
-        def written(lowering: str) -> tuple[Lowered, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
-            asked = replace(options, lowering=lowering, tolerance=exact)
-            scratch = folder.with_name(f"traced_{lowering}")
-            lowered = lowered_model(model, signature, golden, asked, saved_model, scratch, step)
-            opset = lowered.opset(options.opset)
-            check_onnxruntime(opset, lowered.lowerings.values())
-            outputs = {name: golden.output_axes(name, lowered.traced.outputs[name]) for name in signature.outputs}
-            write(finish(lowered.traced, golden.axes, outputs, opset, lowered.functions(opset)), folder / verify.MODEL)
-            step("Running onnxruntime on the golden cases")
-            actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
-            return lowered, opset, outputs, compared(golden.cases, actual, exact)
+    def written(lowering: str) -> tuple[Lowered, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
+        asked = replace(options, lowering=lowering, tolerance=exact)
+        scratch = folder.with_name(f"traced_{lowering}")
+        lowered = lowered_model(model, signature, golden, asked, function, scratch, step)
+        opset = lowered.opset(options.opset)
+        check_onnxruntime(opset, lowered.lowerings.values())
+        outputs = {name: golden.output_axes(name, lowered.traced.outputs[name]) for name in signature.outputs}
+        write(finish(lowered.traced, golden.axes, outputs, opset, lowered.functions(opset)), folder / verify.MODEL)
+        step("Running onnxruntime on the golden cases")
+        actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
+        return lowered, opset, outputs, compared(golden.cases, actual, exact)
 
-        lowered, opset, outputs, rows = written(options.lowering)
-        if options.lowering == "auto" and not all(row.passed for row in rows):
-            step("What was fastest does not match in every case: tracing plain operators")
-            lowered, opset, outputs, rows = written(PORTABLE)
-        step("Waiting for the SavedModel in a fresh process")
-        saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
+    lowered, opset, outputs, rows = written(options.lowering)
+    if options.lowering == "auto" and not all(row.passed for row in rows):
+        step("What was fastest does not match in every case: tracing plain operators")
+        lowered, opset, outputs, rows = written(PORTABLE)
+    step("Waiting for the SavedModel in a fresh process")
+    saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
     report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, reference.float32_clone)
     report.raise_if_failed()
     if options.precision != "float32":

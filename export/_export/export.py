@@ -15,6 +15,7 @@ from .._errors import UnsupportedModelError
 from .._options import Options, check_options
 from .._progress import Progress, shown_progress
 from .._standalone import verify
+from .._tracing.saved_model_run import SavedModelRun
 
 if TYPE_CHECKING:
     import keras
@@ -130,19 +131,20 @@ def _write_bundle(
     *,
     safe_mode: bool,
 ) -> None:
-    step("Loading Keras and its backend")
-    loaded = _load(model, safe_mode)
-    import keras
+    with SavedModelRun() as fresh:  # which imports TensorFlow meanwhile
+        step("Loading Keras and its backend")
+        loaded = _load(model, safe_mode)
+        import keras
 
-    from .._model.reference import reference_of, with_weights
+        from .._model.reference import reference_of, with_weights
 
-    if isinstance(model, str | Path):
-        loaded = with_weights(loaded, Path(model), samples)
-    if keras.backend.backend() == "tensorflow":
-        from .contents import write_contents
+        if isinstance(model, str | Path):
+            loaded = with_weights(loaded, Path(model), samples)
+        if keras.backend.backend() == "tensorflow":
+            from .contents import write_contents
 
-        write_contents(folder, reference_of(loaded, samples, step), options, step)
-        return
+            write_contents(folder, reference_of(loaded, samples, step), options, step, fresh)
+            return
     from .other_backend import checked_places, write_contents_on_tensorflow
 
     places = checked_places(loaded)
