@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,32 +13,37 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import UnsupportedModelError
+from .._tracing.onnx_file import read, write
+from .._tracing.traced import Traced
 from .loops import capture_constants, subgraphs
 
 FEWEST_COLUMNS = 8
 
 
-def to_int8(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """Return a copy of the model whose products with weights are of integers: dynamic quantization.
+def to_int8(traced: Traced, folder: Path) -> Traced:
+    """Return a copy of a model whose products with weights are of integers: dynamic quantization.
 
     Weights become int8 with a scale a column, unless they have fewer than 8 columns. Activations become uint8 as they
     come, with a scale for each row.
 
     Args:
-        model: A float32 model.
-        folder: Where the quantizer, which works on files, writes two; nothing stays there.
+        traced: A float32 model.
+        folder: Where the quantizer, which works on files, makes a folder with these. It is to be kept for as long as
+            weights in a second file are read.
 
     Raises:
         UnsupportedModelError: The quantizer fails on the model.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    source, target = folder / "float32.onnx", folder / "int8.onnx"
+    (place := folder / "quantizing").mkdir()
+    source, target = place / "float32.onnx", place / "int8.onnx"
     prepared = onnx.ModelProto()
-    prepared.CopyFrom(model)
-    capture_constants(prepared.graph)
+    prepared.CopyFrom(traced.model)
+    capture_constants(prepared.graph, frozenset(traced.weights))
+    shapes = {name: array.shape for name, array in traced.weights.items()}
     try:
-        source.write_bytes(prepared.SerializeToString())
+        write(replace(traced, model=prepared), source, check=False)
         with _silent_logging():
             quantize_dynamic(
                 source,
@@ -45,24 +51,23 @@ def to_int8(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
                 op_types_to_quantize=["MatMul", "Gemm"],
                 per_channel=True,
                 weight_type=QuantType.QInt8,
-                nodes_to_exclude=list(_narrow_products(prepared.graph, {})),
+                nodes_to_exclude=list(_narrow_products(prepared.graph, shapes)),
+                use_external_data_format=bool(traced.weights),
                 extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
             )
-        quantized = onnx.load(str(target))
+        quantized = read(target)
     except OSError:
         raise  # the disk, not the model
     except Exception as error:
         # the quantizer raises whatever its handlers meet
         message = f"onnxruntime cannot quantize the model: {type(error).__name__}: {error}"
         raise UnsupportedModelError(message) from error
-    finally:
-        source.unlink(missing_ok=True)
-        target.unlink(missing_ok=True)
-    quantized.producer_name = model.producer_name
-    del quantized.graph.value_info[:]  # what the quantizer inferred
-    if _quantize_by_row(quantized.graph):
-        _add_constants(quantized.graph)
-        _keep_biases_apart(quantized.graph)
+    model = quantized.model
+    model.producer_name = traced.model.producer_name
+    del model.graph.value_info[:]  # what the quantizer inferred
+    if _quantize_by_row(model.graph):
+        _add_constants(model.graph)
+        _keep_biases_apart(model.graph)
     return quantized
 
 

@@ -12,7 +12,7 @@ from onnx import version_converter
 from .._errors import ExportError, UnsupportedModelError
 from .._options import TRACED_OPSET
 from .traced import Traced
-from .weights import with_weights, write_data
+from .weights import take_out, with_weights, write_data
 
 Axes = Mapping[str, tuple[str | int, ...]]
 
@@ -78,6 +78,13 @@ def _name_axes(values: object, axes: Axes) -> None:
     copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in ordered]
     del values[:]  # type: ignore[attr-defined]
     values.extend(copies)  # type: ignore[attr-defined]
+
+
+def read(path: Path) -> Traced:
+    """Return what was written, with the weights of the second file as arrays that are read when they are used."""
+    model = onnx.load(str(path), load_external_data=False)
+    weights = take_out(model.graph, path.parent)
+    return Traced(model, weights=weights)
 
 
 def write(traced: Traced, path: Path, *, check: bool = True) -> None:

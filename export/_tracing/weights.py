@@ -136,6 +136,20 @@ def with_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> o
     return whole
 
 
+def take_out(graph: onnx.GraphProto, folder: Path) -> Weights:
+    """Remove the initializers whose content lies in a second file, and return that content, which stays on the disk."""
+    weights: dict[str, np.ndarray] = {}
+    for index in reversed(range(len(graph.initializer))):
+        tensor = graph.initializer[index]
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            where = {each.key: each.value for each in tensor.external_data}
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            offset, shape = int(where.get("offset", 0)), tuple(tensor.dims)
+            weights[tensor.name] = np.memmap(folder / where["location"], dtype, "r", offset, shape)
+            del graph.initializer[index]
+    return weights
+
+
 def write_data(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
     """Write the second file that `with_weights` refers to, if it refers to one."""
     if _all_bytes(weights) <= LIMIT:

@@ -1,6 +1,7 @@
 """The precisions float16 and int8, through onnxruntime: what matches, what stays exact, what is reported."""
 
 import json
+from collections import Counter
 
 import keras
 import numpy as np
@@ -16,7 +17,8 @@ from keras_attn_export._bundle.parity import TOLERANCES
 from keras_attn_export._cli.main import main
 from keras_attn_export._precision.float16_rules import PRODUCTS
 from keras_attn_export._standalone.verify import MODEL
-from keras_attn_export._tracing import tf2onnx_fixes
+from keras_attn_export._tracing import tf2onnx_fixes, weights
+from keras_attn_export._tracing.onnx_file import read
 
 CONVERTED = ("float16", "int8")
 D = 24
@@ -73,6 +75,27 @@ def nodes(graph):
 
 
 # ---------------------------------------------------------------- what is written
+
+
+@pytest.mark.parametrize("precision", CONVERTED)
+def test_weights_in_a_second_file(precision, tmp_path, monkeypatch):
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    hidden = layers.Dense(128, activation="tanh")(layers.Embedding(50, 24)(ids))
+    outputs = layers.Dense(64)(layers.SimpleRNN(128, return_sequences=True)(hidden))
+    model = as_if_trained(keras.Model(ids, {"y": outputs}))
+    bundles = []
+    for limit in (weights.LIMIT, 100):
+        monkeypatch.setattr(weights, "LIMIT", limit)
+        bundles.append(export_model(model, tmp_path / str(limit), precision=precision, tolerance=1))
+    inside, outside = bundles
+    assert {path.name for path in inside.path.glob(f"{MODEL}*")} == {MODEL}
+    assert {path.name for path in outside.path.glob(f"{MODEL}*")} == {MODEL, weights.DATA}
+    dtypes = Counter(array.dtype.name for array in read(outside.path / MODEL).weights.values())
+    assert dtypes == ({"float16": 5} if precision == "float16" else {"int8": 4, "float32": 1})
+    assert outside.report.precision["size_ratio"] < 0.9
+    assert verify_bundle(outside.path).passed
+    inputs = {"ids": np.random.default_rng(0).integers(0, 50, (3, 5)).astype("int32")}
+    assert_identical(outside.run(inputs)["y"], inside.run(inputs)["y"])
 
 
 def test_the_report_tells_what_the_precision_costs(attending):

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from keras_attn_export._precision.int8 import to_int8
+from keras_attn_export._tracing.traced import Traced
 
 RNG = np.random.default_rng(0)
 N = 8
@@ -56,7 +57,7 @@ GRAPHS = {
 @pytest.mark.parametrize("nodes", GRAPHS.values(), ids=GRAPHS)
 def test_a_bias_is_not_scaled(nodes, tmp_path):
     """onnxruntime's fusion of product and bias multiplies the bias by the scale of the row."""
-    converted = to_int8(model(*nodes), tmp_path)
+    converted = to_int8(Traced(model(*nodes)), tmp_path).model
     assert b"MatMulInteger" in converted.SerializeToString()
     (got,) = onnxruntime.InferenceSession(converted.SerializeToString()).run(None, {"x": X})
     want = X @ WEIGHTS + BIAS
@@ -67,6 +68,7 @@ def test_products_with_rows_of_their_own_scale_are_still_fused(tmp_path):
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.log_severity_level = 3
-    onnxruntime.InferenceSession(to_int8(model(*product(["p", "b"])), tmp_path).SerializeToString(), options)
+    converted = to_int8(Traced(model(*product(["p", "b"]))), tmp_path).model
+    onnxruntime.InferenceSession(converted.SerializeToString(), options)
     optimized = onnx.load(tmp_path / "optimized.onnx")
     assert "MatMulIntegerToFloat" in {node.op_type for node in optimized.graph.node}
