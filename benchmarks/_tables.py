@@ -8,7 +8,8 @@ Result = dict[str, Any]
 
 def markdown(result: Result) -> str:
     """Return a result's machine, tables and bars."""
-    tables = {"auto_choice": _auto_choice, "cost_against_keys": _cost_against_keys}.get(result["name"], _by_size)
+    known = {"auto_choice": _auto_choice, "cost_against_keys": _cost_against_keys, "export_cost": _export_cost}
+    tables = known.get(result["name"], _by_size)
     parts = [*tables(result), *_bars(result["bars"]), *_missing(result), _machine(result["environment"])]
     return "\n\n".join(parts)
 
@@ -94,6 +95,22 @@ def _cost_against_keys(result: Result) -> list[str]:
                 found.setdefault(f"{case['layer']}: {row['contestant']}", []).append(number(row["ms"]["median"]))
     timed = table(["ms for so many keys", *(str(count) for count in keys)], ([name, *ms] for name, ms in found.items()))
     return [timed, table(heads, fits)]
+
+
+def _export_cost(result: Result) -> list[str]:
+    heads = ["model", "MB of weights", "exported by", "seconds", "GB at most", "of these before"]
+    rows = [
+        [
+            case["model"],
+            number(case["weights"] / 1e6),
+            row["contestant"],
+            number(row["seconds"]),
+            *(number(row[each] / 1e9) for each in ("memory", "before")),
+        ]
+        for case in result["cases"]
+        for row in case["rows"]
+    ]
+    return [table(heads, rows)]
 
 
 def memory(fit: dict[str, Any]) -> list[str]:

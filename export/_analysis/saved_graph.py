@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,9 @@ class SavedGraph:
         self._inputs = {_parts(tensor.name)[-1]: tensor for tensor in frozen.inputs if tensor.dtype != tf.resource}
         outputs = dict(zip(sorted(function.structured_outputs), frozen.outputs, strict=True))  # flattened by key
         inner = {tensor.name: tensor for operation in frozen.graph.get_operations() for tensor in operation.outputs}
-        self.tensors: dict[str, Any] = {**inner, **outputs}
+        weights = {tensor.name: _parts(v.name) for v, tensor in _captured(function) if tensor.name in inner}
+        named = {"/".join(parts): inner[tensor] for tensor, parts in weights.items()}  # as large ones are in ONNX
+        self.tensors: dict[str, Any] = {**named, **inner, **outputs}
         # on the CPU: that is what the golden outputs were made on, and TF32 would be a difference of its own
         config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
         self._session = tf.compat.v1.Session(graph=frozen.graph, config=config)
@@ -89,6 +91,14 @@ class SavedGraph:
         stem = re.sub(r"_\d+$", "", scope)
         known = self._known | {self._model}
         return stem if stem in known or scope not in known else scope
+
+
+def _captured(function: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each variable of a concrete function with the tensor that it is within."""
+    within = {id(outside): inside for outside, inside in function.graph.captures}
+    yield from (
+        (variable, within[id(variable.handle)]) for variable in function.variables if id(variable.handle) in within
+    )
 
 
 def _scoped(operation: Any) -> Any:

@@ -22,15 +22,23 @@ from .._precision.convert import converted
 from .._progress import Progress
 from .._standalone import verify
 from .._tracing.onnx_file import finish, write
-from .._tracing.saved_model import SavedModelRun, write_saved_model
+from .._tracing.saved_model import write_saved_model
+from .._tracing.saved_model_run import SavedModelRun
 from .._tracing.untraceable import untraceable_axes
 from .versions import versions_of
 
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 
 
-def write_contents(folder: Path, reference: Reference, options: Options, step: Progress) -> None:
+def write_contents(folder: Path, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun) -> None:
     """Fill the empty folder of a bundle; files that are not kept are written beside it.
+
+    Args:
+        folder: The folder.
+        reference: The model, and what it gives.
+        options: What was asked for.
+        step: Is told what is being done.
+        fresh: A process that has not begun.
 
     Raises:
         UntraceableError: It could with some axes static. What is in the folder by then is worth nothing.
@@ -39,7 +47,7 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
         ExportError: What was written does not run.
     """
     try:
-        _write(folder, reference, options, step)
+        _write(folder, reference, options, step, fresh)
     except ProviderError:
         raise
     except ExportError as error:
@@ -49,36 +57,36 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
         raise UntraceableError(reasons) from error
 
 
-def _write(folder: Path, reference: Reference, options: Options, step: Progress) -> None:
+def _write(folder: Path, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun) -> None:
     model, signature, golden = reference.model, reference.signature, reference.golden
     (folder / verify.CASES).parent.mkdir()
     verify.save_cases(folder / verify.CASES, golden.cases)
 
     step("Writing the SavedModel")
     saved_model = folder / SAVED_MODEL
-    write_saved_model(model, signature, saved_model)
-    with SavedModelRun(saved_model, folder / verify.CASES, folder.with_name("results.npz")) as fresh:
-        exact = options.tolerance if options.precision == PRECISIONS[0] else checked_tolerance(None)
+    function = write_saved_model(model, signature, saved_model)
+    fresh.begin(saved_model, folder / verify.CASES, folder.with_name("results.npz"))
+    exact = options.tolerance if options.precision == PRECISIONS[0] else checked_tolerance(None)
 
-        def written(lowering: str) -> tuple[Lowered, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
-            asked = replace(options, lowering=lowering, tolerance=exact)
-            scratch = folder.with_name(f"traced_{lowering}")
-            shutil.rmtree(scratch, ignore_errors=True)  # what a first attempt left, whose axes could not be traced
-            lowered = lowered_model(model, signature, golden, asked, saved_model, scratch, step)
-            opset = lowered.opset(options.opset)
-            check_onnxruntime(opset, lowered.lowerings.values())
-            outputs = {name: golden.output_axes(name, lowered.traced.outputs[name]) for name in signature.outputs}
-            write(finish(lowered.traced, golden.axes, outputs, opset, lowered.functions(opset)), folder / verify.MODEL)
-            step("Running onnxruntime on the golden cases")
-            actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
-            return lowered, opset, outputs, compared(golden.cases, actual, exact, options.provider)
+    def written(lowering: str) -> tuple[Lowered, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
+        asked = replace(options, lowering=lowering, tolerance=exact)
+        scratch = folder.with_name(f"traced_{lowering}")
+        shutil.rmtree(scratch, ignore_errors=True)  # what a first attempt left, whose axes could not be traced
+        lowered = lowered_model(model, signature, golden, asked, function, scratch, step)
+        opset = lowered.opset(options.opset)
+        check_onnxruntime(opset, lowered.lowerings.values())
+        outputs = {name: golden.output_axes(name, lowered.traced.outputs[name]) for name in signature.outputs}
+        write(finish(lowered.traced, golden.axes, outputs, opset, lowered.functions(opset)), folder / verify.MODEL)
+        step("Running onnxruntime on the golden cases")
+        actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
+        return lowered, opset, outputs, compared(golden.cases, actual, exact, options.provider)
 
-        lowered, opset, outputs, rows = written(options.lowering)
-        if options.lowering == "auto" and not all(row.passed for row in rows):
-            step("What was fastest does not match in every case: tracing plain operators")
-            lowered, opset, outputs, rows = written(PORTABLE)
-        step("Waiting for the SavedModel in a fresh process")
-        saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
+    lowered, opset, outputs, rows = written(options.lowering)
+    if options.lowering == "auto" and not all(row.passed for row in rows):
+        step("What was fastest does not match in every case: tracing plain operators")
+        lowered, opset, outputs, rows = written(PORTABLE)
+    step("Waiting for the SavedModel in a fresh process")
+    saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
     clone = reference.float32_clone
     report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone, coverage=golden.coverage)
     report.raise_if_failed()

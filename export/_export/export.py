@@ -16,6 +16,7 @@ from .._errors import UntraceableError
 from .._options import Options, check_options, checked_static_axes
 from .._progress import Progress, shown_progress
 from .._standalone import verify
+from .._tracing.saved_model_run import SavedModelRun
 from .model_file import check_model, loaded_model
 
 if TYPE_CHECKING:
@@ -119,21 +120,23 @@ def _write_bundle(
     *,
     safe_mode: bool,
 ) -> None:
-    step("Loading Keras and its backend")
-    loaded = loaded_model(model, samples, safe_mode=safe_mode)
+    with SavedModelRun() as fresh:  # which imports TensorFlow meanwhile
+        step("Loading Keras and its backend")
+        loaded = loaded_model(model, samples, safe_mode=safe_mode)
 
-    from .._model.dynamic_axes import Static
+        from .._model.dynamic_axes import Static
 
-    write = _writer(folder, loaded, samples, options, step, safe_mode=safe_mode and isinstance(model, str | Path))
-    static = Static(options.static_axes)
-    try:
-        reference = write(static)
-    except UntraceableError as found:
-        step("Again with static axes, since TensorFlow cannot trace them as unknown")
-        shutil.rmtree(folder)
-        folder.mkdir()
-        static = Static(options.static_axes, found.reasons)
-        reference = write(static)
+        write = _writer(folder, loaded, samples, options, step, safe_mode=safe_mode and isinstance(model, str | Path))
+        static = Static(options.static_axes)
+        try:
+            reference = write(static, fresh)
+        except UntraceableError as found:
+            step("Again with static axes, since TensorFlow cannot trace them as unknown")
+            shutil.rmtree(folder)
+            folder.mkdir()
+            static = Static(options.static_axes, found.reasons)
+            with SavedModelRun() as again:
+                reference = write(static, again)
     for name, why in reference.golden.static.items():
         # that of a subclass which Keras runs on one size only was never said to be dynamic
         if name in static.reasons or (name not in static.sizes and not reference.signature.from_samples):
@@ -148,7 +151,7 @@ def _writer(
     step: Progress,
     *,
     safe_mode: bool,
-) -> Callable[[Static], Reference]:
+) -> Callable[[Static, SavedModelRun], Reference]:
     """Return the function that fills the folder, here or in a process with TensorFlow, and gives the reference."""
     import keras
 
@@ -157,9 +160,9 @@ def _writer(
     if keras.backend.backend() == "tensorflow":
         from .contents import write_contents
 
-        def write_here(static: Static) -> Reference:
+        def write_here(static: Static, fresh: SavedModelRun) -> Reference:
             reference = reference_of(model, samples, step, options.precision, static)
-            write_contents(folder, reference, options, step)
+            write_contents(folder, reference, options, step, fresh)
             return reference
 
         return write_here
@@ -167,7 +170,8 @@ def _writer(
 
     places = checked_places(model)
 
-    def write_there(static: Static) -> Reference:
+    def write_there(static: Static, fresh: SavedModelRun) -> Reference:
+        fresh.end()  # the process with TensorFlow has one of its own
         reference = reference_of(model, samples, step, options.precision, static)
         # the code in a model of the caller's runs already, so only what is in a file may be unsafe
         write_contents_on_tensorflow(folder, reference, samples, options, step, places=places, safe_mode=safe_mode)

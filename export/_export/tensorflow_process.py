@@ -109,10 +109,13 @@ def _one_line(error: Exception) -> str:
 
 
 def _carry_out(task: Task, step: Progress) -> None:
-    step("Loading TensorFlow and the model")
-    from .contents import write_contents
+    from .._tracing.saved_model_run import SavedModelRun
 
-    write_contents(task.folder, reference_on_tensorflow(task, _loaded(task)), task.options, step)
+    with SavedModelRun() as fresh:  # which imports TensorFlow too, meanwhile
+        step("Loading TensorFlow and the model")
+        from .contents import write_contents
+
+        write_contents(task.folder, reference_on_tensorflow(task, _loaded(task)), task.options, step, fresh)
 
 
 def _loaded(task: Task) -> keras.Model:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.grappler import tf_optimizer
 
@@ -23,6 +26,48 @@ def with_constants(function: Any, *, inline: bool = True) -> Any:
         inline: Whether calls of functions are replaced by what is in them.
     """
     return convert_variables_to_constants_v2(function, lower_control_flow=False, aggressive_inlining=inline)
+
+
+def graph_with_constants(
+    function: Any, is_left_out: Callable[[Any], bool], *, inline: bool
+) -> tuple[tf.compat.v1.GraphDef, dict[str, Any]]:
+    """Return the graph of a concrete function whose variables are constants, some of them without their content.
+
+    Args:
+        function: The concrete function, as in `with_constants`.
+        is_left_out: Told a variable or a captured tensor, says whether its constant is to hold one zero, repeated.
+        inline: As in `with_constants`.
+
+    Returns:
+        The graph, and by the name of each such constant what it stands for.
+    """
+    data = _ConstantsWithStandIns(function, is_left_out, inline)
+    graph, _ = convert_to_constants._replace_variables_by_constants(data)
+    with tf.Graph().as_default() as imported:
+        tf.import_graph_def(graph, name="")
+        graph = imported.as_graph_def(add_shapes=True)
+    there = {node.name for node in graph.node}
+    constants = {name: each.numpy for name, each in data.tensor_data.items() if name in there}
+    return graph, {name: each.source for name, each in constants.items() if isinstance(each, _StandIn)}
+
+
+class _StandIn:
+    """What TensorFlow asks of an array before it writes it into a graph, where equal numbers are written once."""
+
+    def __init__(self, source: Any) -> None:
+        self.source, self.shape, self.dtype = source, tuple(source.shape), np.dtype(source.dtype.as_numpy_dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.zeros((), self.dtype if dtype is None else dtype)
+
+
+class _ConstantsWithStandIns(convert_to_constants._FunctionConverterDataInEager):
+    def __init__(self, function: Any, is_left_out: Callable[[Any], bool], inline: bool) -> None:
+        self._is_left_out = is_left_out
+        super().__init__(function, lower_control_flow=False, aggressive_inlining=inline)
+
+    def _eval(self, tensor: Any) -> Any:
+        return _StandIn(tensor) if self._is_left_out(tensor) else super()._eval(tensor)
 
 
 def optimized(config: tf.compat.v1.ConfigProto, meta_graph: Any) -> tf.compat.v1.GraphDef:

@@ -20,6 +20,11 @@ def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1
     return tf_loader.from_function(function, inputs, outputs)
 
 
+def mended(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    """Return a frozen graph with what freezing forgets within functions, see tensorflow/tensorflow issue 51488."""
+    return tf_loader.fix_freezing_errors_part2(graph)
+
+
 def optimized(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
     """Return a frozen graph after the optimizers that tf2onnx runs on it."""
     with tf.Graph().as_default() as imported, tf.compat.v1.Session(graph=imported):

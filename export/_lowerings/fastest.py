@@ -24,7 +24,7 @@ from .._standalone import verify
 from .._standalone.verify import Arrays
 from .._tracing.attention_calls import DOMAIN, Call
 from .._tracing.onnx_file import Axes, finish, with_functions, write
-from .._tracing.to_onnx import trace_function
+from .._tracing.to_onnx import trace
 from .._tracing.traced import Traced
 from .bodies import candidates, function_of, lowest_opset
 from .lowered import Choice, Lowered
@@ -107,13 +107,14 @@ def _inputs_of_calls(
     finished = finish(replace(traced, model=graph), axes, outputs, opset, functions)
     graph = finished.model
     constants = {each.name: each for each in graph.graph.initializer}
-    there = {*outputs, *axes, *constants}
+    there = {*outputs, *axes, *constants, *traced.weights}
     tensors = {name for of_call in names.values() for name in of_call.values()}
     graph.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(tensors - there))
     file = folder / "inputs_of_calls.onnx"
     write(finished, file, check=False)  # outputs without a type are fine for onnxruntime alone
     session = verify.open_session(file, provider)
     known = {name: numpy_helper.to_array(constants[name]) for name in tensors & set(constants)}
+    known |= {name: traced.weights[name] for name in tensors & set(traced.weights)}
     given: dict[Call, list[Arrays]] = {call: [] for call in plain}
     for arrays in cases.values():
         values = {**known, **arrays, **verify.run_session(session, arrays)}
@@ -136,7 +137,7 @@ def _alone(call: Call) -> tuple[Traced, Axes, Axes]:
         return dict(zip(call.outputs, outputs, strict=True))
 
     function = tf.function(serve, input_signature=[specs], autograph=False).get_concrete_function()
-    traced = trace_function(function, [])
+    traced = trace(function, [])
     graph = traced.model.graph
     named = {value.name: _axes(value) for value in (*graph.input, *graph.output)}
     return traced, {name: named[name] for name in call.shapes}, {name: named[name] for name in call.outputs}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -15,10 +16,9 @@ from .._model.golden_cases import Cases
 from .._model.signature import Signature, layer_names
 from .._options import PORTABLE, Options, runs_here
 from .._progress import Progress
-from .._tracing import large_weights
 from .._tracing.attention_calls import DOMAIN, Call, Tagger
-from .._tracing.saved_model import write_saved_model
-from .._tracing.to_onnx import trace, trace_function
+from .._tracing.saved_model import traced_function
+from .._tracing.to_onnx import trace
 from .bodies import BODIES, candidates, lowering_of, lowest_opset
 from .fastest import fastest
 from .lowered import Lowered
@@ -29,7 +29,7 @@ def lowered_model(
     signature: Signature,
     golden: Cases,
     options: Options,
-    saved_model: Path,
+    function: Any,
     scratch: Path,
     step: Progress,
 ) -> Lowered:
@@ -40,7 +40,7 @@ def lowered_model(
         signature: Its signature.
         golden: Its golden cases; `"auto"` measures on one of them.
         options: What was asked for.
-        saved_model: The SavedModel of the model.
+        function: The concrete function behind the SavedModel of the model.
         scratch: A folder that does not exist yet, for files that are not kept.
         step: Is told what is being done.
 
@@ -50,25 +50,22 @@ def lowered_model(
     """
     scratch.mkdir()
     step("Tracing to ONNX")
-    if not large_weights.is_large(model) and _is_written_plainly(model, options.lowering):
-        return Lowered(trace(saved_model, layer_names(model)), {})
+    if _is_written_plainly(model, options.lowering):
+        return Lowered(trace(function, layer_names(model)), {})
     if options.lowering != "auto":
-        return _lowered(
-            model, signature, lambda call: lowering_of(call, options.lowering), options, scratch / "saved_model"
-        )
+        return _lowered(model, signature, lambda call: lowering_of(call, options.lowering), options)
     opset = options.opset
     usable = [name for name in BODIES if _is_usable(name, opset)]
 
     def first_candidate(call: Call) -> str:
         return next((name for name in candidates(call) if name in usable), PORTABLE)
 
-    measured = _lowered(model, signature, first_candidate, options, scratch / "measured")
-    (scratch / "files").mkdir()
-    choices = fastest(measured, usable, golden, options, scratch / "files", step)
+    measured = _lowered(model, signature, first_candidate, options)
+    choices = fastest(measured, usable, golden, options, scratch, step)
     step("Tracing to ONNX with the fastest")
     by_op = {call.op: choice for call, choice in choices.items()}
     chosen = {op: choice.lowering for op, choice in by_op.items()}
-    lowered = _lowered(model, signature, lambda call: chosen.get(call.op, PORTABLE), options, scratch / "chosen")
+    lowered = _lowered(model, signature, lambda call: chosen.get(call.op, PORTABLE), options)
     return replace(lowered, choices={call: by_op[call.op] for call in lowered.lowerings if call.op in by_op})
 
 
@@ -85,18 +82,11 @@ def _is_written_plainly(model: keras.Model, lowering: str) -> bool:
 
 
 def _lowered(
-    model: keras.Model, signature: Signature, lowering_for: Callable[[Call], str], options: Options, folder: Path
+    model: keras.Model, signature: Signature, lowering_for: Callable[[Call], str], options: Options
 ) -> Lowered:
     # int8 gives all rows of a tensor one scale, those of the padding too
     tagger = Tagger(lambda call: lowering_for(call) != PORTABLE, hides_unseen=options.precision == "int8")
-    layers = layer_names(model)
-    if large_weights.is_large(model):
-        function, weights = large_weights.function_of_weights(model, signature, tagger.tracing)
-        traced = trace_function(function, layers, tagger.tagged, weights)
-    else:
-        # through a SavedModel, so that tensors have the names that they have in the SavedModel of the bundle
-        write_saved_model(model, signature, folder, tagger.tracing)
-        traced = trace(folder, layers, tagger.tagged)
+    traced = trace(traced_function(model, signature, tagger.tracing), layer_names(model), tagger.tagged)
     there = {node.op_type for node in traced.model.graph.node if node.domain == DOMAIN}
     lowerings = {call: lowering_for(call) for call in tagger.calls if call not in tagger.tagged or call.op in there}
     return Lowered(traced, lowerings)

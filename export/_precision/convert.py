@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import onnx
-
 from .._bundle.parity import ParityReport, compared
-from .._errors import UnsupportedModelError
 from .._progress import Progress
 from .._standalone import verify
 from .._standalone.verify import Case
-from .._tracing.onnx_file import write
+from .._tracing.onnx_file import read, write
 from .._tracing.traced import Traced
+from .._tracing.weights import DATA
 from .float16 import to_float16
 from .gains import gains, top1
 from .int8 import to_int8
@@ -46,14 +44,9 @@ def converted(
         ParityError: The converted file differs by more than the tolerance.
     """
     scratch, float32 = folder.with_name("converted"), folder / verify.MODEL
-    if data := sorted(folder.glob(f"{verify.MODEL}.*")):
-        raise UnsupportedModelError(
-            f"`precision={precision!r}` is not available for weights of more than 2 GiB ({data[0].name}). "
-            "Export the model in float32."
-        )
     scratch.mkdir()
     step(f"Converting to {precision}")
-    write(Traced(convert(onnx.load(str(float32)), precision, scratch)), scratch / verify.MODEL)
+    write(convert(read(float32), precision, scratch), scratch / verify.MODEL)
     step(f"Running onnxruntime on the golden cases in {precision}")
     actual = verify.run_cases(scratch / verify.MODEL, cases, report.provider)
     scores = top1(cases, actual)
@@ -65,20 +58,22 @@ def converted(
     }
     report = replace(report, rows=compared(cases, actual, tolerance, report.provider), precision=about)
     report.raise_if_failed()
-    (scratch / verify.MODEL).replace(float32)
+    (folder / DATA).unlink(missing_ok=True)
+    for file in scratch.glob(f"{verify.MODEL}*"):
+        file.replace(folder / file.name)
     verify.save_cases(folder / verify.CASES, cases)
     return report
 
 
-def convert(model: onnx.ModelProto, precision: str, folder: Path) -> onnx.ModelProto:
-    """Return the float32 model in another precision; its inputs and outputs keep their types.
+def convert(traced: Traced, precision: str, folder: Path) -> Traced:
+    """Return a float32 model in another precision; its inputs and outputs keep their types.
 
     Args:
-        model: The float32 model; it is not changed.
+        traced: The float32 model; it is not changed.
         precision: `"float16"` or `"int8"`.
-        folder: Where a quantizer may write while it works; nothing stays there.
+        folder: An empty folder, where a quantizer writes while it works.
 
     Raises:
         UnsupportedModelError: onnxruntime's quantizer fails on the model.
     """
-    return to_float16(model) if precision == "float16" else to_int8(model, folder)
+    return to_float16(traced) if precision == "float16" else to_int8(traced, folder)

@@ -11,10 +11,14 @@ as soon as an op is kept in float32 they wrote models that onnxruntime refuses, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from .._tracing.traced import Traced
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 from .loops import capture_constants, names_used, subgraphs
 
@@ -22,14 +26,15 @@ HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
 _LARGEST, _SMALLEST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).tiny)
 
 
-def to_float16(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of the model that computes in float16 where that is safe; inputs and outputs keep their types."""
+def to_float16(traced: Traced) -> Traced:
+    """Return a copy of a model that computes in float16 where that is safe; inputs and outputs keep their types."""
     converted = onnx.ModelProto()
-    converted.CopyFrom(model)
+    converted.CopyFrom(traced.model)
     _hoist_constants(converted.graph)
-    capture_constants(converted.graph)
-    _Scope(converted.graph, _element_types(converted), None).convert()
-    return converted
+    capture_constants(converted.graph, frozenset(traced.weights))
+    weights = dict(traced.weights)
+    _Scope(converted.graph, _element_types(converted, weights), None, weights).convert()
+    return replace(traced, model=converted, weights=weights)
 
 
 def _hoist_constants(graph: onnx.GraphProto) -> None:
@@ -49,7 +54,7 @@ def _hoist_constants(graph: onnx.GraphProto) -> None:
     graph.node.extend(kept)
 
 
-def _element_types(model: onnx.ModelProto) -> dict[str, int]:
+def _element_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Return the element type of every tensor by name, as onnx infers it; the weights themselves are left out."""
     light = helper.make_model(
         onnx.GraphProto(name="types", node=model.graph.node, input=model.graph.input, output=model.graph.output),
@@ -59,6 +64,10 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
     )
     light.graph.input.extend(
         helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)) for each in model.graph.initializer
+    )
+    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in weights.items()}
+    light.graph.input.extend(
+        helper.make_tensor_value_info(name, kind, weights[name].shape) for name, kind in kinds.items()
     )
     types: dict[str, int] = {}
 
@@ -76,11 +85,16 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
 
 
 class _Scope:
-    """One graph under conversion: under which name each of its float tensors is to be had in either type."""
+    """One graph under conversion: under which name each of its float tensors is to be had in either type.
 
-    def __init__(self, graph: onnx.GraphProto, types: dict[str, int], outer: _Scope | None) -> None:
-        self._graph, self._types, self._outer = graph, types, outer
-        self._constants = {each.name: each for each in graph.initializer}
+    Weights that are in none of its initializers are its constants too, and get their float16 in the place they are in.
+    """
+
+    def __init__(
+        self, graph: onnx.GraphProto, types: dict[str, int], outer: _Scope | None, weights: dict[str, np.ndarray]
+    ) -> None:
+        self._graph, self._types, self._outer, self._weights = graph, types, outer, weights
+        self._constants = {each.name: each for each in graph.initializer} | dict.fromkeys(weights)
         self._native = {value.name: FULL for value in graph.input} | dict.fromkeys(self._constants, FULL)
         self._names: dict[tuple[str, int], str] = {(name, FULL): name for name in self._native}
         self._outputs = {value.name for value in graph.output}
@@ -102,7 +116,7 @@ class _Scope:
         node.CopyFrom(original)
         kind = HALF if self._runs_in_half(node) else FULL
         for inner in subgraphs(node):
-            _Scope(inner, self._types, self).convert()
+            _Scope(inner, self._types, self, {}).convert()
         for index, name in enumerate(node.input):
             if self._is_float(name):
                 node.input[index] = self._owner(name)._named(name, kind)
@@ -125,17 +139,20 @@ class _Scope:
         return scope
 
     def _constant(self, name: str) -> np.ndarray | None:
-        tensor = self._owner(name)._constants.get(name)
+        owner = self._owner(name)
+        if name in owner._weights:
+            return owner._weights[name]
+        tensor = owner._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def _named(self, name: str, kind: int) -> str:
         """Return the name under which a float tensor of this graph has a type, after casting it if need be."""
         if (name, kind) not in self._names:
             cast = f"{name}/{'float16' if kind == HALF else 'float32'}"
-            if name in self._constants:
-                half = self._constants[name]
-                array = numpy_helper.to_array(half).astype(np.float16)
-                self._graph.initializer.append(numpy_helper.from_array(array, cast))
+            if name in self._weights:
+                self._weights[cast] = self._weights[name].astype(np.float16)
+            elif (constant := self._constant(name)) is not None:
+                self._graph.initializer.append(numpy_helper.from_array(constant.astype(np.float16), cast))
             else:
                 source = self._names[name, self._native[name]]
                 self._nodes.append(helper.make_node("Cast", [source], [cast], name=f"{cast}/cast", to=kind))
@@ -165,11 +182,13 @@ class _Scope:
         kept = [each for each in self._graph.initializer if each.name in used]
         del self._graph.initializer[:]
         self._graph.initializer.extend(kept)
+        for name in self._weights.keys() - used:
+            del self._weights[name]
 
 
 def _is_safe(constant: np.ndarray) -> bool:
     """Tell whether float16 holds a constant: nothing too large, nor a single number so small that it loses digits."""
-    size = np.abs(constant)
-    if not np.all(size <= _LARGEST):  # NaN and infinities too
+    ends = constant.max(initial=0), constant.min(initial=0)  # without a copy: it may be gigabytes
+    if not all(abs(end) <= _LARGEST for end in ends):  # NaN and infinities too
         return False
-    return constant.size != 1 or bool(size.item() == 0 or size.item() >= _SMALLEST)
+    return constant.size != 1 or bool(constant.item() == 0 or abs(constant.item()) >= _SMALLEST)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,32 +14,37 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import UnsupportedModelError
+from .._tracing.onnx_file import read, write
+from .._tracing.traced import Traced
 from .loops import capture_constants, subgraphs
 
 FEWEST_COLUMNS = 8
 
 
-def to_int8(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """Return a copy of the model whose products with weights are of integers: dynamic quantization.
+def to_int8(traced: Traced, folder: Path) -> Traced:
+    """Return a copy of a model whose products with weights are of integers: dynamic quantization.
 
     Weights become int8 with a scale a column, unless they have fewer than 8 columns. Activations become uint8 as they
     come, with a scale for each row.
 
     Args:
-        model: A float32 model.
-        folder: Where the quantizer, which works on files, writes two; nothing stays there.
+        traced: A float32 model.
+        folder: Where the quantizer, which works on files, makes a folder with these. It is to be kept for as long as
+            weights in a second file are read.
 
     Raises:
         UnsupportedModelError: The quantizer fails on the model.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    source, target = folder / "float32.onnx", folder / "int8.onnx"
+    (place := folder / "quantizing").mkdir()
+    source, target = place / "float32.onnx", place / "int8.onnx"
     prepared = onnx.ModelProto()
-    prepared.CopyFrom(model)
-    capture_constants(prepared.graph)
+    prepared.CopyFrom(traced.model)
+    capture_constants(prepared.graph, frozenset(traced.weights))
+    shapes = {name: array.shape for name, array in traced.weights.items()}
     try:
-        source.write_bytes(prepared.SerializeToString())
+        write(replace(traced, model=prepared), source, check=False)
         with _silent_logging():
             quantize_dynamic(
                 source,
@@ -46,23 +52,23 @@ def to_int8(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
                 op_types_to_quantize=["MatMul", "Gemm"],
                 per_channel=True,
                 weight_type=QuantType.QInt8,
-                nodes_to_exclude=list(_narrow_products(prepared.graph, {})),
+                nodes_to_exclude=list(_narrow_products(prepared.graph, shapes)),
+                use_external_data_format=bool(traced.weights),
                 extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
             )
-        quantized = onnx.load(str(target))
+        quantized = read(target)
     except OSError:
         raise  # the disk, not the model
     except Exception as error:
         # the quantizer raises whatever its handlers meet
         message = f"onnxruntime cannot quantize the model: {type(error).__name__}: {error}"
         raise UnsupportedModelError(message) from error
-    finally:
-        source.unlink(missing_ok=True)
-        target.unlink(missing_ok=True)
-    quantized.producer_name = model.producer_name
-    del quantized.graph.value_info[:]  # what the quantizer inferred
-    if _quantize_by_row(quantized.graph):
-        _add_constants(quantized.graph)
+    model = quantized.model
+    model.producer_name = traced.model.producer_name
+    del model.graph.value_info[:]  # what the quantizer inferred
+    if _quantize_by_row(model.graph):
+        _add_constants(model.graph)
+        _keep_biases_apart(model.graph)
     return quantized
 
 
@@ -144,6 +150,30 @@ def _row_quantization(node: onnx.NodeProto) -> list[onnx.NodeProto]:
         op("Cast", [f"{quantized}/shifted"], quantized, to=TensorProto.UINT8),
         op("Identity", ["int8/zero_point"], zero_point),
     ]
+
+
+def _keep_biases_apart(graph: onnx.GraphProto) -> None:
+    """Let `Sum` add what is added to an integer product: onnxruntime 1.31 takes the constant of an `Add` for a bias.
+
+    It fuses product, cast, scales and bias into `MatMulIntegerToFloat`, whose kernel multiplies by the scales of the
+    rows after it has added the bias (`MatMulIntegerToFloat::Compute`: `ScaleOutput` comes after `ComputeCommon`).
+    Without a bias that is right, and still fused.
+    """
+    made_by = {name: node for node in graph.node for name in node.output}
+
+    def is_scaled_product(name: str) -> bool:
+        found = made_by.get(name)
+        for op_type in ("Mul", "Cast", "MatMulInteger"):  # as the quantizer writes them, the product first
+            if found is None or found.op_type != op_type:
+                return False
+            found = made_by.get(found.input[0])
+        return True
+
+    for node in graph.node:
+        if node.op_type == "Add" and any(is_scaled_product(name) for name in node.input):
+            node.op_type = "Sum"
+        for inner in subgraphs(node):
+            _keep_biases_apart(inner)
 
 
 def _add_constants(graph: onnx.GraphProto) -> None:

@@ -1,12 +1,15 @@
-"""Run golden cases through a SavedModel: `python saved_model_run.py SAVED_MODEL CASES.npz RESULTS.npz`.
+"""Run golden cases through a SavedModel: `python saved_model_run.py`, told by a line of JSON on standard input.
 
-Started by `_tracing/saved_model.py` as a process of its own. Keras and this project are made impossible to import
-first: what runs here runs wherever there is TensorFlow.
+The line is `[SAVED_MODEL, CASES.npz, RESULTS.npz]`; the process ends, undone, when standard input does. Started by
+`_tracing/saved_model_run.py` as a process of its own. Keras and this project are made impossible to import first: what
+runs here runs wherever there is TensorFlow.
 """
 
+import json
 import os
 import runpy
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -33,5 +36,13 @@ def main(saved_model: str, cases: str, results: str) -> None:
     verify["save_cases"](Path(results), outputs)
 
 
+def _end_with_the_other() -> None:
+    """Wait until the process that asks is gone, which closes the pipe, and end this one."""
+    os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter shuts down
+    os._exit(1)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if asked := sys.stdin.readline():
+        threading.Thread(target=_end_with_the_other, daemon=True).start()
+        main(*json.loads(asked))

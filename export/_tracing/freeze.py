@@ -6,6 +6,7 @@ What was traced as a named function of an attention layer stays a call, and beco
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -16,12 +17,27 @@ from .._errors import ExportError
 from .._internals import tensorflow_internals, tf2onnx_internals
 from .._internals.tf2onnx_internals import make_name
 from .attention_calls import DOMAIN, Call
+from .traced import Weights
+from .weights import is_large, move_out
 
 
-def frozen(
-    function: Any, inputs: list[str], outputs: list[str], *, keep_calls: bool
-) -> tuple[tf.compat.v1.GraphDef, set[str]]:
-    """Return the frozen graph of a concrete function, and the named functions that its outputs depend on.
+@dataclass(frozen=True)
+class Frozen:
+    """A traced function as one graph.
+
+    Attributes:
+        graph: The graph.
+        weights: Those that are inputs of the graph, by name.
+        needed: The named functions that the outputs depend on.
+    """
+
+    graph: tf.compat.v1.GraphDef
+    weights: Weights
+    needed: set[str]
+
+
+def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: bool) -> Frozen:
+    """Return the frozen graph of a concrete function.
 
     Args:
         function: The function.
@@ -29,16 +45,22 @@ def frozen(
         outputs: Names of its output tensors.
         keep_calls: Whether named functions of attention layers stay calls.
     """
-    if not keep_calls:
-        return _inlined(tf2onnx_internals.frozen(function, inputs, outputs), inputs, outputs), set()
-    # as tf2onnx does it, but for the inlining
-    constant = tensorflow_internals.with_constants(function, inline=False)
-    graph = constant.graph.as_graph_def(add_shapes=True)
+    # as tf2onnx does it, but for the weights and the calls
+    try:
+        graph, left_out = tensorflow_internals.graph_with_constants(function, is_large, inline=not keep_calls)
+    except ValueError as error:
+        if keep_calls or "incompatible with expected resource" not in str(error):
+            raise
+        # a fault of TensorFlow's freezing, which tf2onnx knows a way around: all weights stay in the graph
+        return Frozen(_inlined(tf2onnx_internals.frozen(function, inputs, outputs), inputs, outputs), {}, set())
     for named in graph.library.function:
         if _op_of(named) is not None:
             named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on
-    needed = _needed_calls(graph, outputs)
-    return _inlined(tf2onnx_internals.optimized(graph, inputs, outputs), inputs, outputs), needed
+    weights = move_out(graph, left_out, taken=[*function.structured_outputs], calls=_ops_by_function(graph))
+    inputs = [*inputs, *(f"{name}:0" for name in weights)]
+    needed = _needed_calls(graph, outputs) if keep_calls else set()
+    optimized = tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), inputs, outputs)
+    return Frozen(_inlined(optimized, inputs, outputs), weights, needed)
 
 
 def _needed_calls(graph: tf.compat.v1.GraphDef, outputs: list[str]) -> set[str]:

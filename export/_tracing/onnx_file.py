@@ -11,8 +11,8 @@ from onnx import version_converter
 
 from .._errors import ExportError, UnsupportedModelError
 from .._options import TRACED_OPSET
-from .large_weights import refer_to, write_data
 from .traced import Traced
+from .weights import take_out, with_weights, write_data
 
 Axes = Mapping[str, tuple[str | int, ...]]
 
@@ -45,7 +45,9 @@ def finish(
     model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     model.producer_name = "keras-attn"
     del model.graph.value_info[:]  # tf2onnx's unrelated `unk__N` axes would contradict the names given here
-    refer_to(model, traced.weights)
+    kept = [value for value in model.graph.input if value.name not in traced.weights]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
     _name_axes(model.graph.input, inputs)
     _name_axes(model.graph.output, outputs)
     return replace(traced, model=model)
@@ -78,8 +80,15 @@ def _name_axes(values: object, axes: Axes) -> None:
     values.extend(copies)  # type: ignore[attr-defined]
 
 
+def read(path: Path) -> Traced:
+    """Return what was written, with the weights of the second file as arrays that are read when they are used."""
+    model = onnx.load(str(path), load_external_data=False)
+    weights = take_out(model.graph, path.parent)
+    return Traced(model, weights=weights)
+
+
 def write(traced: Traced, path: Path, *, check: bool = True) -> None:
-    """Write the file, the external data beside it where there are such weights, and check both in full.
+    """Write the file with its weights, a second file beside it if they pass 2 GiB, and check both in full.
 
     Args:
         traced: What to write.
@@ -89,7 +98,7 @@ def write(traced: Traced, path: Path, *, check: bool = True) -> None:
     Raises:
         ExportError: onnx's checker finds the file invalid.
     """
-    path.write_bytes(traced.model.SerializeToString())
+    path.write_bytes(with_weights(traced.model, traced.weights).SerializeToString())
     write_data(path.parent, traced.weights)
     if not check:
         return

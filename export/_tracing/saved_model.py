@@ -1,12 +1,10 @@
-"""Write the SavedModel, and run its cases in a fresh process that cannot import this package."""
+"""Write the SavedModel, and give the function behind it."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +12,59 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from .._errors import ExportError, UnsupportedModelError
+from .._errors import UnsupportedModelError
 from .._internals.keras_internals import layers_of
 from .._model.keras_messages import first_line
 from .._model.signature import InputSpec, Signature
-from .._standalone import verify
-from .._standalone.verify import Arrays, load_cases
+from .._standalone.verify import Arrays
 
 ENDPOINT = "serving_default"
 
 
-def write_saved_model(
-    model: keras.Model, signature: Signature, folder: Path, tracing: Callable[[], Any] = contextlib.nullcontext
-) -> None:
+def write_saved_model(model: keras.Model, signature: Signature, folder: Path) -> Any:
     """Write `model` as a SavedModel whose `serving_default` has the signature's input and output names.
 
-    Args:
-        model: The model.
-        signature: Its signature.
-        folder: The folder to write.
-        tracing: Gives the context in which the model is traced.
+    Returns:
+        The concrete function behind `serving_default`.
 
     Raises:
         UnsupportedModelError: TensorFlow cannot trace the model: a layer does what no graph can hold.
     """
     archive = keras.export.ExportArchive()
     archive.track(model)
-    try:
-        archive.add_endpoint(ENDPOINT, _endpoint(signature, tracing), input_signature=[_specs(signature.inputs)])
+    with _naming_what_fails(model):
+        serve = archive.add_endpoint(ENDPOINT, _endpoint(signature), input_signature=[_specs(signature.inputs)])
         archive.write_out(str(folder), verbose=False)
+        return _called_from_outside(serve, signature)
+
+
+def traced_function(model: keras.Model, signature: Signature, tracing: Callable[[], Any]) -> Any:
+    """Return the concrete function that would be behind `serving_default`, traced in a context.
+
+    Args:
+        model: The model.
+        signature: Its signature.
+        tracing: Gives the context.
+
+    Raises:
+        UnsupportedModelError: As for `write_saved_model`.
+    """
+    with _naming_what_fails(model):
+        specs = [_specs(signature.inputs)]
+        serve = tf.function(_endpoint(signature, tracing), input_signature=specs, autograph=False)
+        return _called_from_outside(serve, signature)
+
+
+def _called_from_outside(serve: Any, signature: Signature) -> Any:
+    """Return a function that calls another, as in a SavedModel, so that tensors have the names that they have there."""
+    outer = tf.function(lambda inputs: serve(inputs), input_signature=[_specs(signature.inputs)], autograph=False)
+    return outer.get_concrete_function()
+
+
+@contextlib.contextmanager
+def _naming_what_fails(model: keras.Model) -> Iterator[None]:
+    try:
+        yield
     except OSError:
         raise  # the disk, not the model
     except Exception as error:
@@ -85,44 +107,3 @@ def _failing_layers(model: keras.Model, error: Exception) -> str:
     called = re.findall(r"Exception encountered when calling (\w+)\.call", str(error))
     names = [layer.name for layer in layers_of(model) if called and type(layer).__name__ == called[-1]]
     return f"Layer {' or '.join(f'`{name}`' for name in names)} ({called[-1]})" if names else f"Model `{model.name}`"
-
-
-class SavedModelRun:
-    """A fresh Python process that loads a SavedModel and runs golden cases through it.
-
-    The process has TensorFlow, but `keras` and `keras_attn` cannot be imported there: the SavedModel must stand alone.
-    It starts at once and works while the caller does something else; `outputs` waits for it.
-    """
-
-    def __init__(self, saved_model: Path, cases: Path, results: Path) -> None:
-        """Start the process. `results` is where it writes its outputs, as cases."""
-        script = Path(verify.__file__).with_name("saved_model_run.py")  # which imports nothing of this package
-        self._results = results
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(script), str(saved_model), str(cases), str(results)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> SavedModelRun:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()  # does nothing to a process that has ended
-        self._process.wait()
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-
-    def outputs(self) -> list[Arrays]:
-        """Return the outputs of every case, in order.
-
-        Raises:
-            ExportError: The SavedModel could not be loaded or run.
-        """
-        _, errors = self._process.communicate()
-        if self._process.returncode != 0:
-            last = next((line for line in reversed(errors.splitlines()) if line.strip()), "no message")
-            raise ExportError(f"The SavedModel was written but does not run in a fresh process: {last}")
-        return [case.outputs for case in load_cases(self._results)]

@@ -1,4 +1,4 @@
-"""Trace a SavedModel's graph into an ONNX model with tf2onnx, or say by name what cannot be."""
+"""Turn a traced function into an ONNX model with tf2onnx, or say by name what cannot be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import onnx
@@ -18,27 +17,18 @@ from .._internals import tf2onnx_internals
 from .._options import TRACED_OPSET
 from . import tf2onnx_fixes
 from .attention_calls import DOMAIN, Call
+from .folding import folded
 from .freeze import call_handlers, check_calls, frozen
-from .saved_model import ENDPOINT
-from .traced import Traced, Weights
+from .traced import Traced
 
 
-def trace(saved_model: Path, layers: Sequence[str], calls: Sequence[Call] = ()) -> Traced:
-    """Return the ONNX model (opset 18) of a SavedModel's `serving_default`."""
-    loaded = tf.saved_model.load(str(saved_model))  # must outlive freezing, which reads its variables
-    return trace_function(loaded.signatures[ENDPOINT], layers, calls)
-
-
-def trace_function(
-    function: Any, layers: Sequence[str], calls: Sequence[Call] = (), weights: Weights | None = None
-) -> Traced:
+def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> Traced:
     """Return the ONNX model (opset 18) of a concrete function.
 
     Args:
         function: Takes tensors by name and returns a dict; these are the names in ONNX.
         layers: Names of the model's layers, for messages.
         calls: What was traced as named functions. Each becomes a node of the domain `keras_attn`, without a body.
-        weights: The arguments that are weights, by name, which stay inputs of the graph.
 
     Raises:
         UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
@@ -56,13 +46,15 @@ def trace_function(
     with _listening() as unmapped, tf2onnx_fixes.reshapes_merged_where_right():
         graph = tf.compat.v1.GraphDef()
         try:
-            graph, needed = frozen(function, inputs, outputs, keep_calls=bool(calls))
+            found = frozen(function, inputs, outputs, keep_calls=bool(calls))
+            graph = found.graph
+            renames |= {f"{name}:0": name for name in found.weights}
             handlers = tf2onnx_fixes.HANDLERS | call_handlers(graph, calls) if calls else tf2onnx_fixes.HANDLERS
             model = tf2onnx_internals.converted(
                 graph,
                 name="keras-attn",
                 opset=TRACED_OPSET,
-                input_names=inputs,
+                input_names=[*inputs, *(f"{name}:0" for name in found.weights)],
                 output_names=outputs,
                 tensors_to_rename=renames,
                 custom_op_handlers=dict(handlers),
@@ -75,9 +67,9 @@ def trace_function(
             raise UnsupportedModelError(f"tf2onnx cannot convert the model: {type(error).__name__}: {error}") from error
     for node, op in [*unmapped, *_unknown_nodes(model.graph)]:
         raise UnsupportedModelError(_no_mapping(op, node, layers))
-    check_calls(model.graph, calls, needed)
+    check_calls(model.graph, calls, found.needed)
     shapes = {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}
-    return Traced(model, shapes, weights or {})
+    return Traced(model, shapes, folded(model.graph, found.weights))
 
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:

@@ -19,8 +19,8 @@ class Traced:
     Attributes:
         model: Nodes of the domain `keras_attn` stand for the calls of attention layers that are lowered.
         outputs: Static shapes of the outputs.
-        weights: Those too large for the graph, by name: its inputs until it is finished, then initializers whose data
-            lies in a second file.
+        weights: Those that are kept out of the graph, by name: its inputs until it is finished, then initializers that
+            are put in when it is written.
     """
 
     model: onnx.ModelProto

@@ -42,7 +42,11 @@ def places():
     found = [(keras.Model(), "_flatten_layers"), (sequential, "_functional"), (tensor, "_keras_history")]
     found += [(functional, name) for name in ("_inputs_struct", "_outputs_struct", "_nodes_by_depth", "_inbound_nodes")]
     found += [(keras.src.backend, name) for name in ("in_symbolic_scope", "set_keras_mask")]
-    found += [(tf2onnx_internals.tf_loader, name) for name in ("from_function", "tf_optimize")]
+    found += [
+        (tf2onnx_internals.tf_loader, name) for name in ("from_function", "tf_optimize", "fix_freezing_errors_part2")
+    ]
+    freezing = ("_FunctionConverterDataInEager", "_replace_variables_by_constants")
+    found += [(tensorflow_internals.convert_to_constants, name) for name in freezing]
     found += [(tf2onnx_internals.tf2onnx.convert, "_convert_common"), (tf2onnx_internals.tf2onnx.utils, "make_name")]
     return [*found, (tf2onnx_internals.back_to_back_optimizer, "_func_map")]
 
@@ -105,6 +109,19 @@ def test_a_function_with_constants():
     constant = tensorflow_internals.with_constants(function)
     assert not constant.variables
     np.testing.assert_array_equal(constant(tf.constant([2.0]))[0], [10.0])
+
+
+def test_a_graph_with_constants_some_without_their_content():
+    kernel, bias = tf.Variable(np.ones((300, 400), "float32")), tf.Variable(np.ones(400, "float32"))
+    inner = tf.function(lambda x: {"y": x @ kernel + bias}, autograph=False)
+    function = inner.get_concrete_function(tf.TensorSpec([None, 300], tf.float32, name="x"))
+    graph, left_out = tensorflow_internals.graph_with_constants(function, lambda v: v.shape.rank == 2, inline=True)
+    ((name, source),) = left_out.items()
+    assert source is kernel
+    constants = {node.name: node.attr["value"].tensor for node in graph.node if node.op == "Const"}
+    assert [dim.size for dim in constants.pop(name).tensor_shape.dim] == [300, 400]
+    assert [tf.make_ndarray(value).tolist() for value in constants.values()] == [[1.0] * 400]
+    assert graph.ByteSize() < 10_000
 
 
 def test_a_graph_through_tensorflows_optimizers():

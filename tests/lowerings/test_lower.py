@@ -263,8 +263,8 @@ def test_ragged_at_every_opset(name, opset, tmp_path):
 
 
 def test_weights_outside_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_attn_export._tracing.large_weights.LIMIT", 100)
-    monkeypatch.setattr("keras_attn_export._tracing.large_weights.LARGE", 200)
+    monkeypatch.setattr("keras_attn_export._tracing.weights.LIMIT", 100)
+    monkeypatch.setattr("keras_attn_export._tracing.weights.LARGE", 200)
     for lowering in ("ragged", "auto"):
         bundle = export_model(additive(), tmp_path / lowering, lowering=lowering)
         assert "model.onnx.data" in bundle.manifest["sha256"]

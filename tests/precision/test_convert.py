@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -20,10 +21,20 @@ from keras_attn_export._precision.convert import convert
 from keras_attn_export._precision.float16_rules import PRODUCTS
 from keras_attn_export._precision.int8 import _silent_logging
 from keras_attn_export._standalone.verify import MODEL
-from keras_attn_export._tracing import tf2onnx_fixes
+from keras_attn_export._tracing import tf2onnx_fixes, weights
+from keras_attn_export._tracing.onnx_file import read
 
 CONVERTED = ("float16", "int8")
 D = 24
+
+
+def as_if_trained(model):
+    """Give a model biases that are not zero: zeros hide what is done to them."""
+    rng = np.random.default_rng(2)
+    for variable in model.variables:
+        if "bias" in variable.path or "beta" in variable.path:
+            variable.assign(rng.normal(0, 0.5, variable.shape))
+    return model
 
 
 def padded():
@@ -35,7 +46,7 @@ def padded():
     queries = layers.Dense(D)(layers.Dense(64, activation="tanh")(hidden))
     context, weights = AdditiveAttention(48, name="additive")(x, hidden, hidden, lens, return_attention_scores=True)
     dotted = DotProductAttention(name="dotted")(queries, queries, context, lens)
-    return keras.Model([x, lens], {"weights": weights, "dotted": dotted})
+    return as_if_trained(keras.Model([x, lens], {"weights": weights, "dotted": dotted}))
 
 
 def encoder():
@@ -46,7 +57,7 @@ def encoder():
     encoded = layers.Bidirectional(layers.GRU(32, return_sequences=True))(encoded)
     context, weights = AdditiveAttention(32, name="attention")(encoded, encoded, encoded, return_attention_scores=True)
     classes = layers.Dense(9, activation="softmax", name="classes", kernel_initializer="random_normal")(context)
-    return keras.Model(ids, {"classes": classes, "weights": weights})
+    return as_if_trained(keras.Model(ids, {"classes": classes, "weights": weights}))
 
 
 @pytest.fixture(scope="module", params=CONVERTED)
@@ -68,6 +79,27 @@ def nodes(graph):
 
 
 # ---------------------------------------------------------------- what is written
+
+
+@pytest.mark.parametrize("precision", CONVERTED)
+def test_weights_in_a_second_file(precision, tmp_path, monkeypatch):
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    hidden = layers.Dense(128, activation="tanh")(layers.Embedding(50, 24)(ids))
+    outputs = layers.Dense(64)(layers.SimpleRNN(128, return_sequences=True)(hidden))
+    model = as_if_trained(keras.Model(ids, {"y": outputs}))
+    bundles = []
+    for limit in (weights.LIMIT, 100):
+        monkeypatch.setattr(weights, "LIMIT", limit)
+        bundles.append(export_model(model, tmp_path / str(limit), precision=precision, tolerance=1))
+    inside, outside = bundles
+    assert {path.name for path in inside.path.glob(f"{MODEL}*")} == {MODEL}
+    assert {path.name for path in outside.path.glob(f"{MODEL}*")} == {MODEL, weights.DATA}
+    dtypes = Counter(array.dtype.name for array in read(outside.path / MODEL).weights.values())
+    assert dtypes == ({"float16": 5} if precision == "float16" else {"int8": 4, "float32": 1})
+    assert outside.report.precision["size_ratio"] < 0.9
+    assert verify_bundle(outside.path).passed
+    inputs = {"ids": np.random.default_rng(0).integers(0, 50, (3, 5)).astype("int32")}
+    assert_identical(outside.run(inputs)["y"], inside.run(inputs)["y"])
 
 
 def test_the_report_tells_what_the_precision_costs(attending):

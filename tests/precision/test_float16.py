@@ -6,8 +6,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from keras_attn_export._precision.float16 import to_float16
+from keras_attn_export._precision import float16
 from keras_attn_export._precision.loops import capture_constants
+from keras_attn_export._tracing.traced import Traced
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.standard_normal((4, 4)).astype("float32")
@@ -25,6 +26,10 @@ def model(nodes, constants, outputs=("y",), inputs=("x",)):
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def to_float16(given):
+    return float16.to_float16(Traced(given)).model
 
 
 def half_ops(converted):

@@ -105,6 +105,17 @@ def test_tables(result):
     assert "| memory | at most 0.125 | 0.5 | **no** |" in lines
 
 
+def test_what_exports_cost():
+    rows = [
+        {"contestant": by, "seconds": seconds, "memory": 2e9, "before": 5e8} for by, seconds in (("a", 3), ("b", 4))
+    ]
+    cases = [{"model": "encoder", "weights": 10**7, "rows": rows}]
+    result = {"name": "export_cost", "title": "X", "environment": ENVIRONMENT, "cases": cases, "bars": []}
+    lines = _tables.markdown(result).splitlines()
+    assert "| encoder | 10 | a | 3 | 2 | 0.5 |" in lines
+    assert "| encoder | 10 | b | 4 | 2 | 0.5 |" in lines
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0, "0"), (0.00001234, "0.000012"), (0.1234, "0.123"), (12.34, "12.3"), (123456.0, "123456")]
 )

@@ -38,9 +38,12 @@ def worker():
 
 
 class WorkerRun:
-    """`keras_attn_export._tracing.saved_model.SavedModelRun`, by the one process."""
+    """`keras_attn_export._tracing.saved_model_run.SavedModelRun`, by the one process."""
 
-    def __init__(self, saved_model, cases, results):
+    def __init__(self):
+        self._answer = ""
+
+    def begin(self, saved_model, cases, results):
         self._results, self._answer = results, None
         worker().stdin.write(json.dumps([str(saved_model), str(cases), str(results)]) + "\n")
         worker().stdin.flush()
@@ -68,4 +71,4 @@ def _cheap_exports(request, monkeypatch):
         return
     monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.05)
     if not request.node.get_closest_marker("fresh_process"):
-        monkeypatch.setattr("keras_attn_export._export.contents.SavedModelRun", WorkerRun)
+        monkeypatch.setattr("keras_attn_export._export.export.SavedModelRun", WorkerRun)

@@ -18,8 +18,7 @@ from keras_attn_export._tracing.to_onnx import trace
 
 
 def traced(model, folder, names=()):
-    write_saved_model(model, model_signature(model, None), folder / "saved_model")
-    return trace(folder / "saved_model", names)
+    return trace(write_saved_model(model, model_signature(model, None), folder / "saved_model"), names)
 
 
 def run(model, inputs):

@@ -1,0 +1,171 @@
+"""Weights on their way around TensorFlow's and tf2onnx's optimizers, which copy a graph with all in it a dozen times.
+
+A large weight is an input of the graph while that is optimized, and becomes an initializer when the file is written. A
+protobuf ends at 2 GiB: beyond, the content of these initializers lies in a second file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tensorflow as tf
+
+from .traced import Weights
+
+LIMIT = 2**31 - 2**27  # bytes of weights that still fit one protobuf together with the graph
+LARGE = 2**12  # bytes from which a weight is kept out of the graph: one page
+DATA = "model.onnx.data"
+_PAGE = 4096  # onnxruntime maps weights from the file when they start at a page
+
+# Ops that are written alike whether they take a constant or not, once `folding` has laid it out. Loops are not: tf2onnx
+# makes an LSTM of one only if its weights are constants.
+_TAKE_INPUTS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
+_TAKE_INPUTS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
+_LAY_OUT = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
+
+
+def is_large(tensor: Any) -> bool:
+    """Tell whether a variable or tensor is to be kept out of the graph, if what takes it allows that."""
+    return _bytes(tensor) >= LARGE and tensor.dtype in (tf.float32, tf.float16, tf.float64)
+
+
+def move_out(
+    graph: tf.compat.v1.GraphDef, left_out: Mapping[str, Any], taken: Collection[str], calls: Collection[str]
+) -> Weights:
+    """Turn constants without content into inputs of a graph, or give them their content, in place.
+
+    Args:
+        graph: The graph.
+        left_out: By the name of each such constant the variable or tensor that it stands for.
+        taken: Names that the inputs may not have.
+        calls: Names of functions that take inputs as well as constants.
+
+    Returns:
+        The content of each new input by its name, which is the path of the variable.
+    """
+    whole = sum(map(_bytes, left_out.values())) <= LIMIT
+    users = _users(graph, left_out)
+    taken = {*taken, *(node.name for node in graph.node)}
+    renamed: dict[str, str] = {}
+    weights: dict[str, np.ndarray] = {}
+    for node in graph.node:
+        if node.name not in left_out:
+            continue
+        source = left_out[node.name]
+        if whole and not all(user.op in _TAKE_INPUTS or _called(user) in calls for user in users[node.name]):
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(_array(source)))
+            continue
+        name = _name(source, node.name, {*taken, *weights})
+        weights[name] = _array(source)
+        renamed[node.name] = name
+        node.Clear()
+        node.name, node.op = name, "Placeholder"
+        node.attr["dtype"].type = tf.as_dtype(source.dtype).as_datatype_enum
+        node.attr["shape"].shape.CopyFrom(tf.TensorShape(source.shape).as_proto())
+        node.attr["_output_shapes"].list.shape.add().CopyFrom(node.attr["shape"].shape)
+    for node in graph.node:
+        node.input[:] = [_renamed(each, renamed) for each in node.input]
+        node.attr.pop("_class", None)  # names the constant whose device it shares
+    return weights
+
+
+def _users(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
+    """Return the nodes that take each constant, in the place of those that only hand it on."""
+    takers: dict[str, list[Any]] = {}
+    for node in graph.node:
+        for each in node.input:
+            if not each.startswith("^"):
+                takers.setdefault(each.partition(":")[0], []).append(node)
+
+    def behind(name: str) -> Iterator[Any]:
+        for node in takers.get(name, ()):
+            if node.op == "Identity" or node.op in _LAY_OUT:
+                yield from behind(node.name)
+            else:
+                yield node
+
+    return {name: list(behind(name)) for name in names}
+
+
+def _called(node: Any) -> str | None:
+    return node.attr["f"].func.name if "f" in node.attr else None
+
+
+def _renamed(name: str, renamed: Mapping[str, str]) -> str:
+    control, stem = name[: len(name) - len(name.lstrip("^"))], name.lstrip("^").partition(":")[0]
+    return control + renamed[stem] if stem in renamed else name
+
+
+def _name(source: Any, constant: str, taken: Collection[str]) -> str:
+    """Return the path of a variable, or the name of its constant if something else is called so."""
+    path = variable_path(source)
+    return constant if path is None or path in taken else path
+
+
+def variable_path(source: Any) -> str | None:
+    """Return the path that Keras gave a variable, `None` for what is no variable."""
+    return source.name.partition(":")[0] if isinstance(source, tf.Variable) else None
+
+
+def _array(source: Any) -> np.ndarray:
+    """Return the content of a variable or tensor, without a copy where it is in this machine's memory."""
+    return np.asarray(memoryview(tf.convert_to_tensor(source)))
+
+
+def _bytes(tensor: Any) -> int:
+    return int(np.prod(tensor.shape, dtype=np.int64)) * int(tf.as_dtype(tensor.dtype).size)
+
+
+def with_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """Return a model with these weights as initializers, those beyond 2 GiB with their content in a second file."""
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    if _all_bytes(weights) <= LIMIT:
+        whole.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+        return whole
+    for name, array, offset in _layout(weights):
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor = onnx.TensorProto(name=name, data_type=kind, dims=array.shape, data_location=onnx.TensorProto.EXTERNAL)
+        for key, value in (("location", DATA), ("offset", offset), ("length", array.nbytes)):
+            tensor.external_data.add(key=key, value=str(value))
+        whole.graph.initializer.append(tensor)
+    return whole
+
+
+def take_out(graph: onnx.GraphProto, folder: Path) -> Weights:
+    """Remove the initializers whose content lies in a second file, and return that content, which stays on the disk."""
+    weights: dict[str, np.ndarray] = {}
+    for index in reversed(range(len(graph.initializer))):
+        tensor = graph.initializer[index]
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            where = {each.key: each.value for each in tensor.external_data}
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            offset, shape = int(where.get("offset", 0)), tuple(tensor.dims)
+            weights[tensor.name] = np.memmap(folder / where["location"], dtype, "r", offset, shape)
+            del graph.initializer[index]
+    return weights
+
+
+def write_data(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
+    """Write the second file that `with_weights` refers to, if it refers to one."""
+    if _all_bytes(weights) <= LIMIT:
+        return
+    with (folder / DATA).open("wb") as file:
+        for _, array, offset in _layout(weights):
+            file.seek(offset)
+            np.ascontiguousarray(array).tofile(file)
+
+
+def _all_bytes(weights: Mapping[str, np.ndarray]) -> int:
+    return sum(array.nbytes for array in weights.values())
+
+
+def _layout(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray, int]]:
+    offset = 0
+    for name, array in weights.items():
+        yield name, array, offset
+        offset += -(-array.nbytes // _PAGE) * _PAGE

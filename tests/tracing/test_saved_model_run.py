@@ -1,0 +1,83 @@
+"""The fresh process of a SavedModel: it runs what it is told of, and outlives nobody."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_attn_export import ExportError
+from keras_attn_export._standalone import verify
+from keras_attn_export._tracing.saved_model_run import SavedModelRun
+
+# starts a run, tells of it, and waits to be killed
+PARENT = """
+import sys, time
+from pathlib import Path
+from keras_attn_export._tracing.saved_model_run import SavedModelRun
+run = SavedModelRun()
+if len(sys.argv) > 1:
+    run.begin(*map(Path, sys.argv[1:]))
+print(run._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory):
+    module = tf.Module()
+    double = tf.function(lambda x: {"y": 2 * x}).get_concrete_function(tf.TensorSpec([None], tf.float32, name="x"))
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    tf.saved_model.save(module, str(folder), {"serving_default": double})
+    return folder
+
+
+def is_running(pid):
+    with contextlib.suppress(OSError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def test_it_runs_the_cases_it_is_told_of_later(saved_model, tmp_path):
+    cases = [verify.Case("one", {"x": np.float32([1, 2])}, {"y": np.zeros(2, "float32")}, {})]
+    with SavedModelRun() as run:
+        verify.save_cases(tmp_path / "cases.npz", cases)
+        run.begin(saved_model, tmp_path / "cases.npz", tmp_path / "results.npz")
+        (outputs,) = run.outputs()
+    np.testing.assert_array_equal(outputs["y"], [2, 4])
+
+
+def test_what_it_says_when_it_fails(tmp_path):
+    with SavedModelRun() as run:
+        run.begin(tmp_path / "absent", tmp_path / "cases.npz", tmp_path / "results.npz")
+        with pytest.raises(ExportError, match=r"does not run in a fresh process: .*absent"):
+            run.outputs()
+
+
+def test_it_ends_with_the_block():
+    with SavedModelRun() as run:
+        process = run._process
+    assert process.returncode is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name; CI runs Linux")
+@pytest.mark.parametrize("begun", [False, True], ids=["waiting", "at work"])
+def test_it_ends_with_a_process_that_is_killed(begun, saved_model, tmp_path):
+    os.mkfifo(tmp_path / "cases.npz")  # nobody writes to it: who reads it waits
+    told = [saved_model, tmp_path / "cases.npz", tmp_path / "results.npz"] if begun else []
+    command = [sys.executable, "-c", PARENT, *map(str, told)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        pid = int(parent.stdout.readline())
+        if begun:
+            time.sleep(15)  # it has come to the pipe by then
+        parent.send_signal(signal.SIGKILL)
+    end = time.monotonic() + 60
+    while is_running(pid) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not is_running(pid)

@@ -1,0 +1,96 @@
+"""Weights go around the optimizers, which changes nothing, and beyond the 2 GiB of one protobuf into a second file."""
+
+from collections import Counter
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from export_models import dict_inputs_and_outputs, implicit_mask_and_encoders
+from keras import layers
+from tolerances import assert_identical
+
+from keras_attn import AdditiveAttention
+from keras_attn_export import export_model, load_bundle, verify_bundle
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._tracing import weights
+from keras_attn_export._tracing.onnx_file import finish
+from keras_attn_export._tracing.saved_model import write_saved_model
+from keras_attn_export._tracing.to_onnx import trace
+
+
+@pytest.mark.parametrize("opset", [pytest.param(18, marks=pytest.mark.out_of_turn), 24])
+def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "LIMIT", 100)
+    monkeypatch.setattr(weights, "LARGE", 200)
+    bundle = export_model(implicit_mask_and_encoders(), tmp_path / "bundle", opset=opset)
+    assert bundle.report.passed
+    model = onnx.load(bundle.path / "model.onnx", load_external_data=False)
+    outside = [tensor for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
+    assert len(outside) >= 5
+    assert all(np.prod(tensor.dims) * 4 >= 200 for tensor in outside)
+    assert {value.name for value in model.graph.input} == {"ids"}
+    assert "model.onnx.data" in bundle.manifest["sha256"]
+    assert verify_bundle(bundle.path).passed
+
+
+def test_small_weights_stay_inside(tmp_path):
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
+    assert not (bundle.path / "model.onnx.data").exists()
+
+
+def many_kinds():
+    """Return a model with each kind of weight that the graph without it is written for."""
+    ids = keras.Input((6,), dtype="int32", name="ids")
+    embedded = layers.Embedding(50, 16, name="table")(ids)
+    attended = layers.MultiHeadAttention(2, 8, name="heads")(embedded, embedded)
+    filtered = layers.Conv1D(16, 3, padding="same", name="filters")(attended)
+    encoded = layers.LSTM(16, return_sequences=True, name="encoder")(filtered)
+    return keras.Model(ids, {"y": layers.Dense(16, name="head")(layers.Flatten()(encoded))})
+
+
+def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
+    model = many_kinds()
+    function = write_saved_model(model, model_signature(model, None), tmp_path / "saved_model")
+    found = []
+    for large in (200, 2**20):
+        monkeypatch.setattr(weights, "LARGE", large)
+        traced = trace(function, [])
+        found.append(finish(traced, {"ids": ("batch", 6)}, {"y": ("batch", 16)}, 18))
+    apart, constant = found
+    assert {"table/embeddings", "heads/query/kernel", "filters/kernel", "head/kernel"} <= set(apart.weights)
+    assert not [name for name in apart.weights if name.startswith("encoder")]
+    assert not constant.weights
+    ops = [Counter(node.op_type for node in each.model.graph.node) for each in found]
+    assert ops[0]["LSTM"] == 1
+    assert set(ops[0] - ops[1]) == set()
+    assert set(ops[1] - ops[0]) <= {"Shape"}
+    ids = np.random.default_rng(0).integers(0, 50, (3, 6)).astype("int32")
+    whole = [weights.with_weights(each.model, each.weights).SerializeToString() for each in found]
+    ours, theirs = (onnxruntime.InferenceSession(each).run(None, {"ids": ids})[0] for each in whole)
+    assert_identical(ours, theirs)
+    np.testing.assert_allclose(ours, model(ids)["y"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
+def test_a_model_of_more_than_two_gib(precision, tmp_path):
+    rows, size = 550_000, 1000  # 2.2 GB of float32
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    lens = keras.Input((), dtype="int32", name="valid_lens")
+    table = layers.Embedding(rows, size, embeddings_initializer="zeros", name="table")
+    embedded = table(ids)
+    model = keras.Model([ids, lens], AdditiveAttention(8, name="attention")(embedded, embedded, embedded, lens))
+    table.embeddings.assign(np.random.default_rng(0).standard_normal((rows, size), dtype=np.float32))
+    bundle = export_model(model, tmp_path / "bundle", precision=precision)
+    size = sum(file.stat().st_size for file in bundle.path.glob("model.onnx*"))
+    if precision == "float16":  # which fits one file
+        assert 2**30 < size < 2**31
+    else:
+        assert (bundle.path / "model.onnx.data").stat().st_size > 2**31
+        assert (bundle.path / "model.onnx").stat().st_size < 2**20
+    inputs = {"ids": np.array([[0, rows - 1, 5]], "int32"), "valid_lens": np.array([2], "int32")}
+    outputs = load_bundle(bundle.path).run(inputs)
+    rtol, atol = {"float32": (1e-5, 1e-6), "float16": (1e-2, 1e-3), "int8": (1e-1, 1e-2)}[precision]
+    np.testing.assert_allclose(outputs["attention"], model([inputs["ids"], inputs["valid_lens"]]), rtol=rtol, atol=atol)
