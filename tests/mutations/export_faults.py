@@ -90,8 +90,8 @@ _CASES = (
     ),
     fault(
         "a lookup is drawn beyond its table",
-        "self.ids.dealt.start, self.ids.dealt.stop))",
-        "self.ids.dealt.start, self.ids.dealt.stop + 1))",
+        "cards = np.arange(self.ids.dealt.start, self.ids.dealt.stop)",
+        "cards = np.arange(self.ids.dealt.start, self.ids.dealt.stop + 1)",
         "test_input_sources -k embedding",
     ),
 )
