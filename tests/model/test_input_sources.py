@@ -252,6 +252,17 @@ def test_a_case_has_every_id_that_no_other_has():
     assert set(before) | set(last.ravel()) == set(range(700))
 
 
+def test_the_case_of_every_id_is_bounded_by_its_outputs(monkeypatch):
+    monkeypatch.setattr("keras_attn_export._model.more_cases.NUMBERS", 4000)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    scores = layers.Dense(30)(layers.Embedding(2000, 4)(ids))
+    model = keras.Model(ids, scores)
+    last = golden_cases(model, model_signature(model, None), None).cases[-1]
+    assert last.name == "every id"
+    (output,) = last.outputs.values()
+    assert 3000 < output.size <= 4000
+
+
 def test_every_id_is_seen_where_no_mask_hides_it():
     ids, mask = (keras.Input((None,), dtype="int32", name=name) for name in ("ids", "padding_mask"))
     hidden = Lookup()(ids) * keras.ops.cast(mask, "float32")[..., None]
