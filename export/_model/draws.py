@@ -41,23 +41,25 @@ class Ids:
 
 @dataclass
 class Deck:
-    """Draws ids as cards are dealt: none comes again before all have come, however many draws that takes."""
+    """Draws ids as cards are dealt: none comes again before all have come, and each time in another order."""
 
     ids: Ids
-    _order: np.ndarray | None = None
-    _dealt: int = field(default=0)
+    _left: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def draw(self, shape: Shape, rng: np.random.Generator) -> np.ndarray:
         """Return ids; where zero is padding, some rows end with it."""
-        if self._order is None:
-            self._order = rng.permutation(np.arange(self.ids.dealt.start, self.ids.dealt.stop))
         steps = kept_steps(shape[:2], rng) if self.ids.pads and len(shape) > 1 else np.ones(shape[:2], bool)
         kept = np.broadcast_to(steps.reshape(steps.shape + (1,) * (len(shape) - 2)), shape)
         drawn = np.zeros(shape, np.int64)
-        places = self._dealt + np.arange(np.count_nonzero(kept))
-        drawn[kept] = self._order[places % self._order.size]
-        self._dealt += places.size
+        drawn[kept] = self._next(int(np.count_nonzero(kept)), rng)
         return drawn
+
+    def _next(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        cards = np.arange(self.ids.dealt.start, self.ids.dealt.stop)
+        rounds = math.ceil(max(count - len(self._left), 0) / len(cards))
+        dealt = np.concatenate([self._left, rng.permuted(np.tile(cards, (rounds, 1)), axis=1).ravel()])
+        self._left = dealt[count:]
+        return dealt[:count]
 
 
 def kept_steps(shape: Shape, rng: np.random.Generator) -> np.ndarray:

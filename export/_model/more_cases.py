@@ -42,10 +42,11 @@ def with_every_id(made: Mapping[str, Source], cases: Sequence[Case], draw: Calla
     left = {name: ids for name, ids in left.items() if ids.size}
     if not left:
         return None
-    room = {name: max(cases[0].inputs[name][0].size, 1) if cases[0].inputs[name].ndim else 1 for name in left}
-    numbers = max(output.size / max(len(output), 1) for output in cases[0].outputs.values() if output.ndim)
-    rows = max(math.ceil(ids.size / room[name]) for name, ids in left.items())
-    inputs = draw(max(1, min(rows, int(NUMBERS / max(numbers, 1)))))
+    row = {name: math.prod(draw(1)[name].shape[1:]) for name in left}
+    rows = max(math.ceil(ids.size / row[name]) for name, ids in left.items())
+    largest = max(output.size for output in cases[0].outputs.values())
+    for_each = max(row[name] * largest / cases[0].inputs[name].size for name in left)  # row, about
+    inputs = draw(max(1, min(rows, int(NUMBERS / max(for_each, 1)))))
     inputs |= {name: np.ones_like(inputs[name]) for name in masks}
     return inputs | {name: filled(inputs[name].shape, ids).astype(inputs[name].dtype) for name, ids in left.items()}
 

@@ -131,7 +131,7 @@ COMPLETE = {
         ({"inputs": {"x": {"moves": []}}}, "Input `x` moves no output."),
         ({"inputs": {"x": {"moves": None}}}, None),
         (
-            {"outputs": {"a": {"varies": False}}},
+            {"outputs": {"a": {"varies": False}}, "inputs": {"x": {"moves": []}}},
             "Output `a` is the same whatever goes in, so that its match proves little.",
         ),
     ],

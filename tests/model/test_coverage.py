@@ -48,6 +48,12 @@ def test_inputs_and_outputs_without_effect_are_told():
     }
 
 
+def test_ids_of_a_few_segments_matter():
+    segments = keras.Input((None,), dtype="int32", name="segment_ids")
+    found = covered(keras.Model(segments, layers.Embedding(2, 4, name="y")(segments)))
+    assert found["inputs"] == {"segment_ids": {"moves": ["y"], "ids": 2, "ids_seen": 2}}
+
+
 def test_samples_are_changed_too_if_they_can_be():
     digit, x = keras.Input((), dtype="int32", name="digit"), keras.Input((5,), name="x")
     model = keras.Model([digit, x], ops.one_hot(digit, 5) + x)

@@ -225,7 +225,8 @@ def test_an_integer_is_a_mask_by_the_argument_it_is_passed_as():
 def test_steps_that_are_skipped_stand_at_the_end_and_once_elsewhere():
     x = keras.Input((None, 3), name="x")
     ids = keras.Input((None,), dtype="int32", name="ids")
-    masked = layers.LSTM(4)(layers.Masking(-1.0)(x)) + layers.LSTM(4)(layers.Embedding(5, 3, mask_zero=True)(ids))
+    mean = layers.GlobalAveragePooling1D()
+    masked = mean(layers.Masking(-1.0)(x)) + mean(layers.Embedding(5, 3, mask_zero=True)(ids))
     found = golden_cases(model := keras.Model([x, ids], masked), model_signature(model, None), None)
     skipped = {case.name: ((case.inputs["x"] == -1).all(-1), case.inputs["ids"] == 0) for case in found.cases}
     for steps in skipped["axes apart"]:
@@ -237,9 +238,9 @@ def test_steps_that_are_skipped_stand_at_the_end_and_once_elsewhere():
 
 def test_ids_are_dealt_before_any_is_dealt_again():
     deck, rng = Deck(Ids(2, 21)), np.random.default_rng(0)
-    drawn = np.concatenate([deck.draw((size,), rng) for size in (3, 8, 9, 5)])
-    assert sorted(drawn[:20]) == list(range(2, 22))
-    np.testing.assert_array_equal(drawn[20:], drawn[:5])
+    drawn = np.concatenate([deck.draw((size,), rng) for size in (3, 8, 9, 45)])
+    assert [sorted(each) for each in np.split(drawn[:60], 3)] == [list(range(2, 22))] * 3
+    assert len({each.tobytes() for each in np.split(drawn[:60], 3)}) == 3
 
 
 def test_a_case_has_every_id_that_no_other_has():
@@ -250,6 +251,17 @@ def test_a_case_has_every_id_that_no_other_has():
     before = np.concatenate([array.ravel() for array in others])
     assert len(set(before)) == len(before)
     assert set(before) | set(last.ravel()) == set(range(700))
+
+
+def test_the_case_of_every_id_is_bounded_by_its_outputs(monkeypatch):
+    monkeypatch.setattr("keras_attn_export._model.more_cases.NUMBERS", 4000)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    scores = layers.Dense(30)(layers.Embedding(2000, 4)(ids))
+    model = keras.Model(ids, scores)
+    last = golden_cases(model, model_signature(model, None), None).cases[-1]
+    assert last.name == "every id"
+    (output,) = last.outputs.values()
+    assert 3000 < output.size <= 4000
 
 
 def test_every_id_is_seen_where_no_mask_hides_it():
