@@ -5,7 +5,7 @@ from .fault import fault
 _CASES = (
     fault(
         "each axis has one other size",
-        "for other in (1, 2, beyond) if symbol == BATCH else (1, beyond):",
+        "for other in (1, 2, beyond) if symbol == BATCH else (step, beyond):",
         "for other in (2,) if symbol == BATCH else (beyond,):",
         "test_golden_cases -k swept",
     ),
@@ -42,14 +42,44 @@ _CASES = (
     ),
     fault(
         "axes that must agree are not seen to",
-        "for others in itertools.combinations(rest[1:], count):",
-        "for others in itertools.combinations(rest[1:], 0):",
-        "test_golden_cases -k agree",
+        "for hint in hints[:MOST_HINTS]:",
+        "for hint in hints[:0]:",
+        "test_axis_groups -k as_many",
+    ),
+    fault(
+        "sizes that are mentioned beside a failure are one axis",
+        "(after != said and hint.clear)",
+        "hint.clear",
+        "test_axis_groups -k changes_nothing",
+    ),
+    fault(
+        "multiples are swept one by one",
+        "step = axes.multiples.get(symbol, 1)",
+        "step = 1",
+        "test_dynamic_axes -k multiples",
+    ),
+    fault(
+        "an axis at its largest size is taken for static",
+        "    if size > 2:\n        yield -1\n",
+        "",
+        "test_axis_groups -k limit",
+    ),
+    fault(
+        "a layer that seldom drops its input passes",
+        "for _ in range(RUNS_OF_RANDOM if drawn else 1):",
+        "for _ in range(1):",
+        "test_trial_runs -k now_and_then",
+    ),
+    fault(
+        "an output axis of one size has the name of an axis of one size",
+        "if seen == sizes and len(set(sizes)) > 1]",
+        "if seen == sizes]",
+        "test_dynamic_axes -k one_size",
     ),
     fault(
         "an output axis is taken for any that is as large in one case",
-        "if seen == [sizes[symbol] for sizes in self.sizes]",
-        "if seen[0] == self.sizes[0][symbol]",
+        "same = [symbol for symbol, sizes in varied.items() if seen == sizes and",
+        "same = [symbol for symbol, sizes in varied.items() if seen[0] == sizes[0] and",
         "test_golden_cases -k output",
     ),
     fault(
