@@ -70,11 +70,12 @@ def _named_size(text: str) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def _warnings_in_a_line() -> Iterator[None]:
-    """Print what the export warns of at the end, without a place in the code."""
+def _collected_warnings() -> Iterator[list[str]]:
+    """Yield the list of what the export warns of, to be printed at its end without a place in the code."""
+    said: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("always", StaticAxisWarning)
-        shown, said = warnings.showwarning, []
+        shown = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, StaticAxisWarning):
@@ -83,16 +84,14 @@ def _warnings_in_a_line() -> Iterator[None]:
                 shown(message, category, *place, **more)
 
         warnings.showwarning = show
-        yield
-    for line in said:
-        print(f"warning: {line}", file=sys.stderr)
+        yield said
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Export, then say what was made."""
     samples = read_arrays(arguments.samples) if arguments.samples else None
     start = time.monotonic()
-    with _warnings_in_a_line(), quiet_backend(debug=arguments.debug):
+    with quiet_backend(debug=arguments.debug), _collected_warnings() as warned:
         import_modules(arguments.modules)
         bundle = export_model(
             arguments.model,
@@ -108,6 +107,8 @@ def main(arguments: argparse.Namespace) -> None:
             strict=arguments.strict,
             static_axes=dict(arguments.static),
         )
+    for line in warned:
+        print(f"warning: {line}", file=sys.stderr)
     if arguments.json:
         print_bundle_json(bundle)
     else:

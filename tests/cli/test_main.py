@@ -555,6 +555,10 @@ def test_export_does_not_replace_a_bundle_unasked(bundle, model_file, tmp_path, 
             ["MODEL", "new", "--samples", "other.npz"],
             "`sample_inputs` names ['other'], of which the model does not take ['other']",
         ),
+        (
+            ["MODEL", "new", "--static", "length=3"],
+            "`static_axes` names ['length']. The dynamic axes of this model are [",
+        ),
         (["MODEL", "notes.txt"], "notes.txt is a file. A bundle is a folder"),
         (["MODEL", "notes.txt/new"], "notes.txt is a file, so "),
     ],
@@ -569,6 +573,40 @@ def test_exports_that_cannot_be_made(model_file, tmp_path, call, monkeypatch, ar
     assert_one_line(err)
     assert said in err
     assert names(tmp_path) == ["broken.keras", "notes.txt", "other.npz"]
+
+
+@keras.saving.register_keras_serializable("tests")
+class Running(keras.layers.Layer):
+    """A sum over the steps so far, in a loop that TensorFlow cannot trace for an unknown number of steps."""
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, x.dtype)
+
+    def call(self, x):
+        return keras.ops.stack([keras.ops.sum(x[:, : step + 1], 1) for step in range(x.shape[1])], 1)
+
+
+def test_static_axes_asked_for_and_not_avoided(tmp_path, call):
+    x, y = keras.Input((None, 3), name="x"), keras.Input((None, 2), name="y")
+    keras.Model([x, y], [Running()(x), keras.ops.relu(y)]).save(tmp_path / "model.keras")
+    code, out, err = call("export", tmp_path / "model.keras", tmp_path / "bundle", "--static", "batch=2")
+    assert code == 0
+    assert_one_line(
+        err, "warning: Axis `x_length` is static in the bundle. TensorFlow cannot trace it as unknown: 'None"
+    )
+    manifest = read_manifest(tmp_path / "bundle")
+    assert [spec["shape"] for spec in manifest["inputs"]] == [[2, 6, 3], [2, "y_length", 2]]
+    assert manifest["static"].keys() == {"batch", "x_length"}
+    assert "static      batch: as asked\n            x_length: TensorFlow cannot trace it" in out
+    assert "axes        y_length\n" in out
+
+
+@pytest.mark.parametrize("text", ["batch", "=3", "batch=0", "batch=-1", "batch=two", "batch=1.5"])
+def test_static_axes_are_names_and_sizes(text, model_file, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(model_file), str(tmp_path / "bundle"), "--static", text])
+    assert ended.value.code == 2
+    assert f"'{text}' is not NAME=SIZE with a size of 1 or more" in capsys.readouterr().err
 
 
 def test_only_unsafe_loads_a_file_that_holds_code(tmp_path, call):

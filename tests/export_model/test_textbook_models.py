@@ -10,12 +10,13 @@ from textbook_models import (
     Seq2SeqAttentionDecoder,
     Seq2SeqEncoder,
     TransformerEncoder,
-    encoder_of_blocks,
+    encoder_block,
     samples_of,
 )
 
 from keras_attn_export import export_model
 from keras_attn_export._export.export import StaticAxisWarning
+from keras_attn_export._standalone.verify import CASES, load_cases
 
 
 def shapes(bundle, part="inputs"):
@@ -26,9 +27,7 @@ def exported(model, folder, warned=True):
     samples = samples_of(model)
     if not warned:
         return export_model(model, folder / "bundle", sample_inputs=samples)
-    with pytest.warns(
-        StaticAxisWarning, match=r"^Axis `X_length` is static in the bundle\. TensorFlow cannot trace it"
-    ):
+    with pytest.warns(StaticAxisWarning, match=r"^Axis `X_length` is static in the bundle\. TensorFlow cannot trace"):
         return export_model(model, folder / "bundle", sample_inputs=samples)
 
 
@@ -59,23 +58,14 @@ def test_the_transformer_encoder(tmp_path, books):
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called")
-def test_blocks_with_lengths_in_a_functional_model(tmp_path):
-    bundle = export_model(encoder_of_blocks(), tmp_path / "bundle")
+def test_a_block_with_lengths_in_a_functional_model(tmp_path):
+    bundle = export_model(encoder_block(), tmp_path / "bundle")
     assert shapes(bundle) == {"X": ["batch", "X_length"], "valid_lens": ["batch"]}
     assert bundle.manifest["static"] == {}
-    lengths = {int(n) for case in np_cases(bundle) for n in case["valid_lens"]}
+    lengths = {int(n) for case in load_cases(bundle.path / CASES) for n in case.inputs["valid_lens"]}
     assert {0, 1} < lengths
-    assert bundle.run({"X": np.ones((2, 9, 8), "f"), "valid_lens": np.array([3, 9], "int32")})["second"].shape == (
-        2,
-        9,
-        8,
-    )
-
-
-def np_cases(bundle):
-    from keras_attn_export._standalone.verify import CASES, load_cases
-
-    return [case.inputs for case in load_cases(bundle.path / CASES)]
+    inputs = {"X": np.ones((2, 9, 8), "f"), "valid_lens": np.array([3, 9], "int32")}
+    assert bundle.run(inputs)["block"].shape == (2, 9, 8)
 
 
 def test_kernel_regression(tmp_path):

@@ -15,7 +15,7 @@ class StochasticDepth(layers.Layer):
 
     def __init__(self, always=True, **kwargs):
         super().__init__(**kwargs)
-        self.always, self.seeds = always, keras.random.SeedGenerator(0)
+        self.always, self.seeds = always, keras.random.SeedGenerator(2)  # drops at the ninth call first
 
     def call(self, x, training=None):
         drawn = keras.random.uniform((), seed=self.seeds)

@@ -223,7 +223,7 @@ def test_the_implicit_mask_holds(classifying):
 def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):
     def wrong(model, *rest):
         converted = convert(model, *rest)
-        tensor = max(converted.graph.initializer, key=lambda each: len(each.raw_data))
+        tensor = max(converted.model.graph.initializer, key=lambda each: len(each.raw_data))
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(1.5), tensor.name))
         return converted
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_attn_export._precision.gains import top1
+from keras_attn_export._standalone.verify import Case
 
 
 def softmax(scores):
@@ -12,7 +13,7 @@ def softmax(scores):
 
 
 def cases(*outputs):
-    return [(f"case {index}", {}, {"out": array}) for index, array in enumerate(outputs)]
+    return [Case(f"case {index}", {}, {"out": array}) for index, array in enumerate(outputs)]
 
 
 SCORES = [softmax(np.random.default_rng(seed).standard_normal((seed + 2, 3))) for seed in range(2)]

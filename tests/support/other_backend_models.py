@@ -54,6 +54,23 @@ def through(layer):
     return keras.Model(x, layers.Dense(C, name="y")(layer(x)))
 
 
+@keras.saving.register_keras_serializable("tests")
+class Running(layers.Layer):
+    """Sums over the steps so far, in a loop that TensorFlow cannot trace for an unknown number of steps."""
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, x.dtype)
+
+    def call(self, x):
+        return ops.stack([ops.sum(x[:, : step + 1], 1) for step in range(x.shape[1])], 1)
+
+
+def looping():
+    """Return a model with a loop in Python."""
+    x = keras.Input((None, Dq), name="x")
+    return keras.Model(x, Running(name="sums")(x))
+
+
 def made_in_a_function():
     """Return a layer whose class another process does not find in this module."""
 

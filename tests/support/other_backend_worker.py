@@ -83,6 +83,7 @@ def everything():
     half = dict_inputs_and_outputs()
     keras.config.set_dtype_policy("float32")
     export_model(half, FOLDER / "half")
+    export_model(models.looping(), FOLDER / "looping")
 
     return found | {
         "golden is ours": golden_is_ours,
