@@ -22,18 +22,17 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "artifacts" / "zoo"
 PAGE = ROOT / "docs" / "models.md"
 KERAS = "keras"
+WAYS = ("float32", "auto", "float16", "int8", KERAS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what is asked for; 0 when every model is exported or refused as the zoo says."""
     parser = argparse.ArgumentParser(prog="scripts/zoo", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[*ZOO], default=[*ZOO], help="these models alone")
-    parser.add_argument("--ours", action="store_true", help="without Keras's own exporter")
+    parser.add_argument("--ways", nargs="+", metavar="WAY", choices=WAYS, default=WAYS, help=f"of {', '.join(WAYS)}")
     parser.add_argument("--again", action="store_true", help="also what is in artifacts/zoo already")
     parser.add_argument("--failed", action="store_true", help="again what failed by ours")
-    parser.add_argument(
-        "--seeds", type=int, metavar="N", help="instead: N draws of weights of the models marked for it"
-    )
+    parser.add_argument("--seeds", type=int, metavar="N", help="instead: N draws of weights of the models marked so")
     parser.add_argument("--table", action="store_true", help="only write docs/models.md from what is there")
     parser.add_argument("--list", action="store_true", help="only list the models")
     arguments = parser.parse_args(argv)
@@ -45,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return drawn_again([each for each in chosen if each.seeded], arguments.seeds)
     if not arguments.table:
         for each in chosen:
-            tried(each, again=arguments.again, failed=arguments.failed, keras_too=not arguments.ours)
+            tried(each, arguments.ways, again=arguments.again, failed=arguments.failed)
     results = {name: kept(name) for name in ZOO}
     if all(results.values()):
         PAGE.write_text(page(results), encoding="utf-8")
@@ -63,17 +62,19 @@ def kept(name: str) -> dict[str, Result]:
     return found
 
 
-def tried(each: Architecture, *, again: bool, failed: bool, keras_too: bool) -> None:
+def tried(each: Architecture, chosen: Sequence[str], *, again: bool, failed: bool) -> None:
     """Try a model in every way that there is no result of, and keep each result at once."""
-    for way, options in [*ways(each), *([(KERAS, {})] if keras_too else [])]:
+    for way, options in [*ways(each), (KERAS, {})]:
         before = kept(each.name)
+        if way not in chosen:
+            continue
         if way in before and not again and not (failed and way != KERAS and "error" in before[way]):
             continue
         result = kerass_own(each) if way == KERAS else ours(each, options)
         RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / f"{each.name}.json").write_text(
-            json.dumps({**before, way: result}, indent=2) + "\n", encoding="utf-8"
-        )
+        text = json.dumps({**kept(each.name), way: result}, indent=2)  # another run may have added to it
+        (RESULTS / f"{each.name}.json").write_text(text + "
+", encoding="utf-8")
         print(f"{each.name}: {way}: {result}", flush=True)
 
 

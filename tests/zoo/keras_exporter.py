@@ -1,4 +1,4 @@
-"""Exports one model of the zoo by `Model.export(format="onnx")` and runs the file: python -m zoo.keras_exporter NAME FILE.
+"""Exports one model of the zoo by Keras's own exporter and runs the file: python -m zoo.keras_exporter NAME FILE.
 
 The inputs are those that our export compares on, of several batch sizes and lengths, but for the large and the padded.
 """

@@ -13,10 +13,10 @@ HEAD = """# Models
 Architectures that are exported and compared with Keras, each written for these tests from its published description
 ([tests/zoo](../tests/zoo)), small, with every weight moved from where it is initialized. `scripts/zoo` makes this page.
 
-- **ours**: `export_model` with its defaults: the largest difference as a share of what rounding may do, and relative to
-  the largest magnitude of the output. In parentheses what else was exported: `auto` for the fastest lowering, `float16`, `int8`.
-- **Keras's own**: `Model.export(format="onnx")` of the same model, in onnxruntime, on the same inputs of several batch sizes and lengths:
-  the largest relative difference, or what went wrong.
+- **ours**: `export_model` with its defaults: the largest difference as a share of its limit, and relative to the largest
+  magnitude of the output. In parentheses what else was exported: `auto`, the fastest lowering; `float16`; `int8`.
+- **Keras's own**: `Model.export(format="onnx")` of the same model, in onnxruntime, on the same inputs of several batch
+  sizes and lengths: the largest relative difference, or what went wrong.
 """
 
 
@@ -36,8 +36,8 @@ def counted(results: Mapping[str, Mapping[str, Result]]) -> str:
     passed = sum("error" not in each["float32"] for each in results.values())
     right = sum(is_right(each.get("keras")) for each in results.values())
     return (
-        f"Of {len(results)} models {passed} are exported by ours and proven equal. Keras's own exporter writes {right} files that run "
-        f"in every case and are within {EQUAL:g} of Keras.\n"
+        f"Of {len(results)} models {passed} are exported by ours and proven equal. Keras's own exporter writes {right} "
+        f"files that run in every case and are within {EQUAL:g} of Keras.\n"
     )
 
 
