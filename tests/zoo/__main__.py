@@ -73,8 +73,7 @@ def tried(each: Architecture, chosen: Sequence[str], *, again: bool, failed: boo
         result = kerass_own(each) if way == KERAS else ours(each, options)
         RESULTS.mkdir(parents=True, exist_ok=True)
         text = json.dumps({**kept(each.name), way: result}, indent=2)  # another run may have added to it
-        (RESULTS / f"{each.name}.json").write_text(text + "
-", encoding="utf-8")
+        (RESULTS / f"{each.name}.json").write_text(text + "\n", encoding="utf-8")
         print(f"{each.name}: {way}: {result}", flush=True)
 
 
