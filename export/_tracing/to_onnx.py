@@ -16,7 +16,7 @@ import tensorflow as tf
 from .._errors import UnsupportedModelError
 from .._internals import tf2onnx_internals
 from .._options import TRACED_OPSET
-from . import tf2onnx_fixes
+from . import fourier, tf2onnx_fixes
 from .attention_calls import DOMAIN, Call
 from .freeze import call_handlers, check_calls, frozen
 from .saved_model import ENDPOINT
@@ -54,7 +54,9 @@ def trace_function(
         graph = tf.compat.v1.GraphDef()
         try:
             graph, needed = frozen(function, inputs, outputs, keep_calls=bool(calls))
-            handlers = tf2onnx_fixes.HANDLERS | call_handlers(graph, calls) if calls else tf2onnx_fixes.HANDLERS
+            handlers = tf2onnx_fixes.HANDLERS | fourier.HANDLERS
+            if calls:
+                handlers |= call_handlers(graph, calls)
             model = tf2onnx_internals.converted(
                 graph,
                 name="keras-attn",

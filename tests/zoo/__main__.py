@@ -4,7 +4,6 @@ What came of each model is kept in artifacts/zoo, so that a run that was interru
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -13,15 +12,17 @@ from pathlib import Path
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from cheap_exports import WorkerRun
+
+from keras_attn_export._export import contents
+
 from . import ZOO
-from .exports import Result, kerass_own, ours, ways
+from .exports import KERAS, Result, keep, kept, kerass_own, ours, ways
 from .registry import Architecture
 from .table import page
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "artifacts" / "zoo"
 PAGE = ROOT / "docs" / "models.md"
-KERAS = "keras"
 WAYS = ("float32", "auto", "float16", "int8", KERAS)
 
 
@@ -33,10 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="also what is in artifacts/zoo already")
     parser.add_argument("--failed", action="store_true", help="again what failed by ours")
     parser.add_argument("--seeds", type=int, metavar="N", help="instead: N draws of weights of the models marked so")
+    parser.add_argument("--one-process", action="store_true", help="one process for all SavedModels, as in the tests")
     parser.add_argument("--table", action="store_true", help="only write docs/models.md from what is there")
     parser.add_argument("--list", action="store_true", help="only list the models")
     arguments = parser.parse_args(argv)
     chosen = [ZOO[name] for name in arguments.only]
+    if arguments.one_process:
+        contents.SavedModelRun = WorkerRun
     if arguments.list:
         print(*(f"{each.kind}: {each.name}: {each.source}" for each in chosen), sep="\n")
         return 0
@@ -44,37 +48,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return drawn_again([each for each in chosen if each.seeded], arguments.seeds)
     if not arguments.table:
         for each in chosen:
-            tried(each, arguments.ways, again=arguments.again, failed=arguments.failed)
+            for way, options in ways(each):
+                if way in arguments.ways and untried(each, way, arguments):
+                    keep(each.name, way, ours(each, options))
+        if KERAS in arguments.ways:
+            kerass_own([each.name for each in chosen if untried(each, KERAS, arguments)])
     results = {name: kept(name) for name in ZOO}
-    if all(results.values()):
+    missing = sum("float32" not in each for each in results.values())
+    if not missing:
         PAGE.write_text(page(results), encoding="utf-8")
     else:
-        print(f"{PAGE.name} is left as it is: {sum(not each for each in results.values())} models were not tried yet")
+        print(f"{PAGE.name} is left as it is: {missing} models were not tried yet")
     wrong = [each.name for each in chosen if not as_expected(each, kept(each.name))]
     print(f"{len(chosen) - len(wrong)} of {len(chosen)} models as the zoo says", *wrong, sep="\n  ")
     return 1 if wrong else 0
 
 
-def kept(name: str) -> dict[str, Result]:
-    """Return what came of a model, by the way it was tried."""
-    file = RESULTS / f"{name}.json"
-    found: dict[str, Result] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found
-
-
-def tried(each: Architecture, chosen: Sequence[str], *, again: bool, failed: bool) -> None:
-    """Try a model in every way that there is no result of, and keep each result at once."""
-    for way, options in [*ways(each), (KERAS, {})]:
-        before = kept(each.name)
-        if way not in chosen:
-            continue
-        if way in before and not again and not (failed and way != KERAS and "error" in before[way]):
-            continue
-        result = kerass_own(each) if way == KERAS else ours(each, options)
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**kept(each.name), way: result}, indent=2)  # another run may have added to it
-        (RESULTS / f"{each.name}.json").write_text(text + "\n", encoding="utf-8")
-        print(f"{each.name}: {way}: {result}", flush=True)
+def untried(each: Architecture, way: str, arguments: argparse.Namespace) -> bool:
+    """Whether there is no result of a model yet, or it is to be made again."""
+    before = kept(each.name).get(way)
+    return arguments.again or before is None or (arguments.failed and way != KERAS and "error" in before)
 
 
 def as_expected(each: Architecture, results: dict[str, Result]) -> bool:

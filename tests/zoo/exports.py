@@ -1,10 +1,14 @@
-"""What an export of a model of the zoo came to: by ours here, by Keras's own in a process that may crash."""
+"""What an export of a model of the zoo came to: by ours here, by Keras's own in a process that may crash.
+
+It is kept in artifacts/zoo, a file a model.
+"""
 
 import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,8 @@ from keras_attn_export._model.golden_cases import LARGE, POISONED
 from .registry import Architecture
 
 Result = dict[str, Any]
-SECONDS = 600
+KERAS = "keras"
+RESULTS = Path(__file__).resolve().parents[2] / "artifacts" / "zoo"
 
 
 def ways(each: Architecture) -> list[tuple[str, dict[str, str]]]:
@@ -50,17 +55,38 @@ def described(tensor: Any) -> str:
     return f"{tensor.name} ({axes}){dtype}"
 
 
-def kerass_own(each: Architecture) -> Result:
-    """Export a model by Keras's own exporter, in a process of its own, and tell how far its outputs are."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        command = [sys.executable, "-m", "zoo.keras_exporter", each.name, str(answer)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            return {"error": f"it took more than {SECONDS} s"}
-        if answer.is_file():
-            result: Result = json.loads(answer.read_text(encoding="utf-8"))
-            return result
-        last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
-        return {"error": f"its process ended with {done.returncode}: {last}"}
+def kept(name: str) -> dict[str, Result]:
+    """Return what came of a model, by the way it was tried."""
+    file = RESULTS / f"{name}.json"
+    found: dict[str, Result] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return found
+
+
+def keep(name: str, way: str, result: Result) -> None:
+    """Add a result to those of a model, and show it."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**kept(name), way: result}, indent=2)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    print(f"{name}: {way}: {result}", flush=True)
+
+
+def kerass_own(names: Sequence[str]) -> None:
+    """Export models by Keras's own exporter in a process that may crash: another goes on after the model it was at."""
+    left = list(names)
+    while left:
+        for name in left:
+            forget(name, KERAS)
+        done = subprocess.run(
+            [sys.executable, "-m", "zoo.keras_exporter", *left], stderr=subprocess.PIPE, text=True, check=False
+        )
+        left = [name for name in left if KERAS not in kept(name)]
+        if left:
+            last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+            keep(left.pop(0), KERAS, {"error": f"its process ended with {done.returncode}: {last}"})
+
+
+def forget(name: str, way: str) -> None:
+    """Take a result back, to be made again."""
+    if way in (results := kept(name)):
+        del results[way]
+        (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

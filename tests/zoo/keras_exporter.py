@@ -1,15 +1,13 @@
-"""Exports one model of the zoo by Keras's own exporter and runs the file: python -m zoo.keras_exporter NAME FILE.
+"""Exports models of the zoo by Keras's own exporter and runs the files: python -m zoo.keras_exporter NAME....
 
 The inputs are those that our export compares on, of several batch sizes and lengths, but for the large and the padded.
 """
 
-import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import onnxruntime as ort
 
@@ -18,6 +16,7 @@ from keras_attn_export._model.signature import model_signature
 from keras_attn_export._standalone.verify import Case
 
 from . import ZOO
+from .exports import KERAS, keep
 
 FIRST = 200  # characters of an error
 
@@ -77,5 +76,5 @@ def said(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    keras.config.disable_traceback_filtering()
-    Path(sys.argv[2]).write_text(json.dumps(exported(sys.argv[1])), encoding="utf-8")
+    for chosen in sys.argv[1:]:
+        keep(chosen, KERAS, exported(chosen))

@@ -14,7 +14,7 @@ Architectures that are exported and compared with Keras, each written for these 
 ([tests/zoo](../tests/zoo)), small, with every weight moved from where it is initialized. `scripts/zoo` makes this page.
 
 - **ours**: `export_model` with its defaults: the largest difference as a share of its limit, and relative to the
-  largest magnitude of the output. In parentheses what else was exported: `auto`, the fastest lowering; `float16`; `int8`.
+  largest magnitude of the output. In parentheses what else was exported: `auto`, the fastest lowerings, and precisions.
 - **Keras's own**: `Model.export(format="onnx")` of the same model, in onnxruntime, on the same inputs of several batch
   sizes and lengths: the largest relative difference, or what went wrong.
 """
