@@ -82,7 +82,7 @@ def test_another_op_on_complex_numbers_is_refused(between, tmp_path):
             return tf.math.imag(between(tf.signal.fft(tf.complex(x, x))))
 
     x = keras.Input((8,), name="x")
-    with pytest.raises(UnsupportedModelError, match="Op `(FFT|Conj)` of layer `between` has no mapping"):
+    with pytest.raises(UnsupportedModelError, match=r"Op `(FFT|Conj)` of layer `between` has no mapping"):
         traced(keras.Model(x, {"out": Between(name="between")(x)}), tmp_path, ["between"])
 
 

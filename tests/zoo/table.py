@@ -6,12 +6,15 @@ from . import ZOO
 from .exports import Result, ways
 from .registry import Architecture
 
+UNTRIED = "not tried yet"
+NOTHING: Result = {"inputs": [], "weights": 0}
 EQUAL = 1e-3  # relative: beyond it Keras's own file gives another answer, not another rounding
 
 HEAD = """# Models
 
-Architectures that are exported and compared with Keras, each written for these tests from its published description
-([tests/zoo](../tests/zoo)), small, with every weight moved from where it is initialized. `scripts/zoo` makes this page.
+Architectures that are exported and compared with Keras. Those of `keras.applications` and keras_hub are built by these, the
+others are written for these tests from their published descriptions ([tests/zoo](../tests/zoo)). All are small, and
+every weight is moved from where it is initialized. `scripts/zoo` makes this page.
 
 - **ours**: `export_model` with its defaults: the largest difference as a share of its limit, and relative to the
   largest magnitude of the output. In parentheses what else was exported: `auto`, the fastest lowerings, and precisions.
@@ -33,25 +36,27 @@ def page(results: Mapping[str, Mapping[str, Result]]) -> str:
 
 def counted(results: Mapping[str, Mapping[str, Result]]) -> str:
     """Return how many models each of the two exports."""
-    passed = sum("error" not in each["float32"] for each in results.values())
-    right = sum(is_right(each.get("keras")) for each in results.values())
+    tried = [each["float32"] for each in results.values() if "float32" in each]
+    passed = sum("error" not in each for each in tried)
+    keras = [each["keras"] for each in results.values() if "keras" in each]
+    right = sum(is_right(each) for each in keras)
     return (
-        f"Of {len(results)} models {passed} are exported by ours and proven equal. Keras's own exporter writes {right} "
-        f"files that run in every case and are within {EQUAL:g} of Keras.\n"
+        f"Of {len(tried)} models {passed} are exported by ours and proven equal. Of {len(keras)} that Keras's own "
+        f"exporter was given, {right} came out as files that run in every case and are within {EQUAL:g} of Keras.\n"
     )
 
 
-def is_right(result: Result | None) -> bool:
-    return bool(result) and "error" not in result and not result["failed"] and result["max_rel"] <= EQUAL
+def is_right(result: Result) -> bool:
+    return "error" not in result and not result["failed"] and result["max_rel"] <= EQUAL
 
 
 def row(each: Architecture, results: Mapping[str, Result]) -> str:
-    plain = results["float32"]
+    plain = results.get("float32", NOTHING)
     cells = [
         each.name.replace("_", " "),
         each.source.rstrip("."),
         "; ".join(f"`{one}`" for one in plain["inputs"]),
-        f"{plain['weights']:,}",
+        f"{plain['weights']:,}" if plain["weights"] else "",
         our_cell(each, results),
         keras_cell(results.get("keras")),
     ]
@@ -59,7 +64,9 @@ def row(each: Architecture, results: Mapping[str, Result]) -> str:
 
 
 def our_cell(each: Architecture, results: Mapping[str, Result]) -> str:
-    plain = results["float32"]
+    plain = results.get("float32", NOTHING)
+    if plain is NOTHING:
+        return UNTRIED
     first = f"refused: {plain['error']}" if "error" in plain else f"{plain['of_limit']:.2f}, {plain['max_rel']:.0e}"
     others = [f"{way} {brief(results[way])}" for way, _ in ways(each)[1:] if way in results]
     return first + (f" ({', '.join(others)})" if others else "")
@@ -71,7 +78,7 @@ def brief(result: Result) -> str:
 
 def keras_cell(result: Result | None) -> str:
     if result is None:
-        return "not tried"
+        return UNTRIED
     if "error" in result:
         return str(result["error"])
     if result["failed"]:
