@@ -39,13 +39,30 @@ class Of(layers.Layer):
         return dict(zip(("real", "imag"), self.operation(x), strict=True))
 
 
-@pytest.mark.parametrize("name", ["fft", "fft2", "ifft2"])
-def test_complex_transforms(name, tmp_path):
+def of_tensorflow(transform):
+    def operation(parts):
+        transformed = transform(tf.complex(*parts))
+        return tf.math.real(transformed), tf.math.imag(transformed)
+
+    return operation
+
+
+TRANSFORMS = {
+    "fft": (ops.fft, np.fft.fft),
+    "fft2": (ops.fft2, np.fft.fft2),
+    "ifft2": (ops.ifft2, np.fft.ifft2),  # which Keras computes forwards
+    "tf.ifft": (of_tensorflow(tf.signal.ifft), np.fft.ifft),
+    "tf.ifft2d": (of_tensorflow(tf.signal.ifft2d), np.fft.ifft2),
+}
+
+
+@pytest.mark.parametrize(("operation", "expected"), TRANSFORMS.values(), ids=TRANSFORMS)
+def test_complex_transforms(operation, expected, tmp_path):
     parts = [keras.Input((None, 16), name=part) for part in "ab"]
-    model = traced(keras.Model(parts, Of(getattr(ops, name))(parts)), tmp_path).model
+    model = traced(keras.Model(parts, Of(operation)(parts)), tmp_path).model
     for length in (1, 5, 8, 300):
         a, b = drawn(2, length, 16), drawn(2, length, 16)[::-1]
-        assert_parts(run(model, a=a, b=b), getattr(np.fft, name)(a + 1j * b))
+        assert_parts(run(model, a=a, b=b), expected(a + 1j * b))
 
 
 def test_features_that_are_no_power_of_two(tmp_path):
