@@ -17,6 +17,7 @@ from .._errors import UnsupportedModelError
 from .._internals import tf2onnx_internals
 from .._options import TRACED_OPSET
 from . import fourier, tf2onnx_fixes
+from .assigned import SEEDS, assigned
 from .attention_calls import DOMAIN, Call
 from .freeze import call_handlers, check_calls, frozen
 from .saved_model import ENDPOINT
@@ -80,12 +81,15 @@ def trace_function(
 
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:
-    """Refuse a layer that changes a variable when it is called: freezing would drop the change in silence."""
-    graph = function.graph.as_graph_def()
-    for node in (*graph.node, *(node for each in graph.library.function for node in each.node_def)):
-        if node.op.startswith("Assign") and node.op.endswith("VariableOp"):
+    """Refuse a layer that changes a variable when it is called: freezing would drop the change in silence.
+
+    The state of a seed may change: recurrent layers with dropout count it on without drawing from it, and a model that
+    does draw has been refused by then, since it answers differently when it is called again.
+    """
+    for node, op, variable in assigned(function):
+        if not variable.endswith(SEEDS):
             raise UnsupportedModelError(
-                f"Op `{node.op}` of {_place(node.name, layers)} changes a variable when the model is called; a file "
+                f"Op `{op}` of {_place(node, layers)} changes a variable when the model is called; a file "
                 "would freeze the value it has now. Pass the state as an input and an output."
             )
 
