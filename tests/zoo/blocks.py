@@ -10,6 +10,7 @@ class Positions(L.Layer):
 
     def __init__(self, longest=256, **options):
         super().__init__(**options)
+        self.supports_masking = True
         self.longest = longest
 
     def build(self, input_shape):
@@ -24,6 +25,10 @@ class Positions(L.Layer):
 
 class Waves(L.Layer):
     """Adds sines and cosines of each position (Vaswani et al., 2017)."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.supports_masking = True
 
     def call(self, x):
         size = x.shape[-1]
