@@ -34,6 +34,10 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)  # before a test is chosen by its name
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    thirds = config.getoption("--thirds")
+    if thirds is not None:
+        of_the_zoo = [item for item in items if item.get_closest_marker("zoo")]
+        leave_out(config, items, {item for number, item in enumerate(of_the_zoo) if number % 3 != thirds})
     pairs = config.getoption("--pairs")
     if pairs == "every":
         return
@@ -49,7 +53,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         out_of_turn |= {item for (item, _), run in zip(test, runs, strict=True) if not run}
     out_of_turn |= every_other_layer(items)
     out_of_turn |= compiled_again([item for item in items if item not in out_of_turn])
-    left = out_of_turn if pairs == "in-turn" else {*items} - out_of_turn
+    leave_out(config, items, out_of_turn if pairs == "in-turn" else {*items} - out_of_turn)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], left: set[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=[*left])
     items[:] = [item for item in items if item not in left]
 
@@ -89,6 +96,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fuzz", type=int, default=320, metavar="N", help="models to draw, export and compare")
     group.addoption("--flips", type=int, default=2000, metavar="N", help="bytes to change in a bundle")
     group.addoption("--kills", type=int, default=20, metavar="N", help="exports to kill, and 10 times as many renames")
+    group.addoption("--thirds", type=int, choices=(0, 1, 2), help="of the zoo every third model, from this one on")
     group.addoption("--random-seed", type=int, default=SEED, metavar="N", help="what they are all drawn from")
 
 

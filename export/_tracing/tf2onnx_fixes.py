@@ -44,7 +44,7 @@ def _erfc(graph: Any, node: Any, name: str, args: Any) -> None:
     source, outputs = node.input[0], node.output
     graph.remove_node(name)
     erf = graph.make_node("Erf", [source], shapes=shapes, dtypes=dtypes)
-    one = graph.make_node("CastLike", [_constant(graph, np.float32(1)), source], dtypes=dtypes)
+    one = graph.make_node("CastLike", [constant(graph, np.float32(1)), source], dtypes=dtypes)
     graph.make_node("Sub", [one.output[0], erf.output[0]], outputs=outputs, shapes=shapes, dtypes=dtypes, name=name)
 
 
@@ -59,13 +59,13 @@ def _sign_bit(graph: Any, node: Any, name: str, args: Any) -> None:
         return
     source, outputs, shapes = node.input[0], node.output, node.output_shapes
     graph.remove_node(name)
-    zero, one = _constant(graph, np.float32(0)), _constant(graph, np.float32(1))
+    zero, one = constant(graph, np.float32(0)), constant(graph, np.float32(1))
     negative = graph.make_node("Less", [source, zero], dtypes=[TensorProto.BOOL], shapes=shapes)
     reciprocal = graph.make_node("Div", [one, source], dtypes=[TensorProto.FLOAT], shapes=shapes)
     from_below = graph.make_node("Less", [reciprocal.output[0], zero], dtypes=[TensorProto.BOOL], shapes=shapes)
     either = [negative.output[0], from_below.output[0]]
     sign = graph.make_node("Or", either, dtypes=[TensorProto.BOOL], shapes=shapes)
-    choice = [sign.output[0], _constant(graph, SIGN_BIT), _constant(graph, np.int32(0))]
+    choice = [sign.output[0], constant(graph, SIGN_BIT), constant(graph, np.int32(0))]
     graph.make_node("Where", choice, outputs=outputs, shapes=shapes, dtypes=[TensorProto.INT32], name=name)
 
 
@@ -74,7 +74,7 @@ def _reads_sign(consumer: Any) -> bool:
     return consumer.type == "BitwiseAnd" and any(np.array_equal(value, SIGN_BIT) for value in values)
 
 
-def _constant(graph: Any, value: Any) -> str:
+def constant(graph: Any, value: Any) -> str:
     return str(graph.make_const(make_name("constant"), np.asarray(value)).output[0])
 
 

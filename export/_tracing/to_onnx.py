@@ -15,7 +15,8 @@ import tensorflow as tf
 from .._errors import UnsupportedModelError
 from .._internals import tf2onnx_internals
 from .._options import TRACED_OPSET
-from . import tf2onnx_fixes
+from . import fourier, tf2onnx_fixes
+from .assigned import SEEDS, assigned
 from .attention_calls import DOMAIN, Call
 from .folding import folded
 from .freeze import call_handlers, check_calls, frozen
@@ -49,7 +50,9 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
             renames |= {f"{name}:0": name for name in found.weights}
-            handlers = tf2onnx_fixes.HANDLERS | call_handlers(graph, calls) if calls else tf2onnx_fixes.HANDLERS
+            handlers = tf2onnx_fixes.HANDLERS | fourier.HANDLERS
+            if calls:
+                handlers |= call_handlers(graph, calls)
             model = tf2onnx_internals.converted(
                 graph,
                 name="keras-attn",
@@ -73,19 +76,16 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
 
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:
-    """Refuse a layer that changes a variable when it is called: freezing would drop the change in silence."""
-    graph = function.graph.as_graph_def()
-    seeds = any("seed_generator" in variable.name for variable in function.graph.variables)
-    for node in (*graph.node, *(node for each in graph.library.function for node in each.node_def)):
-        if node.op.startswith("Assign") and node.op.endswith("VariableOp"):
+    """Refuse a layer that changes a variable when it is called: freezing would drop the change in silence.
+
+    The state of a seed may change: recurrent layers with dropout count it on without drawing from it, and a model that
+    does draw has been refused by then, since it answers differently when it is called again.
+    """
+    for node, op, variable in assigned(function):
+        if not variable.endswith(SEEDS):
             raise UnsupportedModelError(
-                f"Op `{node.op}` of {_place(node.name, layers)} changes a variable when the model is called; a file "
-                "would freeze the value it has now. "
-                + (
-                    "If that is the state of a `SeedGenerator`, let the layer draw only `if training:`."
-                    if seeds
-                    else "Pass the state as an input and an output."
-                )
+                f"Op `{op}` of {_place(node, layers)} changes a variable when the model is called; a file "
+                "would freeze the value it has now. Pass the state as an input and an output."
             )
 
 

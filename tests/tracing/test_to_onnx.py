@@ -157,6 +157,15 @@ def test_a_layer_that_changes_a_variable_is_named(op, tmp_path):
         traced(model, tmp_path, ["running"])
 
 
+@pytest.mark.parametrize("layer", [layers.LSTM(4, dropout=0.2), layers.GRU(4, recurrent_dropout=0.2)])
+def test_a_seed_may_count_on(layer, tmp_path):
+    x = keras.Input((None, 3), name="x")
+    keras_model = keras.Model(x, {"out": layers.Bidirectional(layer)(x)})
+    model = traced(keras_model, tmp_path).model
+    values = np.random.default_rng(0).standard_normal((2, 5, 3)).astype("float32")
+    np.testing.assert_allclose(run(model, {"x": values}), keras_model(values)["out"], rtol=1e-5, atol=1e-6)
+
+
 def test_python_that_needs_numbers_is_named(tmp_path):
     class Numeric(layers.Layer):
         def call(self, x):

@@ -1,0 +1,20 @@
+"""Architectures written from their published descriptions, each exported by us and by Keras's own exporter."""
+
+from . import (  # noqa: F401 - each puts its models on the list
+    applications,
+    graphs,
+    hub,
+    hub_images,
+    ideas,
+    images,
+    ours,
+    pixels,
+    recommendation,
+    series,
+    speech,
+    tables,
+    text,
+)
+from .registry import ZOO
+
+__all__ = ["ZOO"]

@@ -1,0 +1,103 @@
+"""Parts that several architectures are made of."""
+
+import keras
+from keras import layers as L  # noqa: N812 - these files consist of them
+from keras import ops
+
+
+class Positions(L.Layer):
+    """Adds a learned vector to each position (Gehring et al., 2017): x_i + p_i."""
+
+    def __init__(self, longest=256, **options):
+        super().__init__(**options)
+        self.supports_masking = True
+        self.longest = longest
+
+    def build(self, input_shape):
+        self.table = self.add_weight((self.longest, input_shape[-1]), initializer="random_normal", name="table")
+
+    def call(self, x):
+        return x + self.table[: ops.shape(x)[1]]
+
+    def get_config(self):
+        return {**super().get_config(), "longest": self.longest}
+
+
+class Waves(L.Layer):
+    """Adds sines and cosines of each position (Vaswani et al., 2017)."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.supports_masking = True
+
+    def call(self, x):
+        size = x.shape[-1]
+        rates = ops.exp(ops.arange(0, size, 2, dtype="float32") * (-9.21034 / size))
+        angles = ops.expand_dims(ops.arange(ops.shape(x)[1], dtype="float32"), -1) * rates
+        return x + ops.concatenate([ops.sin(angles), ops.cos(angles)], -1)
+
+
+class Patches(L.Layer):
+    """Cuts images into squares, each flat: (B, H, W, C) to (B, H/p * W/p, p*p*C), by reshapes alone."""
+
+    def __init__(self, size, **options):
+        super().__init__(**options)
+        self.size = size
+
+    def call(self, images):
+        _, height, width, channels = images.shape
+        rows, columns, p = height // self.size, width // self.size, self.size
+        cut = ops.transpose(ops.reshape(images, (-1, rows, p, columns, p, channels)), (0, 1, 3, 2, 4, 5))
+        return ops.reshape(cut, (-1, rows * columns, p * p * channels))
+
+    def get_config(self):
+        return {**super().get_config(), "size": self.size}
+
+
+class Prepended(L.Layer):
+    """Puts learned vectors before a sequence, as BERT's and ViT's class token."""
+
+    def __init__(self, count=1, **options):
+        super().__init__(**options)
+        self.count = count
+
+    def build(self, input_shape):
+        self.tokens = self.add_weight((1, self.count, input_shape[-1]), initializer="random_normal", name="tokens")
+
+    def call(self, x):
+        tokens = ops.broadcast_to(self.tokens, (ops.shape(x)[0], self.count, x.shape[-1]))
+        return ops.concatenate([tokens, x], 1)
+
+    def get_config(self):
+        return {**super().get_config(), "count": self.count}
+
+
+def feed_forward(x, hidden, activation="gelu"):
+    """Two dense layers, back to the size that came."""
+    return L.Dense(x.shape[-1])(L.Dense(hidden, activation=activation)(x))
+
+
+def post_norm_block(x, heads, hidden, activation="relu", **masks):
+    """A transformer encoder's block (Vaswani et al., 2017): normalization after each sum."""
+    size = x.shape[-1] // heads
+    x = L.LayerNormalization(epsilon=1e-6)(x + L.MultiHeadAttention(heads, size, dropout=0.1)(x, x, **masks))
+    return L.LayerNormalization(epsilon=1e-6)(x + L.Dropout(0.1)(feed_forward(x, hidden, activation)))
+
+
+def pre_norm_block(x, heads, hidden, activation="gelu", **masks):
+    """The same with normalization before each part (Xiong et al., 2020), as in ViT and GPT-2."""
+    y = L.LayerNormalization(epsilon=1e-6)(x)
+    x = x + L.MultiHeadAttention(heads, x.shape[-1] // heads, dropout=0.1)(y, y, **masks)
+    return x + feed_forward(L.LayerNormalization(epsilon=1e-6)(x), hidden, activation)
+
+
+def conv_block(x, filters, kernel=3, strides=1, activation="relu", **options):
+    """Convolution, batch normalization, activation."""
+    x = L.Conv2D(filters, kernel, strides=strides, padding="same", use_bias=False, **options)(x)
+    return L.Activation(activation)(L.BatchNormalization()(x))
+
+
+def words(vocabulary=200, size=16, name="ids", length=None):
+    """An input of word ids and their vectors."""
+    ids = keras.Input((length,), dtype="int32", name=name)
+    return ids, L.Embedding(vocabulary, size)(ids)

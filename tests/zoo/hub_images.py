@@ -1,0 +1,88 @@
+"""Backbones and tasks of keras_hub that take images, from small configurations of their own."""
+
+from .hub import hub
+from .registry import architecture
+
+STAGES = {"stackwise_num_filters": [64, 64], "stackwise_num_blocks": [1, 1], "stackwise_num_strides": [1, 2]}
+
+
+@architecture()
+def hub_vision_transformer():
+    """Dosovitskiy et al., 2021: An Image is Worth 16x16 Words; keras_hub."""
+    return hub().ViTBackbone(
+        image_shape=(32, 32, 3), patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32
+    )
+
+
+@architecture()
+def hub_residual_net():
+    """He et al., 2016: Deep Residual Learning; keras_hub's classifier, images of any size."""
+    backbone = hub().ResNetBackbone(
+        input_conv_filters=[64], input_conv_kernel_sizes=[3], block_type="basic_block", **STAGES
+    )
+    return hub().ResNetImageClassifier(backbone, num_classes=4, preprocessor=None)
+
+
+@architecture()
+def cross_stage_partial_net():
+    """Wang et al., 2020: CSPNet; keras_hub."""
+    return hub().CSPNetBackbone(
+        stem_filters=8, stem_kernel_size=3, stem_strides=1, stackwise_depth=[1, 1], stackwise_strides=[1, 2],
+        stackwise_num_filters=[8, 16], block_type="dark_block", stage_type="csp", image_shape=(32, 32, 3),
+        bottle_ratio=[0.5, 1.0], block_ratio=[1.0, 0.5], expand_ratio=[2.0, 1.0], cross_linear=True, down_growth=True,
+    )  # fmt: skip
+
+
+def mix_transformer_backbone():
+    return hub().MiTBackbone(
+        layerwise_depths=[1, 1], num_layers=2, layerwise_num_heads=[1, 2], layerwise_sr_ratios=[2, 1],
+        max_drop_path_rate=0.1, layerwise_patch_sizes=[7, 3], layerwise_strides=[4, 2], hidden_dims=[8, 16],
+        image_shape=(32, 32, 3),
+    )  # fmt: skip
+
+
+@architecture()
+def mix_transformer():
+    """Xie et al., 2021: SegFormer's encoder, the Mix Transformer; keras_hub."""
+    return mix_transformer_backbone()
+
+
+@architecture()
+def seg_former():
+    """Xie et al., 2021: SegFormer, Simple and Efficient Design for Semantic Segmentation; keras_hub."""
+    backbone = hub().MiTBackbone(
+        layerwise_depths=[1, 1, 1, 1], num_layers=4, layerwise_num_heads=[1, 2, 2, 4],
+        layerwise_sr_ratios=[4, 2, 2, 1], max_drop_path_rate=0.1, layerwise_patch_sizes=[7, 3, 3, 3],
+        layerwise_strides=[4, 2, 2, 2], hidden_dims=[4, 8, 12, 16], image_shape=(64, 64, 3),
+    )  # fmt: skip
+    return hub().SegFormerImageSegmenter(
+        hub().SegFormerBackbone(image_encoder=backbone, projection_filters=8), num_classes=3, preprocessor=None
+    )
+
+
+@architecture()
+def hub_dense_net():
+    """Huang et al., 2017: Densely Connected Convolutional Networks; keras_hub."""
+    return hub().DenseNetBackbone(stackwise_num_repeats=[2, 2], growth_rate=8, image_shape=(32, 32, 3))
+
+
+@architecture()
+def hub_vgg():
+    """Simonyan and Zisserman, 2015: Very Deep Convolutional Networks; keras_hub."""
+    return hub().VGGBackbone(stackwise_num_repeats=[1, 2], stackwise_num_filters=[8, 16], image_shape=(32, 32, 3))
+
+
+@architecture()
+def hub_swin():
+    """Liu et al., 2021: Swin Transformer; keras_hub."""
+    return hub().SwinTransformerBackbone(
+        image_shape=(32, 32, 3), embed_dim=8, depths=[2, 2], num_heads=[2, 2], window_size=4
+    )
+
+
+@architecture()
+def hub_distilled_vision():
+    """Touvron et al., 2021: DeiT, Training Data-efficient Image Transformers; keras_hub."""
+    return hub().DeiTBackbone(
+        image_shape=(32, 32, 3), patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+    )

@@ -1,0 +1,136 @@
+"""Tables: columns of numbers and of categories."""
+
+import keras
+from keras import layers as L  # noqa: N812 - these files consist of them
+from keras import ops
+
+from .blocks import post_norm_block
+from .registry import HALF, architecture
+
+SIZES = {"work": 9, "education": 16, "country": 40}
+
+
+def columns(size=8):
+    """Inputs of five numbers and three categories; each category's vector."""
+    numbers = keras.Input((5,), name="numbers")
+    categories = [keras.Input((), dtype="int32", name=name) for name in SIZES]
+    vectors = [L.Embedding(count, size)(each) for count, each in zip(SIZES.values(), categories, strict=True)]
+    return [numbers, *categories], numbers, vectors
+
+
+@architecture(precisions=HALF, seeded=True)
+def tab_transformer():
+    """Huang et al., 2020: TabTransformer, attention over the columns that are categories."""
+    inputs, numbers, vectors = columns()
+    x = ops.stack(vectors, 1) + L.Embedding(3, 8)(ops.arange(3))
+    for _ in range(2):
+        x = post_norm_block(x, 2, 16, "gelu")
+    x = L.Concatenate()([L.Flatten()(x), L.LayerNormalization()(numbers)])
+    for units in (32, 16):
+        x = L.Dropout(0.2)(L.Dense(units, activation="selu")(L.BatchNormalization()(x)))
+    return keras.Model(inputs, {"rich": L.Dense(1, activation="sigmoid")(x)})
+
+
+def gated_residual(x, units):
+    """Lim et al., 2021, eq. 2 to 4: two dense layers, a gate, and what came, normalized."""
+    y = L.Dropout(0.1)(L.Dense(units)(L.Dense(units, activation="elu")(x)))
+    y = L.Dense(units)(y) * L.Dense(units, activation="sigmoid")(y)
+    return L.LayerNormalization()((x if x.shape[-1] == units else L.Dense(units)(x)) + y)
+
+
+@architecture(seeded=True)
+def variable_selection():
+    """Lim et al., 2021: Temporal Fusion Transformers, its gated residual and variable selection networks."""
+    inputs, numbers, vectors = columns()
+    parts = [*vectors, *(L.Dense(8)(numbers[:, index : index + 1]) for index in range(5))]
+    weights = L.Dense(len(parts), activation="softmax")(gated_residual(L.Concatenate()(parts), 8))
+    chosen = ops.stack([gated_residual(part, 8) for part in parts], 1)
+    x = ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), chosen), 1)
+    return keras.Model(inputs, {"rich": L.Dense(1, activation="sigmoid")(x), "weights": weights})
+
+
+@architecture()
+def wide_and_deep():
+    """Cheng et al., 2016: Wide and Deep Learning for Recommender Systems."""
+    inputs, numbers, vectors = columns()
+    crossed = [
+        L.CategoryEncoding(count, "one_hot")(each) for count, each in zip(SIZES.values(), inputs[1:], strict=True)
+    ]
+    wide = L.BatchNormalization()(L.Concatenate()([numbers, *crossed]))
+    deep = L.Concatenate()([numbers, *vectors])
+    for units in (32, 16):
+        deep = L.Dropout(0.1)(L.ReLU()(L.BatchNormalization()(L.Dense(units)(deep))))
+    return keras.Model(inputs, {"classes": L.Dense(7, activation="softmax")(L.Concatenate()([wide, deep]))})
+
+
+@architecture(seeded=True)
+def deep_and_cross():
+    """Wang et al., 2021: DCN V2, products with the input again and again."""
+    inputs, numbers, vectors = columns()
+    x = start = L.Concatenate()([numbers, *vectors])
+    for _ in range(3):
+        x = start * L.Dense(start.shape[-1])(x) + x
+    deep = L.Dense(16, activation="relu")(L.Dense(32, activation="relu")(start))
+    return keras.Model(inputs, {"click": L.Dense(1, activation="sigmoid")(L.Concatenate()([x, deep]))})
+
+
+class DecisionTree(L.Layer):
+    """A tree whose every node sends a share of the sample left (Kontschieder et al., 2015, eq. 2 and 3)."""
+
+    def __init__(self, depth, classes, **options):
+        super().__init__(**options)
+        self.depth, self.classes = depth, classes
+
+    def build(self, input_shape):
+        self.decide = L.Dense(2**self.depth, activation="sigmoid")
+        self.decide.build(input_shape)
+        self.leaves = self.add_weight((2**self.depth, self.classes), initializer="random_normal", name="leaves")
+
+    def call(self, x):
+        left = ops.expand_dims(self.decide(x), -1)
+        decisions = ops.concatenate([left, 1 - left], -1)
+        share, begin = ops.ones_like(left[:, :1]), 1
+        for level in range(self.depth):
+            width = 2**level
+            share = ops.reshape(ops.repeat(ops.reshape(share, (-1, width)), 2, axis=1), (-1, width, 2))
+            share = share * decisions[:, begin : begin + width]
+            begin += width
+        return ops.matmul(ops.reshape(share, (-1, 2**self.depth)), ops.softmax(self.leaves))
+
+
+@architecture()
+def neural_decision_forest():
+    """Kontschieder et al., 2015: Deep Neural Decision Forests."""
+    inputs, numbers, vectors = columns()
+    x = L.BatchNormalization()(L.Concatenate()([numbers, *vectors]))
+    return keras.Model(inputs, {"classes": L.Average()([DecisionTree(3, 4)(x) for _ in range(3)])})
+
+
+@architecture()
+def feature_tokens():
+    """Gorishniy et al., 2021: Revisiting Deep Learning Models for Tabular Data (FT-Transformer)."""
+    inputs, numbers, vectors = columns()
+    tokens = L.EinsumDense("bf,fd->bfd", output_shape=(5, 8), bias_axes="fd")(numbers)
+    x = L.Concatenate(axis=1)([tokens, ops.stack(vectors, 1)])
+    for _ in range(2):
+        x = post_norm_block(x, 2, 16, "relu")
+    return keras.Model(inputs, {"value": L.Dense(1)(ops.relu(L.LayerNormalization()(ops.mean(x, 1))))})
+
+
+@architecture()
+def self_normalizing():
+    """Klambauer et al., 2017: Self-Normalizing Neural Networks, on scaled columns."""
+    rows = keras.Input((12,), name="rows")
+    x = L.Normalization(mean=list(range(12)), variance=[0.5 + 0.2 * index for index in range(12)])(rows)
+    for _ in range(4):
+        x = L.AlphaDropout(0.05)(L.Dense(24, activation="selu", kernel_initializer="lecun_normal")(x))
+    return keras.Model(rows, {"value": L.Dense(1)(x)})
+
+
+@architecture()
+def quantile_regression():
+    """Koenker and Bassett, 1978: Regression Quantiles, that cannot cross, from a monotone head."""
+    rows = keras.Input((6,), name="rows")
+    x = L.Dense(24, activation="mish")(rows)
+    steps = L.Dense(4, activation="softplus")(x)
+    return keras.Model(rows, {"quantiles": L.Dense(1)(x) + ops.cumsum(steps, -1)})
