@@ -18,10 +18,10 @@ import numpy as np
 
 from .._standalone.verify import Arrays, Case, beside, scale_of, without_fills
 
-RUNS = 2  # how often everything is moved
+RUNS = 3  # how often everything is moved
 TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
 TIE_UNITS = {"float32": 16, "float16": 4, "int8": 4}  # how far then
-MULTIPLE = 16  # of what was seen: a few draws do not find the largest
+MULTIPLE = 32  # of what was seen: a few draws do not find the largest
 FLOOR = 4  # units in the last place of what stands beside a number, of which onnxruntime's functions are off by 1 to 2
 PIECE = 2**20  # numbers that are moved at a time
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
