@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import functional_of, layers_of
+from .._internals.keras_internals import functional_of, inputs_structure, layers_of
 from .._standalone.verify import Case, compare
 from .golden_cases import LARGE
 from .signature import model_signature
@@ -38,24 +38,54 @@ def float32_clone(model: keras.Model, samples: Mapping[str, Any] | None) -> kera
     Raises:
         UnsupportedModelError: The model cannot be made again from its configuration.
     """
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")  # for layers that a subclass makes without saying their dtype
     try:
-        if functional_of(model) is not None:
-            clone = keras.models.clone_model(model, clone_function=_clone_layer)
+        return clone_with_policies(model, samples, "float32", HALF)
+    except Exception as error:
+        # from_config, get_config and build are the user's own code
+        raise UnsupportedModelError(
+            f"Model `{model.name}` computes in {', '.join(half_policies(model))} and has no float32 clone: {error}"
+        ) from error
+
+
+def clone_with_policies(
+    model: keras.Model,
+    samples: Mapping[str, Any] | None,
+    dtype: str,
+    replaced: Sequence[str],
+    *,
+    inputs_too: bool = False,
+) -> keras.Model:
+    """Return the model with the same weights, and with a dtype in the place of some others in every policy.
+
+    Args:
+        model: A model of any kind.
+        samples: Arguments to build a subclass with.
+        dtype: `"float32"` or `"float64"`.
+        replaced: How the names of policies end that are replaced; a longer one before one that it ends with.
+        inputs_too: Whether inputs of a functional model change their dtype likewise.
+    """
+
+    def input_of(tensor: keras.KerasTensor) -> keras.KerasTensor:
+        kind = dtype if tensor.dtype in replaced else tensor.dtype
+        return keras.Input(batch_shape=tensor.shape, dtype=kind, name=tensor.name)
+
+    def clone_layer(layer: Any) -> Any:
+        return type(layer).from_config(_with_policies(layer.get_config(), dtype, replaced))
+
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(dtype)  # for layers that a subclass makes without saying their dtype
+    try:
+        if (functional := functional_of(model)) is not None:
+            inputs = keras.tree.map_structure(input_of, inputs_structure(functional)) if inputs_too else None
+            clone = keras.models.clone_model(model, input_tensors=inputs, clone_function=clone_layer)
         else:
-            clone = _clone_layer(model)
+            clone = clone_layer(model)
             for each in (model, clone):  # neither has weights before its first call
                 model_signature(each, samples)
         clone.set_weights([_float32_array(weight) for weight in model.weights])
         for layer in layers_of(clone):
             if hasattr(layer, "finalize_state"):
                 layer.finalize_state()  # preprocessing layers compute with what they make of their weights here
-    except Exception as error:
-        # from_config, get_config and build are the user's own code
-        raise UnsupportedModelError(
-            f"Model `{model.name}` computes in {', '.join(half_policies(model))} and has no float32 clone: {error}"
-        ) from error
     finally:
         keras.config.set_dtype_policy(policy)
     return clone
@@ -93,22 +123,18 @@ def _float32_array(tensor: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32")))
 
 
-def _clone_layer(layer: Any) -> Any:
-    return type(layer).from_config(_float32_config(layer.get_config()))
-
-
-def _float32_config(value: Any) -> Any:
-    """Return a layer's configuration with its own policy, and those of layers within it, in float32."""
+def _with_policies(value: Any, dtype: str, replaced: Sequence[str]) -> Any:
+    """Return a layer's configuration with a dtype in its own policy, and in those of layers within it."""
     if isinstance(value, list | tuple):
-        return type(value)(_float32_config(each) for each in value)
+        return type(value)(_with_policies(each, dtype, replaced) for each in value)
     if not isinstance(value, dict):
         return value
-    mapped = {key: _float32_config(each) for key, each in value.items()}
+    mapped = {key: _with_policies(each, dtype, replaced) for key, each in value.items()}
     if str(value.get("class_name")).endswith("DTypePolicy"):  # quantized policies too: int8_from_mixed_float16
-        mapped["config"] = {key: _float32_name(each) for key, each in mapped["config"].items()}
+        mapped["config"] = {key: _renamed(each, dtype, replaced) for key, each in mapped["config"].items()}
     return mapped
 
 
-def _float32_name(name: Any) -> Any:
-    half = next((half for half in HALF if isinstance(name, str) and name.endswith(half)), None)
-    return name if half is None else name.removesuffix(half) + "float32"
+def _renamed(name: Any, dtype: str, replaced: Sequence[str]) -> Any:
+    end = next((end for end in replaced if isinstance(name, str) and name.endswith(end)), None)
+    return name if end is None else name.removesuffix(end) + dtype

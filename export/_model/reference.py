@@ -20,6 +20,7 @@ from .coverage import coverage_of
 from .dynamic_axes import Static
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, golden_cases
+from .in_float64 import outputs_in_float64
 from .input_sources import flat_samples
 from .keras_messages import first_line
 from .rounding import with_rounding
@@ -97,7 +98,8 @@ def reference_of(
         golden = golden_cases(model, signature, samples, static)
         step("Measuring what rounding does to the outputs")
         outputs = outputs_of(signature)
-        golden = replace(golden, cases=with_rounding(model, outputs, golden.cases))
+        exact = outputs_in_float64(model, samples, golden.cases)
+        golden = replace(golden, cases=with_rounding(model, outputs, golden.cases, exact=exact))
         golden = replace(golden, coverage=coverage_of(golden))
         converted = with_rounding(model, outputs, golden.cases, precision) if precision != PRECISIONS[0] else []
         clone = None if model is given else distance(given, samples, golden.cases)
@@ -125,7 +127,8 @@ def case_of(name: str, given: keras.Model, samples: Mapping[str, Any], precision
         except Exception as error:
             # whatever the user's own model does with arrays that it is not made for
             raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
-        return with_rounding(model, outputs, [case], precision)[0]
+        exact = outputs_in_float64(model, samples, [case])
+        return with_rounding(model, outputs, [case], precision, exact)[0]
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ differ by what no exporter and no machine can be held to. In float16 and int8 th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._standalone.verify import Arrays, Case, beside, scale_of, without_fills
+from .._standalone.verify import Arrays, Case, scale_of, without_fills
 
 RUNS = 3  # how often everything is moved
 TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
@@ -24,6 +25,7 @@ TIE_UNITS = {"float32": 16, "float16": 4, "int8": 4}  # how far then
 MULTIPLE = 32  # of what was seen: a few draws do not find the largest
 FLOOR = 4  # units in the last place of what stands beside a number, of which onnxruntime's functions are off by 1 to 2
 PIECE = 2**20  # numbers that are moved at a time
+ENOUGH = 8  # numbers of which a median tells something
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
 COARSE = {
     "float32": 0.0,
@@ -31,12 +33,19 @@ COARSE = {
     "int8": 1 / 254,
 }  # units, unless a dtype's is more
 
+IN_FLOAT64 = 8  # times the distance to the outputs in float64, unless that is so large that it is another model
+ANOTHER = 1e-2
+
 Outputs = Callable[[Arrays], Arrays]
 Move = Callable[[np.ndarray], np.ndarray]
 
 
 def with_rounding(
-    model: keras.Model, outputs: Outputs, cases: Sequence[Case], precision: str = "float32"
+    model: keras.Model,
+    outputs: Outputs,
+    cases: Sequence[Case],
+    precision: str = "float32",
+    exact: Sequence[Arrays] | None = None,
 ) -> list[Case]:
     """Return golden cases with their rounding.
 
@@ -45,6 +54,7 @@ def with_rounding(
         outputs: Runs the model.
         cases: Golden cases; what they say of rounding is not read.
         precision: That of the ONNX file that is to be compared with them.
+        exact: What the model would give without rounding, case by case, if that is known.
     """
     rng = np.random.default_rng(0)
     seen = [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
@@ -63,9 +73,12 @@ def with_rounding(
     sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
     return [
         case._replace(
-            rounding={name: _limits(case.outputs[name], found[name], sizes[name], eps) for name in case.outputs}
+            rounding={
+                name: _limits(expected, found[name], sizes[name], eps, right.get(name))
+                for name, expected in case.outputs.items()
+            }
         )
-        for case, found in zip(cases, seen, strict=True)
+        for case, found, right in zip(cases, seen, exact or [{}] * len(cases), strict=True)
     ]
 
 
@@ -139,8 +152,24 @@ def _usual_sizes(outputs: Sequence[np.ndarray]) -> np.ndarray | float:
     return np.median(largest, 0) if same else float(np.median([each.min() for each in largest]))
 
 
-def _limits(expected: np.ndarray, seen: np.ndarray, usual: np.ndarray | float, eps: float) -> np.ndarray:
-    """Return what rounding may do to each number: what it was seen to do to it, or to most of its row and channel.
+def _usual_share(seen: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return how much of what stands beside a number usually was seen in its channel, or in all where that is short.
+
+    By luck a number may stay where it was in each of the draws.
+    """
+    columns = seen.shape[-1] if seen.ndim > 1 else 1
+    shares = np.divide(seen, scale, out=np.full(seen.shape, np.nan), where=scale > 0).reshape(-1, columns)
+    pooled = shares if len(shares) >= ENOUGH else shares.reshape(-1, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a channel of zeros
+        usual = np.nan_to_num(np.nanmedian(pooled, 0, keepdims=True))
+    return np.broadcast_to(usual, shares.shape).reshape(seen.shape)
+
+
+def _limits(
+    expected: np.ndarray, seen: np.ndarray, usual: np.ndarray | float, eps: float, right: np.ndarray | None
+) -> np.ndarray:
+    """Return what rounding may do to each number: what it was seen to do to it, or to most of its channel.
 
     A tail, a number that is nothing beside what usually stands in its channel, may be anything as small: onnxruntime's
     sigmoid ends at 1e-8.
@@ -150,7 +179,16 @@ def _limits(expected: np.ndarray, seen: np.ndarray, usual: np.ndarray | float, e
     wide = expected.astype(np.float64)
     eps = max(eps, float(np.finfo(expected.dtype).eps))
     tail = FLOOR * eps * np.where(np.abs(wide) < eps * usual, usual, 0.0)
-    floor = np.maximum(FLOOR * eps * scale_of(wide), tail)
-    likely = np.maximum(seen, beside(seen, np.median))
-    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), MULTIPLE * likely)
+    scale = scale_of(wide)
+    floor = np.maximum(FLOOR * eps * scale, tail)
+    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), MULTIPLE * _likely(seen, scale))
+    if right is not None and right.shape == expected.shape:
+        rounded = _difference(expected, right)
+        rounded = np.where(rounded < ANOTHER * scale, rounded, 0.0)
+        limits = np.maximum(limits, IN_FLOAT64 * _likely(rounded, scale))
     return limits
+
+
+def _likely(seen: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    likely: np.ndarray = np.maximum(seen, scale * _usual_share(seen, scale))
+    return likely

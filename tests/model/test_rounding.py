@@ -49,7 +49,7 @@ def test_cancellation_gives_room():
     error = np.abs(expected - given.astype("float64").var(-1))
     assert error.max() > 1e-3  # float32 resolves 0.008 at 90000
     assert np.all(error < limit)
-    assert limit.max() < 1
+    assert limit.max() < 2
 
 
 def test_weights_that_cancel_give_room_without_a_float_input():

@@ -1,0 +1,67 @@
+"""What a model would give without its rounding, and what that allows."""
+
+import keras
+import numpy as np
+from keras import layers
+
+from keras_attn_export._model.in_float64 import outputs_in_float64
+from keras_attn_export._model.reference import reference_of
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._model.trial_runs import outputs_of
+from keras_attn_export._standalone.verify import Case
+
+
+def numbers(*shape):
+    return np.random.default_rng(5).standard_normal(shape).astype("float32")
+
+
+def case_of(model, x):
+    return Case("base", {"x": x}, outputs_of(model_signature(model, None))({"x": x}))
+
+
+def limits(model, case="base"):
+    (found,) = (each for each in reference_of(model, None, lambda _: None).golden.cases if each.name == case)
+    return found.rounding["out"], found.outputs["out"]
+
+
+def test_a_dense_layer_in_float64():
+    x = keras.Input((6,), name="x")
+    model = keras.Model(x, {"out": layers.Dense(4, bias_initializer="normal")(x)})
+    case = case_of(model, numbers(5, 6))
+    (found,) = outputs_in_float64(model, None, [case])
+    kernel, bias = (np.asarray(weight, "float64") for weight in model.get_weights())
+    np.testing.assert_allclose(found["out"], case.inputs["x"].astype("float64") @ kernel + bias, rtol=1e-14, atol=1e-14)
+
+
+def test_a_layer_that_insists_on_float32_has_none():
+    class Insists(layers.Layer):
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=(6, 2), dtype="float32", autocast=False)
+
+        def call(self, inputs):
+            import tensorflow as tf
+
+            return tf.linalg.matmul(inputs, self.kernel.value)
+
+    x = keras.Input((6,), name="x")
+    model = keras.Model(x, {"out": Insists()(x)})
+    case = case_of(model, numbers(5, 6))
+    assert outputs_in_float64(model, None, [case]) is None
+    limit, expected = limits(model)
+    assert 0 < limit.max() < 1e-3 * np.abs(expected).max()
+
+
+def test_constants_that_cancel_have_the_rounding_between_them():
+    x = keras.Input((6,), name="x")
+    limit, _ = limits(keras.Model(x, {"out": (x + 1e4) - 1e4}))  # in float32 a multiple of 1e-3, wherever x is moved
+    assert 1e-3 < np.median(limit) < 2e-2
+
+
+def test_another_model_in_float64_allows_nothing():
+    class Other(layers.Layer):
+        def call(self, inputs):
+            return inputs * (2 if self.compute_dtype == "float64" else 1)
+
+    x = keras.Input((6,), name="x")
+    limit, expected = limits(keras.Model(x, {"out": Other()(x)}))
+    assert limit.max() < 1e-4 * np.abs(expected).max()
