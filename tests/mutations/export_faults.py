@@ -396,7 +396,7 @@ _PARITY = (
     ),
     fault(
         "what was seen of rounding is the limit",
-        "MULTIPLE = 16  # of",
+        "MULTIPLE = 32  # of",
         "MULTIPLE = 1  # of",
         "test_rounding -k cancel",
         "test_rounding",

@@ -40,10 +40,15 @@ def worker():
 class WorkerRun:
     """`keras_attn_export._tracing.saved_model_run.SavedModelRun`, by the one process."""
 
+    _latest = None
+
     def __init__(self):
         self._answer = ""
 
     def begin(self, saved_model, cases, results):
+        if WorkerRun._latest is not None:
+            WorkerRun._latest._wait()  # an export that begins again has not asked for the first answer
+        WorkerRun._latest = self
         self._results, self._answer = results, None
         worker().stdin.write(json.dumps([str(saved_model), str(cases), str(results)]) + "\n")
         worker().stdin.flush()
