@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 ENOUGH = 5  # cases
+NOISY = 0.01  # of a number, which a fault may then be as large as
 
 
 def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
@@ -28,4 +29,6 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
     for name, known in coverage["outputs"].items():
         if not known["varies"]:
             found.append(f"Output `{name}` is the same whatever goes in, so that its match proves little.")
+        if (share := known.get("rounding")) is not None and share > NOISY:
+            found.append(f"Rounding alone may move output `{name}` by {share:.0%}: nothing smaller would be found.")
     return tuple(found)

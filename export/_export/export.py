@@ -74,9 +74,8 @@ def export_model(
             `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
             proven first, then the converted one, against the same outputs of Keras.
         provider: Where parity is checked, and where `"auto"` measures: `"cpu"` or `"cuda"`.
-        tolerance: Largest relative difference, or (relative, absolute); `None` for (1e-5, 1e-6), in float16
-            (1e-2, 1e-3), in int8 (1e-1, 1e-2). An output passes that is within either. Relative differences are
-            against the largest magnitude of the output in that case.
+        tolerance: What is allowed beside what rounding does to the model, which is measured: a relative difference, of
+            what stands beside a number, and a tenth of it absolute; or (relative, absolute). `None` allows no more.
         overwrite: Replace a bundle that is there; otherwise one that is there is an error.
         safe_mode: Whether a `.keras` file may hold no code; see `keras.saving.load_model`.
         strict: Whether what the report warns of, such as an output that never varies, is an error too.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._standalone.verify import Case
+from .._standalone.verify import Case, scale_of
 from .golden_cases import Cases
 
 
@@ -17,7 +17,8 @@ def coverage_of(golden: Cases) -> dict[str, Any]:
     Returns:
         `cases` and `refused`: how many; `axes`: the sizes of each; `inputs`: which outputs each `moves` (`None` where
         it could not be changed), and how many of the `ids` that can be looked up were `ids_seen`; `outputs`: whether
-        each `varies` between cases or rows by more than rounding may.
+        each `varies` between cases or rows by more than rounding may, and for floats how much of a number is left to
+        `rounding`, the median over its numbers and the cases.
     """
     axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
     return {
@@ -25,8 +26,22 @@ def coverage_of(golden: Cases) -> dict[str, Any]:
         "refused": len(golden.refused),
         "axes": axes,
         "inputs": golden.inputs,
-        "outputs": {name: {"varies": varies(name, golden.cases)} for name in golden.cases[0].outputs},
+        "outputs": {
+            name: {"varies": varies(name, golden.cases), "rounding": left_to_rounding(name, golden.cases)}
+            for name in golden.cases[0].outputs
+        },
     }
+
+
+def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:
+    """Return the usual share of the limits of an output in what stands beside its numbers; `None` if not of floats."""
+    shares = []
+    for case in cases:
+        array, limits = case.outputs[output], case.rounding.get(output)
+        if array.dtype.kind == "f" and limits is not None:
+            scale = scale_of(array.astype(np.float64))
+            shares += [float(np.median(limits[scale > 0] / scale[scale > 0]))] if np.any(scale > 0) else []
+    return float(np.median(shares)) if shares else None
 
 
 def varies(output: str, cases: Sequence[Case]) -> bool:

@@ -134,6 +134,12 @@ COMPLETE = {
             {"outputs": {"a": {"varies": False}}, "inputs": {"x": {"moves": []}}},
             "Output `a` is the same whatever goes in, so that its match proves little.",
         ),
+        (
+            {"outputs": {"a": {"varies": True, "rounding": 0.034}}},
+            "Rounding alone may move output `a` by 3%: nothing smaller would be found.",
+        ),
+        ({"outputs": {"a": {"varies": True, "rounding": 0.009}}}, None),
+        ({"outputs": {"a": {"varies": True, "rounding": None}}}, None),
     ],
 )
 def test_a_report_warns_of_what_a_match_leaves_open(changed, said):

@@ -20,7 +20,8 @@ def test_a_model_all_of_whose_inputs_matter():
     assert {name: known["moves"] for name, known in found["inputs"].items()} == {
         name: ["attention"] for name in ("queries", "keys", "values", "valid_lens")
     }
-    assert found["outputs"] == {"attention": {"varies": True}}
+    assert found["outputs"]["attention"]["varies"] is True
+    assert 1e-7 < found["outputs"]["attention"]["rounding"] < 1e-4
     assert found["refused"] == 0
     assert found["cases"] > 10
     assert {1, 2} < {*found["axes"]["batch"]}
@@ -46,6 +47,15 @@ def test_inputs_and_outputs_without_effect_are_told():
         "constant": False,
         "ids_output": True,
     }
+
+
+def test_what_is_left_to_rounding():
+    x = keras.Input((5,), name="x")
+    noisy = (x + 1e5) - 1e5  # of which float32 keeps two digits
+    found = covered(keras.Model(x, {"noisy": noisy, "clear": layers.Dense(3)(x), "whole": ops.argmax(x, -1)}))
+    shares = {name: known["rounding"] for name, known in found["outputs"].items()}
+    assert shares["noisy"] > 0.01 > 1e-4 > shares["clear"]
+    assert shares["whole"] is None
 
 
 def test_ids_of_a_few_segments_matter():
