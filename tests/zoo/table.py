@@ -1,5 +1,6 @@
 """docs/models.md, of the results that are there."""
 
+import re
 from collections.abc import Mapping
 
 from . import ZOO
@@ -8,6 +9,7 @@ from .registry import Architecture
 
 UNTRIED = "not tried yet"
 NOTHING: Result = {"inputs": [], "weights": 0}
+MOST_SAID = 160  # letters of an error
 EQUAL = 1e-3  # relative: beyond it Keras's own file gives another answer, not another rounding
 
 HEAD = """# Models
@@ -16,8 +18,8 @@ Architectures that are exported and compared with Keras. Those of `keras.applica
 the others are written for these tests from their published descriptions ([tests/zoo](../tests/zoo)). All are small, and
 every weight is moved from where it is initialized. `scripts/zoo` makes this page.
 
-- **ours**: `export_model` with its defaults: the largest difference as a share of its limit, and relative to the
-  largest magnitude of the output. In parentheses what else was exported: `auto`, the fastest lowerings, and precisions.
+- **ours**: `export_model` with its defaults: the largest difference as a share of its limit, and of what stands beside
+  it. In parentheses what else was exported: `auto`, the fastest lowerings, and precisions.
 - **Keras's own**: `Model.export(format="onnx")` of the same model, in onnxruntime, on the same inputs of several batch
   sizes and lengths: the largest relative difference, or what went wrong.
 """
@@ -67,9 +69,19 @@ def our_cell(each: Architecture, results: Mapping[str, Result]) -> str:
     plain = results.get("float32", NOTHING)
     if plain is NOTHING:
         return UNTRIED
-    first = f"refused: {plain['error']}" if "error" in plain else f"{plain['of_limit']:.2f}, {plain['max_rel']:.0e}"
+    first = (
+        f"refused: {shortened(plain['error'])}"
+        if "error" in plain
+        else f"{plain['of_limit']:.2f}, {plain['max_rel']:.0e}"
+    )
     others = [f"{way} {brief(results[way])}" for way, _ in ways(each)[1:] if way in results]
     return first + (f" ({', '.join(others)})" if others else "")
+
+
+def shortened(error: str) -> str:
+    """Return the first words of an error, without files of the machine it was on."""
+    said = " ".join(re.sub(r"(?<![\w:)])/[\w./+-]+", "a file", error).split())
+    return said if len(said) <= MOST_SAID else said[:MOST_SAID].rsplit(" ", 1)[0] + " ..."
 
 
 def brief(result: Result) -> str:
@@ -80,7 +92,7 @@ def keras_cell(result: Result | None) -> str:
     if result is None:
         return UNTRIED
     if "error" in result:
-        return str(result["error"])
+        return shortened(result["error"])
     if result["failed"]:
-        return f"fails in {len(result['failed'])} of {result['cases']} cases: {result['failed'][0]}"
+        return f"fails in {len(result['failed'])} of {result['cases']} cases: {shortened(result['failed'][0])}"
     return f"{result['max_rel']:.0e}"
