@@ -24,6 +24,7 @@ from .._standalone import verify
 from .._tracing.onnx_file import finish, write
 from .._tracing.saved_model import write_saved_model
 from .._tracing.saved_model_run import SavedModelRun
+from .._tracing.time_steps import steps_as_rows
 from .._tracing.untraceable import untraceable_axes
 from .versions import versions_of
 
@@ -46,15 +47,16 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
         ParityError: An output differs from the reference.
         ExportError: What was written does not run.
     """
-    try:
-        _write(folder, reference, options, step, fresh)
-    except ProviderError:
-        raise
-    except ExportError as error:
-        step("Looking for axes that cannot be traced")
-        if not (reasons := untraceable_axes(reference.signature, reference.golden)):
+    with steps_as_rows(reference.model):
+        try:
+            _write(folder, reference, options, step, fresh)
+        except ProviderError:
             raise
-        raise UntraceableError(reasons) from error
+        except ExportError as error:
+            step("Looking for axes that cannot be traced")
+            if not (reasons := untraceable_axes(reference.signature, reference.golden)):
+                raise
+            raise UntraceableError(reasons) from error
 
 
 def _write(folder: Path, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun) -> None:

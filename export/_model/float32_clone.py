@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import functional_of, inputs_structure, layers_of
+from .._internals.keras_internals import functional_of, inputs_structure, layers_of, operation_of
 from .._standalone.verify import Case, compare
 from .golden_cases import LARGE
 from .signature import model_signature
@@ -67,7 +67,7 @@ def clone_with_policies(
 
     def input_of(tensor: keras.KerasTensor) -> keras.KerasTensor:
         kind = dtype if tensor.dtype in replaced else tensor.dtype
-        return keras.Input(batch_shape=tensor.shape, dtype=kind, name=tensor.name)
+        return keras.Input(batch_shape=tensor.shape, dtype=kind, name=operation_of(tensor).name)
 
     def clone_layer(layer: Any) -> Any:
         return type(layer).from_config(_with_policies(layer.get_config(), dtype, replaced))

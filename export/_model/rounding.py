@@ -138,18 +138,20 @@ def _difference(expected: np.ndarray, moved: np.ndarray) -> np.ndarray:
 
 
 def _usual_sizes(outputs: Sequence[np.ndarray]) -> np.ndarray | float:
-    """Return how large an output usually is, the median over the cases: by channel, where all have the same ones."""
-    largest = [
-        without_fills(np.abs(np.nan_to_num(array.astype(np.float64), posinf=0, neginf=0)))
-        .reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
-        .max(0, initial=0.0)
+    """Return how large an output usually is, by channel where all cases have the same: the median of medians."""
+    medians = [
+        np.median(_sizes(array).reshape(-1, array.shape[-1] if array.ndim > 1 else 1), 0)
         for array in outputs
         if array.dtype.kind == "f" and array.size
     ]
-    if not largest:
+    if not medians:
         return 0.0
-    same = len({each.shape for each in largest}) == 1
-    return np.median(largest, 0) if same else float(np.median([each.min() for each in largest]))
+    same = len({each.shape for each in medians}) == 1
+    return np.median(medians, 0) if same else float(np.median([each.min() for each in medians]))
+
+
+def _sizes(array: np.ndarray) -> np.ndarray:
+    return without_fills(np.abs(np.nan_to_num(array.astype(np.float64), posinf=0, neginf=0)))
 
 
 def _usual_share(seen: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -171,16 +173,15 @@ def _limits(
 ) -> np.ndarray:
     """Return what rounding may do to each number: what it was seen to do to it, or to most of its channel.
 
-    A tail, a number that is nothing beside what usually stands in its channel, may be anything as small: onnxruntime's
-    sigmoid ends at 1e-8.
+    It is at least some units in the last place of what stands beside it, or usually stands in its channel: sigmoids end
+    at 1e-8 in onnxruntime, and are as far off where they should be near 0.
     """
     if expected.dtype.kind != "f" or expected.size == 0:
         return seen
     wide = expected.astype(np.float64)
     eps = max(eps, float(np.finfo(expected.dtype).eps))
-    tail = FLOOR * eps * np.where(np.abs(wide) < eps * usual, usual, 0.0)
     scale = scale_of(wide)
-    floor = np.maximum(FLOOR * eps * scale, tail)
+    floor = FLOOR * eps * np.maximum(scale, usual)
     limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), MULTIPLE * _likely(seen, scale))
     if right is not None and right.shape == expected.shape:
         rounded = _difference(expected, right)

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 from keras import layers
 
 from keras_attn_export._model.in_float64 import outputs_in_float64
@@ -51,8 +52,9 @@ def test_a_layer_that_insists_on_float32_has_none():
     assert 0 < limit.max() < 1e-3 * np.abs(expected).max()
 
 
-def test_constants_that_cancel_have_the_rounding_between_them():
-    x = keras.Input((6,), name="x")
+@pytest.mark.parametrize("name", ["x", None])
+def test_constants_that_cancel_have_the_rounding_between_them(name):
+    x = keras.Input((6,), name=name)
     limit, _ = limits(keras.Model(x, {"out": (x + 1e4) - 1e4}))  # in float32 a multiple of 1e-3, wherever x is moved
     assert 1e-3 < np.median(limit) < 2e-2
 

@@ -403,8 +403,8 @@ _PARITY = (
     ),
     fault(
         "anything in an output is excused by the largest number in it",
-        "np.where(np.abs(wide) < eps * usual, usual, 0.0)",
-        "np.where(np.abs(wide) < usual, 1.0, 0.0) * usual.max() * 1e3",
+        "floor = FLOOR * eps * np.maximum(scale, usual)",
+        "floor = FLOOR * eps * np.full(scale.shape, 1e3 * scale.max())",
         "test_rounding",
     ),
     fault(

@@ -1,0 +1,65 @@
+"""`TimeDistributed` over any number of steps: one batch of all steps where TensorFlow would write a loop."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers, ops
+
+from keras_attn_export import ParityError, export_model
+from keras_attn_export._tracing.time_steps import steps_as_rows
+
+
+def frames(*sizes, layer):
+    x = keras.Input((None, *sizes), name="x")
+    return keras.Model(x, {"y": layers.TimeDistributed(layer, name="each")(x)})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layer"),
+    [
+        ((6, 6, 2), lambda: layers.Conv2D(3, 3, strides=2, activation="relu", bias_initializer="normal")),
+        pytest.param((6, 6, 2), layers.GlobalAveragePooling2D, marks=pytest.mark.out_of_turn),
+        ((None, 4), lambda: layers.Conv1D(5, 3, padding="same")),
+        pytest.param((7, 3), lambda: layers.LSTM(4), marks=pytest.mark.out_of_turn),
+    ],
+)
+def test_any_number_of_steps(sizes, layer, tmp_path):
+    model = frames(*sizes, layer=layer())
+    bundle = export_model(model, tmp_path / "bundle")
+    shape = bundle.manifest["inputs"][0]["shape"]
+    assert shape[:2] == ["batch", "x_length"]
+    assert not {"Loop", "Scan"} & {node.op_type for node in onnx.load(bundle.path / "model.onnx").graph.node}
+    x = np.random.default_rng(0).standard_normal((2, 5, *(size or 8 for size in sizes))).astype("float32")
+    np.testing.assert_allclose(bundle.run({"x": x})["y"], model(x)["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_the_mask_of_each_step_goes_with_it():
+    x = keras.Input((None, 5, 3), name="x")
+    masked = layers.TimeDistributed(layers.Masking())(x)
+    model = keras.Model(x, layers.TimeDistributed(layers.GlobalAveragePooling1D())(masked, mask=ops.any(x != 0, -1)))
+    given = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype("float32")
+    given[0, 1, 3:] = 0
+    expected = model(given)
+    with steps_as_rows(model):
+        np.testing.assert_allclose(model(given), expected, rtol=1e-6)
+
+
+def test_the_layers_are_as_they_were_afterwards():
+    model = frames(4, layer=layers.Dense(2))
+    with steps_as_rows(model):
+        assert "call" in vars(model.get_layer("each"))
+    assert "call" not in vars(model.get_layer("each"))
+
+
+def test_a_layer_that_looks_at_its_batch_is_not_exported(tmp_path):
+    class FromTheFirst(layers.Layer):
+        def call(self, x):
+            return x - x[:1]
+
+        def compute_output_shape(self, shape):
+            return shape
+
+    model = frames(4, layer=FromTheFirst())
+    with pytest.raises(ParityError):
+        export_model(model, tmp_path / "bundle")
