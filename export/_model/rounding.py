@@ -110,8 +110,12 @@ def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.
     kind, moved = array.dtype.type, array.copy()
     with np.errstate(over="ignore", invalid="ignore"):
         if precision == "int8" and array.ndim in (2, 3):
-            step = (units * COARSE["int8"] * np.abs(array).max(axis, keepdims=True)).astype(kind)
-            moved += step * (rng.integers(0, 2, array.shape, np.int8) * np.int8(2) - np.int8(1))
+            largest = np.maximum(array.max(axis, keepdims=True), -array.min(axis, keepdims=True))
+            steps = np.broadcast_to((units * COARSE["int8"] * largest).astype(kind), array.shape)
+            rows = max(1, PIECE * len(array) // array.size)
+            for start in range(0, len(array), rows):
+                part = moved[start : start + rows]
+                part += steps[start : start + rows] * (rng.integers(0, 2, part.shape, np.int8) * kind(2) - kind(1))
             return moved
         eps = max(float(np.finfo(array.dtype).eps), COARSE["float16"] if precision == "float16" else 0.0)
         factors = np.array([1 - units * eps, 1 + units * eps], kind)

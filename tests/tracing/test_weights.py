@@ -74,7 +74,8 @@ def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
+# int8 is left to test_weights_in_a_second_file: onnxruntime's quantizer alone takes 11 GB for these weights.
+@pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_model_of_more_than_two_gib(precision, tmp_path):
     rows, size = 550_000, 1000  # 2.2 GB of float32
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -92,5 +93,5 @@ def test_a_model_of_more_than_two_gib(precision, tmp_path):
         assert (bundle.path / "model.onnx").stat().st_size < 2**20
     inputs = {"ids": np.array([[0, rows - 1, 5]], "int32"), "valid_lens": np.array([2], "int32")}
     outputs = load_bundle(bundle.path).run(inputs)
-    rtol, atol = {"float32": (1e-5, 1e-6), "float16": (1e-2, 1e-3), "int8": (1e-1, 1e-2)}[precision]
+    rtol, atol = {"float32": (1e-5, 1e-6), "float16": (1e-2, 1e-3)}[precision]
     np.testing.assert_allclose(outputs["attention"], model([inputs["ids"], inputs["valid_lens"]]), rtol=rtol, atol=atol)
