@@ -17,8 +17,8 @@ def coverage_of(golden: Cases) -> dict[str, Any]:
     Returns:
         `cases` and `refused`: how many; `axes`: the sizes of each; `inputs`: which outputs each `moves` (`None` where
         it could not be changed), and how many of the `ids` that can be looked up were `ids_seen`; `outputs`: whether
-        each `varies` between cases or rows by more than rounding may, and for floats how much of a number is left to
-        `rounding`, the median over its numbers and the cases.
+        each `varies` between cases or rows by more than rounding may, and how much of it is left to `rounding`: see
+        `left_to_rounding`.
     """
     axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
     return {
@@ -34,14 +34,27 @@ def coverage_of(golden: Cases) -> dict[str, Any]:
 
 
 def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:
-    """Return the usual share of the limits of an output in what stands beside its numbers; `None` if not of floats."""
-    shares = []
-    for case in cases:
-        array, limits = case.outputs[output], case.rounding.get(output)
-        if array.dtype.kind == "f" and limits is not None:
-            scale = scale_of(array.astype(np.float64))
-            shares += [float(np.median(limits[scale > 0] / scale[scale > 0]))] if np.any(scale > 0) else []
-    return float(np.median(shares)) if shares else None
+    """Return how much of an output is left to rounding, the median over the cases; `None` if that is not known.
+
+    Of floats it is the usual share of the limits in what stands beside the numbers, in the worst channel; of integers
+    and booleans the share of those that rounding decides.
+    """
+    shares = [_share_left(case.outputs[output], case.rounding[output]) for case in cases if output in case.rounding]
+    known = [share for share in shares if share is not None]
+    return float(np.median(known)) if known else None
+
+
+def _share_left(array: np.ndarray, limits: np.ndarray) -> float | None:
+    if array.dtype.kind != "f":
+        return float(np.mean(limits)) if limits.size else None
+    scale = scale_of(array.astype(np.float64))
+    channels = (-1, array.shape[-1] if array.ndim > 1 else 1)
+    medians = [
+        np.median(limit[size > 0] / size[size > 0])
+        for limit, size in zip(limits.reshape(channels).T, scale.reshape(channels).T, strict=True)
+        if np.any(size > 0)
+    ]
+    return float(max(medians)) if medians else None
 
 
 def varies(output: str, cases: Sequence[Case]) -> bool:

@@ -133,7 +133,7 @@ def golden_cases(
         add(f"again {number}", partial(drawer.inputs, apart), may_be_degenerate=False)
     if result.cases:
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
-        if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0])):
+        if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], _widest(model))):
             add(MANY_ROWS, partial(many, rows, "mixed"), may_be_degenerate=False)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
@@ -144,6 +144,10 @@ def golden_cases(
     again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
     result.inputs = known_of_inputs(made, result.cases, at, again, drawer.outputs)
     return result
+
+
+def _widest(model: keras.Model) -> int:
+    return max((variable.shape[-1] for variable in model.weights if variable.shape), default=1)
 
 
 def _sweep(axes: Axes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from .._standalone.verify import Arrays, Case
 from .float32_clone import clone_with_policies
@@ -21,16 +22,35 @@ def outputs_in_float64(
 ) -> list[Arrays] | None:
     """Return the outputs that a clone of the model in float64 gives for the cases; `None` if there is none.
 
-    There is none of a model with many weights, of one that cannot be made again, or whose layers insist on float32, nor
-    where the backend has no float64.
+    There is none of a model with many weights, of one that cannot be made again, or not the same, or whose layers
+    insist on float32, nor where the backend has no float64.
     """
     if keras.backend.backend() == "jax" or sum(math.prod(variable.shape) for variable in model.weights) > MOST:
         return None
     try:
+        if not _is_the_same(clone_with_policies(model, samples, "float32", ()), samples, cases[0]):
+            return None
         clone = clone_with_policies(model, samples, "float64", ("float32",), inputs_too=True)
-        outputs = outputs_of(model_signature(clone, samples))
-        found = [outputs(case.inputs) for case in cases]
+        return list(_outputs(clone, samples, cases))
     except Exception:  # noqa: BLE001 - from_config, build and call are the user's own code, made for float32
         return None
-    names = [*cases[0].outputs]
-    return [dict(zip(names, each.values(), strict=True)) for each in found]
+
+
+def _is_the_same(clone: keras.Model, samples: Mapping[str, Any] | None, case: Case) -> bool:
+    """Tell whether a clone in the model's own dtypes gives its outputs: not all of a layer need be in its config."""
+    (found,) = _outputs(clone, samples, [case])
+    return all(_alike(found[name], array) for name, array in case.outputs.items())
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    largest = np.abs(np.nan_to_num(other.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
+    return np.allclose(one, other, rtol=1e-5, atol=1e-6 * largest, equal_nan=True)
+
+
+def _outputs(clone: keras.Model, samples: Mapping[str, Any] | None, cases: Sequence[Case]) -> Iterator[Arrays]:
+    """Yield a clone's outputs under the names of the model, whose inputs and outputs it has in order."""
+    signature = model_signature(clone, samples)
+    run, names = outputs_of(signature), [spec.name for spec in signature.inputs]
+    for case in cases:
+        outputs = run(dict(zip(names, case.inputs.values(), strict=True)))
+        yield dict(zip(case.outputs, outputs.values(), strict=True))

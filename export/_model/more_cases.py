@@ -16,6 +16,7 @@ MANY_ROWS = "many rows"
 PADDED_ELSEWHERE = "padding elsewhere"
 ROWS = 4096  # of the largest vocabulary of which every row is looked up
 CHOICES = 4096  # integers or booleans in the case of many rows
+BETWEEN = 2**24  # numbers between input and output, roughly
 NUMBERS = 2**21  # an array of these cases holds at most
 
 
@@ -51,10 +52,11 @@ def with_every_id(made: Mapping[str, Source], cases: Sequence[Case], draw: Calla
     return inputs | {name: filled(inputs[name].shape, ids).astype(inputs[name].dtype) for name, ids in left.items()}
 
 
-def rows_to_choose_in(case: Case) -> int:
+def rows_to_choose_in(case: Case, widest: int) -> int:
     """Return how many rows a case must have to show a slightly wrong choice: 0 if no output is chosen.
 
-    A wrong score shows in any row; the integer or boolean that is chosen by it only where it decides.
+    A wrong score shows in any row; the integer or boolean that is chosen by it only where it decides. `widest` is what
+    the model computes for each of its positions at most.
     """
     chosen = [max(output.size // max(len(output), 1), 1) for output in case.outputs.values() if _is_chosen(output)]
     if not chosen:
@@ -62,7 +64,7 @@ def rows_to_choose_in(case: Case) -> int:
     largest = max(
         array.size // max(len(array), 1) for array in (*case.inputs.values(), *case.outputs.values()) if array.ndim
     )
-    return max(1, min(CHOICES // min(chosen), NUMBERS // max(largest, 1)))
+    return max(1, min(CHOICES // min(chosen), NUMBERS // max(largest, 1), BETWEEN // max(largest * widest, 1)))
 
 
 def _is_chosen(output: np.ndarray) -> bool:

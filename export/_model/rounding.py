@@ -23,7 +23,7 @@ RUNS = 3  # how often everything is moved
 TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
 TIE_UNITS = {"float32": 16, "float16": 4, "int8": 4}  # how far then
 MULTIPLE = 32  # of what was seen: a few draws do not find the largest
-FLOOR = 4  # units in the last place of what stands beside a number, of which onnxruntime's functions are off by 1 to 2
+FLOOR = 8  # units in the last place of what stands beside a number; functions are off by 1 to 2, long sums by 3
 PIECE = 2**20  # numbers that are moved at a time
 ENOUGH = 8  # numbers of which a median tells something
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
@@ -164,10 +164,11 @@ def _usual_share(seen: np.ndarray, scale: np.ndarray) -> np.ndarray:
     By luck a number may stay where it was in each of the draws.
     """
     columns = seen.shape[-1] if seen.ndim > 1 else 1
-    shares = np.divide(seen, scale, out=np.full(seen.shape, np.nan), where=scale > 0).reshape(-1, columns)
+    moved = (scale > 0) & (seen > 0)  # most of what a ReLU or a mask gives are zeros, which stay
+    shares = np.divide(seen, scale, out=np.full(seen.shape, np.nan), where=moved).reshape(-1, columns)
     pooled = shares if len(shares) >= ENOUGH else shares.reshape(-1, 1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a channel of zeros
+        warnings.simplefilter("ignore", RuntimeWarning)  # a channel in which nothing moved
         usual = np.nan_to_num(np.nanmedian(pooled, 0, keepdims=True))
     return np.broadcast_to(usual, shares.shape).reshape(seen.shape)
 
@@ -180,7 +181,9 @@ def _limits(
     It is at least some units in the last place of what stands beside it, or usually stands in its channel: sigmoids end
     at 1e-8 in onnxruntime, and are as far off where they should be near 0.
     """
-    if expected.dtype.kind != "f" or expected.size == 0:
+    if expected.dtype.kind != "f":
+        return seen if right is None or right.shape != expected.shape else seen | (right != expected)
+    if expected.size == 0:
         return seen
     wide = expected.astype(np.float64)
     eps = max(eps, float(np.finfo(expected.dtype).eps))
@@ -191,7 +194,7 @@ def _limits(
         rounded = _difference(expected, right)
         rounded = np.where(rounded < ANOTHER * scale, rounded, 0.0)
         limits = np.maximum(limits, IN_FLOAT64 * _likely(rounded, scale))
-    return limits
+    return limits.reshape(expected.shape)
 
 
 def _likely(seen: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ def main(saved_model: str, cases: str, results: str) -> None:
     outputs: list[Any] = []
     for case in verify["load_cases"](Path(cases)):
         tensors = serve(**{name: tf.constant(value) for name, value in case.inputs.items()})
-        outputs.append(case._replace(inputs={}, outputs={name: tensor.numpy() for name, tensor in tensors.items()}))
+        outputs.append(verify["Case"](case.name, {}, {name: tensor.numpy() for name, tensor in tensors.items()}))
     verify["save_cases"](Path(results), outputs)
 
 

@@ -39,6 +39,7 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 LENIENCE = {"cpu": 1.0, "cuda": 4.0}
 
 FILL = 1e4  # what masks write in place of a result is larger
+MOST_FILLS = 8  # different ones in one output
 
 Arrays = dict[str, np.ndarray]
 Found = tuple[float, float, float]  # the largest difference: absolute, relative, as a share of its limit
@@ -658,13 +659,14 @@ def beside(sizes: np.ndarray, of: Callable[..., np.ndarray]) -> np.ndarray:
 def without_fills(sizes: np.ndarray) -> np.ndarray:
     """Return magnitudes with 0 for what is no result: beyond 1e4, and several alike or far beyond all others."""
     left = sizes
-    while True:
+    for _ in range(MOST_FILLS):
         top = float(left.max(initial=0.0))
         alike = left >= top * (1 - 1e-4)
         others = np.where(alike, 0.0, left)
         if top < FILL or (np.count_nonzero(alike) < 2 and float(others.max()) > top / 1000):
-            return left
+            break
         left = others
+    return left
 
 
 def _row(

@@ -55,7 +55,7 @@ def test_what_is_left_to_rounding():
     found = covered(keras.Model(x, {"noisy": noisy, "clear": layers.Dense(3)(x), "whole": ops.argmax(x, -1)}))
     shares = {name: known["rounding"] for name, known in found["outputs"].items()}
     assert shares["noisy"] > 0.01 > 1e-4 > shares["clear"]
-    assert shares["whole"] is None
+    assert shares["whole"] < 0.1
 
 
 def test_ids_of_a_few_segments_matter():

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from keras import layers
+from keras import layers, ops
 
 from keras_attn_export._model.in_float64 import outputs_in_float64
 from keras_attn_export._model.reference import reference_of
+from keras_attn_export._model.rounding import with_rounding
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import outputs_of
 from keras_attn_export._standalone.verify import Case
@@ -67,3 +68,27 @@ def test_another_model_in_float64_allows_nothing():
     x = keras.Input((6,), name="x")
     limit, expected = limits(keras.Model(x, {"out": Other()(x)}))
     assert limit.max() < 1e-4 * np.abs(expected).max()
+
+
+def test_a_clone_that_lacks_what_was_set_afterwards_allows_nothing():
+    class Scaled(layers.Layer):
+        factor = 1.0
+
+        def call(self, inputs):
+            return inputs * (1 + self.factor)
+
+    x = keras.Input((6,), name="x")
+    layer = Scaled()
+    layer.factor = 1.005
+    limit, expected = limits(keras.Model(x, {"out": layer(x)}))
+    assert limit.max() < 1e-4 * np.abs(expected).max()
+
+
+def test_integers_that_float64_chooses_otherwise_are_ties():
+    x = keras.Input((4, 4, 3), dtype="uint8", name="x")
+    halves = ops.cast(x, "float32") / 3.0 * 1.5 * 3.0
+    model = keras.Model(x, {"out": ops.cast(ops.floor(layers.Rescaling(1.0)(halves) / 1.5), "int32")})
+    case = case_of(model, np.random.default_rng(0).integers(0, 255, (9, 4, 4, 3)).astype("uint8"))
+    (right,) = outputs_in_float64(model, None, [case])
+    (found,) = with_rounding(model, outputs_of(model_signature(model, None)), [case], exact=[right])
+    assert np.all(found.rounding["out"][right["out"] != case.outputs["out"]])

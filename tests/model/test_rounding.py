@@ -146,3 +146,19 @@ def test_a_reference_has_limits_for_what_is_asked(precision):
         [case.name for case in reference.golden.cases] if precision == "int8" else []
     )
     assert all(case.rounding["out"].max() > 1e-3 for case in reference.converted_cases)
+
+
+def test_a_scalar_has_a_limit():
+    x = keras.Input((6,), name="x")
+    limit, expected = rounding(keras.Model(x, {"out": ops.mean(x)}), {"x": numbers(5, 6)})
+    assert limit.shape == expected.shape == ()
+    assert 0 < limit < 1e-5
+
+
+def test_zeros_do_not_hide_what_moves():
+    x = keras.Input((6,), name="x")
+    hidden = layers.Dense(40, "relu", bias_initializer=keras.initializers.Constant(-1.0))(x)  # most of it zeros
+    limit, expected = rounding(keras.Model(x, {"out": hidden}), {"x": numbers(50, 6)})
+    assert np.mean(expected == 0) > 0.6
+    seen = limit[expected > 0] / expected[expected > 0]
+    assert seen.min() > 1e-6  # also of those that luck left where they were

@@ -14,6 +14,7 @@ from typing import Any
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._model.golden_cases import LARGE, POISONED
+from keras_attn_export._model.signature import InputSpec, model_signature
 
 from .registry import Architecture
 
@@ -34,7 +35,10 @@ def ours(each: Architecture, options: dict[str, str], seed: int = 0) -> Result:
     """Export a model with weights of this seed, and tell how far its outputs are from Keras's."""
     start = time.perf_counter()
     model = each.model(seed)
-    result: Result = {"weights": model.count_params(), "inputs": [described(tensor) for tensor in model.inputs]}
+    result: Result = {
+        "weights": model.count_params(),
+        "inputs": [described(spec) for spec in model_signature(model, None).inputs],
+    }
     with tempfile.TemporaryDirectory() as folder:
         try:
             report = export_model(model, Path(folder) / "bundle", sample_inputs=each.sample_inputs(), **options).report
@@ -48,11 +52,11 @@ def ours(each: Architecture, options: dict[str, str], seed: int = 0) -> Result:
     return result | {"seconds": round(time.perf_counter() - start, 1)}
 
 
-def described(tensor: Any) -> str:
+def described(spec: InputSpec) -> str:
     """Return an input's name, its axes and, unless it is float32, its dtype."""
-    axes = ", ".join("?" if size is None else str(size) for size in tensor.shape)
-    dtype = "" if tensor.dtype == "float32" else f" {tensor.dtype}"
-    return f"{tensor.name} ({axes}){dtype}"
+    axes = ", ".join("?" if size is None else str(size) for size in spec.shape)
+    dtype = "" if spec.dtype == "float32" else f" {spec.dtype}"
+    return f"{spec.name} ({axes}){dtype}"
 
 
 def kept(name: str) -> dict[str, Result]:
