@@ -66,6 +66,7 @@ def verify_bundle(
     bundle, report = replayed(path, provider)
     if samples is not None and model is not None:
         report = replace(report, rows=(*report.rows, *_rows_of_samples(bundle, report, samples, model)))
+    check_signature_if_asked(path, public_key, signature)  # another bundle may have been put there meanwhile
     report.raise_if_failed()
     return report
 

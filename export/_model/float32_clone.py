@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -72,7 +73,7 @@ def clone_with_policies(
     def clone_layer(layer: Any) -> Any:
         return type(layer).from_config(_with_policies(layer.get_config(), dtype, replaced))
 
-    policy = keras.config.dtype_policy()
+    policy, drawn = keras.config.dtype_policy(), random.getstate()
     keras.config.set_dtype_policy(dtype)  # for layers that a subclass makes without saying their dtype
     try:
         if (functional := functional_of(model)) is not None:
@@ -88,6 +89,7 @@ def clone_with_policies(
                 layer.finalize_state()  # preprocessing layers compute with what they make of their weights here
     finally:
         keras.config.set_dtype_policy(policy)
+        random.setstate(drawn)  # Keras takes seeds from it for the weights that are then replaced
     return clone
 
 

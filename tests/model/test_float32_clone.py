@@ -145,3 +145,12 @@ def test_a_model_that_cannot_be_made_again_is_refused(tmp_path):
     with pytest.raises(UnsupportedModelError, match="`half_model` computes in mixed_float16 and has no float32 clone"):
         export_model(model, tmp_path / "bundle")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_clone_leaves_the_users_random_numbers_alone():
+    model = under("mixed_float16", lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2), layers.Dropout(0.5)]))
+    keras.utils.set_random_seed(3)
+    expected = keras.random.normal((2,))
+    keras.utils.set_random_seed(3)
+    float32_clone(model, None)
+    np.testing.assert_array_equal(keras.random.normal((2,)), expected)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers, ops
 
 from keras_attn_export._model.reference import reference_of
@@ -162,3 +163,41 @@ def test_zeros_do_not_hide_what_moves():
     assert np.mean(expected == 0) > 0.6
     seen = limit[expected > 0] / expected[expected > 0]
     assert seen.min() > 1e-6  # also of those that luck left where they were
+
+
+class UnderTfFunction(layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.table = layers.Embedding(7, 5)
+
+    def build(self, shape):
+        self.table.build(shape)
+
+    @tf.function
+    def call(self, ids):
+        rows = self.table(ids)
+        return rows - ops.mean(rows, -1, keepdims=True)
+
+
+def test_weights_that_tensorflow_has_traced_are_moved_and_put_back():
+    ids = keras.Input((), dtype="int32", name="ids")
+    model = keras.Model(ids, {"out": UnderTfFunction()(ids)})
+    model.set_weights([1000 + numbers(7, 5)])
+    limit, expected = rounding(model, {"ids": np.arange(7)})
+    assert np.median(limit) > 1e-4
+    np.testing.assert_array_equal(model.get_weights()[0], 1000 + numbers(7, 5))
+    np.testing.assert_array_equal(model(np.arange(7))["out"], expected)
+
+
+def test_an_output_of_as_many_rows_as_there_are_numbers():
+    class Positive(layers.Layer):
+        def call(self, x):
+            return tf.boolean_mask(x, x > 0)
+
+        def compute_output_shape(self, shape):
+            return (None,)
+
+    x = keras.Input((6,), name="x")
+    given = np.array([[1, -1, 1e-45, -1e-45, 2, 3]], "float32") + 0.1
+    limit, expected = rounding(keras.Model(x, {"out": Positive()(x)}), {"x": given})
+    assert limit.shape == expected.shape

@@ -395,6 +395,24 @@ _PARITY = (
         "test_rounding",
     ),
     fault(
+        "weights that TensorFlow has traced are not moved",
+        "return _assigned_weights if same else _scoped_weights",
+        "return _scoped_weights",
+        "test_rounding -k traced",
+    ),
+    fault(
+        "another model in float64 widens the limits",
+        'if not _is_the_same(clone_with_policies(model, samples, "float32", ()), samples, cases[0]):',
+        "if not cases:",
+        "test_in_float64 -k lacks",
+    ),
+    fault(
+        "zeros hide what moves",
+        "moved = (scale > 0) & (seen > 0)",
+        "moved = scale > 0",
+        "test_rounding -k zeros",
+    ),
+    fault(
         "what was seen of rounding is the limit",
         "MULTIPLE = 32  # of",
         "MULTIPLE = 1  # of",
