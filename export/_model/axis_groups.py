@@ -107,6 +107,9 @@ def _told_apart(
     def said_of(sizes: Mapping[Block, int]) -> str | None:
         return problem({axis: size for block, size in sizes.items() for axis in block})
 
+    def runs_as_one(keep: Block, drop: Block, size: int) -> bool:
+        return said_of({keep + drop: size}) is None
+
     said = said_of(sizes)
     while said is not None:
         block_of = {size: block for block, size in sizes.items()}
@@ -115,13 +118,17 @@ def _told_apart(
             for hint in _hints(said, set(block_of))
             if base[block_of[hint.keep][0]] == base[block_of[hint.drop][0]]  # the model ran on the base
         ]
-        for hint in hints[:MOST_HINTS]:
+        likely = [hint for hint in hints if hint.likely]
+        tried = (hint for hint in (likely if len(likely) > 1 else []))  # two at once, and the sentence fits any pair
+        sure = next((each for each in tried if runs_as_one(block_of[each.keep], block_of[each.drop], each.keep)), None)
+        for hint in [sure] if sure else hints[:MOST_HINTS]:
             keep, drop = block_of[hint.keep], block_of[hint.drop]
             merged = {block: size for block, size in sizes.items() if block not in (keep, drop)}
             merged[keep + drop] = hint.keep
             after = said_of(merged)
             if (
                 after is None
+                or hint is sure
                 or (after != said and hint.clear)
                 or hint.is_elsewhere(said, after)
                 or (after != said and not any(said_of({block: sizes[block]}) is None for block in (keep, drop)))
@@ -135,11 +142,19 @@ def _told_apart(
 
 @dataclass(frozen=True)
 class _Hint:
-    """Two sizes that seem not to fit each other; `clear` if nothing else in what was said might not fit."""
+    """Two sizes that seem not to fit each other.
+
+    Attributes:
+        keep: One of them.
+        drop: The other.
+        clear: Whether nothing else in what was said might not fit.
+        likely: Whether they stand at the same place of two shapes.
+    """
 
     keep: int
     drop: int
     clear: bool = False
+    likely: bool = False
 
     def is_elsewhere(self, before: str, after: str) -> bool:
         """Tell whether, since the two are one, it is another operation that fails, or on other sizes."""
@@ -153,15 +168,16 @@ def _hints(said: str, sizes: set[int]) -> list[_Hint]:
     possible: list[tuple[int, ...]] = []
     for first, second in itertools.combinations(shapes, 2):
         unequal = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
-        if len(first) == len(second) and len(unequal) == 1 and sizes.issuperset(unequal[0]):
-            likely.append(unequal[0])
+        if len(first) == len(second):
+            likely += [pair for pair in unequal if sizes.issuperset(pair)]
         possible += itertools.product(sizes & {*first} - {*second}, sizes & {*second} - {*first})
     known = sorted(sizes & _numbers(said))
     if not possible and len(known) == 2 and not any({*known} <= {*shape} for shape in shapes):
         possible.append((known[0], known[1]))
     found = dict.fromkeys((min(pair), max(pair)) for pair in (*likely, *possible))
     clear = len(found) == 1 and len([shape for shape in shapes if len(shape) > 1]) <= 2
-    return [_Hint(keep, drop, clear) for keep, drop in found]
+    placed = {(min(pair), max(pair)) for pair in likely}
+    return [_Hint(keep, drop, clear, (keep, drop) in placed) for keep, drop in found]
 
 
 def _is_not_named(block: Block, base: Mapping[Axis, int], problem: Problem) -> bool:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
+from keras_attn import DotProductAttention
 from keras_attn_export import InputError
 from keras_attn_export._model.dynamic_axes import ASKED, Static
 from keras_attn_export._model.golden_cases import golden_cases
@@ -199,3 +200,14 @@ def test_static_sizes_on_which_keras_cannot_run():
     image, out = unet(3)
     with pytest.raises(InputError, match=r"cannot run.*static axes \{'image_length': 9\}"):
         cases_of(keras.Model(image, out), static=Static({"image_length": 9}))
+
+
+def test_a_mask_has_the_lengths_of_queries_and_of_keys():
+    q, k = keras.Input((None, 5), name="q"), keras.Input((None, 5), name="k")
+    mask = keras.Input((None, None), dtype="bool", name="mask")
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    attended = DotProductAttention()(q, k, k, attention_mask=mask)
+    model = keras.Model([q, k, mask, ids], [attended, layers.Embedding(9, 2)(ids)])
+    shapes = cases_of(model).axes
+    assert shapes["mask"] == ("batch", "q_length", "k_length")
+    assert (shapes["k"][1], shapes["ids"][1]) == ("k_length", "ids_length")

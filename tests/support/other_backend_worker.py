@@ -90,7 +90,6 @@ def everything():
         "steps": steps,
         "in the script": error_of(models.through(InTheScript())),
         "in a function": error_of(models.through(models.made_in_a_function())),
-        "tolerance": error_of(models.through(keras.layers.Dense(models.U, "tanh")), tolerance=(1e-12, 1e-12)),
         "other numbers": error_of(models.through(models.Slope())),
         "not on TensorFlow": error_of(models.through(models.Elsewhere())),
         "fatal": error_of(models.through(models.Fatal())),
