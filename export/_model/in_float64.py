@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,12 @@ def outputs_in_float64(
     """
     if keras.backend.backend() == "jax" or sum(math.prod(variable.shape) for variable in model.weights) > MOST:
         return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whatever there is to warn of has been said of the model itself
+        return _tried(model, samples, cases)
+
+
+def _tried(model: keras.Model, samples: Mapping[str, Any] | None, cases: Sequence[Case]) -> list[Arrays] | None:
     try:
         if not _is_the_same(clone_with_policies(model, samples, "float32", ()), samples, cases[0]):
             return None

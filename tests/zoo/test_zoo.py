@@ -29,7 +29,8 @@ def installed(each):
 
 @pytest.mark.zoo
 @pytest.mark.usefixtures("installed")
-@pytest.mark.filterwarnings("ignore:Layer '.*' looks like it has unbuilt state:UserWarning")  # keras_hub's T5 and Swin
+@pytest.mark.filterwarnings("ignore:Layer '.*' looks like it has unbuilt state:UserWarning")  # keras_hub's Swin
+@pytest.mark.filterwarnings("ignore:.build\\(\\). was called on layer:UserWarning")  # and its T5
 @pytest.mark.parametrize(("each", "way", "options"), EXPORTS)
 def test_is_exported(each, way, options, tmp_path):
     model, samples = each.model(), each.sample_inputs()
