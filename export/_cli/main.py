@@ -79,7 +79,8 @@ def _heeding_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.unraisablehook = hook
+        if not ending:  # what is half made may complain until the process has ended
+            sys.unraisablehook = hook
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

@@ -147,7 +147,7 @@ def golden_cases(
 
 
 def _widest(model: keras.Model) -> int:
-    return max((variable.shape[-1] for variable in model.weights if variable.shape), default=1)
+    return max((variable.shape[-1] for variable in model.weights if len(variable.shape)), default=1)
 
 
 def _sweep(axes: Axes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
