@@ -30,13 +30,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         Ctrl-C with 130.
     """
     arguments = _parser().parse_args(argv)
-    with _heeding_signals():
+    with _heeding_signals() as ending:
         try:
             arguments.run(arguments)
         except KeyboardInterrupt:
             print("interrupted: nothing was written", file=sys.stderr)
             return 130
         except Exception as error:  # noqa: BLE001 - the last stop before the user: one line, or all with --debug
+            if ending:  # what TensorFlow's C++ made of the end that a signal asked for
+                return 128 + ending[-1]
             _print_error(error, debug=arguments.debug)
             return 1
     return 0
@@ -53,11 +55,11 @@ def _print_error(error: Exception, *, debug: bool) -> None:
 
 
 @contextlib.contextmanager
-def _heeding_signals() -> Iterator[None]:
+def _heeding_signals() -> Iterator[list[int]]:
     """Let `finally` clauses run when the process is told to end, so that no partial folder stays behind.
 
     A handler can only raise, and Python drops what is raised inside a `__del__`, of which TensorFlow has many. Such a
-    signal is sent once more, a moment later.
+    signal is sent once more, a moment later. Yields the signals that came.
     """
     ending: list[int] = []
 
@@ -77,7 +79,7 @@ def _heeding_signals() -> Iterator[None]:
     handlers = {number: signal.signal(number, terminate) for number in ENDING}
     hook, sys.unraisablehook = sys.unraisablehook, dropped
     try:
-        yield
+        yield ending
     finally:
         if not ending:  # what is half made may complain until the process has ended
             sys.unraisablehook = hook
