@@ -65,7 +65,7 @@ class ParityReport:
         coverage: What the golden cases show of the model: how many `cases` and how many were `refused`; the sizes of
             each of the `axes`; for each of the `inputs` which outputs it `moves`, or `None` where it could not be
             changed, and of how many `ids` how many were used, `ids_seen`; for each of the `outputs` whether it
-            `varies`.
+            `varies`, and how much of it is left to `rounding`.
     """
 
     provider: str
@@ -147,7 +147,7 @@ class ParityReport:
 
 
 class ParityError(ExportError):
-    """Outputs differ from Keras's. `report` holds every row that was compared."""
+    """Outputs differ from Keras's, or, with `strict`, there are warnings. `report` holds all that was compared."""
 
     def __init__(self, message: str, report: ParityReport) -> None:
         """Keep the report beside the message."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 from pathlib import Path
@@ -66,7 +68,8 @@ def check_signature(path: str | Path, *, public_key: str | Path, signature: str 
         # as for the private key
         raise _unusable(public_key, "public", error) from error
     try:
-        config.verify(folder, place)
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it thinks of old signatures
+            config.verify(folder, place)
     except Exception as error:
         # JSON, base64, pydantic and cryptography raise errors of their own on what is no signature, or a wrong one
         raise BundleError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
 import textwrap
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 from .._analysis.first_difference import Comparison, first_difference, format_layers
 from .._bundle.bundle import load_bundle
 from .._bundle.parity import ParityError, ParityReport
-from .._bundle.signing import check_signature_if_asked
 from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._progress import shown_progress
 from .._standalone import verify
@@ -46,8 +44,6 @@ def add_parser(commands: Any) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Verify and print each row; where one fails, also look for the first tensor that differs if asked to."""
-    with contextlib.redirect_stdout(io.StringIO()):  # model-signing prints what it thinks of old signatures
-        check_signature_if_asked(arguments.bundle, arguments.public_key, arguments.signature)
     try:
         report = _report(arguments)
     except ParityError as error:
@@ -66,12 +62,19 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> ParityReport:
-    if arguments.model is None and arguments.samples is None:
-        return verify_bundle(arguments.bundle, provider=arguments.provider)
     samples = None if arguments.samples is None else read_arrays(arguments.samples)
-    with quiet_backend(debug=arguments.debug):
-        import_modules(arguments.modules)
-        return verify_bundle(arguments.bundle, provider=arguments.provider, samples=samples, model=arguments.model)
+    needs_keras = samples is not None or arguments.model is not None
+    with quiet_backend(debug=arguments.debug) if needs_keras else contextlib.nullcontext():
+        if needs_keras:
+            import_modules(arguments.modules)
+        return verify_bundle(
+            arguments.bundle,
+            provider=arguments.provider,
+            samples=samples,
+            model=arguments.model,
+            public_key=arguments.public_key,
+            signature=arguments.signature,
+        )
 
 
 def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> None:

@@ -186,9 +186,8 @@ def _agree(
     actual: Sequence[Arrays],
     tolerance: Mapping[str, float],
 ) -> bool:
-    tolerance = {
-        key: max(value, ROUGH[key]) for key, value in tolerance.items()
-    }  # what rounding does is not known here
+    # what rounding does is not known here
+    tolerance = {key: max(value, ROUGH[key]) for key, value in tolerance.items()}
     cases = [verify.Case(name, arrays, outputs) for (name, arrays), outputs in zip(inputs, expected, strict=True)]
     return all(row.passed for row in compared(cases, actual, tolerance))
 

@@ -71,9 +71,8 @@ def varies(output: str, cases: Sequence[Case]) -> bool:
         least[shape] = np.minimum(least.get(shape, low), low)
         greatest[shape] = np.maximum(greatest.get(shape, high), high)
         rows[shape] = rows.get(shape, 0) + len(values)
-    if all(
-        count == 1 for count in rows.values()
-    ):  # no two that could be compared: one row in each case, and each longer
+    if all(count == 1 for count in rows.values()):
+        # no two that could be compared: one row in each case, and each longer
         return any(np.ptp(_rows(case.outputs[output])) > 0 for case in cases if case.outputs[output].size)
     return any(bool((greatest[shape] > least[shape]).any()) for shape in rows)
 

@@ -20,7 +20,7 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -633,25 +633,25 @@ def _ratio(difference: np.ndarray, size: np.ndarray) -> np.ndarray:
 def scale_of(expected: np.ndarray) -> np.ndarray:
     """Return what each number is to be seen against: its own size, or the largest of its row and of its channel.
 
-    Of these two, the smaller counts (`beside`). A large number elsewhere thus has no say, nor has one that is no result
+    Of these two, the smaller counts. A large number elsewhere thus has no say, nor has one that is no result
     but fills a place, as -1e9 for what is masked.
     """
     own: np.ndarray = np.where(np.isfinite(expected), np.abs(expected), 0.0)
     if own.size == 0:
         return own
-    scale: np.ndarray = np.maximum(own, beside(without_fills(own), np.max))
+    scale: np.ndarray = np.maximum(own, _largest_beside(without_fills(own)))
     return scale
 
 
-def beside(sizes: np.ndarray, of: Callable[..., np.ndarray]) -> np.ndarray:
-    """Return for each number what `of`, such as `np.max`, gives for its row or its channel, whichever is less.
+def _largest_beside(sizes: np.ndarray) -> np.ndarray:
+    """Return for each number the largest of its row or of its channel, whichever is less.
 
     A channel is an index of the last axis, if there are two axes or more; a row are the numbers along it. A row of one
     number has no say.
     """
     flat = sizes.reshape(-1, sizes.shape[-1] if sizes.ndim > 1 else 1)
-    channels = of(flat, 0, keepdims=True)
-    rows = of(flat, 1, keepdims=True) if flat.shape[1] > 1 else channels
+    channels = flat.max(0, keepdims=True)
+    rows = flat.max(1, keepdims=True) if flat.shape[1] > 1 else channels
     least: np.ndarray = np.broadcast_to(np.minimum(channels, rows), flat.shape)
     return least.reshape(sizes.shape)
 

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from keras_attn_export import BundleError, ExportError, load_bundle, sign_bundle, verify_bundle
+from keras_attn_export._bundle.bundle import replayed
 from keras_attn_export._bundle.signing import check_signature
 from keras_attn_export._cli.main import main
 
@@ -55,6 +56,20 @@ def test_a_bundle_with_a_signature_of_its_owner(bundle, keys, name):
     assert place == bundle.with_name("bundle.sig")
     assert verify_bundle(bundle, public_key=keys / f"{name}.pub").passed
     assert load_bundle(bundle)  # beside which the signature lies, not in it
+
+
+def test_a_bundle_that_is_exchanged_during_the_replay(signed, keys, monkeypatch, capsys):
+    def then_exchanged(*arguments):
+        found = replayed(*arguments)
+        alter_manifest(signed, model="another")
+        return found
+
+    monkeypatch.setattr("keras_attn_export._export.verify_bundle.replayed", then_exchanged)
+    assert main(["verify", str(signed), "--public-key", str(keys / "ours.pub")]) == 1
+    said = capsys.readouterr()
+    assert_one_line(said.err)
+    assert "does not show that the owner" in said.err
+    assert said.out == ""
 
 
 def test_a_bundle_and_its_signature_may_move(signed, keys, tmp_path, monkeypatch):

@@ -365,8 +365,8 @@ _PARITY = (
     ),
     fault(
         "fills set the scale",
-        "beside(without_fills(own), np.max)",
-        "beside(own, np.max)",
+        "_largest_beside(without_fills(own))",
+        "_largest_beside(own)",
         "test_verify -k fills",
     ),
     fault(

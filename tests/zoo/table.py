@@ -43,7 +43,8 @@ def counted(results: Mapping[str, Mapping[str, Result]]) -> str:
     keras = [each["keras"] for each in results.values() if "keras" in each]
     right = sum(is_right(each) for each in keras)
     return (
-        f"Of {len(tried)} models {passed} are exported by ours and proven equal. Of {len(keras)} that Keras's own "
+        f"Of {len(ZOO)} models {len(tried)} were tried, and {passed} are exported by ours and proven equal. "
+        f"Of {len(keras)} that Keras's own "
         f"exporter was given, {right} came out as files that run in every case and are within {EQUAL:g} of Keras.\n"
     )
 
