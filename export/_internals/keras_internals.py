@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -41,3 +42,19 @@ def nodes_of(functional: Any) -> Iterator[Any]:
 def operation_of(tensor: keras.KerasTensor) -> Any:
     """Return the operation that made a tensor of a functional model."""
     return tensor._keras_history.operation
+
+
+@contextmanager
+def through_sigmoids(change: Callable[[Any], Any]) -> Iterator[None]:
+    """Let `change` see, within the context, every result of a sigmoid, and give what is used in its place.
+
+    That of `silu`, the sigmoid of a number times that number, is seen too; what `tf.function` has traced is not.
+    """
+    functions = keras.src.backend.nn
+    sigmoid, silu = functions.sigmoid, functions.silu
+    functions.sigmoid = lambda x: change(sigmoid(x))
+    functions.silu = lambda x: (x := keras.ops.convert_to_tensor(x)) * functions.sigmoid(x)
+    try:
+        yield
+    finally:
+        functions.sigmoid, functions.silu = sigmoid, silu

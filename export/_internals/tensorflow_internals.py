@@ -18,14 +18,12 @@ COMPILED = "_XlaMustCompile"
 KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
 
 
-def with_constants(function: Any, *, inline: bool = True) -> Any:
-    """Return a concrete function whose variables are constants.
+def with_constants(function: Any) -> Any:
+    """Return a concrete function whose variables are constants, and calls replaced by what is in them.
 
-    Args:
-        function: The concrete function; while control flow stays as it is, all else may be optimized.
-        inline: Whether calls of functions are replaced by what is in them.
+    While control flow stays as it is, all else may be optimized.
     """
-    return convert_variables_to_constants_v2(function, lower_control_flow=False, aggressive_inlining=inline)
+    return convert_variables_to_constants_v2(function, lower_control_flow=False, aggressive_inlining=True)
 
 
 def graph_with_constants(
@@ -34,9 +32,9 @@ def graph_with_constants(
     """Return the graph of a concrete function whose variables are constants, some of them without their content.
 
     Args:
-        function: The concrete function, as in `with_constants`.
+        function: The concrete function.
         is_left_out: Told a variable or a captured tensor, says whether its constant is to hold one zero, repeated.
-        inline: As in `with_constants`.
+        inline: Whether calls of functions are replaced by what is in them.
 
     Returns:
         The graph, and by the name of each such constant what it stands for.

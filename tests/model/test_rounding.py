@@ -89,6 +89,18 @@ def test_small_outputs_have_small_limits_and_tails_do_not():
     assert 3e-8 < tail[expected < 1e-12].min() < 1e-6
 
 
+@pytest.mark.parametrize("activation", ["sigmoid", "silu"])
+def test_a_closed_gate_lets_through_what_onnxruntime_makes_of_its_zero(activation):
+    gate, state = keras.Input((3,), name="gate"), keras.Input((3,), name="state")
+    out = keras.activations.get(activation)(gate) * state + ops.tanh(state)  # in which the state is not seen
+    inputs = {"gate": np.full((4, 3), -20, "float32"), "state": 1e4 * numbers(4, 3)}
+    limit, expected = rounding(keras.Model([gate, state], {"out": out}), inputs)
+    size = (20 if activation == "silu" else 1) * np.abs(inputs["state"])
+    assert np.abs(expected).max() < 2
+    assert np.all(limit > 1.7e-7 * size)  # as far off as onnxruntime's sigmoid was seen to be
+    assert np.median(limit / size) < 2e-6
+
+
 def test_choices_between_equals_are_marked():
     x = keras.Input((3,), name="x")
     model = keras.Model(x, {"out": ops.argmax(x * 0.1 + x * 0.2, -1), "any": ops.any(x > 0.5, -1)})

@@ -45,80 +45,80 @@ def pairs() -> Mapping[str, np.ndarray]:
     return {f"{part}_{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
 
-@architecture(samples=segments, precisions=HALF)
+@architecture(precisions=HALF)
 def bert():
     """Devlin et al., 2019: BERT; keras_hub's classifier."""
     return hub().BertTextClassifier(hub().BertBackbone(**SHORT), num_classes=3, preprocessor=None)
 
 
-@architecture(samples=segments)
+@architecture()
 def albert():
     """Lan et al., 2020: ALBERT, A Lite BERT; keras_hub."""
     return hub().AlbertBackbone(**SHORT, embedding_dim=8)
 
 
-@architecture(samples=text)
+@architecture()
 def roberta():
     """Liu et al., 2019: RoBERTa; keras_hub's classifier."""
     return hub().RobertaTextClassifier(hub().RobertaBackbone(**SHORT), num_classes=3, preprocessor=None)
 
 
-@architecture(samples=text)
+@architecture()
 def distil_bert():
     """Sanh et al., 2019: DistilBERT; keras_hub."""
     return hub().DistilBertBackbone(**SHORT)
 
 
-@architecture(samples=text)
+@architecture()
 def deberta():
     """He et al., 2021: DeBERTaV3; keras_hub."""
     return hub().DebertaV3Backbone(**SHORT, bucket_size=16)
 
 
-@architecture(samples=segments)
+@architecture()
 def electra():
     """Clark et al., 2020: ELECTRA; keras_hub."""
     sizes = {name: value for name, value in SHORT.items() if name != "vocabulary_size"}
     return hub().ElectraBackbone(vocab_size=WORDS, embedding_dim=16, **sizes)
 
 
-@architecture(samples=fourier)
+@architecture()
 def fourier_net():
     """Lee-Thorp et al., 2022: FNet; keras_hub."""
     return hub().FNetBackbone(**SMALL, max_sequence_length=128)
 
 
-@architecture(samples=text)
+@architecture()
 def xlm_roberta():
     """Conneau et al., 2020: XLM-RoBERTa; keras_hub."""
     return hub().XLMRobertaBackbone(**SHORT)
 
 
-@architecture(samples=text)
+@architecture()
 def gpt2():
     """Radford et al., 2019: GPT-2; keras_hub's language model."""
     return hub().GPT2CausalLM(hub().GPT2Backbone(**SHORT), preprocessor=None)
 
 
-@architecture(samples=text)
+@architecture()
 def gpt_neo_x():
     """Black et al., 2022: GPT-NeoX-20B; keras_hub."""
     return hub().GPTNeoXBackbone(**{**SHORT, "hidden_dim": 32}, rotary_percentage=0.5)
 
 
-@architecture(samples=text)
+@architecture()
 def opt():
     """Zhang et al., 2022: OPT, Open Pre-trained Transformer Language Models; keras_hub."""
     return hub().OPTBackbone(**SHORT)
 
 
-@architecture(samples=text)
+@architecture()
 def bloom():
     """BigScience, 2022: BLOOM, with biases linear in the distance; keras_hub."""
     return hub().BloomBackbone(**HEADS)
 
 
-@architecture(samples=text)
+@architecture()
 def llama():
     """Touvron et al., 2023: LLaMA; keras_hub's language model."""
     return hub().LlamaCausalLM(
@@ -126,43 +126,43 @@ def llama():
     )
 
 
-@architecture(samples=text)
+@architecture()
 def mistral():
     """Jiang et al., 2023: Mistral 7B, a sliding window; keras_hub."""
     return hub().MistralBackbone(**SMALL, num_query_heads=4, num_key_value_heads=2, sliding_window=6)
 
 
-@architecture(samples=text)
+@architecture()
 def gemma():
     """Gemma Team, 2024: Gemma; keras_hub."""
     return hub().GemmaBackbone(**SMALL, num_query_heads=2, num_key_value_heads=1, head_dim=8)
 
 
-@architecture(samples=text)
+@architecture()
 def falcon():
     """Almazrouei et al., 2023: The Falcon Series of Open Language Models; keras_hub."""
     return hub().FalconBackbone(**SMALL, num_attention_heads=2)
 
 
-@architecture(samples=text)
+@architecture()
 def qwen():
     """Yang et al., 2024: Qwen2; keras_hub."""
     return hub().QwenBackbone(**SMALL, num_query_heads=4, num_key_value_heads=2)
 
 
-@architecture(samples=text)
+@architecture()
 def mixtral():
     """Jiang et al., 2024: Mixtral of Experts; keras_hub."""
     return hub().MixtralBackbone(**SMALL, num_query_heads=4, num_key_value_heads=2, num_experts=4, sliding_window=8)
 
 
-@architecture(samples=pairs)
+@architecture()
 def t5():
     """Raffel et al., 2020: T5, Exploring the Limits of Transfer Learning; keras_hub."""
     return hub().T5Backbone(**HEADS)
 
 
-@architecture(samples=pairs)
+@architecture()
 def bart():
     """Lewis et al., 2020: BART, Denoising Sequence-to-Sequence Pre-training; keras_hub."""
     return hub().BartBackbone(**SHORT)
@@ -174,7 +174,7 @@ def speech() -> Mapping[str, np.ndarray]:
     return {"encoder_features": features, **{f"decoder_{name}": array for name, array in text(9).items()}}
 
 
-@architecture(samples=speech)
+@architecture()
 def whisper():
     """Radford et al., 2023: Whisper, Robust Speech Recognition via Large-Scale Weak Supervision; keras_hub."""
     return hub().WhisperBackbone(**HEADS, num_mels=8, max_encoder_sequence_length=128, max_decoder_sequence_length=128)
