@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._internals.keras_internals import layers_of, through_sigmoids
+from .._internals.keras_internals import through_sigmoids
 from .._standalone.verify import Arrays, Case, scale_of, without_fills
 
 RUNS = 3  # how often everything is moved
@@ -168,14 +168,12 @@ def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.
 
 def _moved_sigmoid(found: Any, *, units: int, rng: np.random.Generator) -> Any:
     """Return what a sigmoid gave moved by a share of a unit of 1: so far off it may be near 0, and stand beside 1e4."""
-    eps = float(np.finfo(np.float64 if keras.backend.standardize_dtype(found.dtype) == "float64" else np.float32).eps)
-    signs = 2 * keras.random.randint(keras.ops.shape(found), 0, 2, seed=int(rng.integers(2**31))) - 1
-    return found + keras.ops.cast(signs, found.dtype) * (SIGMOID * units * eps)
+    eps = np.finfo(np.float64 if keras.backend.standardize_dtype(found.dtype) == "float64" else np.float32).eps
+    return found + float(rng.choice([-1, 1]) * SIGMOID * units * eps)
 
 
 def _float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]]:
     names = {str(variable.dtype) for variable in model.weights} | {array.dtype.name for array in inputs.values()}
-    names |= {layer.compute_dtype for layer in layers_of(model)}
     return [np.dtype(name) for name in names if name in ("float16", "float32", "float64")]
 
 

@@ -12,10 +12,15 @@ EVERY_LOWERING = ("additive", "dict inputs and outputs")  # one for each of the 
 
 
 def in_lowerings(number, name):
-    """Every model in one lowering but `auto`, in turn; without attention in plain operators; the rest for .ci/run."""
-    turn = LOWERINGS[number % 3] if EXPORTED[name].attention else PORTABLE
-    for lowering in LOWERINGS:
-        marks = [] if lowering == turn or name in EVERY_LOWERING else [pytest.mark.out_of_turn]
+    """Every model in one lowering but `auto`, in turn, and in the next for .ci/run; without attention in plain operators."""
+    one, later = (LOWERINGS[each % 3] for each in (number, number + 1))
+    if name in EVERY_LOWERING:
+        chosen = {lowering: [] for lowering in LOWERINGS}
+    elif EXPORTED[name].attention:
+        chosen = {one: [], later: [pytest.mark.out_of_turn]}
+    else:
+        chosen = {PORTABLE: []}
+    for lowering, marks in chosen.items():
         yield pytest.param(EXPORTED[name], lowering, id=f"{lowering}-{name}", marks=marks)
 
 

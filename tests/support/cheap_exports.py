@@ -1,7 +1,8 @@
 """What an export takes time for, and the tests do not need each time.
 
-One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow: a test marked
-`fresh_process` gets the real thing. And little time for `auto`, which here need not be right about what is fastest.
+One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow, and no wait until a
+bundle is on the disk: a test marked `fresh_process` gets the real thing. And little time for `auto`, which here need not
+be right about what is fastest.
 
 A pytest plugin.
 """
@@ -77,3 +78,4 @@ def _cheap_exports(request, monkeypatch):
     monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.05)
     if not request.node.get_closest_marker("fresh_process"):
         monkeypatch.setattr("keras_attn_export._export.export.SavedModelRun", WorkerRun)
+        monkeypatch.setattr("keras_attn_export._bundle.atomic_folder._sync", lambda _: None)

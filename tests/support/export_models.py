@@ -128,8 +128,8 @@ def masked_softmax_alone():
 def implicit_mask_and_encoders():
     ids = keras.Input((None,), dtype="int32", name="ids")
     embedded = layers.Embedding(11, 6, mask_zero=True)(ids)
-    encoded = layers.Bidirectional(layers.GRU(4, return_sequences=True))(embedded)
-    encoded = layers.LSTM(5, return_sequences=True)(encoded)
+    backward = layers.LSTM(4, return_sequences=True, go_backwards=True)
+    encoded = layers.Bidirectional(layers.GRU(4, return_sequences=True), backward_layer=backward)(embedded)
     out = AdditiveAttention(4, name="attention")(encoded, encoded, encoded)
     return keras.Model(ids, layers.Dense(3, activation="softmax", name="classes")(out))
 
