@@ -128,7 +128,7 @@ _CASES = (
         "only registered classes of a module are known",
         "issubclass(each, keras.layers.Layer) and each.__module__ == module.__name__",
         "issubclass(each, keras.layers.Layer) and not each",
-        "test_main -k imported_first",
+        "test_export_command -k imported_first",
     ),
     fault(
         "golden outputs may be rounded to TF32",
@@ -665,7 +665,7 @@ _COMMAND = (
         "an error is no failure",
         "            _print_error(error, debug=arguments.debug)\n            return 1\n",
         "            _print_error(error, debug=arguments.debug)\n            return 0\n",
-        "test_main -k mismatch",
+        "test_verify_command -k mismatch",
         "test_main -k read",
     ),
     fault(
@@ -690,19 +690,19 @@ _COMMAND = (
         "earlier outputs are overwritten piece by piece",
         'partial = target.with_name(f".{target.name}.partial")',
         "partial = target",
-        "test_main -k earlier_outputs",
+        "test_run_command -k earlier_outputs",
     ),
     fault(
         "steps are shown where nobody looks",
         "progress=False if arguments.json else None,",
         "progress=print,",
-        "test_main -k json",
+        "test_export_command -k json",
     ),
     fault(
         "`--unsafe` is the rule",
         "safe_mode=not arguments.unsafe,",
         "safe_mode=False,",
-        "test_main -k unsafe",
+        "test_export_command -k unsafe",
     ),
 )
 
