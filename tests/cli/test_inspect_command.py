@@ -3,7 +3,7 @@
 import json
 import re
 
-from bundles import names, read_manifest, reseal
+from bundles import alter_manifest, names, read_manifest, reseal
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
@@ -29,6 +29,13 @@ def test_inspect(exported, call):
         r"verify\.py +the one of the installed keras-attn",
     ):
         assert re.search(f"^{line}$", out, flags=re.MULTILINE), f"{line} is not in {out}"
+
+
+def test_inspect_shows_multiples(bundle, call):
+    alter_manifest(bundle, multiples={"keys_length": 8})
+    code, out, _ = call("inspect", bundle)
+    assert code == 0
+    assert re.search(r"^axes +batch, queries_length, keys_length \(multiples of 8\)$", out, flags=re.MULTILINE)
 
 
 def test_inspect_json(exported, call):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bundles import assert_one_line, names, small_inputs
+from bundles import alter_manifest, assert_one_line, names, small_inputs
 from tolerances import assert_identical
 
 from keras_attn_export import load_bundle
@@ -45,6 +45,15 @@ def test_run_keeps_earlier_outputs_when_it_fails(exported, tmp_path, call):
     assert_one_line(err, "error: Input `valid_lens` must be of dtype int32. Received: float64.")
     assert target.read_text() == "earlier"
     assert names(tmp_path) == ["inputs.npz", "outputs.npz"]
+
+
+def test_a_size_that_is_no_multiple_is_told_before_it_runs(bundle, samples, tmp_path, call):
+    alter_manifest(bundle, multiples={"keys_length": 3})
+    code, out, err = call("run", bundle, "--inputs", samples, "--outputs", tmp_path / "out.npz")
+    assert (code, out) == (1, "")
+    assert_one_line(err, "error: Input `keys` must have shape ")
+    assert err.endswith("where `keys_length` is a multiple of 3. Received: (2, 7, 6).\n")
+    assert names(tmp_path) == ["bundle", "samples.npz"]
 
 
 def test_run_keeps_earlier_outputs_when_writing_fails(exported, samples, tmp_path, call, monkeypatch):

@@ -616,6 +616,12 @@ _BUNDLE = (
         "if wanted not in (*session.get_providers(), wanted):",
         "test_verify -k falls_back",
     ),
+    fault(
+        "a size that is no multiple is run",
+        "elif have % (step := multiples.get(want, 1)):",
+        "elif False and (step := 1):",
+        "test_bundle -k no_multiple",
+    ),
 )
 
 _STAGING = (
