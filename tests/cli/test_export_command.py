@@ -72,33 +72,52 @@ def test_exports_that_cannot_be_made(model_file, tmp_path, call, monkeypatch, ar
     assert names(tmp_path) == ["broken.keras", "notes.txt", "other.npz"]
 
 
-OWN_LAYERS = """
+OWN_MODULES = {
+    "own_layers": """
 import keras
 
 @keras.saving.register_keras_serializable("own")
-class Registered(keras.layers.Layer):
+class Doubled(keras.layers.Layer):
     def call(self, x):
         return 2 * x
+
+@keras.saving.register_keras_serializable("own")
+class Plain(keras.layers.Layer):  # a file calls it `own>Plain`
+    def call(self, x):
+        return x + 100
+""",
+    "more_layers": """
+import keras
 
 class Plain(keras.layers.Layer):
     def call(self, x):
         return x + 1
-"""
+""",
+    "same_name": """
+import keras
+
+class Plain(keras.layers.Layer):
+    def call(self, x):
+        return x + 1000
+""",
+}
 
 
 @pytest.fixture
 def own_model(tmp_path, monkeypatch):
-    """Write a module with layers, and a model of them as a file, and forget both."""
-    (tmp_path / "own_layers.py").write_text(OWN_LAYERS)
+    """Write modules with layers, and a model of those of two as a file, and forget them."""
+    for name, text in OWN_MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as an installed command has it
     before = dict(keras.saving.get_custom_objects())
     sys.path.insert(0, str(tmp_path))
-    own = importlib.import_module("own_layers")
+    own, more = importlib.import_module("own_layers"), importlib.import_module("more_layers")
     x = keras.Input((3,), name="x")
-    keras.Model(x, own.Plain()(own.Registered()(x))).save(tmp_path / "model.keras")
+    keras.Model(x, {"y": more.Plain()(own.Doubled()(x))}).save(tmp_path / "model.keras")
 
     def forget():
-        sys.modules.pop("own_layers", None)
+        for name in OWN_MODULES:
+            sys.modules.pop(name, None)
         keras.saving.get_custom_objects().clear()
         keras.saving.get_custom_objects().update(before)
 
@@ -109,18 +128,35 @@ def own_model(tmp_path, monkeypatch):
     forget()
 
 
-def test_classes_of_a_module_that_is_imported_first(own_model, call):
-    code, _, err = call("export", own_model, "bundle")
-    assert code == 1
-    assert_one_line(err)
-    assert "does not know the class `Registered` of module `own_layers`" in err
-    code, _, err = call("export", own_model, "bundle", "--import", "no_such_module")
-    assert code == 1
-    assert_one_line(err)
-    assert err.startswith("error: Cannot import `no_such_module` (ModuleNotFoundError: ")
-    code, out, err = call("export", own_model, "bundle", "--import", "own_layers", "--strict")
+def test_classes_of_modules_that_are_not_imported(own_model, call):
+    for modules, said in (
+        ([], "does not know the class `Doubled` of module `own_layers`"),
+        (["no_such_module"], "error: Cannot import `no_such_module` (ModuleNotFoundError: "),
+        (["own_layers"], "does not know the class `Plain` of module `more_layers`"),
+    ):
+        code, _, err = call("export", own_model, "bundle", *imports(modules))
+        assert code == 1
+        assert_one_line(err)
+        assert said in err
+
+
+def test_classes_of_modules_that_are_imported_first(own_model, call):
+    code, out, err = call("export", own_model, "bundle", *imports(["own_layers", "more_layers"]), "--strict")
     assert code == 0, err
     assert "it matches Keras" in out
+    y = keras_attn_export.load_bundle("bundle").run({"x": np.ones((1, 3), "float32")})["y"]
+    np.testing.assert_array_equal(y, np.full((1, 3), 3))
+
+
+def test_layers_of_one_name_are_not_mistaken_for_each_other(own_model, call):
+    code, out, err = call("export", own_model, "bundle", *imports(["own_layers", "more_layers", "same_name"]))
+    assert (code, out) == (1, "")
+    assert_one_line(err, "error: `more_layers` and `same_name` both hold a layer that a file calls `Plain`. ")
+    assert not Path("bundle").exists()
+
+
+def imports(modules):
+    return [word for name in modules for word in ("--import", name)]
 
 
 @keras.saving.register_keras_serializable("tests")
