@@ -185,6 +185,20 @@ def test_static_axes_asked_for_and_not_avoided(tmp_path, call):
     assert "axes        y_length\n" in out
 
 
+def test_what_is_left_open_is_a_warning_and_with_strict_an_error(tmp_path, call):
+    x, unused = keras.Input((4,), name="x"), keras.Input((4,), name="unused")
+    keras.Model([x, unused], keras.layers.Dense(2, name="y")(x)).save(tmp_path / "model.keras")
+    code, out, err = call("export", tmp_path / "model.keras", tmp_path / "new" / "bundle", "--strict", "--json")
+    assert (code, out) == (1, "")
+    assert_one_line(err, "error: All outputs match, but `strict` asks for more: Input `unused` moves no output.")
+    assert names(tmp_path) == ["model.keras"]
+    code, out, err = call("export", tmp_path / "model.keras", tmp_path / "new" / "bundle")
+    assert (code, err) == (0, "")
+    assert "\nwarning     Input `unused` moves no output.\n" in out
+    assert out.rstrip().endswith("it matches Keras.")
+    assert names(tmp_path / "new") == ["bundle"]
+
+
 @pytest.mark.parametrize("text", ["batch", "=3", "batch=0", "batch=-1", "batch=two", "batch=1.5"])
 def test_static_axes_are_names_and_sizes(text, model_file, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
