@@ -167,7 +167,7 @@ def bench_bundle(
 def _chosen_inputs(bundle: Bundle, given: Mapping[str, Any] | None) -> tuple[str, Arrays]:
     """Return the inputs to run on, and what to call them."""
     if given is not None:
-        return "given", checked_inputs(bundle.manifest["inputs"], given)
+        return "given", checked_inputs(bundle.manifest, given)
     cases = [(case.name, case.inputs) for case in verify.load_cases(bundle.path / verify.CASES)]
     # poisoned padding or all zeros may be faster or slower than numbers are
     plain = [case for case in cases if all(np.any(a) and np.all(np.isfinite(a)) for a in case[1].values())]

@@ -83,7 +83,7 @@ class Bundle:
             ProviderError: As for `session`.
             ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
         """
-        arrays = checked_inputs(self.manifest["inputs"], inputs)
+        arrays = checked_inputs(self.manifest, inputs)
         return verify.run_session(self.session(provider), arrays)
 
 
@@ -123,12 +123,13 @@ def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
     (folder / verify.MANIFEST).write_bytes(verify.manifest_bytes(content))
 
 
-def checked_inputs(specs: list[dict[str, Any]], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def checked_inputs(manifest: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the inputs as arrays of the manifest's dtypes.
 
     Raises:
         InputError: A name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
     """
+    specs, multiples = manifest["inputs"], manifest.get("multiples", {})
     names = [spec["name"] for spec in specs]
     if not isinstance(inputs, Mapping):
         raise InputError(f"Inputs must be a mapping from names to arrays. Received: {type(inputs).__name__}.")
@@ -137,17 +138,23 @@ def checked_inputs(specs: list[dict[str, Any]], inputs: Mapping[str, Any]) -> di
     if unknown := [name for name in inputs if name not in names]:
         raise InputError(f"Inputs {unknown} are unknown. The model takes {names}.")
     sizes: dict[str, tuple[int, str]] = {}
-    return {spec["name"]: _checked_input(spec, inputs[spec["name"]], sizes) for spec in specs}
+    return {spec["name"]: _checked_input(spec, inputs[spec["name"]], sizes, multiples) for spec in specs}
 
 
-def _checked_input(spec: Mapping[str, Any], value: Any, sizes: dict[str, tuple[int, str]]) -> np.ndarray:
+def _checked_input(
+    spec: Mapping[str, Any], value: Any, sizes: dict[str, tuple[int, str]], multiples: Mapping[str, int]
+) -> np.ndarray:
     name, shape = spec["name"], spec["shape"]
     array = as_dtype(f"Input `{name}`", value, spec["dtype"])
     if array.ndim != len(shape):
         raise InputError(f"Input `{name}` must have shape {tuple(shape)}. Received: {array.shape}.")
     for want, have in zip(shape, array.shape, strict=True):
         known, whose = sizes.setdefault(want, (have, name)) if isinstance(want, str) else (want, name)
+        rule = None
         if known != have:
-            seen = f"`{want}` is {known} in input `{whose}`" if isinstance(want, str) else f"{want} is fixed"
-            raise InputError(f"Input `{name}` must have shape {tuple(shape)}, where {seen}. Received: {array.shape}.")
+            rule = f"`{want}` is {known} in input `{whose}`" if isinstance(want, str) else f"{want} is fixed"
+        elif have % (step := multiples.get(want, 1)):
+            rule = f"`{want}` is a multiple of {step}"
+        if rule:
+            raise InputError(f"Input `{name}` must have shape {tuple(shape)}, where {rule}. Received: {array.shape}.")
     return array

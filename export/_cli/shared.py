@@ -8,8 +8,9 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def import_modules(names: Sequence[str]) -> None:
     Those that are registered are known by being imported; for the others their names have to do.
 
     Raises:
-        ExportError: One cannot be imported.
+        ExportError: One cannot be imported, or two hold layers that a file does not tell apart.
     """
     if not names:
         return
@@ -68,16 +69,35 @@ def import_modules(names: Sequence[str]) -> None:
 
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` has it, and an installed command has not
-    for name in names:
-        try:
-            module = importlib.import_module(name)
-        except Exception as error:
-            # whatever the user's module does when it is imported
-            hint = f" Name the module, not its file: {name[:-3]}." if name.endswith(".py") else ""
-            raise ExportError(f"Cannot import `{name}` ({type(error).__name__}: {error}).{hint}") from error
+    for name, layer in _layers_by_name([_imported(name) for name in names]).items():
+        keras.saving.get_custom_objects().setdefault(name, layer)
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        # whatever the user's module does when it is imported
+        hint = f" Name the module, not its file: {name[:-3]}." if name.endswith(".py") else ""
+        raise ExportError(f"Cannot import `{name}` ({type(error).__name__}: {error}).{hint}") from error
+
+
+def _layers_by_name(modules: Iterable[ModuleType]) -> dict[str, type]:
+    """Return the layers that are defined in modules, by the names that a file has for them."""
+    import keras
+
+    found: dict[str, type] = {}
+    for module in modules:
         for each in vars(module).values():
             if isinstance(each, type) and issubclass(each, keras.layers.Layer) and each.__module__ == module.__name__:
-                keras.saving.get_custom_objects().setdefault(each.__name__, each)
+                name = keras.saving.get_registered_name(each)
+                if found.setdefault(name, each) is not each:
+                    raise ExportError(
+                        f"`{found[name].__module__}` and `{module.__name__}` both hold a layer that a file calls "
+                        f"`{name}`. Import only the module that the model needs, or register each layer in a package "
+                        "of its own with keras.saving.register_keras_serializable, and save the model again."
+                    )
+    return found
 
 
 @contextlib.contextmanager

@@ -171,6 +171,9 @@ def _entry_problem(manifest: Mapping[str, Any]) -> str | None:
             return f"`{kind}` must be a list of names, dtypes and shapes"
         if len({spec["name"] for spec in specs}) != len(specs):
             return f"`{kind}` has a name twice"
+    multiples = manifest.get("multiples", {})
+    if not isinstance(multiples, dict) or not all(type(step) is int and step >= 1 for step in multiples.values()):
+        return "`multiples` must give a number of 1 or more for an axis"
     if not isinstance(manifest["parity"], dict):
         return "`parity` must hold the tolerance"
     lowest = manifest["lowest_onnxruntime"]

@@ -6,6 +6,9 @@ one, its maker is left as it is, and refused as an op without mapping.
 
 The ONNX operator `DFT` is written only for lengths that are known and a power of two. For others onnxruntime 1.31
 adds up rounded angles: 7e-5 relative at a length of 300, where a product with a matrix of cosines is right to 1e-6.
+
+Of real numbers the first and the middle one are real, exactly so in TensorFlow: what rounded angles add there, 1e-6 of
+the others, would be all that there is. These places are therefore made without angles.
 """
 
 from __future__ import annotations
@@ -79,12 +82,24 @@ def _transform(graph: Any, node: Any, name: str, args: Any) -> None:
     sizes = shape or [-1] * kind.axes
     for axis in range(-1, -1 - kind.axes, -1):
         if _is_power_of_two(sizes[axis]):
-            attributes = {"axis": axis - 1, "inverse": int(kind.inverse)}
-            pair = _made(graph, "DFT", [pair], **attributes)
+            pair = _by_operator(graph, pair, axis, sizes[axis], kind.inverse)
         else:
             pair = _by_matrix(graph, pair, axis, kind.inverse)
     dtypes, shapes = _FLOATS, [_with_parts(shape)]
     graph.make_node("Identity", [pair], outputs=outputs, shapes=shapes, dtypes=dtypes, name=name)
+
+
+def _by_operator(graph: Any, pair: str, axis: int, size: int, inverse: bool) -> str:
+    """One axis of a complex tensor by `DFT`; the middle apart, by signs in turn, since that is real of real numbers."""
+    found = _made(graph, "DFT", [pair], axis=axis - 1, inverse=int(inverse))
+    if size == 1:
+        return found
+    column = (size, *[1] * -axis)
+    signs = np.resize([1, -1], column).astype(np.float32) / np.float32(size if inverse else 1)
+    terms, along = _made(graph, "Mul", [pair, constant(graph, signs)]), constant(graph, np.array([axis - 1]))
+    middle = _made(graph, "ReduceSum", [terms, along], keepdims=1)
+    place = np.resize(np.arange(size) == size // 2, column)
+    return _made(graph, "Where", [constant(graph, place), middle, found])
 
 
 def _by_matrix(graph: Any, pair: str, axis: int, inverse: bool) -> str:
@@ -119,8 +134,11 @@ def _real_transform(graph: Any, node: Any, name: str, args: Any) -> None:
     if _is_power_of_two(known):
         one = _made(graph, "Unsqueeze", [signal, constant(graph, np.array([-1]))])
         pair = _made(graph, "DFT", [one, constant(graph, np.int64(known))], axis=-2, onesided=1)
+        edges = np.zeros((known // 2 + 1, 2), bool)
+        edges[[0, -1], 1] = True
+        inputs = [constant(graph, edges), constant(graph, np.float32(0)), pair]
         options = {"shapes": [_with_parts(shape)], "dtypes": _FLOATS, "name": name}
-        graph.make_node("Identity", [pair], outputs=outputs, **options)
+        graph.make_node("Where", inputs, outputs=outputs, **options)
         return
     first = constant(graph, np.array([0]))
     cut = _made(graph, "Slice", [signal, first, length, constant(graph, np.array([-1]))])
@@ -134,7 +152,8 @@ def _real_transform(graph: Any, node: Any, name: str, args: Any) -> None:
 def _angles(graph: Any, rows: str, columns: str, length: str) -> tuple[str, str]:
     """Return cosines and sines of 2 pi j k / length, j below `rows`, k below `columns`, each size of shape (1,).
 
-    The product is taken modulo the length while it is an integer, since float32 holds no large angle well.
+    The product is taken modulo the length while it is an integer, since float32 holds no large angle well; the
+    sine of half a turn is 0, which it is not of pi in float32.
     """
     zero, one = constant(graph, np.int64(0)), constant(graph, np.int64(1))
     steps = [
@@ -146,7 +165,11 @@ def _angles(graph: Any, rows: str, columns: str, length: str) -> tuple[str, str]
     share = [_made(graph, "Cast", [each], to=TensorProto.FLOAT) for each in (turns, length)]
     whole = constant(graph, np.float32(2 * math.pi))
     angle = _made(graph, "Mul", [_made(graph, "Div", share), whole])
-    return _made(graph, "Cos", [angle]), _made(graph, "Sin", [angle])
+    sines = _made(graph, "Sin", [angle])
+    halves = _made(graph, "Mod", [_made(graph, "Add", [turns, turns], dtype=TensorProto.INT64), length])
+    whole_halves = _made(graph, "Equal", [halves, zero], dtype=TensorProto.BOOL)
+    exact = _made(graph, "Where", [whole_halves, constant(graph, np.float32(0)), sines])
+    return _made(graph, "Cos", [angle]), exact
 
 
 _FLOATS = [TensorProto.FLOAT]

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bundles import names
 
 from keras_attn_export import BundleError
 from keras_attn_export._bundle import atomic_folder
@@ -25,10 +26,6 @@ with staged_folder(Path(sys.argv[1]), overwrite=True) as folder:
     print("ready", flush=True)
     time.sleep(60)
 """
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 def fill(folder, text="new"):

@@ -20,6 +20,7 @@ from tolerances import assert_identical
 
 from keras_attn_export import BundleError, InputError, ParityError, ProviderError, load_bundle, verify_bundle
 from keras_attn_export._bundle.bundle import checked_inputs, seal
+from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import MODEL, load_cases
 
 pytest_plugins = ("bundle_fixtures",)
@@ -34,7 +35,7 @@ SPECS = [
 
 def checked(dtype, value, shape=("n",)):
     """Return one input after `checked_inputs`."""
-    return checked_inputs([{"name": "x", "dtype": dtype, "shape": list(shape)}], {"x": value})["x"]
+    return checked_inputs({"inputs": [{"name": "x", "dtype": dtype, "shape": list(shape)}]}, {"x": value})["x"]
 
 
 # -------------------------------------------------------------------- loading
@@ -192,6 +193,28 @@ def test_axes_that_disagree(exported, name, shape, rule):
         load_bundle(exported).run(inputs)
 
 
+@pytest.fixture
+def in_threes(bundle):
+    """Return a bundle whose manifest says that keys come in threes."""
+    alter_manifest(bundle, multiples={"keys_length": 3})
+    return load_bundle(bundle)
+
+
+def test_a_size_that_is_no_multiple(in_threes, monkeypatch):
+    message = (
+        "Input `keys` must have shape ('batch', 'keys_length', 6), where `keys_length` is a multiple of 3. "
+        "Received: (2, 7, 6)."
+    )
+    monkeypatch.setattr(verify, "run_session", lambda *_: pytest.fail("onnxruntime was asked"))
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        in_threes.run(small_inputs(Tk=7))
+
+
+def test_multiples_run_whatever_the_sizes_of_other_axes(in_threes):
+    for Tq, Tk in ((4, 6), (1, 9), (3, 3)):
+        assert in_threes.run(small_inputs(Tq=Tq, Tk=Tk))["weights"].shape == (2, Tq, Tk)
+
+
 def test_nested_lists_of_unequal_lengths(exported):
     with pytest.raises(InputError, match="Input `queries` must be one array: "):
         load_bundle(exported).run(small_inputs() | {"queries": [[[1.0] * 4], [[1.0] * 4, [2.0] * 4]]})
@@ -252,7 +275,7 @@ def test_one_name_twice_in_one_input():
 
 def test_inputs_come_in_the_order_of_the_manifest():
     shuffled = dict(reversed(small_inputs().items()))
-    assert list(checked_inputs(SPECS, shuffled)) == ["queries", "keys", "values", "valid_lens"]
+    assert list(checked_inputs({"inputs": SPECS}, shuffled)) == ["queries", "keys", "values", "valid_lens"]
 
 
 def test_session_is_opened_once(exported):

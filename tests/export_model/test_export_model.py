@@ -265,3 +265,14 @@ def test_strict_writes_nothing_where_a_warning_would_be(tmp_path):
     assert caught.value.report.passed
     assert caught.value.report.warnings == ("Input `unused` moves no output.",)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sizes_that_must_be_multiples_are_written_down_and_asked_for(tmp_path):
+    x = keras.Input((None, 2), name="x")
+    model = keras.Model(x, layers.Add(name="y")([x, layers.UpSampling1D(3)(layers.MaxPooling1D(3)(x))]))
+    bundle = export_model(model, tmp_path / "bundle")
+    assert bundle.manifest["multiples"] == {"x_length": 3}
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 15, 2)).astype("float32")}
+    np.testing.assert_allclose(bundle.run(inputs)["y"], model(inputs["x"]), rtol=1e-6)
+    with pytest.raises(InputError, match=r"where `x_length` is a multiple of 3\. Received: \(2, 14, 2\)\.$"):
+        bundle.run({"x": inputs["x"][:, :14]})

@@ -271,12 +271,12 @@ ODD = {
 @pytest.mark.parametrize("value", ODD.values(), ids=ODD)
 def test_odd_inputs(value, dtype):
     with pytest.raises(InputError, match=r"^Input `x` (must|holds) [^\n]+$"):
-        checked_inputs([{"name": "x", "dtype": dtype, "shape": ["n"]}], {"x": value})
+        checked_inputs({"inputs": [{"name": "x", "dtype": dtype, "shape": ["n"]}]}, {"x": value})
 
 
 def test_bfloat16_is_widened():
     value = np.array([1.5, np.inf, -3e38], ml_dtypes.bfloat16)
-    array = checked_inputs([{"name": "x", "dtype": "float32", "shape": ["n"]}], {"x": value})["x"]
+    array = checked_inputs({"inputs": [{"name": "x", "dtype": "float32", "shape": ["n"]}]}, {"x": value})["x"]
     np.testing.assert_array_equal(array, value.astype("float32"))
 
 

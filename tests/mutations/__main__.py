@@ -13,13 +13,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .export_faults import EXPORT_FAULTS
+from .bundle_faults import BUNDLE_FAULTS
+from .command_faults import COMMAND_FAULTS
+from .conversion_faults import CONVERSION_FAULTS
 from .fault import Fault, StaleFaultError, arguments_for, place_of, sources
 from .layer_faults import LAYER_FAULTS
+from .model_faults import MODEL_FAULTS
 from .workshop import NO_TESTS, SOME_FAILED, Workshop
 
 ROOT = Path(__file__).resolve().parents[2]
-FAULTS = (*LAYER_FAULTS, *EXPORT_FAULTS)
+FAULTS = (*LAYER_FAULTS, *MODEL_FAULTS, *CONVERSION_FAULTS, *BUNDLE_FAULTS, *COMMAND_FAULTS)
 FINE = ("caught", "equivalent")
 
 

@@ -20,7 +20,7 @@ from keras_attn_export._cli.main import main
 from keras_attn_export._precision.convert import convert
 from keras_attn_export._precision.float16_rules import PRODUCTS
 from keras_attn_export._precision.int8 import _silent_logging
-from keras_attn_export._standalone.verify import MODEL
+from keras_attn_export._standalone.verify import CASES, MODEL, load_cases
 from keras_attn_export._tracing import tf2onnx_fixes, weights
 from keras_attn_export._tracing.onnx_file import read
 
@@ -161,6 +161,33 @@ def test_class_scores_report_top1(classifying):
     assert set(found) == {"classes"}
     assert found["classes"]["rows"] > 100
     assert found["classes"]["agreement"] > 0.9
+
+
+def choosing():
+    """Two choices of one in twelve: by scores that are far apart, and by scores of which each two are equal to 1e-4."""
+    rng = np.random.default_rng(0)
+    rows = rng.choice([-1.0, 1.0], (12, 64))
+    pairs = rows[:6].repeat(2, axis=0) * (1 + 1e-4 * rng.standard_normal((12, 64)))
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    found = layers.Embedding(12, 64, weights=[rows])(ids)
+    scores = {name: layers.Dense(12, use_bias=False, name=f"{name}_scores") for name in ("apart", "tied")}
+    model = keras.Model(ids, {name: keras.ops.argmax(score(found), -1) for name, score in scores.items()})
+    for name, columns in (("apart", rows), ("tied", pairs)):
+        scores[name].set_weights([columns.T])
+    return model
+
+
+@pytest.mark.parametrize("precision", CONVERTED)
+def test_choices_are_exact_but_for_ties_which_are_counted(precision, tmp_path):
+    bundle = export_model(choosing(), tmp_path / "bundle", precision=precision)
+    ids = np.arange(12, dtype="int32")[None]
+    np.testing.assert_array_equal(bundle.run({"ids": ids})["apart"], ids)
+    for report in (bundle.report, verify_bundle(bundle.path)):
+        ties = Counter({name: sum(row.ties for row in report.rows if row.name == name) for name in ("apart", "tied")})
+        assert ties["tied"] > 0 == ties["apart"]
+        assert f"; {ties['tied']} integers differ where rounding decides" in report.summary()
+    for case in load_cases(bundle.path / CASES):
+        assert not case.rounding["apart"].any(), "what may be anything proves nothing"
 
 
 # --------------------------------------------------------------- what stays exact

@@ -290,6 +290,13 @@ def test_a_manifest_without_an_entry(bundle, entry):
         verify.read_manifest(bundle)
 
 
+@pytest.mark.parametrize("multiples", [[8], {"batch": 0}, {"batch": "8"}, {"batch": True}, None], ids=str)
+def test_multiples_that_are_no_numbers(bundle, multiples):
+    alter_manifest(bundle, multiples=multiples)
+    with pytest.raises(BundleError, match=r"is not a bundle's manifest: `multiples` must give a number of 1 or more"):
+        verify.read_manifest(bundle)
+
+
 @pytest.mark.parametrize("name", [MODEL, CASES])
 def test_a_manifest_without_the_hash_of_what_is_replayed(bundle, name):
     hashes = read_manifest(bundle)["sha256"]

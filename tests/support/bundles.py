@@ -35,6 +35,11 @@ def small_inputs(B: int = 2, Tq: int = 3, Tk: int = 7) -> dict[str, np.ndarray]:
     return {**inputs, "valid_lens": np.arange(1, B + 1, dtype="int32")}
 
 
+def names(folder: Path) -> list[str]:
+    """Return the names of what is in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
 def flip_byte(file: Path) -> None:
     """Change one bit in the middle of a file."""
     content = bytearray(file.read_bytes())

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import layers, ops
 from test_to_onnx import traced
 
-from keras_attn_export import UnsupportedModelError
+from keras_attn_export import UnsupportedModelError, export_model
 
 TOLERANCE = 2e-6  # of the largest magnitude, in float32, up to a length of 300
 
@@ -79,6 +79,52 @@ def test_real_transforms(length, size, tmp_path):
     for samples in (12,) if size else (1, 12, 33):
         x = drawn(2, 3, samples)
         assert_parts(run(model, x=x), np.fft.rfft(x, length))
+
+
+REAL_NUMBERS = {
+    "rfft": (ops.rfft, 1),
+    "fft": (lambda x: ops.fft((x, ops.zeros_like(x))), 1),
+    "fft2": (lambda x: ops.fft2((x, ops.zeros_like(x))), 2),
+    "tf.ifft": (lambda x: of_tensorflow(tf.signal.ifft)((x, ops.zeros_like(x))), 1),
+}
+
+
+@pytest.mark.parametrize("size", [16, 12])
+@pytest.mark.parametrize(("operation", "axes"), REAL_NUMBERS.values(), ids=REAL_NUMBERS)
+def test_the_first_and_the_middle_of_real_numbers_are_real(operation, axes, size, tmp_path):
+    """What else stands there has nothing beside it that it would be small against: no limit allows it."""
+    x = keras.Input((size, size), name="x")
+    imaginary = run(traced(keras.Model(x, Of(operation)(x)), tmp_path).model, x=drawn(3, size, size))["imag"]
+    ends = [0, size // 2]
+    places = imaginary[:, ends][:, :, ends] if axes == 2 else imaginary[..., ends]
+    np.testing.assert_array_equal(places, np.zeros_like(places))
+    assert np.abs(imaginary[..., 1]).min() > 1e-3 / size
+
+
+@pytest.mark.parametrize("center", [True, False], ids=["centred", "not centred"])
+@pytest.mark.parametrize(("length", "window"), [(16, "hann"), (12, "hamming"), (9, None)], ids=str)
+def test_short_time_transforms(length, window, center, tmp_path):
+    x = keras.Input((None,), name="x")
+    keras_model = keras.Model(x, Of(lambda x: ops.stft(x, 9, 4, length, window=window, center=center))(x))
+    model = traced(keras_model, tmp_path).model
+    for samples in (length, 23, 133):
+        x = drawn(2, samples)
+        expected = keras_model(x)
+        assert_parts(run(model, x=x), expected["real"].numpy() + 1j * expected["imag"].numpy())
+
+
+def test_transforms_export_and_match_number_by_number(tmp_path):
+    sound, row = keras.Input((None,), name="sound"), keras.Input((16,), name="row")
+    transforms = {
+        "stft": ops.stft(sound, 9, 4, 16),
+        "odd_stft": ops.stft(sound, 9, 4, 12),
+        "rfft": ops.rfft(row, 12),
+        "fft": ops.fft((row, ops.zeros_like(row))),
+    }
+    outputs = {f"{name}_{part}": pair[i] for name, pair in transforms.items() for i, part in enumerate("ab")}
+    bundle = export_model(keras.Model([sound, row], outputs), tmp_path / "bundle")
+    assert bundle.report.passed
+    assert bundle.report.warnings == ()
 
 
 def test_the_magnitude_of_a_spectrum(tmp_path):
