@@ -7,6 +7,7 @@ from typing import Any
 
 ENOUGH = 5  # cases
 NOISY = 0.01  # of a number, which a fault may then be as large as
+TIED = 0.1  # of all choices
 
 
 def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
@@ -31,4 +32,6 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
             found.append(f"Output `{name}` is the same whatever goes in, so that its match proves little.")
         if (share := known.get("rounding")) is not None and share > NOISY:
             found.append(f"Rounding alone may move output `{name}` by {share:.0%}: nothing smaller would be found.")
+        if (share := known.get("ties")) is not None and share > TIED:
+            found.append(f"Rounding alone decides {share:.0%} of output `{name}`, where anything would pass.")
     return tuple(found)

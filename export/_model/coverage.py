@@ -11,14 +11,18 @@ from .._standalone.verify import Case, scale_of
 from .golden_cases import Cases
 
 
-def coverage_of(golden: Cases) -> dict[str, Any]:
+def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]:
     """Return what was compared, as the parity report says it.
+
+    Args:
+        golden: The golden cases.
+        converted: The same with what rounding does in the precision of the file, if that is another.
 
     Returns:
         `cases` and `refused`: how many; `axes`: the sizes of each; `inputs`: which outputs each `moves` (`None` where
         it could not be changed), and how many of the `ids` that can be looked up were `ids_seen`; `outputs`: whether
-        each `varies` between cases or rows by more than rounding may, and how much of it is left to `rounding`: see
-        `left_to_rounding`.
+        each `varies` between cases or rows by more than rounding may, and the share that is left to `rounding`, or
+        for integers and booleans the share of `ties`: see `left_to_rounding`.
     """
     axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
     return {
@@ -27,8 +31,13 @@ def coverage_of(golden: Cases) -> dict[str, Any]:
         "axes": axes,
         "inputs": golden.inputs,
         "outputs": {
-            name: {"varies": varies(name, golden.cases), "rounding": left_to_rounding(name, golden.cases)}
-            for name in golden.cases[0].outputs
+            name: {"varies": varies(name, golden.cases)}
+            | (
+                {"rounding": left_to_rounding(name, golden.cases)}
+                if array.dtype.kind == "f"  # what a precision costs them, its own part of the report tells
+                else {"ties": left_to_rounding(name, converted or golden.cases)}
+            )
+            for name, array in golden.cases[0].outputs.items()
         },
     }
 

@@ -100,8 +100,8 @@ def reference_of(
         outputs = outputs_of(signature)
         exact = outputs_in_float64(model, samples, golden.cases)
         golden = replace(golden, cases=with_rounding(model, outputs, golden.cases, exact=exact))
-        golden = replace(golden, coverage=coverage_of(golden))
         converted = with_rounding(model, outputs, golden.cases, precision, exact) if precision != PRECISIONS[0] else []
+        golden = replace(golden, coverage=coverage_of(golden, converted))
         clone = None if model is given else distance(given, samples, golden.cases)
     signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
     return Reference(model, signature, golden, keras.backend.backend(), clone, converted)

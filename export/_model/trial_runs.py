@@ -104,17 +104,21 @@ class Drawer:
         return None
 
     def is_degenerate(self, inputs: Arrays, outputs: Arrays) -> bool:
-        """Tell whether an output holds NaN, or the output of any layer is empty.
+        """Tell whether an output holds NaN, or the output of any layer is empty that need not be.
 
         So it is when a convolution runs out of positions: TensorFlow goes on with the empty tensor, and what comes out
-        at the end is nothing to compare with.
+        at the end is nothing to compare with. A layer may also give out an empty tensor in any case, as the DeiT of
+        keras_hub does where no attention scores are asked for.
         """
         for output in outputs.values():
             if np.issubdtype(output.dtype, np.floating) and np.isnan(output).any():
                 return True
+        if self._structure is None:
+            return any(0 in output.shape for output in outputs.values())
         with _quiet_keras():
-            inner = outputs.values() if self._structure is None else self._every_layer(self._packed(inputs))
-        return any(0 in tensor.shape for tensor in inner)
+            inner = self._every_layer(self._packed(inputs))
+        told = self._every_layer.outputs
+        return any(0 in found.shape and 0 not in each.shape for found, each in zip(inner, told, strict=True))
 
     def refuse_unsteady(self, sizes: Sizes) -> None:
         """Refuse a model that does not give the same outputs again, naming the first layer whose output changes.

@@ -24,8 +24,8 @@ FEWEST_COLUMNS = 8
 def to_int8(traced: Traced, folder: Path) -> Traced:
     """Return a copy of a model whose products with weights are of integers: dynamic quantization.
 
-    Weights become int8 with a scale a column, unless they have fewer than 8 columns. Activations become uint8 as they
-    come, with a scale for each row.
+    Weights become int8 with a scale a column, unless they have fewer than 8 columns or more than two axes. Activations
+    become uint8 as they come, with a scale for each row.
 
     Args:
         traced: A float32 model.
@@ -52,7 +52,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
                 op_types_to_quantize=["MatMul", "Gemm"],
                 per_channel=True,
                 weight_type=QuantType.QInt8,
-                nodes_to_exclude=list(_narrow_products(prepared.graph, shapes)),
+                nodes_to_exclude=list(_left_out(prepared.graph, shapes)),
                 use_external_data_format=bool(traced.weights),
                 extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
             )
@@ -72,19 +72,21 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
     return quantized
 
 
-def _narrow_products(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
-    """Yield the names of products with so few columns that quantizing their input costs more than is won.
+def _left_out(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+    """Yield the names of products that stay float32.
 
-    Among them are the last step of additive attention, which has one column, and heads of a few classes.
+    These have so few columns that quantizing their input costs more than is won, as the last step of additive
+    attention, which has one column, and heads of a few classes. Or they have a matrix for each part of a batch, as
+    mixtures of experts: for those onnxruntime takes no scale a column.
     """
     shapes = {**outer, **{each.name: tuple(each.dims) for each in graph.initializer}}
     for node in graph.node:
-        if node.op_type in ("MatMul", "Gemm") and len(shapes.get(node.input[1], ())) == 2:
+        if node.op_type in ("MatMul", "Gemm") and len(shape := shapes.get(node.input[1], ())) >= 2:
             transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
-            if shapes[node.input[1]][0 if transposed else 1] < FEWEST_COLUMNS:
+            if len(shape) > 2 or shape[0 if transposed else 1] < FEWEST_COLUMNS:
                 yield from (node.name, f"{node.name}_MatMul")  # the quantizer's name for what it makes of a Gemm
         for inner in subgraphs(node):
-            yield from _narrow_products(inner, shapes)
+            yield from _left_out(inner, shapes)
 
 
 @contextlib.contextmanager

@@ -139,6 +139,11 @@ COMPLETE = {
             "Rounding alone may move output `a` by 3%: nothing smaller would be found.",
         ),
         ({"outputs": {"a": {"varies": True, "rounding": 0.009}}}, None),
+        (
+            {"outputs": {"a": {"varies": True, "ties": 0.34}}},
+            "Rounding alone decides 34% of output `a`, where anything would pass.",
+        ),
+        ({"outputs": {"a": {"varies": True, "ties": 0.02}}}, None),
         ({"outputs": {"a": {"varies": True, "rounding": None}}}, None),
     ],
 )

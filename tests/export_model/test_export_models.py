@@ -12,7 +12,7 @@ EVERY_LOWERING = ("additive", "dict inputs and outputs")  # one for each of the 
 
 
 def in_lowerings(number, name):
-    """Every model in one lowering but `auto`, in turn, and in the next for .ci/run; without attention in plain operators."""
+    """Every model in one lowering but `auto`, in turn, and in the next for .ci/run; plain without attention."""
     one, later = (LOWERINGS[each % 3] for each in (number, number + 1))
     if name in EVERY_LOWERING:
         chosen = {lowering: [] for lowering in LOWERINGS}

@@ -235,15 +235,13 @@ def test_arguments_that_are_constants(tmp_path):
     assert len(functions(export_model(model, tmp_path / "again", lowering="ragged"))) == 1
 
 
-def in_precisions(name):
-    for lowering, precision in itertools.product(("fused", "ragged", "auto"), ("float16", "int8")):
-        in_turn = name == "dict inputs and outputs"
-        yield pytest.param(name, lowering, precision, marks=[] if in_turn else [pytest.mark.out_of_turn])
-
-
 @pytest.mark.parametrize(
     ("name", "lowering", "precision"),
-    [each for name in ("dict inputs and outputs", "implicit mask and encoders") for each in in_precisions(name)],
+    [
+        *itertools.product(["dict inputs and outputs"], ["fused", "ragged", "auto"], ["float16", "int8"]),
+        pytest.param("implicit mask and encoders", "ragged", "float16", marks=pytest.mark.out_of_turn),
+        pytest.param("implicit mask and encoders", "fused", "int8", marks=pytest.mark.out_of_turn),
+    ],
 )
 def test_precisions(name, lowering, precision, tmp_path):
     model = EXPORTED[name].build()

@@ -41,6 +41,28 @@ def refused(layer):
     Drawer(model, signature, sources(model, signature, {})).refuse_unsteady({("x", 0): 3})
 
 
+class WithScores(layers.Layer):
+    """Gives what was not asked for as an empty tensor."""
+
+    def call(self, x):
+        return x, ops.zeros((0, 4))
+
+
+def problem(model, sizes):
+    signature = model_signature(model, None)
+    return Drawer(model, signature, sources(model, signature, {})).problem(sizes)
+
+
+def test_nothing_is_no_answer_unless_a_layer_always_gives_nothing():
+    x = keras.Input((5, 4), name="x")
+    assert problem(keras.Model(x, layers.Dense(3)(WithScores()(x)[0])), {("x", 0): 3}) is None
+    x = keras.Input((None, 4), name="x")
+    model = keras.Model(x, ops.sum(x[:, 5:], 1))
+    found = problem(model, {("x", 0): 3, ("x", 1): 5})
+    assert found is not None
+    assert found.said == "NaN or nothing"
+
+
 def test_a_layer_that_drops_now_and_then_is_named():
     with pytest.raises(
         UnsupportedModelError, match=r"^Layer `depth` draws random numbers .*training=False.*only `if tr"

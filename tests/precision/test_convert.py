@@ -188,6 +188,8 @@ def test_choices_are_exact_but_for_ties_which_are_counted(precision, tmp_path):
         assert f"; {ties['tied']} integers differ where rounding decides" in report.summary()
     for case in load_cases(bundle.path / CASES):
         assert not case.rounding["apart"].any(), "what may be anything proves nothing"
+    (warning,) = (each for each in bundle.report.warnings if "Rounding alone decides" in each)
+    assert "output `tied`" in warning
 
 
 # --------------------------------------------------------------- what stays exact

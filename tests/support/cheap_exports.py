@@ -1,8 +1,8 @@
 """What an export takes time for, and the tests do not need each time.
 
-One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow, and no wait until a
-bundle is on the disk: a test marked `fresh_process` gets the real thing. And little time for `auto`, which here need not
-be right about what is fastest.
+One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow, and no wait until
+a bundle is on the disk: a test marked `fresh_process` gets the real thing. And little time for `auto`, which here need
+not be right about what is fastest.
 
 A pytest plugin.
 """
@@ -33,7 +33,7 @@ def worker():
     @atexit.register
     def end():
         process.kill()
-        process.wait()
+        process.communicate()
 
     return process
 
