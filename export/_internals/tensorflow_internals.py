@@ -33,7 +33,8 @@ def graph_with_constants(
 
     Args:
         function: The concrete function.
-        is_left_out: Told a variable or a captured tensor, says whether its constant is to hold one zero, repeated.
+        is_left_out: Told a variable, says whether its constant is to hold one zero, repeated. Tensors that the function
+            captures, computed while a model was put together, stay as they are: TensorFlow asks them for an array.
         inline: Whether calls of functions are replaced by what is in them.
 
     Returns:
@@ -65,7 +66,8 @@ class _ConstantsWithStandIns(convert_to_constants._FunctionConverterDataInEager)
         super().__init__(function, lower_control_flow=False, aggressive_inlining=inline)
 
     def _eval(self, tensor: Any) -> Any:
-        return _StandIn(tensor) if self._is_left_out(tensor) else super()._eval(tensor)
+        left_out = isinstance(tensor, tf.Variable) and self._is_left_out(tensor)
+        return _StandIn(tensor) if left_out else super()._eval(tensor)
 
 
 def optimized(config: tf.compat.v1.ConfigProto, meta_graph: Any) -> tf.compat.v1.GraphDef:

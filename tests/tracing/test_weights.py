@@ -73,6 +73,16 @@ def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
     np.testing.assert_allclose(ours, model(ids)["y"], rtol=1e-4, atol=1e-6)
 
 
+def test_large_tensors_that_a_model_captures(tmp_path):
+    x, table = keras.Input((16,), name="x"), layers.Embedding(70, 16)
+    rows = table(keras.ops.arange(70))  # computed now, as scores of all items often are
+    model = keras.Model(x, {"scores": keras.ops.matmul(layers.Dense(16)(x), keras.ops.transpose(rows))})
+    assert rows.shape.num_elements() * 4 > weights.LARGE
+    bundle = export_model(model, tmp_path / "bundle")
+    given = np.random.default_rng(0).standard_normal((3, 16)).astype("float32")
+    np.testing.assert_allclose(bundle.run({"x": given})["scores"], model(given)["scores"], rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.large
 # int8 is left to test_weights_in_a_second_file: onnxruntime's quantizer alone takes 11 GB for these weights.
 @pytest.mark.parametrize("precision", ["float32", "float16"])
