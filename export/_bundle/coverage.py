@@ -7,7 +7,8 @@ from typing import Any
 
 ENOUGH = 5  # cases
 NOISY = 0.01  # of a number, which a fault may then be as large as
-TIED = 0.1  # of all choices
+COARSE = 0.5  # the same in float16 or int8
+TIED = 0.01  # of all choices
 
 
 def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
@@ -27,11 +28,15 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
     for name, known in coverage["inputs"].items():
         if known["moves"] == [] and varying:  # else it is the outputs that are at fault
             found.append(f"Input `{name}` moves no output.")
+        if known["moves"] is None:
+            found.append(f"Input `{name}` has one value in all cases, so that nothing shows what others do.")
     for name, known in coverage["outputs"].items():
         if not known["varies"]:
             found.append(f"Output `{name}` is the same whatever goes in, so that its match proves little.")
         if (share := known.get("rounding")) is not None and share > NOISY:
             found.append(f"Rounding alone may move output `{name}` by {share:.0%}: nothing smaller would be found.")
+        if (share := known.get("rounding_in_precision")) is not None and share > COARSE:
+            found.append(f"Precision alone may move output `{name}` by {share:.0%}: nothing smaller would be found.")
         if (share := known.get("ties")) is not None and share > TIED:
             found.append(f"Rounding alone decides {share:.0%} of output `{name}`, where anything would pass.")
     return tuple(found)

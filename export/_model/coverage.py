@@ -21,8 +21,9 @@ def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]
     Returns:
         `cases` and `refused`: how many; `axes`: the sizes of each; `inputs`: which outputs each `moves` (`None` where
         it could not be changed), and how many of the `ids` that can be looked up were `ids_seen`; `outputs`: whether
-        each `varies` between cases or rows by more than rounding may, and the share that is left to `rounding`, or
-        for integers and booleans the share of `ties`: see `left_to_rounding`.
+        each `varies` between cases or rows by more than rounding may, and the share that is left to `rounding`, in
+        float32 and in the precision of the file, or for integers and booleans the share of `ties`: see
+        `left_to_rounding`.
     """
     axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
     return {
@@ -31,15 +32,17 @@ def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]
         "axes": axes,
         "inputs": golden.inputs,
         "outputs": {
-            name: {"varies": varies(name, golden.cases)}
-            | (
-                {"rounding": left_to_rounding(name, golden.cases)}
-                if array.dtype.kind == "f"  # what a precision costs them, its own part of the report tells
-                else {"ties": left_to_rounding(name, converted or golden.cases)}
-            )
-            for name, array in golden.cases[0].outputs.items()
+            name: {"varies": varies(name, golden.cases), **_left(name, golden.cases, converted)}
+            for name in golden.cases[0].outputs
         },
     }
+
+
+def _left(output: str, cases: Sequence[Case], converted: Sequence[Case]) -> dict[str, float | None]:
+    if cases[0].outputs[output].dtype.kind != "f":
+        return {"ties": left_to_rounding(output, converted or cases)}
+    found = {"rounding": left_to_rounding(output, cases)}
+    return found | ({"rounding_in_precision": left_to_rounding(output, converted)} if converted else {})
 
 
 def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:

@@ -67,8 +67,8 @@ def sources(model: keras.Model, signature: Signature, given: Mapping[str, np.nda
     """Return the source of every input.
 
     Floats are drawn normal, booleans at even odds, what is looked up in an `Embedding` within its range, integers that
-    feed `valid_lens` within the keys' length, integers that are a mask or one of two segments as 0 and 1. A sample,
-    where `given`, is resized instead.
+    feed `valid_lens` within the keys' length, numbers that are a mask and integers for one of two segments as 0 and 1.
+    A sample, where `given`, is resized instead.
 
     Raises:
         InputError: Integer inputs feed something else and have no sample.
@@ -148,7 +148,7 @@ def _source(
     uses_of_it = uses or []
     lengths = next((use for use in uses_of_it if use.argument == "valid_lens"), None)
     tables = [use.operation for use in uses_of_it if isinstance(use.operation, keras.layers.Embedding)]
-    is_mask = not tables and np.issubdtype(spec.dtype, np.integer) and _is_mask(spec, uses_of_it)
+    is_mask = not tables and spec.dtype != "bool" and _is_mask(spec, uses_of_it)
     ids = None if is_mask else _ids(spec, tables, found)  # a product of ids and a mask is looked up too
     if lengths is not None:
         below = None if ids is None else ids.high + 1
@@ -182,11 +182,12 @@ def _source(
 
 
 SEGMENTS = re.compile(r"segment|token_type")
-NO_MASK = re.compile(r"position|ind(ex|ices)")  # `mask_positions` counts where masked tokens are
+# `mask_positions` counts where masked tokens are, a `masked_image` is one
+NO_MASK = re.compile(r"position|ind(ex|ices)|masked")
 
 
 def _is_mask(spec: InputSpec, uses: list[_Use]) -> bool:
-    """Tell whether an integer input is a mask: by its own name, or by that of an argument it is passed as."""
+    """Tell whether an input is a mask: by its own name, or by that of an argument it is passed as."""
     names = [spec.name.lower(), *(use.argument for use in uses)]
     return any("mask" in name and not NO_MASK.search(name) for name in names)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import functional_of
@@ -127,6 +128,8 @@ def case_of(name: str, given: keras.Model, samples: Mapping[str, Any], precision
         except Exception as error:
             # whatever the user's own model does with arrays that it is not made for
             raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
+        if not any(array.dtype.kind != "f" or np.isfinite(array).any() for array in case.outputs.values()):
+            raise InputError("Keras gives NaN or infinity everywhere on `samples`: nothing can be compared.")
         exact = outputs_in_float64(model, samples, [case])
         return with_rounding(model, outputs, [case], precision, exact)[0]
 

@@ -23,7 +23,8 @@ from .._standalone.verify import Arrays, Case, scale_of, without_fills
 RUNS = 3  # how often everything is moved
 TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
 TIE_UNITS = {"float32": 16, "float16": 4, "int8": 4}  # how far then
-MULTIPLE = 32  # of what was seen: a few draws do not find the largest
+# of what was seen: a few draws do not find the largest; a coarse precision rounds by half a unit, and is moved by one
+MULTIPLE = {"float32": 32, "float16": 16, "int8": 16}
 FLOOR = 8  # units in the last place of what stands beside a number; functions are off by 1 to 2, long sums by 3
 PIECE = 2**20  # numbers that are moved at a time
 ENOUGH = 8  # numbers of which a median tells something
@@ -80,7 +81,7 @@ def with_rounding(
     return [
         case._replace(
             rounding={
-                name: _limits(expected, found[name], sizes[name], eps, right.get(name))
+                name: _limits(expected, found[name], MULTIPLE[precision], sizes[name], eps, right.get(name))
                 for name, expected in case.outputs.items()
             }
         )
@@ -220,7 +221,12 @@ def _usual_share(seen: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def _limits(
-    expected: np.ndarray, seen: np.ndarray, usual: np.ndarray | float, eps: float, right: np.ndarray | None
+    expected: np.ndarray,
+    seen: np.ndarray,
+    multiple: int,
+    usual: np.ndarray | float,
+    eps: float,
+    right: np.ndarray | None,
 ) -> np.ndarray:
     """Return what rounding may do to each number: what it was seen to do to it, or to most of its channel.
 
@@ -235,7 +241,7 @@ def _limits(
     eps = max(eps, float(np.finfo(expected.dtype).eps))
     scale = scale_of(wide)
     floor = FLOOR * eps * np.maximum(scale, usual)
-    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), MULTIPLE * _likely(seen, scale))
+    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), multiple * _likely(seen, scale))
     if right is not None and right.shape == expected.shape:
         rounded = _difference(expected, right)
         rounded = np.where(rounded < ANOTHER * scale, rounded, 0.0)

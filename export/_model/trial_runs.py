@@ -15,6 +15,7 @@ from .._errors import UnsupportedModelError
 from .._internals.keras_internals import functional_of, inputs_structure, layers_of, nodes_of, operation_of
 from .._standalone.verify import Arrays
 from .axis_groups import Axis
+from .draws import mask
 from .input_sources import LENGTHS, Source
 from .keras_messages import first_line
 from .signature import Signature
@@ -72,8 +73,11 @@ class Drawer:
         return arrays if any(source.padded for source in self._made.values()) else None
 
     def magnified(self, inputs: Arrays) -> Arrays | None:
-        """Return the inputs with drawn floats 100 times as large, so that scores reach 1e4, if any was drawn."""
-        fixed = {name for name, source in self._made.items() if source.sampled or source.ids}
+        """Return the inputs with drawn floats 100 times as large, so that scores reach 1e4, if any was drawn.
+
+        A mask stays one.
+        """
+        fixed = {name for name, source in self._made.items() if source.sampled or source.ids or source.draw is mask}
         drawn = [name for name, array in inputs.items() if array.dtype.kind == "f" and name not in fixed]
         return inputs | {name: inputs[name] * inputs[name].dtype.type(100) for name in drawn} if drawn else None
 
@@ -116,7 +120,7 @@ class Drawer:
         if self._structure is None:
             return any(0 in output.shape for output in outputs.values())
         with _quiet_keras():
-            inner = self._every_layer(self._packed(inputs))
+            inner = self._of_every_layer(inputs)
         told = self._every_layer.outputs
         return any(0 in found.shape and 0 not in each.shape for found, each in zip(inner, told, strict=True))
 
@@ -159,13 +163,17 @@ class Drawer:
         if self._functional is None:
             return "The model"
         with _quiet_keras():
-            first = self._every_layer(self._packed(inputs))
+            first = self._of_every_layer(inputs)
             for _ in range(RUNS_OF_RANDOM):
-                again = self._every_layer(self._packed(inputs))
+                again = self._of_every_layer(inputs)
                 for tensor, a, b in zip(self._every_layer.outputs, first, again, strict=True):
                     if not _same(a, b):
                         return f"Layer `{operation_of(tensor).name}`"
         return "A layer of the model"
+
+    def _of_every_layer(self, inputs: Arrays) -> list[Any]:
+        found: list[Any] = keras.tree.flatten(self._every_layer(self._packed(inputs)))  # Keras gives one alone as it is
+        return found
 
     @cached_property
     def _every_layer(self) -> Any:

@@ -129,7 +129,10 @@ COMPLETE = {
         ({"axes": {"batch": [1, 2], "W": [8]}}, "Axis `W` is called dynamic, but only size 8 was compared."),
         ({"axes": {}}, None),
         ({"inputs": {"x": {"moves": []}}}, "Input `x` moves no output."),
-        ({"inputs": {"x": {"moves": None}}}, None),
+        (
+            {"inputs": {"x": {"moves": None}}},
+            "Input `x` has one value in all cases, so that nothing shows what others do.",
+        ),
         (
             {"outputs": {"a": {"varies": False}}, "inputs": {"x": {"moves": []}}},
             "Output `a` is the same whatever goes in, so that its match proves little.",
@@ -143,7 +146,12 @@ COMPLETE = {
             {"outputs": {"a": {"varies": True, "ties": 0.34}}},
             "Rounding alone decides 34% of output `a`, where anything would pass.",
         ),
-        ({"outputs": {"a": {"varies": True, "ties": 0.02}}}, None),
+        ({"outputs": {"a": {"varies": True, "ties": 0.004}}}, None),
+        (
+            {"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79}}},
+            "Precision alone may move output `a` by 79%: nothing smaller would be found.",
+        ),
+        ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.4}}}, None),
         ({"outputs": {"a": {"varies": True, "rounding": None}}}, None),
     ],
 )

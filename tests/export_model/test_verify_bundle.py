@@ -11,6 +11,7 @@ from keras_attn_export import InputError, ParityError, UnsupportedModelError, ex
 from keras_attn_export._bundle.bundle import replayed
 from keras_attn_export._cli.main import main
 from keras_attn_export._export.verify_bundle import _rows_of_samples
+from keras_attn_export._model.reference import case_of
 
 LARGE = {name: array * 3 if array.dtype.kind == "f" else array for name, array in small_inputs(5, 4, 9).items()}
 
@@ -77,6 +78,15 @@ def test_samples_that_do_not_fit(checked):
     ):
         with pytest.raises(InputError, match=said):
             verify_bundle(bundle, samples=samples, model=model)
+
+
+def test_samples_that_give_no_number():
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, keras.layers.Dense(2)(x))
+    some = np.array([[0, 1, np.nan], [2, 3, 4]], "float32")
+    assert np.isnan(case_of("samples", model, {"x": some}).outputs.popitem()[1]).any()
+    with pytest.raises(InputError, match="NaN or infinity everywhere on `samples`: nothing can be compared"):
+        case_of("samples", model, {"x": some[:1]})
 
 
 def test_from_the_command_line(checked, tmp_path, capfd):

@@ -212,6 +212,18 @@ def test_masks_and_segments_are_zeros_and_ones():
     assert max(drawn["ids"].ravel()) == 10
 
 
+def test_a_mask_of_floats_is_one_however_large_the_other_floats_are():
+    x, mask = keras.Input((None, 3), name="x"), keras.Input((None,), name="attention_mask")
+    image = keras.Input((None, 3), name="masked_image")
+    scores = keras.ops.sum(x + image, -1) + (1 - mask) * -1e9  # which anything but 0 and 1 would decide alone
+    model = keras.Model([x, mask, image], keras.ops.softmax(scores))
+    found = golden_cases(model, model_signature(model, None), None)
+    drawn = {case.name: case.inputs for case in found.cases}
+    assert {"large values", "padding elsewhere"} <= set(drawn)
+    assert {*np.concatenate([case["attention_mask"].ravel() for case in drawn.values()])} == {0, 1}
+    assert np.abs(drawn["large values"]["masked_image"]).max() > 100
+
+
 def test_an_integer_is_a_mask_by_the_argument_it_is_passed_as():
     x, seen = keras.Input((None, 4), name="x"), keras.Input((None, None), dtype="int32", name="seen")
     heads = layers.MultiHeadAttention(2, 3)(x, x, attention_mask=seen)

@@ -63,6 +63,11 @@ def test_nothing_is_no_answer_unless_a_layer_always_gives_nothing():
     assert found.said == "NaN or nothing"
 
 
+def test_a_model_that_is_its_input():
+    x = keras.Input((5,), name="x")
+    assert problem(keras.Model(x, x), {("x", 0): 3}) is None
+
+
 def test_a_layer_that_drops_now_and_then_is_named():
     with pytest.raises(
         UnsupportedModelError, match=r"^Layer `depth` draws random numbers .*training=False.*only `if tr"

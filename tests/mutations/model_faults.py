@@ -165,8 +165,8 @@ MODEL_FAULTS = (
     ),
     fault(
         "what was seen of rounding is the limit",
-        "MULTIPLE = 32  # of",
-        "MULTIPLE = 1  # of",
+        '{"float32": 32, "float16": 16',
+        '{"float32": 1, "float16": 16',
         "test_rounding -k cancel",
         "test_rounding",
     ),

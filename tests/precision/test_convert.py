@@ -114,6 +114,8 @@ def test_the_report_tells_what_the_precision_costs(attending):
     assert about["timed_case"] in {row.case for row in report.rows}
     assert about["float32_max_rel"] < 1e-5 < max(row.max_rel for row in report.rows if row.case == "base")
     assert "top1" not in about, "attention weights are no class scores"
+    for known in report.coverage["outputs"].values():
+        assert 100 * known["rounding"] < known["rounding_in_precision"] < 1
 
 
 def test_the_bundle_replays_with_the_tolerance_of_its_precision(attending):
