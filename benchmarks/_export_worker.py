@@ -1,11 +1,13 @@
 """One export in a process of its own: `python _export_worker.py SPEC.json`, where `export_cost.py` says what is in it.
 
 It imports all that an export imports, makes the model and runs it once; then it exports, and prints a line of JSON with
-the seconds that took, and the highest resident memory of this process and that before the export, in bytes.
+the seconds that took, and in bytes the highest resident memory of this process, that before the export, and the highest
+of a process that it started and waited for.
 """
 
 import json
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -23,6 +25,7 @@ from keras_attn_export import export_model
 from keras_attn_export._standalone import peak_memory
 
 BYTES = 4  # of a float32
+KIB = 1024
 
 
 def encoder(weights: int) -> keras.Model:
@@ -72,6 +75,7 @@ def main(file: str) -> None:
     seconds = time.perf_counter() - start
     weights = sum(int(np.prod(variable.shape)) * BYTES for variable in model.variables)
     found = {"seconds": seconds, "memory": peak_memory._peak(), "before": before, "weights": weights}
+    found["started"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * KIB
     replies.write(json.dumps(found) + "\n")
 
 

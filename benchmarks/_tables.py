@@ -98,14 +98,14 @@ def _cost_against_keys(result: Result) -> list[str]:
 
 
 def _export_cost(result: Result) -> list[str]:
-    heads = ["model", "MB of weights", "exported by", "seconds", "GB at most", "of these before"]
+    heads = ["model", "MB of weights", "exported by", "seconds", "GB at most", "of these before", "of another process"]
     rows = [
         [
             case["model"],
             number(case["weights"] / 1e6),
             row["contestant"],
             number(row["seconds"]),
-            *(number(row[each] / 1e9) for each in ("memory", "before")),
+            *(number(row[each] / 1e9) for each in ("memory", "before", "started")),
         ]
         for case in result["cases"]
         for row in case["rows"]

@@ -107,13 +107,14 @@ def test_tables(result):
 
 def test_what_exports_cost():
     rows = [
-        {"contestant": by, "seconds": seconds, "memory": 2e9, "before": 5e8} for by, seconds in (("a", 3), ("b", 4))
+        {"contestant": by, "seconds": seconds, "memory": 2e9, "before": 5e8, "started": started}
+        for by, seconds, started in (("a", 3, 0), ("b", 4, 1e9))
     ]
     cases = [{"model": "encoder", "weights": 10**7, "rows": rows}]
     result = {"name": "export_cost", "title": "X", "environment": ENVIRONMENT, "cases": cases, "bars": []}
     lines = _tables.markdown(result).splitlines()
-    assert "| encoder | 10 | a | 3 | 2 | 0.5 |" in lines
-    assert "| encoder | 10 | b | 4 | 2 | 0.5 |" in lines
+    assert "| encoder | 10 | a | 3 | 2 | 0.5 | 0 |" in lines
+    assert "| encoder | 10 | b | 4 | 2 | 0.5 | 1 |" in lines
 
 
 @pytest.mark.parametrize(
