@@ -76,8 +76,9 @@ def import_modules(names: Sequence[str]) -> None:
 def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
-        # whatever the user's module does when it is imported
+    except (Exception, SystemExit) as error:
+        # whatever the user's module does when it is imported, such as `sys.exit` in a script; where a signal has raised
+        # the SystemExit, `main` knows and ends as it asks
         hint = f" Name the module, not its file: {name[:-3]}." if name.endswith(".py") else ""
         raise ExportError(f"Cannot import `{name}` ({type(error).__name__}: {error}).{hint}") from error
 

@@ -179,6 +179,24 @@ def test_the_callers_signal_handler_is_kept(exported, call):
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.parametrize("text", ["import sys; sys.exit(0)", "raise SystemExit('usage: no such file')"])
+def test_a_module_that_ends_python_when_it_is_imported(text, model_file, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("a_script.py").write_text(text)
+    code, out, err = call("export", model_file, "bundle", "--import", "a_script")
+    assert (code, out) == (1, "")
+    assert_one_line(err, "error: Cannot import `a_script` (SystemExit: ")
+    assert not Path("bundle").exists()
+
+
+def test_a_signal_while_a_module_is_imported_ends_the_command(model_file, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("told_to_end.py").write_text("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)")
+    assert call("export", model_file, "bundle", "--import", "told_to_end") == (128 + signal.SIGTERM, "", "")
+
+
 DROPPED = """
 import os, signal, sys, time
 from keras_attn_export._cli import main
