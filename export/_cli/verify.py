@@ -37,6 +37,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--signature", metavar="FILE", help="where the signature is (default: BUNDLE.sig)")
     parser.add_argument("--samples", metavar="X.npz", help="arrays by input name, to be compared too; needs --model")
     parser.add_argument("--model", metavar="M.keras", help="what was exported: Keras runs it on the samples")
+    parser.add_argument(
+        "--unsafe", action="store_true", help="load an M.keras that holds code, which can do anything"
+    )
     add_import(parser)
     add_provider(parser)
     add_json(parser)
@@ -72,6 +75,7 @@ def _report(arguments: argparse.Namespace) -> ParityReport:
             provider=arguments.provider,
             samples=samples,
             model=arguments.model,
+            safe_mode=not arguments.unsafe,
             public_key=arguments.public_key,
             signature=arguments.signature,
         )

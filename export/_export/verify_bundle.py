@@ -29,6 +29,7 @@ def verify_bundle(
     provider: str = "cpu",
     samples: Mapping[str, Any] | None = None,
     model: keras.Model | str | Path | None = None,
+    safe_mode: bool = True,
     public_key: str | Path | None = None,
     signature: str | Path | None = None,
 ) -> ParityReport:
@@ -42,6 +43,7 @@ def verify_bundle(
         provider: `"cpu"` or `"cuda"`.
         samples: Arrays by input name, all in one batch, as for `export_model`.
         model: The model that was exported, or the path of its `.keras` file.
+        safe_mode: Whether that file may hold no code; see `keras.saving.load_model`.
         public_key: A PEM file; before anything else is read, the owner of that key must have signed the bundle.
         signature: Where the signature is; `None` for the bundle's name with `.sig`, beside it.
 
@@ -65,16 +67,22 @@ def verify_bundle(
     check_signature_if_asked(path, public_key, signature)
     bundle, report = replayed(path, provider)
     if samples is not None and model is not None:
-        report = replace(report, rows=(*report.rows, *_rows_of_samples(bundle, report, samples, model)))
+        rows = _rows_of_samples(bundle, report, samples, model, safe_mode=safe_mode)
+        report = replace(report, rows=(*report.rows, *rows))
     check_signature_if_asked(path, public_key, signature)  # another bundle may have been put there meanwhile
     report.raise_if_failed()
     return report
 
 
 def _rows_of_samples(
-    bundle: Bundle, report: ParityReport, samples: Mapping[str, Any], model: keras.Model | str | Path
+    bundle: Bundle,
+    report: ParityReport,
+    samples: Mapping[str, Any],
+    model: keras.Model | str | Path,
+    *,
+    safe_mode: bool,
 ) -> tuple[ParityRow, ...]:
-    loaded = loaded_model(model, samples, safe_mode=True)
+    loaded = loaded_model(model, samples, safe_mode=safe_mode)
     from .._model.reference import case_of
 
     taken = {row.case for row in report.rows}  # the samples of the export are a golden case of that name
