@@ -44,8 +44,8 @@ def add_parser(commands: Any) -> None:
         "--static",
         metavar="NAME=SIZE",
         type=_named_size,
-        action="append",
-        default=[],
+        action=_AddSize,
+        default={},
         help="a size for an axis that would be dynamic, as batch=1; may be given several times",
     )
     parser.add_argument(
@@ -67,6 +67,17 @@ def _named_size(text: str) -> tuple[str, int]:
     if not name or not size.isdecimal() or int(size) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE with a size of 1 or more")
     return name, int(size)
+
+
+class _AddSize(argparse.Action):
+    """Collect sizes by name, of which each has one."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
+        name, size = value
+        sizes: dict[str, int] = getattr(namespace, self.dest)
+        if sizes.get(name, size) != size:
+            raise argparse.ArgumentError(self, f"{name} is both {sizes[name]} and {size}; an axis has one size")
+        setattr(namespace, self.dest, {**sizes, name: size})
 
 
 @contextlib.contextmanager
@@ -105,7 +116,7 @@ def main(arguments: argparse.Namespace) -> None:
             progress=False if arguments.json else None,
             safe_mode=not arguments.unsafe,
             strict=arguments.strict,
-            static_axes=dict(arguments.static),
+            static_axes=arguments.static,
         )
     for line in warned:
         print(f"warning: {line}", file=sys.stderr)

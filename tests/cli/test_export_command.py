@@ -173,7 +173,7 @@ class Running(keras.layers.Layer):
 def test_static_axes_asked_for_and_not_avoided(tmp_path, call):
     x, y = keras.Input((None, 3), name="x"), keras.Input((None, 2), name="y")
     keras.Model([x, y], [Running()(x), keras.ops.relu(y)]).save(tmp_path / "model.keras")
-    code, out, err = call("export", tmp_path / "model.keras", tmp_path / "bundle", "--static", "batch=2")
+    code, out, err = call("export", tmp_path / "model.keras", tmp_path / "bundle", *["--static", "batch=2"] * 2)
     assert code == 0
     assert_one_line(
         err, "warning: Axis `x_length` is static in the bundle. TensorFlow cannot trace it as unknown: 'None"
@@ -205,6 +205,14 @@ def test_static_axes_are_names_and_sizes(text, model_file, tmp_path, capsys):
         main(["export", str(model_file), str(tmp_path / "bundle"), "--static", text])
     assert ended.value.code == 2
     assert f"'{text}' is not NAME=SIZE with a size of 1 or more" in capsys.readouterr().err
+
+
+def test_an_axis_has_one_size(model_file, tmp_path, capsys):
+    static = ["--static", "batch=1", "--static", "keys_length=3", "--static", "batch=2"]
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(model_file), str(tmp_path / "bundle"), *static])
+    assert ended.value.code == 2
+    assert "argument --static: batch is both 1 and 2; an axis has one size" in capsys.readouterr().err
 
 
 def test_only_unsafe_loads_a_file_that_holds_code(tmp_path, call):
