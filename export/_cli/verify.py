@@ -11,6 +11,7 @@ from typing import Any
 from .._analysis.first_difference import Comparison, first_difference, format_layers
 from .._bundle.bundle import load_bundle
 from .._bundle.parity import ParityError, ParityReport
+from .._errors import InputError
 from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._progress import shown_progress
 from .._standalone import verify
@@ -65,6 +66,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> ParityReport:
+    _refuse_without_model(arguments)
     samples = None if arguments.samples is None else read_arrays(arguments.samples)
     needs_keras = samples is not None or arguments.model is not None
     with quiet_backend(debug=arguments.debug) if needs_keras else contextlib.nullcontext():
@@ -79,6 +81,12 @@ def _report(arguments: argparse.Namespace) -> ParityReport:
             public_key=arguments.public_key,
             signature=arguments.signature,
         )
+
+
+def _refuse_without_model(arguments: argparse.Namespace) -> None:
+    given = {"--import": arguments.modules, "--unsafe": arguments.unsafe}
+    if arguments.model is None and (idle := [option for option, value in given.items() if value]):
+        raise InputError(f"`{idle[0]}` needs `--model`: it is for the file of a model, and a bundle holds none.")
 
 
 def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> None:
