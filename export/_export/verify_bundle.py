@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,15 +83,25 @@ def _rows_of_samples(
     *,
     safe_mode: bool,
 ) -> tuple[ParityRow, ...]:
-    loaded = loaded_model(model, samples, safe_mode=safe_mode)
-    from .._model.reference import case_of
-
     taken = {row.case for row in report.rows}  # the samples of the export are a golden case of that name
     name = next(name for name in (SAMPLES, SAMPLES_AGAIN) if name not in taken)
-    case = _as_declared(case_of(name, loaded, samples, bundle.manifest["precision"]), bundle.manifest["outputs"])
+    with _samples_by_their_name():
+        loaded = loaded_model(model, samples, safe_mode=safe_mode)
+        from .._model.reference import case_of
+
+        case = _as_declared(case_of(name, loaded, samples, bundle.manifest["precision"]), bundle.manifest["outputs"])
     actual = bundle.run(case.inputs, provider=report.provider)
     tolerance = bundle.manifest["parity"]["tolerance"]
     return rows_of(verify.compare(case, actual, tolerance, verify.LENIENCE[report.provider]))
+
+
+@contextlib.contextmanager
+def _samples_by_their_name() -> Iterator[None]:
+    """Let errors call the samples what they are called here; those of a model have `export_model`'s name for them."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("`sample_inputs", "`samples")) from error
 
 
 def _as_declared(case: Case, outputs: list[dict[str, Any]]) -> Case:
