@@ -20,6 +20,7 @@ from .shared import (
     import_modules,
     new_parser,
     print_bundle_json,
+    prints_beside_json,
     quiet_backend,
     read_arrays,
 )
@@ -102,7 +103,11 @@ def main(arguments: argparse.Namespace) -> None:
     """Export, then say what was made."""
     samples = read_arrays(arguments.samples) if arguments.samples else None
     start = time.monotonic()
-    with quiet_backend(debug=arguments.debug), _collected_warnings() as warned:
+    with (
+        quiet_backend(debug=arguments.debug),
+        prints_beside_json(arguments.json),  # after what replaces `sys.stderr`
+        _collected_warnings() as warned,
+    ):
         import_modules(arguments.modules)
         bundle = export_model(
             arguments.model,

@@ -109,6 +109,13 @@ def quiet_backend(*, debug: bool) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def prints_beside_json(asked: bool) -> Iterator[None]:
+    """With `--json`, send to standard error what a model or a module of the user's prints; only JSON is to be read."""
+    with contextlib.redirect_stdout(sys.stderr) if asked else contextlib.nullcontext():
+        yield
+
+
 def read_arrays(path: str) -> dict[str, np.ndarray]:
     """Read an `.npz` file that a user names.
 

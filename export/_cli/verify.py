@@ -17,7 +17,16 @@ from .._progress import shown_progress
 from .._standalone import verify
 from .describe import WIDTH
 from .native_messages import hidden_native_messages
-from .shared import add_import, add_json, add_provider, import_modules, new_parser, quiet_backend, read_arrays
+from .shared import (
+    add_import,
+    add_json,
+    add_provider,
+    import_modules,
+    new_parser,
+    prints_beside_json,
+    quiet_backend,
+    read_arrays,
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -38,9 +47,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--signature", metavar="FILE", help="where the signature is (default: BUNDLE.sig)")
     parser.add_argument("--samples", metavar="X.npz", help="arrays by input name, to be compared too; needs --model")
     parser.add_argument("--model", metavar="M.keras", help="what was exported: Keras runs it on the samples")
-    parser.add_argument(
-        "--unsafe", action="store_true", help="load an M.keras that holds code, which can do anything"
-    )
+    parser.add_argument("--unsafe", action="store_true", help="load an M.keras that holds code, which can do anything")
     add_import(parser)
     add_provider(parser)
     add_json(parser)
@@ -69,7 +76,10 @@ def _report(arguments: argparse.Namespace) -> ParityReport:
     _refuse_without_model(arguments)
     samples = None if arguments.samples is None else read_arrays(arguments.samples)
     needs_keras = samples is not None or arguments.model is not None
-    with quiet_backend(debug=arguments.debug) if needs_keras else contextlib.nullcontext():
+    with (
+        quiet_backend(debug=arguments.debug) if needs_keras else contextlib.nullcontext(),
+        prints_beside_json(arguments.json),  # after what replaces `sys.stderr`
+    ):
         if needs_keras:
             import_modules(arguments.modules)
         return verify_bundle(
@@ -122,6 +132,7 @@ def _traced(arguments: argparse.Namespace, report: ParityReport, golden: set[str
     tolerance = next(row.tolerance for row in report.rows if not row.passed)
     with (
         contextlib.nullcontext() if arguments.debug else hidden_native_messages(),
+        prints_beside_json(arguments.json),
         shown_progress(False if arguments.json else None) as step,
     ):
         return first_difference(

@@ -148,6 +148,24 @@ def test_classes_of_modules_that_are_imported_first(own_model, call):
     np.testing.assert_array_equal(y, np.full((1, 3), 3))
 
 
+def test_what_modules_and_models_print_is_not_among_the_json(own_model, call):
+    for name, text in OWN_MODULES.items():
+        loud = text.replace("return", "print('a call'); return")
+        Path(f"{name}.py").write_text(f"{loud}\nprint('an import')\n")
+    modules = imports(["own_layers", "more_layers"])
+    code, out, err = call("export", own_model, "bundle", *modules, "--json")
+    assert code == 0, err
+    assert json.loads(out)["report"]["passed"]
+    assert {"an import", "a call"} <= set(err.splitlines())
+    np.savez("samples.npz", x=np.ones((2, 3), "float32"))
+    for name in OWN_MODULES:
+        sys.modules.pop(name, None)
+    code, out, err = call("verify", "bundle", "--samples", "samples.npz", "--model", own_model, *modules, "--json")
+    assert code == 0, err
+    assert json.loads(out)["passed"]
+    assert {"an import", "a call"} <= set(err.splitlines())
+
+
 def test_layers_of_one_name_are_not_mistaken_for_each_other(own_model, call):
     code, out, err = call("export", own_model, "bundle", *imports(["own_layers", "more_layers", "same_name"]))
     assert (code, out) == (1, "")

@@ -51,7 +51,9 @@ def test_another_models_outputs_do_not_match(checked):
 def test_samples_beside_those_of_the_export(checked):
     bundle, report = replayed(checked[2])
     taken = replace(report, rows=(replace(report.rows[0], case="samples"),))
-    assert {row.case for row in _rows_of_samples(bundle, taken, LARGE, checked[0], safe_mode=True)} == {"samples of this run"}
+    assert {row.case for row in _rows_of_samples(bundle, taken, LARGE, checked[0], safe_mode=True)} == {
+        "samples of this run"
+    }
 
 
 @pytest.mark.parametrize(
