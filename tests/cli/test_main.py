@@ -167,6 +167,13 @@ def test_ctrl_c(exported, call, monkeypatch):
     assert call("inspect", exported) == (130, "", "interrupted: nothing was written\n")
 
 
+def test_code_that_ends_python_is_no_success(exported, call, monkeypatch):
+    monkeypatch.setattr(inspect, "load_bundle", lambda _: sys.exit(0))
+    code, out, err = call("inspect", exported)
+    assert (code, out) == (1, "")
+    assert_one_line(err, "error: code that was run called `sys.exit(0)`")
+
+
 def test_the_callers_signal_handler_is_kept(exported, call):
     def ours(*_):
         raise AssertionError("called")
