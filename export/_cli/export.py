@@ -20,6 +20,7 @@ from .shared import (
     import_modules,
     new_parser,
     print_bundle_json,
+    prints_beside_json,
     quiet_backend,
     read_arrays,
 )
@@ -44,8 +45,8 @@ def add_parser(commands: Any) -> None:
         "--static",
         metavar="NAME=SIZE",
         type=_named_size,
-        action="append",
-        default=[],
+        action=_AddSize,
+        default={},
         help="a size for an axis that would be dynamic, as batch=1; may be given several times",
     )
     parser.add_argument(
@@ -67,6 +68,17 @@ def _named_size(text: str) -> tuple[str, int]:
     if not name or not size.isdecimal() or int(size) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE with a size of 1 or more")
     return name, int(size)
+
+
+class _AddSize(argparse.Action):
+    """Collect sizes by name, of which each has one."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
+        name, size = value
+        sizes: dict[str, int] = getattr(namespace, self.dest)
+        if sizes.get(name, size) != size:
+            raise argparse.ArgumentError(self, f"{name} is both {sizes[name]} and {size}; an axis has one size")
+        setattr(namespace, self.dest, {**sizes, name: size})
 
 
 @contextlib.contextmanager
@@ -91,7 +103,11 @@ def main(arguments: argparse.Namespace) -> None:
     """Export, then say what was made."""
     samples = read_arrays(arguments.samples) if arguments.samples else None
     start = time.monotonic()
-    with quiet_backend(debug=arguments.debug), _collected_warnings() as warned:
+    with (
+        quiet_backend(debug=arguments.debug),
+        prints_beside_json(arguments.json),  # after what replaces `sys.stderr`
+        _collected_warnings() as warned,
+    ):
         import_modules(arguments.modules)
         bundle = export_model(
             arguments.model,
@@ -105,7 +121,7 @@ def main(arguments: argparse.Namespace) -> None:
             progress=False if arguments.json else None,
             safe_mode=not arguments.unsafe,
             strict=arguments.strict,
-            static_axes=dict(arguments.static),
+            static_axes=arguments.static,
         )
     for line in warned:
         print(f"warning: {line}", file=sys.stderr)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .._bundle.bundle import load_bundle
+from .._bundle.bundle import Bundle, load_bundle
+from .._errors import BundleError
+from .._standalone import verify
 from .describe import describe
 from .shared import add_json, new_parser, print_bundle_json
 
@@ -23,4 +25,17 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        print(describe(bundle))
+        print(_described(bundle))
+
+
+def _described(bundle: Bundle) -> str:
+    try:
+        return describe(bundle)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        # a manifest that was sealed again; what runs a bundle has been checked, and this is only shown
+        file = bundle.path / verify.MANIFEST
+        reason = f"{type(error).__name__}: {error}"
+        raise BundleError(
+            f"{file}, or the report, lacks what is to be shown or has it in another form ({reason}). Export the model "
+            "again; --json shows it as it is."
+        ) from error

@@ -36,6 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print("interrupted: nothing was written", file=sys.stderr)
             return 130
+        except SystemExit as end:
+            if ending:
+                raise
+            # a layer, say, that calls `sys.exit(0)`, which would pass for success
+            print(f"error: code that was run called `sys.exit({end.code!r})`; nothing came of it", file=sys.stderr)
+            return 1
         except Exception as error:  # noqa: BLE001 - the last stop before the user: one line, or all with --debug
             if ending:  # what TensorFlow's C++ made of the end that a signal asked for
                 return 128 + ending[-1]

@@ -76,8 +76,9 @@ def import_modules(names: Sequence[str]) -> None:
 def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
-        # whatever the user's module does when it is imported
+    except (Exception, SystemExit) as error:
+        # whatever the user's module does when it is imported, such as `sys.exit` in a script; where a signal has raised
+        # the SystemExit, `main` knows and ends as it asks
         hint = f" Name the module, not its file: {name[:-3]}." if name.endswith(".py") else ""
         raise ExportError(f"Cannot import `{name}` ({type(error).__name__}: {error}).{hint}") from error
 
@@ -105,6 +106,13 @@ def quiet_backend(*, debug: bool) -> Iterator[None]:
     """Keep from the terminal what TensorFlow prints when it starts, here and in processes that are started."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with contextlib.nullcontext() if debug else hidden_native_messages():
+        yield
+
+
+@contextlib.contextmanager
+def prints_beside_json(asked: bool) -> Iterator[None]:
+    """With `--json`, send to standard error what a model or a module of the user's prints; only JSON is to be read."""
+    with contextlib.redirect_stdout(sys.stderr) if asked else contextlib.nullcontext():
         yield
 
 

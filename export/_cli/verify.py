@@ -11,12 +11,22 @@ from typing import Any
 from .._analysis.first_difference import Comparison, first_difference, format_layers
 from .._bundle.bundle import load_bundle
 from .._bundle.parity import ParityError, ParityReport
+from .._errors import InputError
 from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._progress import shown_progress
 from .._standalone import verify
 from .describe import WIDTH
 from .native_messages import hidden_native_messages
-from .shared import add_import, add_json, add_provider, import_modules, new_parser, quiet_backend, read_arrays
+from .shared import (
+    add_import,
+    add_json,
+    add_provider,
+    import_modules,
+    new_parser,
+    prints_beside_json,
+    quiet_backend,
+    read_arrays,
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -37,6 +47,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--signature", metavar="FILE", help="where the signature is (default: BUNDLE.sig)")
     parser.add_argument("--samples", metavar="X.npz", help="arrays by input name, to be compared too; needs --model")
     parser.add_argument("--model", metavar="M.keras", help="what was exported: Keras runs it on the samples")
+    parser.add_argument("--unsafe", action="store_true", help="load an M.keras that holds code, which can do anything")
     add_import(parser)
     add_provider(parser)
     add_json(parser)
@@ -62,9 +73,13 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> ParityReport:
+    _refuse_without_model(arguments)
     samples = None if arguments.samples is None else read_arrays(arguments.samples)
     needs_keras = samples is not None or arguments.model is not None
-    with quiet_backend(debug=arguments.debug) if needs_keras else contextlib.nullcontext():
+    with (
+        quiet_backend(debug=arguments.debug) if needs_keras else contextlib.nullcontext(),
+        prints_beside_json(arguments.json),  # after what replaces `sys.stderr`
+    ):
         if needs_keras:
             import_modules(arguments.modules)
         return verify_bundle(
@@ -72,9 +87,16 @@ def _report(arguments: argparse.Namespace) -> ParityReport:
             provider=arguments.provider,
             samples=samples,
             model=arguments.model,
+            safe_mode=not arguments.unsafe,
             public_key=arguments.public_key,
             signature=arguments.signature,
         )
+
+
+def _refuse_without_model(arguments: argparse.Namespace) -> None:
+    given = {"--import": arguments.modules, "--unsafe": arguments.unsafe}
+    if arguments.model is None and (idle := [option for option, value in given.items() if value]):
+        raise InputError(f"`{idle[0]}` needs `--model`: it is for the file of a model, and a bundle holds none.")
 
 
 def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> None:
@@ -110,6 +132,7 @@ def _traced(arguments: argparse.Namespace, report: ParityReport, golden: set[str
     tolerance = next(row.tolerance for row in report.rows if not row.passed)
     with (
         contextlib.nullcontext() if arguments.debug else hidden_native_messages(),
+        prints_beside_json(arguments.json),
         shown_progress(False if arguments.json else None) as step,
     ):
         return first_difference(

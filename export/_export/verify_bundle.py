@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ def verify_bundle(
     provider: str = "cpu",
     samples: Mapping[str, Any] | None = None,
     model: keras.Model | str | Path | None = None,
+    safe_mode: bool = True,
     public_key: str | Path | None = None,
     signature: str | Path | None = None,
 ) -> ParityReport:
@@ -42,6 +44,7 @@ def verify_bundle(
         provider: `"cpu"` or `"cuda"`.
         samples: Arrays by input name, all in one batch, as for `export_model`.
         model: The model that was exported, or the path of its `.keras` file.
+        safe_mode: Whether that file may hold no code; see `keras.saving.load_model`.
         public_key: A PEM file; before anything else is read, the owner of that key must have signed the bundle.
         signature: Where the signature is; `None` for the bundle's name with `.sig`, beside it.
 
@@ -65,24 +68,40 @@ def verify_bundle(
     check_signature_if_asked(path, public_key, signature)
     bundle, report = replayed(path, provider)
     if samples is not None and model is not None:
-        report = replace(report, rows=(*report.rows, *_rows_of_samples(bundle, report, samples, model)))
+        rows = _rows_of_samples(bundle, report, samples, model, safe_mode=safe_mode)
+        report = replace(report, rows=(*report.rows, *rows))
     check_signature_if_asked(path, public_key, signature)  # another bundle may have been put there meanwhile
     report.raise_if_failed()
     return report
 
 
 def _rows_of_samples(
-    bundle: Bundle, report: ParityReport, samples: Mapping[str, Any], model: keras.Model | str | Path
+    bundle: Bundle,
+    report: ParityReport,
+    samples: Mapping[str, Any],
+    model: keras.Model | str | Path,
+    *,
+    safe_mode: bool,
 ) -> tuple[ParityRow, ...]:
-    loaded = loaded_model(model, samples, safe_mode=True)
-    from .._model.reference import case_of
-
     taken = {row.case for row in report.rows}  # the samples of the export are a golden case of that name
     name = next(name for name in (SAMPLES, SAMPLES_AGAIN) if name not in taken)
-    case = _as_declared(case_of(name, loaded, samples, bundle.manifest["precision"]), bundle.manifest["outputs"])
+    with _samples_by_their_name():
+        loaded = loaded_model(model, samples, safe_mode=safe_mode)
+        from .._model.reference import case_of
+
+        case = _as_declared(case_of(name, loaded, samples, bundle.manifest["precision"]), bundle.manifest["outputs"])
     actual = bundle.run(case.inputs, provider=report.provider)
     tolerance = bundle.manifest["parity"]["tolerance"]
     return rows_of(verify.compare(case, actual, tolerance, verify.LENIENCE[report.provider]))
+
+
+@contextlib.contextmanager
+def _samples_by_their_name() -> Iterator[None]:
+    """Let errors call the samples what they are called here; those of a model have `export_model`'s name for them."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("`sample_inputs", "`samples")) from error
 
 
 def _as_declared(case: Case, outputs: list[dict[str, Any]]) -> Case:

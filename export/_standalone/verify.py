@@ -405,6 +405,8 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
         shape, _, dtype = read_header(stream)
         if dtype.hasobject:
             raise ValueError(f"`{name}` holds objects, and to read those can run code")
+        if dtype.itemsize == 0:
+            raise ValueError(f"`{name}` has dtype {dtype}, of which any number is no bytes")
         told, held = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
         if told != held:
             raise ValueError(f"`{name}` holds {held} bytes, and {told} belong to shape {shape} and dtype {dtype}")
@@ -453,6 +455,8 @@ def load_cases(path: Path) -> list[Case]:
     """
     try:
         arrays = read_arrays(path)
+        if arrays["cases"].ndim != 1:  # a trillion rows without a column are no bytes either
+            raise ValueError("`cases` must be a list of names")
         names = [str(name) for name in arrays["cases"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error.__cause__ or error}"

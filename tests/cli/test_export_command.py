@@ -148,6 +148,24 @@ def test_classes_of_modules_that_are_imported_first(own_model, call):
     np.testing.assert_array_equal(y, np.full((1, 3), 3))
 
 
+def test_what_modules_and_models_print_is_not_among_the_json(own_model, call):
+    for name, text in OWN_MODULES.items():
+        loud = text.replace("return", "print('a call'); return")
+        Path(f"{name}.py").write_text(f"{loud}\nprint('an import')\n")
+    modules = imports(["own_layers", "more_layers"])
+    code, out, err = call("export", own_model, "bundle", *modules, "--json")
+    assert code == 0, err
+    assert json.loads(out)["report"]["passed"]
+    assert {"an import", "a call"} <= set(err.splitlines())
+    np.savez("samples.npz", x=np.ones((2, 3), "float32"))
+    for name in OWN_MODULES:
+        sys.modules.pop(name, None)
+    code, out, err = call("verify", "bundle", "--samples", "samples.npz", "--model", own_model, *modules, "--json")
+    assert code == 0, err
+    assert json.loads(out)["passed"]
+    assert {"an import", "a call"} <= set(err.splitlines())
+
+
 def test_layers_of_one_name_are_not_mistaken_for_each_other(own_model, call):
     code, out, err = call("export", own_model, "bundle", *imports(["own_layers", "more_layers", "same_name"]))
     assert (code, out) == (1, "")
@@ -173,7 +191,7 @@ class Running(keras.layers.Layer):
 def test_static_axes_asked_for_and_not_avoided(tmp_path, call):
     x, y = keras.Input((None, 3), name="x"), keras.Input((None, 2), name="y")
     keras.Model([x, y], [Running()(x), keras.ops.relu(y)]).save(tmp_path / "model.keras")
-    code, out, err = call("export", tmp_path / "model.keras", tmp_path / "bundle", "--static", "batch=2")
+    code, out, err = call("export", tmp_path / "model.keras", tmp_path / "bundle", *["--static", "batch=2"] * 2)
     assert code == 0
     assert_one_line(
         err, "warning: Axis `x_length` is static in the bundle. TensorFlow cannot trace it as unknown: 'None"
@@ -205,6 +223,14 @@ def test_static_axes_are_names_and_sizes(text, model_file, tmp_path, capsys):
         main(["export", str(model_file), str(tmp_path / "bundle"), "--static", text])
     assert ended.value.code == 2
     assert f"'{text}' is not NAME=SIZE with a size of 1 or more" in capsys.readouterr().err
+
+
+def test_an_axis_has_one_size(model_file, tmp_path, capsys):
+    static = ["--static", "batch=1", "--static", "keys_length=3", "--static", "batch=2"]
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(model_file), str(tmp_path / "bundle"), *static])
+    assert ended.value.code == 2
+    assert "argument --static: batch is both 1 and 2; an axis has one size" in capsys.readouterr().err
 
 
 def test_only_unsafe_loads_a_file_that_holds_code(tmp_path, call):

@@ -3,7 +3,8 @@
 import json
 import re
 
-from bundles import alter_manifest, names, read_manifest, reseal
+import pytest
+from bundles import alter_manifest, assert_one_line, names, read_manifest, reseal
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
@@ -45,6 +46,29 @@ def test_inspect_json(exported, call):
     assert content["bundle"] == str(exported)
     assert content["manifest"] == read_manifest(exported)
     assert content["report"]["passed"] is True
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"layers": ...},
+        {"layers": [7]},
+        {"model": ...},
+        {"versions": ["keras"]},
+        {"static": ["batch"]},
+        {"precision": 7},
+        {"parity": {"tolerance": {"relative": "little", "absolute": 0}}},
+        {"parity": {"tolerance": 0.1}},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_was_sealed_with_other_entries(bundle, call, entries):
+    alter_manifest(bundle, **entries)
+    code, out, err = call("inspect", bundle)
+    assert (code, out) == (1, "")
+    assert_one_line(err, f"error: {bundle / 'manifest.json'}, or the report, lacks what is to be shown or has it in")
+    content = json.loads(call("inspect", bundle, "--json")[1])
+    assert content["manifest"] == read_manifest(bundle)
 
 
 def test_the_code_in_a_bundle_is_not_run_and_told_from_ours(bundle, samples, tmp_path, call):

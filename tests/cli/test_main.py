@@ -167,6 +167,13 @@ def test_ctrl_c(exported, call, monkeypatch):
     assert call("inspect", exported) == (130, "", "interrupted: nothing was written\n")
 
 
+def test_code_that_ends_python_is_no_success(exported, call, monkeypatch):
+    monkeypatch.setattr(inspect, "load_bundle", lambda _: sys.exit(0))
+    code, out, err = call("inspect", exported)
+    assert (code, out) == (1, "")
+    assert_one_line(err, "error: code that was run called `sys.exit(0)`")
+
+
 def test_the_callers_signal_handler_is_kept(exported, call):
     def ours(*_):
         raise AssertionError("called")
@@ -177,6 +184,24 @@ def test_the_callers_signal_handler_is_kept(exported, call):
         assert signal.getsignal(signal.SIGTERM) is ours
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("text", ["import sys; sys.exit(0)", "raise SystemExit('usage: no such file')"])
+def test_a_module_that_ends_python_when_it_is_imported(text, model_file, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("a_script.py").write_text(text)
+    code, out, err = call("export", model_file, "bundle", "--import", "a_script")
+    assert (code, out) == (1, "")
+    assert_one_line(err, "error: Cannot import `a_script` (SystemExit: ")
+    assert not Path("bundle").exists()
+
+
+def test_a_signal_while_a_module_is_imported_ends_the_command(model_file, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("told_to_end.py").write_text("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)")
+    assert call("export", model_file, "bundle", "--import", "told_to_end") == (128 + signal.SIGTERM, "", "")
 
 
 DROPPED = """

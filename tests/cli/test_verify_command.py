@@ -64,6 +64,14 @@ def test_verify_shows_a_mismatch(bundle, call):
     assert json.loads(out)["passed"] is False
 
 
+@pytest.mark.parametrize("option", [["--import", "own_layers"], ["--unsafe"]], ids=" ".join)
+def test_what_is_for_a_model_needs_one(exported, samples, call, option):
+    for more in ([], ["--samples", samples]):
+        code, out, err = call("verify", exported, *option, *more)
+        assert (code, out) == (1, "")
+        assert_one_line(err, f"error: `{option[0]}` needs `--model`: ")
+
+
 def test_help_says_that_a_trace_runs_code(capsys):
     with pytest.raises(SystemExit):
         main(["verify", "--help"])

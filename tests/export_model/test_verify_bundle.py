@@ -52,7 +52,9 @@ def test_another_models_outputs_do_not_match(checked):
 def test_samples_beside_those_of_the_export(checked):
     bundle, report = replayed(checked[2])
     taken = replace(report, rows=(replace(report.rows[0], case="samples"),))
-    assert {row.case for row in _rows_of_samples(bundle, taken, LARGE, checked[0])} == {"samples of this run"}
+    assert {row.case for row in _rows_of_samples(bundle, taken, LARGE, checked[0], safe_mode=True)} == {
+        "samples of this run"
+    }
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_samples_that_do_not_fit(checked):
     some = {name: array for name, array in LARGE.items() if name != "keys"}
     for samples, said in (
         (some, r"`samples` lack \['keys'\]"),
-        (LARGE | {"other": LARGE["keys"]}, "which the model does not take"),
+        (LARGE | {"other": LARGE["keys"]}, r"^`samples` names .*, of which the model does not take \['other'\]"),
         (LARGE | {"values": LARGE["values"][:, :2]}, "Keras itself cannot run `small` on `samples`"),
     ):
         with pytest.raises(InputError, match=said):
@@ -105,3 +107,18 @@ def test_from_the_command_line(checked, tmp_path, capfd):
     )
     assert main(arguments[:-1]) == 1
     assert "error: `samples` need `model`" in capfd.readouterr().err
+
+
+def test_only_unsafe_loads_a_model_that_holds_code(tmp_path, capfd):
+    x = keras.Input((3,), name="x")
+    keras.Model(x, keras.layers.Lambda(lambda y: y + 1, name="y")(x)).save(file := tmp_path / "model.keras")
+    export_model(file, tmp_path / "bundle", safe_mode=False)
+    samples = {"x": np.ones((2, 3), "float32")}
+    np.savez(tmp_path / "samples.npz", **samples)
+    command = ["verify", str(tmp_path / "bundle"), "--samples", str(tmp_path / "samples.npz"), "--model", str(file)]
+    assert main(command) == 1
+    assert "Keras cannot load" in capfd.readouterr().err
+    assert main([*command, "--unsafe"]) == 0
+    with pytest.raises(UnsupportedModelError, match="Keras cannot load"):
+        verify_bundle(tmp_path / "bundle", samples=samples, model=file)
+    assert verify_bundle(tmp_path / "bundle", samples=samples, model=file, safe_mode=False).passed

@@ -66,9 +66,15 @@ COMMAND_FAULTS = (
     ),
     fault(
         "`--unsafe` is the rule",
-        "safe_mode=not arguments.unsafe,",
-        "safe_mode=False,",
+        "safe_mode=not arguments.unsafe,\n            strict=",
+        "safe_mode=False,\n            strict=",
         "test_export_command -k unsafe",
+    ),
+    fault(
+        "`verify --unsafe` is the rule",
+        "safe_mode=not arguments.unsafe,\n            public_key=",
+        "safe_mode=False,\n            public_key=",
+        "test_verify_bundle -k unsafe",
     ),
     fault(
         "the lowering does not count for the lowest onnxruntime",

@@ -384,6 +384,12 @@ def test_what_is_no_file_of_cases(tmp_path, content):
         verify.load_cases(file)
 
 
+def test_cases_that_are_no_list_of_names(tmp_path):
+    file = archive(tmp_path / "cases.npz", npy_header((10**12, 0)), name="cases.npy")
+    with pytest.raises(BundleError, match=r"cases\.npz is not a file of golden cases .*must be a list of names"):
+        verify.load_cases(file)
+
+
 def npy_header(shape, dtype=np.float32):
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"shape": shape, "fortran_order": False, "descr": np.dtype(dtype).str})
@@ -435,6 +441,7 @@ HEADERS = {
     "more than there is": (npy_header((2**40,)) + bytes(8), "holds 8 bytes, and 4398046511104 belong to shape"),
     "less than there is": (npy_header((1,)) + bytes(8), r"holds 8 bytes, and 4 belong to shape \(1,\)"),
     "objects": (npy_header((1,), object) + bytes(8), "holds objects"),
+    "texts of no length": (npy_header((10**12,), "<U0"), "dtype <U0, of which any number is no bytes"),
     "another version": (b"\x93NUMPY\x03\x00" + bytes(64), r"version \(3, 0\)"),
 }
 
