@@ -15,7 +15,7 @@ import tensorflow as tf
 from .._errors import UnsupportedModelError
 from .._internals import tf2onnx_internals
 from .._options import TRACED_OPSET
-from . import fourier, tf2onnx_fixes
+from . import buckets, fourier, near_zero, tf2onnx_fixes
 from .assigned import SEEDS, assigned
 from .attention_calls import DOMAIN, Call
 from .folding import folded
@@ -50,7 +50,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
             renames |= {f"{name}:0": name for name in found.weights}
-            handlers = tf2onnx_fixes.HANDLERS | fourier.HANDLERS
+            handlers = tf2onnx_fixes.HANDLERS | fourier.HANDLERS | near_zero.HANDLERS | buckets.HANDLERS
             if calls:
                 handlers |= call_handlers(graph, calls)
             model = tf2onnx_internals.converted(

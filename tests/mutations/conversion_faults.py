@@ -60,6 +60,18 @@ CONVERSION_FAULTS = (
         "test_fourier -k middle",
     ),
     fault(
+        "small numbers are added to one",
+        'write("Div", rest, write("Log", u))',
+        'write("Div", rest, x)',
+        "test_near_zero -k magnitudes",
+    ),
+    fault(
+        "a boundary belongs to the bin before",
+        'below = _made(graph, "Less", [column',
+        'below = _made(graph, "LessOrEqual", [column',
+        "test_buckets -k digitize",
+    ),
+    fault(
         "no length is below one",
         "lengths = Clip (flat_lengths, zero_scalar, Tk_scalar)",
         "lengths = Clip (flat_lengths, one_scalar, Tk_scalar)",

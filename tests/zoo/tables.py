@@ -1,11 +1,12 @@
 """Tables: columns of numbers and of categories."""
 
 import keras
+import numpy as np
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
 from .blocks import post_norm_block
-from .registry import HALF, architecture
+from .registry import HALF, architecture, ids
 
 SIZES = {"work": 9, "education": 16, "country": 40}
 
@@ -134,3 +135,36 @@ def quantile_regression():
     x = L.Dense(24, activation="mish")(rows)
     steps = L.Dense(4, activation="softplus")(x)
     return keras.Model(rows, {"quantiles": L.Dense(1)(x) + ops.cumsum(steps, -1)})
+
+
+@architecture(precisions=HALF, seeded=True)
+def continuous_exponential():
+    """Barron, 2017: Continuously Differentiable Exponential Linear Units, a deep network of CELU on scaled columns."""
+    rows = keras.Input((12,), name="rows")
+    x = L.Normalization(mean=list(range(12)), variance=[0.5 + 0.2 * index for index in range(12)])(rows)
+    for alpha in (1.0, 0.5, 2.0):
+        x = ops.celu(L.Dense(24)(x), alpha)
+    return keras.Model(rows, {"value": L.Dense(1)(L.Dense(24, activation="celu")(x))})
+
+
+def people():
+    """Ages within all bins, and ids of categories."""
+    ages = np.linspace(-2, 2, 16, dtype="float32")[:, None]
+    return {"age": ages, "category": ids(4, 16, 1)}
+
+
+@architecture(samples=people)
+def binned_columns():
+    """Keras examples, Structured data classification with FeatureSpace: ages in bins, crossed with a category."""
+    age, numbers = keras.Input((1,), name="age"), keras.Input((5,), name="numbers")
+    category = keras.Input((1,), dtype="int32", name="category")
+    bins = [-1.5, -0.8, -0.3, 0.0, 0.3, 0.8, 1.5]
+    crossed = 4 * L.Discretization(bins)(age) + ops.cast(category, "int64")  # by index, where the example hashes
+    parts = [
+        L.Discretization(bins, output_mode="one_hot")(age),
+        L.CategoryEncoding(4, "one_hot")(category),
+        L.CategoryEncoding(32, "one_hot")(crossed),
+        L.Normalization(mean=[0.1] * 5, variance=[0.8] * 5)(numbers),
+    ]
+    x = L.Dropout(0.5)(L.Dense(32, activation="relu")(L.Concatenate()(parts)))
+    return keras.Model([age, numbers, category], {"ill": L.Dense(1, activation="sigmoid")(x)})

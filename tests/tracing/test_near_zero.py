@@ -1,0 +1,88 @@
+"""log1p and expm1 in ONNX against NumPy's, over all magnitudes, and with all that onnxruntime does to a graph."""
+
+import keras
+import numpy as np
+import onnxruntime as ort
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+from test_to_onnx import traced
+
+from keras_attn_export import UnsupportedModelError, export_model
+
+ULPS = 8  # of the dtype: 1e-6 in float32
+
+
+def run(model, x):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})[0]
+
+
+@pytest.fixture(scope="module", params=[np.float32, np.float64])
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=["log1p", "expm1"])
+def operation(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(operation, dtype, tmp_path_factory):
+    x = keras.Input((), dtype=dtype.__name__, name="x")
+    y = layers.Lambda(getattr(tf.math, operation), dtype=dtype.__name__)(x)
+    return traced(keras.Model(x, {"out": y}), tmp_path_factory.mktemp("model")).model
+
+
+def magnitudes(dtype, largest):
+    """Return numbers of both signs from the smallest normal one up, evenly in their logarithm."""
+    smallest = np.finfo(dtype).smallest_normal
+    sizes = np.geomspace(float(smallest), float(largest), 100_001, dtype=np.float64)[1:-1].astype(dtype)
+    return np.concatenate([-sizes, sizes])
+
+
+def sweep(operation, dtype):
+    if operation == "expm1":
+        return magnitudes(dtype, np.log(np.finfo(dtype).max))
+    numbers = magnitudes(dtype, np.finfo(dtype).max / 2)
+    near_minus_one = -1 + np.geomspace(float(np.finfo(dtype).epsneg), 0.5, 10_001).astype(dtype)
+    return np.concatenate([numbers[numbers > -1], near_minus_one])
+
+
+def test_all_magnitudes(model, operation, dtype):
+    x = sweep(operation, dtype)
+    expected = getattr(np, operation)(x.astype(np.longdouble))
+    got = run(model, x)
+    assert got.dtype == dtype
+    assert np.abs(got / expected - 1).max() <= ULPS * np.finfo(dtype).eps
+
+
+def test_the_edges(model, operation, dtype):
+    largest, smallest = np.finfo(dtype).max, np.finfo(dtype).smallest_normal
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1, -2, largest, -largest, smallest, -smallest], dtype)
+    with np.errstate(all="ignore"):
+        expected = getattr(np, operation)(x)
+    got = run(model, x)
+    np.testing.assert_allclose(got, expected, rtol=ULPS * np.finfo(dtype).eps, atol=0)
+    np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])
+
+
+def test_what_keras_computes_with_them_exports(tmp_path):
+    x, y = keras.Input((None, 5), name="x"), keras.Input((None, 5), name="y")
+    outputs = {"celu": layers.Activation("celu")(x), "sum": ops.logaddexp(x, y), "small": ops.expm1(x * 1e-12)}
+    bundle = export_model(keras.Model([x, y], outputs), tmp_path / "bundle")
+    assert bundle.report.passed
+    assert bundle.report.warnings == ()
+
+
+def test_of_complex_numbers_is_refused(tmp_path):
+    class Complex(layers.Layer):
+        def call(self, x):
+            return tf.math.real(tf.math.expm1(tf.complex(x, x)))
+
+    x = keras.Input((3,), name="x")
+    with pytest.raises(UnsupportedModelError, match="of layer `complex` has no mapping"):
+        traced(keras.Model(x, {"out": Complex(name="complex")(x)}), tmp_path, ["complex"])
