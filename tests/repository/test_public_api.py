@@ -87,7 +87,7 @@ SIGNATURES = {  # without annotations, self and **kwargs
     "keras_attn_export.load_bundle": "(path)",
     "keras_attn_export.sign_bundle": "(path, *, key, signature=None)",
     "keras_attn_export.verify_bundle": (
-        "(path, *, provider='cpu', samples=None, model=None, public_key=None, signature=None)"
+        "(path, *, provider='cpu', samples=None, model=None, safe_mode=True, public_key=None, signature=None)"
     ),
     "keras_attn_export.Bundle.run": "(inputs, *, provider='cpu')",
     "keras_attn_export.Bundle.session": "(provider='cpu')",
