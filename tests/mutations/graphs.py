@@ -83,7 +83,9 @@ def verdicts_of(name: str, precision: str, most: int, seed: int) -> Iterator[Ver
         bundle = export_model(model, Path(scratch) / "bundle", precision=precision, progress=False)
         shutil.rmtree(bundle.path / "saved_model")  # which is no part of what is judged
         seal_again(bundle.path, bundle.manifest)
-        fresh = [verify.Case(str(index), inputs, {}) for index, inputs in enumerate(_fresh_inputs(model, seed + 1))]
+        fresh = [
+            verify.Case(str(index), inputs, {}) for index, inputs in enumerate(_fresh_inputs(name, model, seed + 1))
+        ]
         verify.save_cases(Path(scratch) / "fresh.npz", fresh)
         right = onnx.load(bundle.path / verify.MODEL)
         judge = Judge(bundle.path, precision)
@@ -142,8 +144,11 @@ class Judge:
             self._process = None
 
 
-def _fresh_inputs(model: keras.Model, seed: int) -> list[dict[str, np.ndarray]]:
-    """Inputs of sizes and lengths that the golden cases have too, and other numbers."""
+def _fresh_inputs(name: str, model: keras.Model, seed: int) -> list[dict[str, np.ndarray]]:
+    """Inputs of the model's own; or of sizes and lengths that the golden cases have too, and other numbers."""
+    if (own := MODELS[name].fresh) is not None:
+        rng = np.random.default_rng(seed)
+        return [own(rng) for _ in range(FRESH)]
     signature = model_signature(model, None)
     made = sources(model, signature, {})
     drawer = Drawer(model, signature, made)

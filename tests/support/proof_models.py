@@ -13,6 +13,8 @@ from keras import ops
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 
+Arrays = dict[str, np.ndarray]
+
 
 def perturbed(model: keras.Model, seed: int = 0) -> keras.Model:
     """The model with every weight moved by a tenth of its spread, and variances kept positive."""
@@ -149,12 +151,33 @@ def mixture():
     return keras.Model(x, {"y": ops.einsum("be,bed->bd", gates, experts), "logs": logs})
 
 
+def masked_by_floats():
+    ids, mask = keras.Input((None,), dtype="int32", name="ids"), keras.Input((None,), name="attention_mask")
+    table = L.Embedding(30, 8, name="table")(ids)
+    scores = ops.matmul(L.Dense(8, name="q")(table), ops.swapaxes(L.Dense(8, name="k")(table), -1, -2))
+    weights = ops.softmax(scores * 30 + (1 - ops.expand_dims(mask, 1)) * -1e9)
+    return keras.Model([ids, mask], {"y": L.Dense(3, name="out")(ops.matmul(weights, table))})
+
+
+def texts_and_masks(rng: np.random.Generator) -> Arrays:
+    """Texts of one to eight words, as a user has them."""
+    lens = rng.integers(1, 9, (5, 1))
+    return {
+        "ids": rng.integers(0, 30, (5, 8)).astype("int32"),
+        "attention_mask": (np.arange(8) < lens).astype("float32"),
+    }
+
+
 @dataclass(frozen=True)
 class ProofModel:
-    """A model by its builder; `precisions` it is exported in beside float32."""
+    """A model by its builder; `precisions` it is exported in beside float32.
+
+    `fresh` are inputs to see a change on, where those that the exporter itself draws could share its mistakes.
+    """
 
     build: Callable[[], keras.Model]
     precisions: tuple[str, ...] = ()
+    fresh: Callable[[np.random.Generator], Arrays] | None = None
 
 
 HALF = ("float16", "int8")
@@ -177,5 +200,6 @@ MODELS = {
         ProofModel(distances),
         ProofModel(upsampling),
         ProofModel(mixture),
+        ProofModel(masked_by_floats, fresh=texts_and_masks),
     )
 }
