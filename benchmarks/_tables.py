@@ -104,8 +104,14 @@ def _export_cost(result: Result) -> list[str]:
             case["model"],
             number(case["weights"] / 1e6),
             row["contestant"],
-            number(row["seconds"]),
-            *(number(row[each] / 1e9) for each in ("memory", "before", "started")),
+            *(
+                [row["failed"], "", "", ""]
+                if "failed" in row
+                else [
+                    number(row["seconds"]),
+                    *(number(row[each] / 1e9) for each in ("memory", "before", "started")),
+                ]
+            ),
         ]
         for case in result["cases"]
         for row in case["rows"]

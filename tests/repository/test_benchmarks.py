@@ -110,11 +110,13 @@ def test_what_exports_cost():
         {"contestant": by, "seconds": seconds, "memory": 2e9, "before": 5e8, "started": started}
         for by, seconds, started in (("a", 3, 0), ("b", 4, 1e9))
     ]
+    rows.append({"contestant": "c", "failed": "not done in 300 s"})
     cases = [{"model": "encoder", "weights": 10**7, "rows": rows}]
     result = {"name": "export_cost", "title": "X", "environment": ENVIRONMENT, "cases": cases, "bars": []}
     lines = _tables.markdown(result).splitlines()
     assert "| encoder | 10 | a | 3 | 2 | 0.5 | 0 |" in lines
     assert "| encoder | 10 | b | 4 | 2 | 0.5 | 1 |" in lines
+    assert "| encoder | 10 | c | not done in 300 s |  |  |  |" in lines
 
 
 @pytest.mark.parametrize(
