@@ -15,7 +15,7 @@ from .float32_clone import clone_with_policies
 from .signature import model_signature
 from .trial_runs import outputs_of
 
-MOST = 2**27  # numbers in weights, a gigabyte in float64
+MOST = 2**24  # numbers in weights: two clones of more would cost more memory than all else
 
 
 def outputs_in_float64(
