@@ -14,6 +14,7 @@ from .._bundle.bundle import Bundle, replayed
 from .._bundle.parity import ParityReport, ParityRow, rows_of
 from .._bundle.signing import check_signature_if_asked
 from .._errors import InputError
+from .._options import PRECISIONS
 from .._standalone import verify
 from .._standalone.verify import Case
 from .model_file import check_model, loaded_model
@@ -89,7 +90,8 @@ def _rows_of_samples(
         loaded = loaded_model(model, samples, safe_mode=safe_mode)
         from .._model.reference import case_of
 
-        case = _as_declared(case_of(name, loaded, samples, bundle.manifest["precision"]), bundle.manifest["outputs"])
+        precision = bundle.manifest.get("precision", PRECISIONS[0])
+        case = _as_declared(case_of(name, loaded, samples, precision), bundle.manifest["outputs"])
     actual = bundle.run(case.inputs, provider=report.provider)
     tolerance = bundle.manifest["parity"]["tolerance"]
     return rows_of(verify.compare(case, actual, tolerance, verify.LENIENCE[report.provider]))

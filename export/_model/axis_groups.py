@@ -126,13 +126,7 @@ def _told_apart(
             merged = {block: size for block, size in sizes.items() if block not in (keep, drop)}
             merged[keep + drop] = hint.keep
             after = said_of(merged)
-            if (
-                after is None
-                or hint is sure
-                or (after != said and hint.clear)
-                or hint.is_elsewhere(said, after)
-                or (after != said and not any(said_of({block: sizes[block]}) is None for block in (keep, drop)))
-            ):
+            if after is None or hint is sure or (after != said and hint.clear) or hint.is_elsewhere(said, after):
                 sizes, said = merged, after
                 break
         else:

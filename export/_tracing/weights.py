@@ -29,18 +29,18 @@ _LAY_OUT = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
 
 
 def is_large(tensor: Any) -> bool:
-    """Tell whether a variable or tensor is to be kept out of the graph, if what takes it allows that."""
+    """Tell whether a variable is to be kept out of the graph, if what takes it allows that."""
     return _bytes(tensor) >= LARGE and tensor.dtype in (tf.float32, tf.float16, tf.float64)
 
 
 def move_out(
-    graph: tf.compat.v1.GraphDef, left_out: Mapping[str, Any], taken: Collection[str], calls: Collection[str]
+    graph: tf.compat.v1.GraphDef, left_out: Mapping[str, tf.Variable], taken: Collection[str], calls: Collection[str]
 ) -> Weights:
     """Turn constants without content into inputs of a graph, or give them their content, in place.
 
     Args:
         graph: The graph.
-        left_out: By the name of each such constant the variable or tensor that it stands for.
+        left_out: By the name of each such constant the variable that it stands for.
         taken: Names that the inputs may not have.
         calls: Names of functions that take inputs as well as constants.
 
@@ -55,17 +55,17 @@ def move_out(
     for node in graph.node:
         if node.name not in left_out:
             continue
-        source = left_out[node.name]
+        variable = left_out[node.name]
         if whole and not all(user.op in _TAKE_INPUTS or _called(user) in calls for user in users[node.name]):
-            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(_array(source)))
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(_array(variable)))
             continue
-        name = _name(source, node.name, {*taken, *weights})
-        weights[name] = _array(source)
+        name = _name(variable, node.name, {*taken, *weights})
+        weights[name] = _array(variable)
         renamed[node.name] = name
         node.Clear()
         node.name, node.op = name, "Placeholder"
-        node.attr["dtype"].type = tf.as_dtype(source.dtype).as_datatype_enum
-        node.attr["shape"].shape.CopyFrom(tf.TensorShape(source.shape).as_proto())
+        node.attr["dtype"].type = tf.as_dtype(variable.dtype).as_datatype_enum
+        node.attr["shape"].shape.CopyFrom(tf.TensorShape(variable.shape).as_proto())
         node.attr["_output_shapes"].list.shape.add().CopyFrom(node.attr["shape"].shape)
     for node in graph.node:
         node.input[:] = [_renamed(each, renamed) for each in node.input]
@@ -100,20 +100,15 @@ def _renamed(name: str, renamed: Mapping[str, str]) -> str:
     return control + renamed[stem] if stem in renamed else name
 
 
-def _name(source: Any, constant: str, taken: Collection[str]) -> str:
-    """Return the path of a variable, or the name of its constant if something else is called so."""
-    path = variable_path(source)
-    return constant if path is None or path in taken else path
+def _name(variable: tf.Variable, constant: str, taken: Collection[str]) -> str:
+    """Return the path that Keras gave a variable, or the name of its constant if something else is called so."""
+    path = variable.name.partition(":")[0]
+    return constant if path in taken else path
 
 
-def variable_path(source: Any) -> str | None:
-    """Return the path that Keras gave a variable, `None` for what is no variable."""
-    return source.name.partition(":")[0] if isinstance(source, tf.Variable) else None
-
-
-def _array(source: Any) -> np.ndarray:
-    """Return the content of a variable or tensor, without a copy where it is in this machine's memory."""
-    return np.asarray(memoryview(tf.convert_to_tensor(source)))
+def _array(variable: tf.Variable) -> np.ndarray:
+    """Return the content of a variable, without a copy where it is in this machine's memory."""
+    return np.asarray(memoryview(tf.convert_to_tensor(variable)))
 
 
 def _bytes(tensor: Any) -> int:
