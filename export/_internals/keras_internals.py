@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -48,13 +49,21 @@ def operation_of(tensor: keras.KerasTensor) -> Any:
 def through_sigmoids(change: Callable[[Any], Any]) -> Iterator[None]:
     """Let `change` see, within the context, every result of a sigmoid, and give what is used in its place.
 
-    That of `silu`, the sigmoid of a number times that number, is seen too; what `tf.function` has traced is not.
+    Those within `silu` and `gelu`, a number times a sigmoid of it, are seen too; what `tf.function` has traced is not.
     """
     functions = keras.src.backend.nn
-    sigmoid, silu = functions.sigmoid, functions.silu
+    sigmoid, silu, gelu = functions.sigmoid, functions.silu, functions.gelu
+
+    def gelu_of_parts(x: Any, approximate: bool = True) -> Any:
+        x = keras.ops.convert_to_tensor(x)
+        if approximate:
+            return x * functions.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
+        return x * change(0.5 + 0.5 * keras.ops.erf(x * math.sqrt(0.5)))
+
     functions.sigmoid = lambda x: change(sigmoid(x))
     functions.silu = lambda x: (x := keras.ops.convert_to_tensor(x)) * functions.sigmoid(x)
+    functions.gelu = gelu_of_parts
     try:
         yield
     finally:
-        functions.sigmoid, functions.silu = sigmoid, silu
+        functions.sigmoid, functions.silu, functions.gelu = sigmoid, silu, gelu

@@ -29,7 +29,7 @@ FLOOR = 8  # units in the last place of what stands beside a number; functions a
 PIECE = 2**20  # numbers that are moved at a time
 ENOUGH = 8  # numbers of which a median tells something
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
-SIGMOID = 0.25  # units of 1: in onnxruntime sigmoids are off by up to 1.4, also where they should be 1e-8
+SIGMOID = 0.25  # units of 1, near 0: in onnxruntime sigmoids are off by up to 1.4, also where they should be 1e-8
 COARSE = {
     "float32": 0.0,
     "float16": float(np.finfo(np.float16).eps),
@@ -168,9 +168,14 @@ def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.
 
 
 def _moved_sigmoid(found: Any, *, units: int, rng: np.random.Generator) -> Any:
-    """Return what a sigmoid gave moved by a share of a unit of 1: so far off it may be near 0, and stand beside 1e4."""
+    """Return what a sigmoid gave moved by a share of a unit of 1: so far off it may be near 0, and stand beside 1e4.
+
+    Each number goes its own way: what moves all keys alike, a softmax over them does not see.
+    """
     eps = np.finfo(np.float64 if keras.backend.standardize_dtype(found.dtype) == "float64" else np.float32).eps
-    return found + float(rng.choice([-1, 1]) * SIGMOID * units * eps)
+    size, shape = SIGMOID * units * eps, tuple(found.shape)
+    signed = keras.ops.cast(rng.choice([-size, size], () if None in shape else shape), found.dtype)
+    return found + signed * (1 + 2 * found)  # a quarter of a unit does not move 1
 
 
 def _float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]]:

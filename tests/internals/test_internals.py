@@ -42,7 +42,7 @@ def places():
     found = [(keras.Model(), "_flatten_layers"), (sequential, "_functional"), (tensor, "_keras_history")]
     found += [(functional, name) for name in ("_inputs_struct", "_outputs_struct", "_nodes_by_depth", "_inbound_nodes")]
     found += [(keras.src.backend, name) for name in ("in_symbolic_scope", "set_keras_mask")]
-    found += [(keras.src.backend.nn, name) for name in ("sigmoid", "silu")]
+    found += [(keras.src.backend.nn, name) for name in ("sigmoid", "silu", "gelu")]
     found += [
         (tf2onnx_internals.tf_loader, name) for name in ("from_function", "tf_optimize", "fix_freezing_errors_part2")
     ]
@@ -86,12 +86,14 @@ def test_what_a_functional_model_takes_and_gives(model):
 def test_sigmoids_are_seen_and_can_be_given_otherwise():
     x = np.float32([[-2, 0, 3]])
     dense = keras.layers.Dense(3, "sigmoid", kernel_initializer="identity")
-    expected = [each.numpy() for each in (dense(x), keras.ops.silu(x))]
+    functions = (dense, keras.ops.silu, lambda x: keras.ops.gelu(x, approximate=False), keras.ops.gelu)
+    expected = [function(x).numpy() for function in functions]
     with keras_internals.through_sigmoids(lambda found: found + 1):
-        moved = [each.numpy() for each in (dense(x), keras.ops.silu(x))]
-    np.testing.assert_allclose(moved[0], expected[0] + 1, rtol=1e-6)
-    np.testing.assert_allclose(moved[1], expected[1] + x, rtol=1e-6)
-    np.testing.assert_array_equal(dense(x), expected[0])
+        moved = [function(x).numpy() for function in functions]
+    for factor, before, after in zip((1, x, x, x), expected, moved, strict=True):
+        np.testing.assert_allclose(after, before + factor, rtol=1e-6)
+    for function, before in zip(functions, expected, strict=True):
+        np.testing.assert_array_equal(function(x), before)
 
 
 def test_what_the_layers_ask_of_keras(model):

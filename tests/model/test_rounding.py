@@ -89,16 +89,25 @@ def test_small_outputs_have_small_limits_and_tails_do_not():
     assert 3e-8 < tail[expected < 1e-12].min() < 1e-6
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "silu"])
+@pytest.mark.parametrize("activation", ["sigmoid", "silu", "gelu"])
 def test_a_closed_gate_lets_through_what_onnxruntime_makes_of_its_zero(activation):
     gate, state = keras.Input((3,), name="gate"), keras.Input((3,), name="state")
     out = keras.activations.get(activation)(gate) * state + ops.tanh(state)  # in which the state is not seen
     inputs = {"gate": np.full((4, 3), -20, "float32"), "state": 1e4 * numbers(4, 3)}
     limit, expected = rounding(keras.Model([gate, state], {"out": out}), inputs)
-    size = (20 if activation == "silu" else 1) * np.abs(inputs["state"])
+    size = (1 if activation == "sigmoid" else 20) * np.abs(inputs["state"])
     assert np.abs(expected).max() < 2
     assert np.all(limit > 1.7e-7 * size)  # as far off as onnxruntime's sigmoid was seen to be
     assert np.median(limit / size) < 2e-6
+
+
+@pytest.mark.parametrize("gate_of_all", [-30, 30])
+def test_gates_of_two_keys_do_not_move_alike(gate_of_all):
+    """Or the weights of a softmax would seem to stay, and one that onnxruntime moves would be called wrong."""
+    gate = keras.Input((8,), name="gate")
+    model = keras.Model(gate, {"out": ops.softmax(1e4 * keras.activations.sigmoid(gate))})
+    limit, expected = rounding(model, {"gate": np.full((4, 8), gate_of_all, "float32")})
+    assert np.all(limit > 1.7e-7 * 1e4 * expected)
 
 
 def test_choices_between_equals_are_marked():
