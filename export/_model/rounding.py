@@ -170,12 +170,14 @@ def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.
 def _moved_sigmoid(found: Any, *, units: int, rng: np.random.Generator) -> Any:
     """Return what a sigmoid gave moved by a share of a unit of 1: so far off it may be near 0, and stand beside 1e4.
 
-    Each number goes its own way: what moves all keys alike, a softmax over them does not see.
+    Some of it is the same for all, as what onnxruntime does to gates that are closed, and adds up over many. Some is
+    each number's own: what moves all keys alike, a softmax over them does not see.
     """
     eps = np.finfo(np.float64 if keras.backend.standardize_dtype(found.dtype) == "float64" else np.float32).eps
-    size, shape = SIGMOID * units * eps, tuple(found.shape)
-    signed = keras.ops.cast(rng.choice([-size, size], () if None in shape else shape), found.dtype)
-    return found + signed * (1 + 2 * found)  # a quarter of a unit does not move 1
+    shape = () if None in found.shape else tuple(found.shape)
+    shares = rng.choice([-1.0, 1.0]) + rng.uniform(-2, 2, shape)
+    size = keras.ops.cast(shares * SIGMOID * units * eps, found.dtype)
+    return found + size * (1 + 2 * found)  # a quarter of a unit would not move 1, and recurrent gates are near it
 
 
 def _float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]]:

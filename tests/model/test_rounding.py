@@ -86,7 +86,7 @@ def test_small_outputs_have_small_limits_and_tails_do_not():
     saturated = dense(1, "sigmoid")
     tail, expected = rounding(saturated, {"x": numbers(9, 6) * 300})
     assert expected.min() < 1e-12  # where onnxruntime gives 1e-8
-    assert 3e-8 < tail[expected < 1e-12].min() < 1e-6
+    assert 3e-8 < tail[expected < 1e-12].min() < 5e-6
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "silu", "gelu"])
@@ -98,7 +98,7 @@ def test_a_closed_gate_lets_through_what_onnxruntime_makes_of_its_zero(activatio
     size = (1 if activation == "sigmoid" else 20) * np.abs(inputs["state"])
     assert np.abs(expected).max() < 2
     assert np.all(limit > 1.7e-7 * size)  # as far off as onnxruntime's sigmoid was seen to be
-    assert np.median(limit / size) < 2e-6
+    assert np.median(limit / size) < 3e-6
 
 
 @pytest.mark.parametrize("gate_of_all", [-30, 30])
@@ -108,6 +108,13 @@ def test_gates_of_two_keys_do_not_move_alike(gate_of_all):
     model = keras.Model(gate, {"out": ops.softmax(1e4 * keras.activations.sigmoid(gate))})
     limit, expected = rounding(model, {"gate": np.full((4, 8), gate_of_all, "float32")})
     assert np.all(limit > 1.7e-7 * 1e4 * expected)
+
+
+def test_many_gates_may_all_be_off_by_the_same():
+    gate = keras.Input((4096,), name="gate")
+    model = keras.Model(gate, {"out": ops.sum(1e4 * keras.activations.sigmoid(gate), -1, keepdims=True)})
+    limit, _ = rounding(model, {"gate": np.full((4, 4096), -30, "float32")})
+    assert np.all(limit > 1.7e-7 * 1e4 * 4096)
 
 
 def test_choices_between_equals_are_marked():
