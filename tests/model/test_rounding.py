@@ -86,7 +86,7 @@ def test_small_outputs_have_small_limits_and_tails_do_not():
     saturated = dense(1, "sigmoid")
     tail, expected = rounding(saturated, {"x": numbers(9, 6) * 300})
     assert expected.min() < 1e-12  # where onnxruntime gives 1e-8
-    assert 3e-8 < tail[expected < 1e-12].min() < 5e-6
+    assert 3e-8 < tail[expected < 1e-12].min() < 1e-5
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "silu", "gelu"])
