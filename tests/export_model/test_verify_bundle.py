@@ -57,6 +57,14 @@ def test_samples_beside_those_of_the_export(checked):
     }
 
 
+def test_a_manifest_without_a_precision_is_of_float32(checked):
+    bundle, report = replayed(checked[2], "cpu")
+    del bundle.manifest["precision"]
+    rows = _rows_of_samples(bundle, report, LARGE, checked[0], safe_mode=True)
+    assert rows
+    assert all(row.passed for row in rows)
+
+
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
