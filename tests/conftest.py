@@ -113,6 +113,13 @@ def random_seed(request: pytest.FixtureRequest) -> int:
     return seed
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> None:
+    """What several tests share is made before the test's own seed: its weights must not hang on who came before."""
+    if fixturedef.scope != "function":
+        keras.utils.set_random_seed(SEED)
+
+
 @pytest.fixture(autouse=True)
 def _fresh_keras_state(request: pytest.FixtureRequest) -> Iterator[None]:
     keras.utils.set_random_seed(SEED)

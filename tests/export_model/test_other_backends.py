@@ -122,7 +122,8 @@ def test_a_subclass_from_a_module_exports_with_all_options(folder):
     assert shapes["memory_keys"] == ["batch", "memory_keys_length", 8]
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == ["ragged"]
     assert bundle.manifest["precision"] == bundle.report.precision["name"] == "float16"
-    assert bundle.report.precision["float32_max_rel"] < 1e-5
+    # Before the conversion a torch model of this kind was up to 5e-5 away over eight seeds, in float16 1e-3 to 2e-2.
+    assert bundle.report.precision["float32_max_rel"] < 1e-4 < max(row.max_rel for row in bundle.report.rows)
     outputs = bundle.run(arrays(folder / "subclass_inputs.npz"))
     wanted = arrays(folder / "subclass_outputs.npz")
     for name in ("scores", "total"):

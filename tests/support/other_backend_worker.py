@@ -21,6 +21,7 @@ from keras_attn_export import ExportError, export_model
 from keras_attn_export._standalone import verify
 
 FOLDER = Path(sys.argv[2])
+SEED = 20141  # as in conftest.py
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -120,6 +121,7 @@ def stopped(at, stop):
 
 def main():
     """Do what was asked."""
+    keras.utils.set_random_seed(SEED)
     warnings.simplefilter("ignore")  # Keras warns of a softmax over one key, JAX of integers it has 32 bits for
     if sys.argv[1] == "everything":
         (FOLDER / "found.json").write_text(json.dumps(everything(), indent=1))
