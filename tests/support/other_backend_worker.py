@@ -1,6 +1,6 @@
 """Export models on the backend of KERAS_BACKEND: `python other_backend_worker.py WHAT FOLDER`.
 
-A process has one backend, so test_other_backends.py starts this one. What came of it is in FOLDER/found.json.
+A process has one backend, so the tests of other backends start this one. What came of it is in FOLDER/found.json.
 """
 
 import json
