@@ -6,14 +6,15 @@ import keras
 from keras import ops
 
 from ._arguments import check_block_size, check_flag, check_positive_integer
-from ._blocks import BlockSize, blocked_additive_scores
+from ._blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
 from ._checks import check_last_axis
-from ._composite import Scoring
+from ._composite import ADDITIVE, Heads, Scoring, current_evaluator
+from ._heads import in_each_head
 from ._keys_state import Keys
 from ._pooling import AttentionPooling
 from ._projections import kernel_config, projection, set_kernel_options
 from ._scores import additive_scores, at_least_float32, lengths
-from ._types import Shape, Tensor
+from ._types import Pairs, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -30,8 +31,9 @@ class AdditiveAttention(AttentionPooling):
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         seed: Integer that fixes the draws of the dropout, or None.
         normalize: Whether `w_v` counts by its direction alone, and a learned `g` gives the size of the scores.
-        query_block_size: The largest number of queries whose features exist at a time, or `"auto"` for a number that
-            keeps them in cache; None for all queries. It changes memory and time, not the result.
+        query_block_size: The largest number of queries whose features exist at a time; `"auto"` for a number that
+            keeps them in cache, or all queries where their features are few; None for all queries. It changes memory
+            and time, not the result.
         kernel_initializer: Initializer of each of the three kernels.
         kernel_regularizer: Regularizer of each of the three kernels, or None.
         kernel_constraint: Constraint on each of the three kernels, or None.
@@ -42,7 +44,8 @@ class AdditiveAttention(AttentionPooling):
     Numerics:
         The features `tanh(W_q q + W_k k)` take `B Tq Tk U` numbers, in training until the gradient is computed. With
         blocks of `n` queries they take `B n Tk U`, and are computed again for the gradient, which sums in float32 at
-        least. If `w_v` is quantized, there are no blocks.
+        least. Then most of those that a causal mask or a window hides are not computed at all. If `w_v` is quantized,
+        there are no blocks.
 
     Example:
         >>> layer = AdditiveAttention(num_hiddens=8, dropout=0.1)
@@ -59,7 +62,7 @@ class AdditiveAttention(AttentionPooling):
         *,
         seed: int | None = None,
         normalize: bool = False,
-        query_block_size: BlockSize = None,
+        query_block_size: BlockSize = "auto",
         kernel_initializer: Any = "glorot_uniform",
         kernel_regularizer: Any = None,
         kernel_constraint: Any = None,
@@ -110,9 +113,20 @@ class AdditiveAttention(AttentionPooling):
 
     def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Additive scores of queries `B + (Tq, Dq)` and projected keys `B + (Tk, U)`."""
+        return self._scores_of_pairs(queries, keys, EVERY_PAIR)
+
+    def _scores(self, queries: Tensor, keys: Keys, pairs: Pairs) -> Tensor:
+        if not self._score_is_described:  # a subclass has a score of its own, which knows nothing of pairs
+            return super()._scores(queries, keys, pairs)
+        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
+        return self._scores_of_pairs(queries, projected, pairs)
+
+    def _scores_of_pairs(self, queries: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
         queries = self._project_queries(queries)
-        if self._weighs_by_kernel() and (self.normalize or self.query_block_size is not None):
-            return blocked_additive_scores(queries, keys, self._kernel_of_w_v(), self.query_block_size)
+        # An ONNX file has the blocks of its lowering: a loop there would be another, and slower.
+        block_size = self.query_block_size if current_evaluator() is None else None
+        if self._weighs_by_kernel() and (self.normalize or block_size is not None):
+            return blocked_additive_scores(queries, keys, self._kernel_of_w_v(), block_size, pairs)
         scores = additive_scores(queries, keys, self.w_v)
         if not self.normalize:
             return scores
@@ -124,12 +138,18 @@ class AdditiveAttention(AttentionPooling):
         """Additive scores of projected queries and keys, unless `w_v` is more than a product with its kernel."""
         if not self._weighs_by_kernel():
             return None
-        tensors = {
-            "queries": self._project_queries(queries),
-            "keys": keys.tensor if keys.projected else self.project_keys(keys.tensor),
-            "w_v": self._kernel_of_w_v(),
-        }
-        return Scoring("additive", _scores_of, tensors, {})
+        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
+        return self._scoring_of_projected(self._project_queries(queries), projected)
+
+    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
+        """Likewise: all heads have the weights of one."""
+        if not self._weighs_by_kernel():
+            return None
+        queries = in_each_head(self._project_queries, queries, heads.of_queries)
+        return self._scoring_of_projected(queries, in_each_head(self.project_keys, keys, heads.of_keys))
+
+    def _scoring_of_projected(self, queries: Tensor, keys: Tensor) -> Scoring:
+        return Scoring(ADDITIVE, _scores_of, {"queries": queries, "keys": keys, "w_v": self._kernel_of_w_v()}, {})
 
     def _project_queries(self, queries: Tensor) -> Tensor:
         projected = self.W_q(queries)
@@ -143,8 +163,16 @@ class AdditiveAttention(AttentionPooling):
 
     def _weighs_by_kernel(self) -> bool:
         """Whether `w_v` is a product with its kernel: int8 has one of its own, and a subclass may have replaced it."""
-        plain = isinstance(self.w_v, keras.layers.Dense) and self.w_v.activation is keras.activations.linear
+        plain = type(self.w_v) is keras.layers.Dense and self.w_v.activation is keras.activations.linear
         return plain and not self.w_v.use_bias and self.w_v.quantization_mode is None
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "AdditiveAttention":
+        """The layer with the arguments of `get_config`; without blocks where there were none yet when it was saved."""
+        if cls.__init__ is AdditiveAttention.__init__:  # that of a subclass may take other arguments
+            config = {"query_block_size": None, **config}
+        layer: AdditiveAttention = super().from_config(config)
+        return layer
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

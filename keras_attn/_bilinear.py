@@ -5,8 +5,9 @@ from typing import Any
 import keras
 
 from ._checks import check_last_axis
-from ._composite import Scoring
+from ._composite import Heads, Scoring
 from ._dot_product import scoring_by_dot_products
+from ._heads import in_each_head
 from ._keys_state import Keys
 from ._pooling import AttentionPooling
 from ._projections import kernel_config, projection, set_kernel_options
@@ -94,6 +95,9 @@ class BilinearAttention(AttentionPooling):
     def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
         projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
         return scoring_by_dot_products(queries, projected, 1.0)
+
+    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
+        return scoring_by_dot_products(queries, in_each_head(self.project_keys, keys, heads.of_keys), 1.0)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

@@ -10,25 +10,33 @@ Sizes that are unknown while a graph is traced are scalar tensors here: then the
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import keras
 from keras import ops
 
 from ._checks import dtype_of
+from ._masking import range_of_keys
 from ._scores import additive_scores, weighed
-from ._types import Tensor
+from ._sizes import ceil_div, holds, largest, smallest
+from ._types import Pairs, Tensor
 
 BlockSize = int | Literal["auto"] | None
+EVERY_PAIR = Pairs()
 
 # Counts of features, for "auto"; measured on two CPU cores, and to be measured again before they are changed.
-_WHOLE = 2**23  # up to as many the plain form is faster: they nearly fit a cache, and are not computed twice
-_BLOCK = 2**20  # a block of as many, and what is computed from it, fits a cache
-_LEAST = 4  # queries in a block: of fewer XLA makes slow code, since it cannot vectorise the sum over queries
+# Up to as many the plain form is faster, which does not compute them twice. On TensorFlow that is as a graph; torch
+# computes blocks operation by operation, and gains memory alone.
+_WHOLE = {"tensorflow": 3 * 2**23, "torch": 2**27}.get(keras.backend.backend(), 2**23)
+_BLOCK = 2**20  # a block of as many, and what is computed from it, fits a cache; of fewer XLA makes slow code
+_LEAST = 4  # queries in a block: of fewer too, since it cannot vectorise the sum over queries
 _BATCH = 128  # examples in a batch of unknown size, when there is to be decided whether the features fit
+_GROUPS = 8  # of queries, each with the keys that it may see: causal scores are then 9/16 of all; each is two loops
 
 
-def blocked_additive_scores(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize) -> Tensor:
+def blocked_additive_scores(
+    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize, pairs: Pairs = EVERY_PAIR
+) -> Tensor:
     """Additive scores `w_v^T tanh(q + k)`: those of `additive_scores`, gradients too.
 
     Args:
@@ -37,47 +45,86 @@ def blocked_additive_scores(queries: Tensor, keys: Tensor, w_v: Tensor, block_si
         w_v: (U, 1), of the dtype of queries and keys.
         block_size: The largest number of queries in a block; `"auto"` for one whose features stay in cache; None, or
             a block that holds all queries, for the plain form.
+        pairs: Which pairs take part by their order alone. Where there are blocks, the scores of others may be zeros.
 
     Returns:
         Scores `B + (Tq, Tk)`.
     """
+    num_queries, num_keys = (ops.shape(rows)[-2] for rows in (queries, keys))
+    if block_size is None or _is_plain(queries, keys, block_size):
+        return _plain(queries, keys, w_v)
+    groups = _groups(num_queries, num_keys, pairs, block_size)
+    if len(groups) == 1:
+        return _in_blocks(queries, keys, w_v, block_size)
 
-    def plain() -> Tensor:
-        return additive_scores(queries, keys, lambda features: ops.matmul(features, w_v))
+    def scores_of(group: Group) -> Tensor:
+        rows, seen = queries[..., group.start : group.stop, :], keys[..., group.first : group.behind, :]
+        scores = _in_blocks(rows, seen, w_v, block_size)
+        unseen = [group.first, num_keys - group.behind]
+        return ops.pad(scores, [*([0, 0] for _ in scores.shape[:-1]), unseen])
 
+    return ops.concatenate([scores_of(group) for group in groups], axis=-2)
+
+
+def _plain(queries: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+    return additive_scores(queries, keys, lambda features: ops.matmul(features, w_v))
+
+
+def _is_plain(queries: Tensor, keys: Tensor, block_size: Any) -> bool:
+    """Whether the plain form is known to do for all queries."""
     num_queries = ops.shape(queries)[-2]
-    if block_size is None:
-        return plain()
-    if block_size == "auto":
-        *batch, num_keys, num_hiddens = ops.shape(keys)
-        known_batch = [size if isinstance(size, int) else _BATCH for size in batch]
-        features = math.prod(known_batch) * num_keys * num_hiddens * num_queries
-        if _holds(features <= _WHOLE) or _holds(num_queries <= _LEAST):
-            return plain()
-        block_size = _largest(_BLOCK // _largest(math.prod(batch) * num_keys * num_hiddens, 1), _LEAST)
-    return plain() if _holds(block_size >= num_queries) else _blocked(queries, keys, w_v, block_size)
+    if block_size != "auto":
+        return holds(block_size >= num_queries)
+    *batch, num_keys, num_hiddens = ops.shape(keys)
+    known_batch = [size if isinstance(size, int) else _BATCH for size in batch]
+    features = math.prod(known_batch) * num_keys * num_hiddens * num_queries
+    return holds(features <= _WHOLE) or holds(num_queries <= _LEAST)
 
 
-def _holds(condition: Any) -> bool:
-    """Whether a condition on sizes is known to be true."""
-    return condition is True
+class Group(NamedTuple):
+    """Queries `start <= i < stop`, and the keys `first <= j < behind` outside of which they see none."""
+
+    start: Any
+    stop: Any
+    first: Any
+    behind: Any
 
 
-def _largest(size: Any, least: int) -> Any:
-    """The larger of a size and a number: an integer where the size is known."""
-    return max(size, least) if isinstance(size, int) else ops.maximum(size, least)
+def _groups(num_queries: Any, num_keys: Any, pairs: Pairs, block_size: Any) -> list[Group]:
+    """Groups of queries beside each other, whose keys are known before the program is: no backend waits for a size."""
+    whole = Group(0, num_queries, 0, num_keys)
+    if pairs == EVERY_PAIR:
+        return [whole]
+    size = largest(ceil_div(num_queries, _GROUPS), _LEAST if block_size == "auto" else block_size)
+    groups = []
+    for index in range(_GROUPS):
+        start, stop = index * size, smallest((index + 1) * size, num_queries)
+        if holds(start >= num_queries):
+            break
+        groups.append(Group(start, stop, *range_of_keys(pairs, start, stop, num_keys)))
+    meets_all = all(holds(group.first == 0) and holds(group.behind == num_keys) for group in groups)
+    return [whole] if meets_all else groups
 
 
-def _ceil_div(size: Any, divisor: Any) -> Any:
-    # Not as -(-size // divisor): ONNX rounds the quotient of a negative integer towards zero.
-    return (size + divisor - 1) // divisor
+def _in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
+    if holds(ops.shape(keys)[-2] == 0):
+        return _plain(queries, keys, w_v)
+    return _blocked(queries, keys, w_v, _size_in_cache(queries, keys) if block_size == "auto" else block_size)
+
+
+def _size_in_cache(queries: Tensor, keys: Tensor) -> Any:
+    """The number of queries in a block for `"auto"`, such that all blocks hold at least `_BLOCK` features."""
+    num_queries, (*batch, num_keys, num_hiddens) = ops.shape(queries)[-2], ops.shape(keys)
+    least = largest(ceil_div(_BLOCK, largest(math.prod(batch) * num_keys * num_hiddens, 1)), _LEAST)
+    size = ceil_div(num_queries, largest(num_queries // least, 1))
+    return largest(size, 1)  # a group may have no queries, where their number was not known when groups were made
 
 
 def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
     num_queries = ops.shape(queries)[-2]
     # As few blocks as this size allows, of equal size: the last one is then padded by less than one query a block.
-    count = _largest(_ceil_div(num_queries, block_size), 1)
-    block_size = _ceil_div(num_queries, count)
+    count = largest(ceil_div(num_queries, block_size), 1)
+    block_size = largest(ceil_div(num_queries, count), 1)  # to ONNX, a size of 0 in a reshape means another
 
     def split(rows: Tensor) -> Tensor:
         return _split(rows, count, block_size)
@@ -98,7 +145,7 @@ def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Ten
         constant_keys, constant_w_v = ops.stop_gradient(keys), ops.stop_gradient(w_v)
 
         def block_of(rows: Tensor) -> Tensor:
-            return additive_scores(rows, constant_keys, lambda features: ops.matmul(features, constant_w_v))
+            return _plain(rows, constant_keys, constant_w_v)
 
         return join(_map(block_of, split(ops.stop_gradient(queries)))), gradient
 
@@ -160,7 +207,7 @@ def _split(rows: Tensor, count: Any, block_size: Any) -> Tensor:
     """Rows `B + (T, D)` as blocks `(count,) + B + (block_size, D)`, zeros after the last row."""
     *batch, num_rows, size = ops.shape(rows)
     padding = count * block_size - num_rows
-    if not _holds(padding == 0):
+    if not holds(padding == 0):
         rows = ops.pad(rows, [[0, 0]] * len(batch) + [[0, padding], [0, 0]])
     return ops.moveaxis(ops.reshape(rows, (*batch, count, block_size, size)), -3, 0)
 
@@ -169,7 +216,7 @@ def _join(blocks: Tensor, num_rows: Any) -> Tensor:
     """Blocks `(n,) + B + (block_size, D)` as rows `B + (num_rows, D)`, without those that were padded."""
     count, *batch, block_size, size = ops.shape(blocks)
     rows = ops.reshape(ops.moveaxis(blocks, 0, -3), (*batch, count * block_size, size))
-    return rows if _holds(count * block_size == num_rows) else rows[..., :num_rows, :]
+    return rows if holds(count * block_size == num_rows) else rows[..., :num_rows, :]
 
 
 def _map(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:

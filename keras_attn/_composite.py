@@ -13,18 +13,21 @@ from typing import Any, NamedTuple, Protocol
 from keras import ops
 
 from ._checks import dtype_of
-from ._masking import hide, intersect, lengths_mask
+from ._heads import join_heads, repeat_heads, split_heads, with_heads_axis
+from ._masking import combine_masks, hide, intersect
 from ._normalizers import NORMALIZERS, SOFTMAX
-from ._types import Tensor
+from ._types import Masks, Pairs, Tensor
 
+ADDITIVE = "additive"
 DOT_PRODUCT = "dot_product"
+DISTANCE = "distance"
 
 
 class Scoring(NamedTuple):
     """A scoring function by name, with all that it reads.
 
     Attributes:
-        name: `"additive"` or `DOT_PRODUCT`.
+        name: `ADDITIVE`, `DOT_PRODUCT` or `DISTANCE`.
         function: Pure: maps the tensors, as keywords, to scores `B + (Tq, Tk)`, each of its query and key alone.
         tensors: `queries` and `keys`, projected where the layer projects them, and further weights of the layer.
         options: Numbers the function depends on.
@@ -36,19 +39,31 @@ class Scoring(NamedTuple):
     options: Mapping[str, float]
 
 
+class Heads(NamedTuple):
+    """How many heads lie side by side on the last axis: H of the queries, and G of the keys and values.
+
+    Each head of keys serves `H / G` heads of queries.
+    """
+
+    of_queries: int = 1
+    of_keys: int = 1
+
+
 class Composite(NamedTuple):
     """One call of a layer as a pure function and its arguments.
 
     Attributes:
         name: The name of the scoring function.
         layer: The layer.
-        function: Pure: maps the tensors, as keywords, to the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`.
-        tensors: Those of the scoring function and `values`, all of which may hold anything where they are masked;
-            `valid_lens` of shape `B`, if each example has a length; and `mask`, if there are further masks: booleans
-            that broadcast to the weights and have all their axes.
+        function: Pure: maps the tensors, as keywords, to the output `B + (Tq, H Dv)` and the weights `B + (Tq, Tk)`,
+            or `B + (H, Tq, Tk)` where there are heads.
+        tensors: Those of the scoring function and `values`, `B + (T, ...)`, all of which may hold anything where they
+            are masked; and what there is of masks: `valid_lens`, integers `B` or `B + (Tq,)`; `keys_mask`, booleans
+            `B + (Tk,)`; and `mask`, booleans that broadcast to the weights and have all their axes.
         options: Those of the scoring function.
-
-    The weights are a softmax over the keys that take part.
+        heads: The heads, or None where there is no axis for them in the weights.
+        pairs: Which pairs take part by their order alone.
+        normalizer: What makes weights of the scores of the keys that take part: a key of `NORMALIZERS`.
     """
 
     name: str
@@ -56,6 +71,9 @@ class Composite(NamedTuple):
     function: Callable[..., tuple[Tensor, Tensor]]
     tensors: Mapping[str, Tensor]
     options: Mapping[str, float]
+    heads: Heads | None
+    pairs: Pairs
+    normalizer: str
 
 
 class Evaluator(Protocol):
@@ -91,25 +109,39 @@ def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
 
 
 def composite_of(
-    scoring: Scoring, values: Tensor, valid_lens: Tensor | None, mask: Tensor | None, layer: Any
+    scoring: Scoring,
+    values: Tensor,
+    masks: Masks,
+    pairs: Pairs,
+    layer: Any,
+    heads: Heads | None = None,
+    normalizer: str = SOFTMAX,
 ) -> Composite:
     """The composite of one call.
 
     Args:
-        scoring: The layer's.
-        values: `B + (Tk, Dv)`.
-        valid_lens: Integers `B`, or None.
-        mask: All other masks: booleans that broadcast to `B + (Tq, Tk)`, or None.
+        scoring: That of the layer, or of one head.
+        values: `B + (Tk, Dv)`, or `B + (Tk, G Dv)`.
+        masks: All but `queries_mask`, with which a query is without keys: that is for whoever reads the result.
+        pairs: Which pairs take part by their order alone.
         layer: The layer.
+        heads: The heads, or None where there is no axis for them in the weights.
+        normalizer: A key of `NORMALIZERS`.
     """
     tensors = {**scoring.tensors, "values": values}
-    if valid_lens is not None:
-        tensors["valid_lens"] = valid_lens
+    if masks.valid_lens is not None:
+        tensors["valid_lens"] = masks.valid_lens
+    keys_mask = intersect(masks.keys_mask, masks.values_mask)
+    if keys_mask is not None:
+        tensors["keys_mask"] = keys_mask
+    rank = len(values.shape)
+    mask = masks.attention_mask if heads is None else with_heads_axis(masks, rank).attention_mask
     if mask is not None:
-        while len(mask.shape) < len(values.shape):
+        while len(mask.shape) < rank + (heads is not None):
             mask = ops.expand_dims(mask, 0)
         tensors["mask"] = mask
-    return Composite(scoring.name, layer, partial(_pool_of, scoring.function), tensors, scoring.options)
+    function = partial(_pool_of, scoring.function, heads, pairs, normalizer)
+    return Composite(scoring.name, layer, function, tensors, scoring.options, heads, pairs, normalizer)
 
 
 def pool(
@@ -140,13 +172,24 @@ def pool(
 
 def _pool_of(
     score: Callable[..., Tensor],
+    heads: Heads | None,
+    pairs: Pairs,
+    normalizer: str,
     *,
+    queries: Tensor,
+    keys: Tensor,
     values: Tensor,
     valid_lens: Tensor | None = None,
+    keys_mask: Tensor | None = None,
     mask: Tensor | None = None,
     **read_by_score: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    if valid_lens is not None:
-        valid_lens = lengths_mask(valid_lens, len(values.shape), ops.shape(values)[-2])
-    mask = intersect(valid_lens, mask)
-    return pool(score(**read_by_score), values, mask)
+    masks, rank = Masks(valid_lens, mask, None, keys_mask, None), len(values.shape)
+    if heads is not None:
+        masks = with_heads_axis(masks, rank)
+        queries = split_heads(queries, heads.of_queries)
+        times = heads.of_queries // heads.of_keys
+        keys, values = (repeat_heads(split_heads(each, heads.of_keys), times) for each in (keys, values))
+    mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys)[-2], len(values.shape))
+    output, weights = pool(score(queries=queries, keys=keys, **read_by_score), values, mask, normalizer=normalizer)
+    return output if heads is None else join_heads(output), weights

@@ -8,8 +8,9 @@ from keras import ops
 
 from ._arguments import check_positive
 from ._checks import check_same_size, dtype_of
-from ._composite import Scoring
+from ._composite import Heads, Scoring
 from ._dot_product import scoring_by_dot_products
+from ._heads import in_each_head
 from ._keys_state import Keys
 from ._pooling import AttentionPooling
 from ._scores import dot_product_scores, unit_vectors
@@ -86,6 +87,10 @@ class CosineAttention(AttentionPooling):
     def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
         projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
         return scoring_by_dot_products(self._project_queries(queries), projected, 1.0)
+
+    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
+        queries = in_each_head(self._project_queries, queries, heads.of_queries)
+        return scoring_by_dot_products(queries, in_each_head(self.project_keys, keys, heads.of_keys), 1.0)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

@@ -8,7 +8,7 @@ from keras import ops
 
 from ._arguments import check_scale
 from ._checks import check_same_size
-from ._composite import DOT_PRODUCT, Scoring
+from ._composite import DOT_PRODUCT, Heads, Scoring
 from ._keys_state import Keys
 from ._pooling import AttentionPooling
 from ._scores import dot_product_scores
@@ -68,6 +68,11 @@ class DotProductAttention(AttentionPooling):
         """Scaled dot products, unless D is unknown."""
         scale = self._scale(queries)
         return None if scale is None else scoring_by_dot_products(queries, keys.tensor, scale)
+
+    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
+        """Scaled dot products: the sizes of the heads are those of kernels."""
+        scale = (queries.shape[-1] // heads.of_queries) ** -0.5 if self.scale is None else self.scale
+        return scoring_by_dot_products(queries, keys, scale)
 
     def _scale(self, queries: Tensor) -> float | None:
         size = queries.shape[-1]

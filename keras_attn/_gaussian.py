@@ -8,10 +8,11 @@ from keras import ops
 
 from ._arguments import check_positive
 from ._checks import check_same_size, dtype_of
-from ._composite import Scoring
+from ._composite import DISTANCE, Scoring
 from ._dot_product import scoring_by_dot_products
 from ._keys_state import Keys
 from ._masking import mean_seen_by_all
+from ._normalizers import SOFTMAX
 from ._pooling import AttentionPooling
 from ._scores import at_least_float32, by_products, gaussian_scores
 from ._types import Shape, Tensor
@@ -45,8 +46,6 @@ class GaussianAttention(AttentionPooling):
     Source: Nadaraya 1964 and Watson 1964; Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2. With keys
         of equal length the weights are those of dot products with scale `1 / h^2`, section 11.3.
     """
-
-    _centres_keys = True
 
     def __init__(
         self,
@@ -90,15 +89,24 @@ class GaussianAttention(AttentionPooling):
         return queries - centre, keys._replace(tensor=points - centre)
 
     def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        """Dot products of longer vectors, whose softmax is the same: `||q||^2` is the same for all keys of a query."""
-        if queries.shape[-1] is None or not by_products(queries):
+        """Distances, or dot products of longer vectors where `gaussian_scores` takes products."""
+        if queries.shape[-1] is None:
             return None
         bandwidth = ops.cast(ops.exp(self.log_bandwidth), dtype_of(queries))
+        if not by_products(queries):
+            tensors = {"queries": queries, "keys": keys.tensor, "bandwidth": bandwidth}
+            return Scoring(DISTANCE, gaussian_scores, tensors, {})
         queries, points = queries / bandwidth, keys.tensor / bandwidth
-        half_squares = 0.5 * ops.sum(points * points, axis=-1, keepdims=True)
-        ones = ops.ones_like(queries[..., :1])
-        longer = ops.concatenate([queries, ones], axis=-1), ops.concatenate([points, -half_squares], axis=-1)
-        return scoring_by_dot_products(*longer, 1.0)
+        of_queries, of_keys = (-0.5 * ops.sum(x * x, axis=-1, keepdims=True) for x in (queries, points))
+        parts = [(queries, points), (ops.ones_like(of_queries), of_keys)]
+        if self.normalizer != SOFTMAX:  # which does not see what is the same for all keys of a query
+            parts.append((of_queries, ops.ones_like(of_keys)))
+        longer_queries, longer_keys = (ops.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+        return scoring_by_dot_products(longer_queries, longer_keys, 1.0)
+
+    def _centres_keys(self, queries: Tensor) -> bool:
+        """Whether products are taken."""
+        return by_products(queries)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

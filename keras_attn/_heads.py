@@ -1,13 +1,14 @@
 """Heads as one more batch axis: `B + (T, H D)` and `B + (H, T, D)`, and masks that go with them."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from ._masking import intersect, lengths_mask
-from ._types import Masks, Tensor
+from ._masking import combine_masks, intersect, lengths_mask, split_lengths
+from ._types import Masks, Pairs, Tensor
 
 
 class Seen(NamedTuple):
@@ -31,6 +32,13 @@ def project(dense: Any, features: Tensor) -> Tensor:
     *positions, size = ops.shape(features)
     projected = dense(ops.reshape(features, (math.prod(positions), size)))
     return ops.reshape(projected, (*positions, projected.shape[-1]))
+
+
+def in_each_head(function: Callable[[Tensor], Tensor], features: Tensor, num_heads: int) -> Tensor:
+    """What a function of features `B + (T, D)`, of each position alone, gives in each head of `B + (T, H D)`."""
+    *places, size = ops.shape(features)
+    mapped = function(ops.reshape(features, (*places, num_heads, size // num_heads)))
+    return ops.reshape(mapped, (*places, num_heads * mapped.shape[-1]))
 
 
 def join_heads(heads: Tensor) -> Tensor:
@@ -72,9 +80,36 @@ def seen_in_some_head(lengths: Tensor | None, mask: Tensor | None, num_keys: Any
     return None if mask is None else Seen(ops.any(mask, axis=-1), ops.any(mask, axis=-2))
 
 
-def sees_some_key(seen: Seen | None, num_keys: Any) -> Tensor | None:
-    """Booleans that broadcast to queries `B + (Tq,)`, False for those that give zeros; None where all see a key."""
-    seeing = None if seen is None else seen.queries
+def queries_that_see(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
+    """Which queries some key takes part for in any head: booleans that broadcast to `B + (Tq,)`; None for all.
+
+    No mask of all pairs is made where one of keys tells.
+
+    Args:
+        masks: All that a call was given.
+        pairs: Which pairs take part by their order alone.
+        num_queries: Tq, an integer or a scalar tensor.
+        num_keys: Tk, likewise.
+        rank: Number of axes of queries, `B + (Tq, D)`.
+    """
+    lengths, others = split_lengths(masks, rank)
+    others = others._replace(queries_mask=None)
+    if lengths is not None and pairs == Pairs(causal=True) and all(mask is None for mask in others):
+        seeing = ops.expand_dims(lengths > 0, -1)  # every query may see the first key
+    else:
+        mask = combine_masks(with_heads_axis(others, rank), pairs, num_queries, num_keys, rank + 1)
+        seen = seen_in_some_head(lengths, mask, num_keys, rank)
+        seeing = None if seen is None else seen.queries
+    return intersect(seeing, masks.queries_mask)
+
+
+def sees_some_key(seeing: Tensor | None, num_keys: Any) -> Tensor | None:
+    """Booleans that broadcast to queries `B + (Tq,)`, False for those that give zeros; None where all see a key.
+
+    Args:
+        seeing: Which queries the masks let see a key, or None.
+        num_keys: Tk, an integer or a scalar tensor.
+    """
     if isinstance(num_keys, int) and num_keys > 0:
         return seeing
     # There may be no key at all, which a mask without the axis of keys does not tell.

@@ -9,6 +9,7 @@ from keras import ops
 from ._checks import as_tensor, check_attention_mask, check_scores, check_valid_lens, dtype_of, shape_of
 from ._normalizers import softmax_where
 from ._placeholders import as_lengths, as_mask
+from ._sizes import largest, smallest
 from ._types import Masks, Pairs, Tensor, Window
 
 
@@ -53,6 +54,24 @@ def window_mask(num_queries: Any, num_keys: Any, window: Window) -> Tensor | Non
     return intersect(
         None if left is None else ops.greater_equal(gaps, -left), None if right is None else ops.less_equal(gaps, right)
     )
+
+
+def range_of_keys(pairs: Pairs, start: Any, stop: Any, num_keys: Any) -> tuple[Any, Any]:
+    """The first key that some query `start <= i < stop` may see by the order of positions, and the one behind the last.
+
+    There is always a key between them, the last one if none is seen.
+
+    Args:
+        pairs: Whether query `i` sees only keys `j <= i`, and its window.
+        start: Of the queries, an integer or a scalar tensor.
+        stop: Likewise.
+        num_keys: Tk, likewise.
+    """
+    left, right = pairs.window or (None, None)
+    if pairs.causal:
+        right = 0  # a window's own is at least that
+    behind = num_keys if right is None else smallest(stop + right, num_keys)
+    return 0 if left is None else smallest(largest(start - left, 0), largest(behind - 1, 0)), behind
 
 
 def intersect(*masks: Tensor | None) -> Tensor | None:
@@ -122,6 +141,13 @@ def hide(positions: Tensor, visible: Tensor) -> Tensor:
         visible: Booleans that broadcast to `B + (T,)`.
     """
     return ops.where(ops.expand_dims(visible, -1), positions, 0.0)
+
+
+def hide_rows(queries_mask: Tensor | None, output: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Zeros in output `B + (Tq, D)` and weights `B + (Tq, Tk)`, if there are any, of queries that are masked."""
+    if queries_mask is None:
+        return output, weights
+    return hide(output, queries_mask), None if weights is None else hide(weights, queries_mask)
 
 
 def hide_unseen(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

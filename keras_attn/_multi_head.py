@@ -7,8 +7,19 @@ from keras import ops
 
 from ._arguments import check_flag, check_positive_integer
 from ._checks import check_given, check_last_axis, check_pooling_shapes, scores_shape_of, shape_of
+from ._composite import Heads, composite_of, current_evaluator
 from ._fused import masked_is_harmless
-from ._heads import join_heads, project, repeat_heads, seen_in_some_head, sees_some_key, split_heads, with_heads_axis
+from ._heads import (
+    Seen,
+    join_heads,
+    project,
+    queries_that_see,
+    repeat_heads,
+    seen_in_some_head,
+    sees_some_key,
+    split_heads,
+    with_heads_axis,
+)
 from ._keys_state import PROJECTED, Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
 from ._masking import combine_masks, each_sees_itself, hide, split_lengths
@@ -164,6 +175,9 @@ class MultiHeadAttention(AttentionLayer):
         return_attention_scores: bool,
         training: bool | None,
     ) -> tuple[Tensor, Tensor | None]:
+        lowered = self._lowered(queries, keys, values, masks, pairs, return_attention_scores, training)
+        if lowered is not None:
+            return lowered
         rank, num_keys = len(queries.shape), ops.shape(keys.tensor)[-2]
         lengths = mask = seen = None
         if not each_sees_itself(masks, queries, keys.tensor):
@@ -171,11 +185,7 @@ class MultiHeadAttention(AttentionLayer):
             mask = combine_masks(with_heads_axis(others, rank), pairs, ops.shape(queries)[-2], num_keys, rank + 1)
             seen = seen_in_some_head(lengths, mask, num_keys, rank)
             pairs = Pairs()  # they are in the mask
-        if seen is not None:  # before the products: zero times NaN is NaN
-            same = keys.tensor is values
-            queries, values = hide(queries, seen.queries), hide(values, seen.keys)
-            if not keys.projected:
-                keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
+        queries, keys, values = _without_unseen(seen, queries, keys, values)
         differs_by_head = mask is not None and shape_of(mask)[-3:-2] not in ((), (1,))
         with masked_is_harmless(self.attention, not (differs_by_head or keys.projected)):
             pooled = self.attention(
@@ -192,9 +202,49 @@ class MultiHeadAttention(AttentionLayer):
         pooled, weights = pooled if return_attention_scores else (pooled, None)
         if weights is not None:
             weights = ops.cast(weights, self.compute_dtype)  # the scoring layer may have another
-        output = project(self.W_o, join_heads(pooled))
-        seeing = sees_some_key(seen, num_keys)  # others would get the bias
-        return output if seeing is None else hide(output, seeing), weights
+        seeing = sees_some_key(None if seen is None else seen.queries, num_keys)
+        return self._project_back(join_heads(pooled), seeing), weights
+
+    def _lowered(
+        self,
+        queries: Tensor,
+        keys: Keys,
+        values: Tensor,
+        masks: Masks,
+        pairs: Pairs,
+        returns_weights: bool,
+        training: bool | None,
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """What an exporter makes of a call over the heads of all projections, where there is one and it can."""
+        evaluate = current_evaluator()
+        if evaluate is None or keys.projected or not self.attention._can_be_lowered(training):
+            return None
+        if self.attention.compute_dtype != self.compute_dtype:
+            return None
+        rank, num_queries, num_keys = len(queries.shape), ops.shape(queries)[-2], ops.shape(keys.tensor)[-2]
+        if evaluate.hides_unseen:
+            lengths, others = split_lengths(masks, rank)
+            mask = combine_masks(with_heads_axis(others, rank), pairs, num_queries, num_keys, rank + 1)
+            queries, keys, values = _without_unseen(
+                seen_in_some_head(lengths, mask, num_keys, rank), queries, keys, values
+            )
+        if masks.queries_mask is not None and not self.attention._scores_by_products:
+            queries = hide(queries, masks.queries_mask)  # the form of other scores hangs on how large all queries are
+        heads = Heads(self.num_heads, self._kv_heads)
+        scoring = self.attention._scoring_of_heads(project(self.W_q, queries), project(self.W_k, keys.tensor), heads)
+        if scoring is None:
+            return None
+        normalizer = self.attention.normalizer
+        composite = composite_of(scoring, project(self.W_v, values), masks, pairs, self.attention, heads, normalizer)
+        pooled, weights = evaluate(composite, returns_weights)
+        if weights is not None and masks.queries_mask is not None:
+            weights = hide(weights, ops.expand_dims(masks.queries_mask, -2))
+        seeing = sees_some_key(queries_that_see(masks, pairs, num_queries, num_keys, rank), num_keys)
+        return self._project_back(pooled, seeing), weights
+
+    def _project_back(self, pooled: Tensor, seeing: Tensor | None) -> Tensor:
+        output = project(self.W_o, pooled)
+        return output if seeing is None else hide(output, seeing)  # others would get the bias
 
     def _keys_for_all_heads(self, keys: Keys) -> Any:
         if keys.projected:
@@ -241,3 +291,14 @@ class MultiHeadAttention(AttentionLayer):
         """The layer with the arguments of `get_config`."""
         attention = keras.saving.deserialize_keras_object(config["attention"])
         return cls(**{**config, "attention": attention})
+
+
+def _without_unseen(seen: Seen | None, queries: Tensor, keys: Keys, values: Tensor) -> tuple[Tensor, Keys, Tensor]:
+    """Zeros for what no pair reads, before the products: zero times NaN is NaN."""
+    if seen is None:
+        return queries, keys, values
+    same = keys.tensor is values
+    queries, values = hide(queries, seen.queries), hide(values, seen.keys)
+    if not keys.projected:
+        keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
+    return queries, keys, values

@@ -8,11 +8,11 @@ from keras import ops
 
 from ._arguments import check_dropout, check_normalizer, check_seed
 from ._checks import check_given, check_pooling_shapes, check_score_result, scores_shape_of, shape_of
-from ._composite import Scoring, composite_of, current_evaluator, pool
+from ._composite import Heads, Scoring, composite_of, current_evaluator, pool
 from ._fused import fused_pool, hide_all_unseen, is_faster, is_masked_harmless
 from ._keys_state import Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
-from ._masking import combine_masks, each_sees_itself, hide_unseen, split_lengths
+from ._masking import combine_masks, each_sees_itself, hide, hide_rows, hide_unseen
 from ._normalizers import SOFTMAX
 from ._types import Masks, Pairs, Shape, Tensor
 
@@ -78,8 +78,6 @@ class AttentionPooling(AttentionLayer):
     _scores_in_parts = True  # whether `score` is made of its two parts: a subclass may override the whole alone
     _score_is_described = True  # whether `_scoring` speaks of this score: a subclass may override the score alone
     _scores_by_products = False  # whether scores are scaled dot products, of which `_scoring` speaks, and nothing else
-    # whether `_without_unseen` makes more of the keys than zeros, so that an exporter needs it too
-    _centres_keys = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -140,18 +138,18 @@ class AttentionPooling(AttentionLayer):
         if lowered is not None:
             return lowered
         mask = _mask_of(masks, pairs, queries, keys)
-        if not return_attention_scores and self._can_be_lowered(training):
+        if not return_attention_scores and self.normalizer == SOFTMAX and self._can_be_lowered(training):
             output = self._fused(queries, keys, values, masks, pairs, mask)
             if output is not None:
                 return output, None
         queries, keys = self._without_unseen(mask, queries, keys)
-        return self._pooled(queries, keys, values, mask, training)
+        return self._pooled(queries, keys, values, mask, pairs, training)
 
     def _pooled(
-        self, queries: Tensor, keys: Keys, values: Tensor, mask: Tensor | None, training: bool | None
+        self, queries: Tensor, keys: Keys, values: Tensor, mask: Tensor | None, pairs: Pairs, training: bool | None
     ) -> tuple[Tensor, Tensor]:
         """The output and the weights, from queries and keys without those that are unseen."""
-        scores = (self._score_projection if keys.projected else self.score)(queries, keys.tensor)
+        scores = self._scores(queries, keys, pairs)
         check_score_result(type(self).__name__, shape_of(scores), (*shape_of(queries)[:-1], shape_of(keys.tensor)[-2]))
         return pool(scores, values, mask, partial(self._drop, training=training), self.normalizer)
 
@@ -177,11 +175,19 @@ class AttentionPooling(AttentionLayer):
         queries, tensor = hide_unseen(mask, queries, keys.tensor)
         return queries, keys._replace(tensor=tensor)
 
+    def _centres_keys(self, queries: Tensor) -> bool:
+        """Whether `_without_unseen` makes more of the keys than zeros, so that an exporter needs it too."""
+        return False
+
     def _project(self, keys: Tensor) -> Tensor:
         return self.project_keys(keys) if self._scores_in_parts else keys
 
     def _score_projection(self, queries: Tensor, keys: Tensor) -> Tensor:
         return (self.score_projected if self._scores_in_parts else self.score)(queries, keys)
+
+    def _scores(self, queries: Tensor, keys: Keys, pairs: Pairs) -> Tensor:
+        """Scores `B + (Tq, Tk)`; those of pairs that do not take part by their order may be any numbers."""
+        return (self._score_projection if keys.projected else self.score)(queries, keys.tensor)
 
     def _lowered(
         self,
@@ -197,18 +203,20 @@ class AttentionPooling(AttentionLayer):
         evaluate = current_evaluator()
         if evaluate is None or not self._can_be_lowered(training):
             return None
-        if evaluate.hides_unseen or self._centres_keys:
+        if evaluate.hides_unseen or self._centres_keys(queries):
             queries, keys = self._without_unseen(_mask_of(masks, pairs, queries, keys), queries, keys)
+        if masks.queries_mask is not None and not self._scores_by_products:
+            queries = hide(queries, masks.queries_mask)  # the form of other scores hangs on how large all queries are
         scoring = self._scoring(queries, keys)
         if scoring is None:
             return None
-        lengths, others = split_lengths(masks, len(queries.shape))
-        mask = _mask_of(others, pairs, queries, keys)
-        return evaluate(composite_of(scoring, values, lengths, mask, self), returns_weights)
+        composite = composite_of(scoring, values, masks, pairs, self, normalizer=self.normalizer)
+        output, weights = evaluate(composite, returns_weights)
+        return hide_rows(masks.queries_mask, output, weights)
 
     def _can_be_lowered(self, training: bool | None) -> bool:
         """Whether `_scoring` says all that there is to a call."""
-        return self._score_is_described and self.normalizer == SOFTMAX and not self._drops(training)
+        return self._score_is_described and not self._drops(training)
 
     def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
         """What an exporter may write in its own way, or None: it then gets the ops that `score` is made of.
@@ -216,6 +224,16 @@ class AttentionPooling(AttentionLayer):
         Args:
             queries: `B + (Tq, Dq)`; they may hold anything where they are masked.
             keys: `B + (Tk, Dk)`, likewise; or projected.
+        """
+        return None
+
+    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
+        """The scoring of one head, with the tensors of all heads side by side; None where there is none.
+
+        Args:
+            queries: `B + (Tq, H D)`; they may hold anything where they are masked.
+            keys: `B + (Tk, G D)`, likewise.
+            heads: H and G.
         """
         return None
 

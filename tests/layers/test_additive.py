@@ -11,7 +11,7 @@ from contract_cases import as_numpy
 from keras import ops
 from tolerances import assert_close, assert_identical
 
-from keras_attn import AdditiveAttention
+from keras_attn import AdditiveAttention, MultiHeadAttention
 
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 3, 5, 4, 6, 7, 8
 
@@ -80,6 +80,39 @@ def test_config_holds_every_option():
     config = AdditiveAttention(**options).get_config()
     assert set(config) == set(options)
     assert AdditiveAttention.from_config(config).get_config() == config
+
+
+@pytest.mark.parametrize("block_size", [None, 16, "auto"])
+def test_a_saved_layer_keeps_its_blocks(block_size):
+    config = AdditiveAttention(U, query_block_size=block_size).get_config()
+    assert AdditiveAttention.from_config(config).query_block_size == block_size
+    assert (
+        MultiHeadAttention.from_config(
+            MultiHeadAttention(AdditiveAttention(U, query_block_size=block_size), 2).get_config()
+        ).attention.query_block_size
+        == block_size
+    )
+
+
+def test_a_layer_that_was_saved_before_there_were_blocks_has_none():
+    assert AdditiveAttention(U).query_block_size == "auto"
+    config = AdditiveAttention(U).get_config()
+    del config["query_block_size"]
+    assert AdditiveAttention.from_config(config).query_block_size is None
+
+
+class OfOneSize(AdditiveAttention):
+    """Has arguments of its own."""
+
+    def __init__(self, **kwargs):
+        super().__init__(U, query_block_size=3, **kwargs)
+
+    def get_config(self):
+        return {"name": self.name}
+
+
+def test_a_subclass_with_arguments_of_its_own_is_made_from_them():
+    assert OfOneSize.from_config(OfOneSize().get_config()).query_block_size == 3
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ import pytest
 import reference
 from backends import (
     BACKEND,
+    COMPILED_MODES,
     COMPILES_EACH_SIZE,
+    MODES,
     compiled,
     every_compiled_mode,
     every_mode,
@@ -23,20 +25,20 @@ from keras import ops
 from tensor_sizes import tensor_sizes
 from tolerances import TOLERANCES, assert_close, assert_identical
 
-from keras_attn import AdditiveAttention, _blocks
+from keras_attn import AdditiveAttention, _blocks, masked_softmax
 from keras_attn._blocks import blocked_additive_scores
 
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 7, 5, 4, 6, 3, 8
 
 every_size = pytest.mark.parametrize("block_size", [1, 2, 3, 6, 7, 64, "auto"])  # of 7 queries
-REST = [(3, (2, 4)), ("auto", (B,))]
+REST = [(3, (B,), False), (3, (2, 4), False), ("auto", (B,), True)]
 OUT_OF_TURN = pytest.mark.out_of_turn if BACKEND == "tensorflow" else ()  # on others there is no later time for it
 small_auto = pytest.mark.usefixtures("_small_auto")
 
 
 @pytest.fixture
 def _small_auto(monkeypatch):
-    """`"auto"` makes blocks of 2 of these few queries."""
+    """`"auto"` makes blocks of at least 2 of these few queries: of 3, 3 and 1."""
     monkeypatch.setattr(_blocks, "_WHOLE", 1)
     monkeypatch.setattr(_blocks, "_BLOCK", 2 * B * Tk * U)
     monkeypatch.setattr(_blocks, "_LEAST", 1)
@@ -79,18 +81,132 @@ def test_outputs_and_gradients_are_those_of_the_plain_form(block_size, mode):
     assert_gradients_close(computed, gradients(plain, inputs, masks, mode=mode))
 
 
+LENGTHS_PER_QUERY = np.array([[0, 1, 2, 5, 6, 3], [4, 4, 0, 0, 5, 1]], "int32")
+BY_THEIR_ORDER = {  # Tq, Tk, block size, masks
+    "causal": (7, 5, 2, {"causal": True}),
+    "rows without keys": (7, 5, 2, {"causal": True, "window": (1, 0)}),
+    "only behind": (5, 9, 2, {"window": (None, 1)}),
+    "only ahead": (5, 9, 3, {"window": (2, None)}),
+    "wider than all": (5, 9, 2, {"window": (50, 60)}),
+    "lengths alone": (6, 6, 2, {"valid_lens": LENGTHS_PER_QUERY}),
+    "window": (5, 9, 2, {"window": (2, 1)}),
+    "lengths too": (6, 6, "auto", {"causal": True, "valid_lens": LENGTHS_PER_QUERY}),
+}
+COMPILED = {"window", "lengths too"}  # each group is compiled by itself, which takes seconds
+
+
+@small_auto
+@pytest.mark.parametrize(
+    ("order", "mode"),
+    [(order, mode) for order in BY_THEIR_ORDER for mode in (COMPILED_MODES if order in COMPILED else MODES[:1])],
+)
+def test_pairs_by_their_order(order, mode):
+    num_queries, num_keys, block_size, masks = BY_THEIR_ORDER[order]
+    inputs = arrays((B,), num_queries, num_keys)
+    blocked, plain = layer_of(block_size), layer_of(None)
+    output, weights = call(blocked, inputs, masks, return_attention_scores=True)
+    oracle = reference.attention(**inputs, score=additive_score_of(blocked), **masks)
+    assert_close(as_numpy(output), oracle[0], "float32")
+    assert_close(as_numpy(weights), oracle[1], "float32")
+    assert_gradients_close(gradients(blocked, inputs, masks, mode=mode), gradients(plain, inputs, masks, mode=mode))
+
+
+def elements_of_tanh(step, *tensors):
+    """How many numbers a step takes the tanh of, in both passes."""
+    if BACKEND == "jax":
+        import jax
+
+        return _tanh_of_program(jax.make_jaxpr(step)(*tensors).jaxpr)
+    taken, tanh = [], ops.tanh
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "tanh", lambda x: taken.append(np.prod(ops.shape(x))) or tanh(x))
+        step(*tensors)
+    return sum(taken)
+
+
+def _tanh_of_program(program, times=1):
+    """Those of a program of JAX and of all that it calls, the body of a loop as often as it runs."""
+    from jax.extend.core import jaxprs_in_params
+
+    found = 0
+    for equation in program.eqns:
+        if equation.primitive.name == "tanh":
+            found += times * np.prod(equation.outvars[0].aval.shape)
+        repeats = equation.params["length"] if equation.primitive.name == "scan" else 1
+        for inner in jaxprs_in_params(equation.params):
+            found += _tanh_of_program(inner, times * repeats)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("masks", "seen"),
+    [
+        ({}, 8 * 10),
+        ({"causal": True}, sum(range(1, 9))),
+        ({"window": (1, 1)}, 2 + 7 * 3),
+        ({"window": (2, 1), "causal": True}, 1 + 2 + 6 * 3),
+        ({"window": (None, 1)}, sum(range(2, 10))),
+        ({"window": (0, None)}, sum(range(3, 11))),
+        ({"window": (10, 10)}, 8 * 10),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("projected", [False, True], ids=["keys", "state"])
+def test_features_of_pairs_that_are_hidden_by_their_order_are_not_computed(masks, seen, projected):
+    """8 queries one by one against 10 keys, once in each pass."""
+    layer = layer_of(1)
+    queries, keys, values = (ops.convert_to_tensor(array) for array in arrays((B,), 8, 10).values())
+
+    def loss(queries, keys, values):
+        inputs = {"queries": queries, "keys": layer.precompute(keys) if projected else keys, "values": values}
+        return ops.sum(call(layer, inputs, masks) ** 2)
+
+    assert elements_of_tanh(gradients_of(loss, 3), queries, keys, values) == 2 * B * seen * U
+
+
+def test_few_groups_of_many_queries():
+    """80 queries in blocks of 1 are 8 groups of 10, each with the keys that its last query may see."""
+    layer = layer_of(1)
+    tensors = [ops.convert_to_tensor(array) for array in arrays((B,), 80, 80).values()]
+
+    def loss(*tensors):
+        return ops.sum(layer(*tensors, use_causal_mask=True) ** 2)
+
+    assert elements_of_tanh(gradients_of(loss, 3), *tensors) == 2 * B * sum(10 * 10 * n for n in range(1, 9)) * U
+
+
+def test_a_score_of_ones_own_is_asked_for_all_pairs():
+    """What a subclass makes of the scores is not known to keep to a pair."""
+
+    class Centred(AdditiveAttention):
+        def score(self, queries, keys):
+            scores = super().score(queries, keys)
+            return scores / ops.max(ops.abs(scores), axis=-1, keepdims=True)
+
+    layer = Centred(U, query_block_size=1)
+    layer.build((None, None, Dq), (None, None, Dk), (None, None, Dv))
+    randomise(layer)
+    queries, keys, values = (ops.convert_to_tensor(array) for array in arrays().values())
+    weights = masked_softmax(layer.score(queries, keys), mask=np.tri(Tq, Tk, dtype=bool))
+    pooled = as_numpy(layer(queries, keys, values, use_causal_mask=True))
+    assert_close(pooled, as_numpy(ops.matmul(weights, values)), "float32")
+
+
 @small_auto
 @every_compiled_mode
 @pytest.mark.parametrize(
-    ("block_size", "leading"),
-    [(3, (B,)), ("auto", (2, 4)), *(pytest.param(*each, marks=OUT_OF_TURN) for each in REST)],
+    ("block_size", "leading", "causal"),
+    [(3, (B,), True), ("auto", (2, 4), False), *(pytest.param(*each, marks=OUT_OF_TURN) for each in REST)],
 )
-def test_one_program_takes_all_sizes(block_size, leading, mode):
+def test_one_program_takes_all_sizes(block_size, leading, causal, mode):
     upstream = np.arange(Dv, dtype="float32")
 
     def output_and_gradients(layer):
-        gradients = gradients_of(lambda *inputs: ops.sum(layer(*inputs) * ops.convert_to_tensor(upstream)), 3)
-        return lambda *inputs: [layer(*inputs), *gradients(*inputs)]
+        def output(*inputs):
+            return layer(*inputs, use_causal_mask=causal)
+
+        gradients = gradients_of(lambda *inputs: ops.sum(output(*inputs) * ops.convert_to_tensor(upstream)), 3)
+        return lambda *inputs: [output(*inputs), *gradients(*inputs)]
 
     blocked, plain = output_and_gradients(layer_of(block_size)), output_and_gradients(layer_of(None))
     signature = [((*(None for _ in leading), None, size), "float32") for size in (Dq, Dk, Dv)]
@@ -216,9 +332,9 @@ def test_nan_in_masked_keys_reaches_no_gradient_through_the_padding(policy):
         assert_identical(gradient, clean[name])
 
 
-@pytest.mark.parametrize("block_size", [2, "auto"])
+@pytest.mark.parametrize(("block_size", "rows"), [(2, 2), ("auto", 3)])
 @small_auto
-def test_no_tensor_holds_all_features(block_size):
+def test_no_tensor_holds_all_features(block_size, rows):
     """In a training step; the plain form is there to show that the search finds them."""
     tensors = [ops.convert_to_tensor(array) for array in arrays().values()]
 
@@ -227,7 +343,7 @@ def test_no_tensor_holds_all_features(block_size):
         return max(tensor_sizes(step, *tensors))
 
     assert largest(layer_of(None)) == B * Tq * Tk * U
-    assert largest(layer_of(block_size)) == B * 2 * Tk * U
+    assert largest(layer_of(block_size)) == B * rows * Tk * U
 
 
 @only_on("tensorflow", "torch", reason="JAX makes a program of the loop, eagerly too, and no block is there to look at")

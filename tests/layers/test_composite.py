@@ -1,0 +1,105 @@
+"""What an exporter gets of a call is the call: its function of its tensors gives what the layer does."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from contract_cases import as_numpy, randomise
+from tolerances import assert_close, assert_identical
+
+from keras_attn import (
+    AdditiveAttention,
+    BilinearAttention,
+    CosineAttention,
+    DotProductAttention,
+    GaussianAttention,
+    MultiHeadAttention,
+)
+from keras_attn._composite import Heads, evaluated_by
+
+H, T = 4, 5
+SCORES = {
+    "additive": partial(AdditiveAttention, 7),
+    "additive, normalized": partial(AdditiveAttention, 6, normalize=True),
+    "bilinear": BilinearAttention,
+    "cosine": partial(CosineAttention, 0.2),
+    "dot product": DotProductAttention,
+    "gaussian": GaussianAttention,
+}
+
+
+class Kept:
+    """An evaluator that computes the functions and keeps the composites."""
+
+    hides_unseen = False
+
+    def __init__(self):
+        self.composites = []
+
+    def __call__(self, composite, returns_weights):
+        self.composites.append(composite)
+        return composite.function(**composite.tensors)
+
+
+def both(layer, *args, **options):
+    """The outputs without and with an evaluator, and the composite."""
+    layer(*args, **options)
+    randomise(layer)
+    kept = Kept()
+    expected = layer(*args, return_attention_scores=True, **options)
+    with evaluated_by(kept):
+        actual = layer(*args, return_attention_scores=True, **options)
+    (composite,) = kept.composites
+    return [as_numpy(each) for each in expected], [as_numpy(each) for each in actual], composite
+
+
+def sequences(size=8, batch=3):
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((batch, T, size)).astype("float32") for _ in range(3)]
+
+
+@pytest.mark.parametrize("normalizer", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("groups", [1, 2, H])
+@pytest.mark.parametrize("score", [score for score in SCORES if score != "gaussian"])
+def test_all_heads_are_one_call(score, groups, normalizer):
+    layer = MultiHeadAttention(SCORES[score](normalizer=normalizer), H, key_dim=3, value_dim=2, num_kv_heads=groups)
+    mask = np.random.default_rng(1).random((3, H, T, T)) < 0.6
+    mask[0, 1] = False
+    expected, actual, composite = both(layer, *sequences(), np.array([2, 0, 5]), attention_mask=mask)
+    assert (composite.heads, composite.normalizer) == (Heads(H, groups), normalizer)
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize("score", ["additive", "cosine"])
+def test_what_masks_keep_out_of_all_heads_is_not_read(score):
+    layer = MultiHeadAttention(SCORES[score](), H, key_dim=3)
+    clean, dirty = sequences(), sequences()
+    for array in dirty:
+        array[:, 3:] = np.nan
+    masks = {"valid_lens": np.array([3, 2, 0]), "queries_mask": np.broadcast_to(np.arange(T) < 3, (3, T))}
+    _, expected, _ = both(layer, *clean, **masks)
+    _, actual, composite = both(layer, *dirty, **masks)
+    for one, other in zip(actual, expected, strict=True):
+        assert_identical(one, other)
+    if score == "additive":  # the form in which an exporter writes it hangs on how large queries are
+        assert np.isfinite(as_numpy(composite.tensors["queries"])).all()
+
+
+def test_a_scoring_layer_of_another_dtype_keeps_it():
+    layer = MultiHeadAttention(CosineAttention(dtype="float16"), H, key_dim=3)
+    expected, actual, composite = both(layer, *sequences())
+    assert composite.heads is None
+    assert as_numpy(composite.tensors["keys"]).dtype == "float16"
+    for one, other in zip(actual, expected, strict=True):
+        assert_identical(one, other)
+
+
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "sigmoid"])
+@pytest.mark.parametrize(("size", "name"), [(2, "distance"), (8, "distance"), (9, "dot_product")])
+def test_gaussian_scores(size, name, normalizer):
+    layer = GaussianAttention(2.0, normalizer=normalizer)
+    expected, actual, composite = both(layer, *sequences(size), np.array([2, 0, 5]), window=(1, None))
+    assert (composite.name, composite.normalizer) == (name, normalizer)
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one, other)
