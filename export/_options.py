@@ -10,7 +10,8 @@ from ._errors import ExportError, InputError
 from ._standalone.verify import PROVIDERS, older_onnxruntime
 
 PORTABLE = "portable"
-LOWERINGS = (PORTABLE, "fused", "ragged", "auto")
+ADAPTIVE = "adaptive"
+LOWERINGS = (PORTABLE, "fused", "ragged", ADAPTIVE, "auto")
 PRECISIONS = ("float32", "float16", "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
 OPSETS = range(TRACED_OPSET, 25)
@@ -21,7 +22,7 @@ FUSED_OPSET = 24
 LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24"}
 # 1.15 crashes on additive scores in `ragged`, 1.16 to 1.18 give returned weights a wrong shape; with lengths, the op
 # `Attention` of 1.24 gives other numbers.
-LOWEST_FOR_LOWERING = {"ragged": "1.19", "fused": "1.25"}
+LOWEST_FOR_LOWERING = {"ragged": "1.19", ADAPTIVE: "1.19", "fused": "1.25"}
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class Options:
 
 def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
     """Return the first onnxruntime release that runs models of an opset with attention in these lowerings."""
-    releases = [
-        LOWEST_ONNXRUNTIME[opset],
-        *(LOWEST_FOR_LOWERING[each] for each in lowerings if each in LOWEST_FOR_LOWERING),
-    ]
+    used = {*lowerings}
+    if ADAPTIVE in used and opset >= FUSED_OPSET:
+        used.add("fused")  # one of the forms it decides between
+    releases = [LOWEST_ONNXRUNTIME[opset], *(LOWEST_FOR_LOWERING[each] for each in used if each in LOWEST_FOR_LOWERING)]
     return max(releases, key=lambda release: tuple(map(int, release.split("."))))
 
 

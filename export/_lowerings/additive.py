@@ -22,12 +22,14 @@ from __future__ import annotations
 from itertools import combinations
 
 from .._tracing.attention_calls import Call
-from .blocks import block_outputs, block_sizes, example_outputs, from_blocks, in_blocks, over_blocks, over_examples
+from .blocks import Scores, cut, in_blocks, over_blocks, over_examples
+from .masks import hidden, pairs, rows
 from .text import CONTRIB
 
 GROUP = 3  # units; with fewer there is more to divide, with more the products take longer and overflow sooner
 SUBSETS = [subset for size in range(GROUP + 1) for subset in combinations(range(GROUP), size)]
 FEATURES = 5 * 2**19  # elements of the (rows, Tk, U) features in a block; each product then takes 3.3 MB
+MOST_ROWS = 2**20  # queries in a block
 REACH = 80 / (2 * GROUP)  # largest q + k: a term is then exp(80) at most, 5e34
 # Largest q and k: a number that underflows then meets exp(66) at most, and their term is below 1e-9.
 FARTHEST = 66 / (2 * GROUP)
@@ -36,33 +38,135 @@ HEAVIEST = 100.0  # largest sum of all |w|: rounding then moves a score by 1e-5 
 
 def body(call: Call) -> str:
     """Return the body of the ONNX function of an additive call."""
-    units = call.shapes["w_v"][0]
-    assert units is not None  # the size of a kernel
-    missing = -units % GROUP
-    inputs = {
+    hides = "" if _reads_all(call) else "hidden_"
+    queries = {
         "query_blocks": "float[?, ?, ?] query_blocks_of_example",
         "query_terms": "float[?, ?, ?, ?] query_terms_of_example",
     }
     example = f"""
-        {_READ_OF_PAIRS if call.mask_is_per_query else _READ}
+        limit_or_one = Max (limit, one)
+        key = Slice (every_key, zero, limit_or_one, zero)
         {_GUARD}
         {", ".join(f"example_{name}" for name in call.outputs)} = If <
-            then_branch = in_groups () => ({", ".join(example_outputs(call, "groups"))}) {{ {_in_groups(call)} }},
-            else_branch = by_tanh () => ({", ".join(example_outputs(call, "tanh"))}) {{ {_by_tanh(call)} }}
+            then_branch = {_branch(call, "in_groups", _in_groups(call))},
+            else_branch = {_branch(call, "by_tanh", _by_tanh(call))}
         > (in_range)
     """
     return f"""
-        {_FILLED.format(missing=missing) if missing else _FULL}
-        units = Constant <value_ints = [{units + missing}]> ()
+        {_hidden(call) if hides else ""}
+        {_filled(call, f"{hides}queries", "full_queries", call.num_heads)}
+        {_filled(call, f"{hides}keys", "full_keys", call.num_kv_heads)}
+        {_filled_weights(call)}
+        units = Constant <value_ints = [{call.num_heads * _units(call)}]> ()
         features_of_query = Mul (Tk, units)
-        {block_sizes(FEATURES, "features_of_query")}
-        {in_blocks(call, "queries", "missing_units")}
+        {cut("features_of_query", FEATURES, MOST_ROWS)}
+        {in_blocks("full_queries", "query_blocks_of_heads")}
+        {_heads_as_rows(call)}
         {_FACTORS}
+        {_factors_of_heads(call)}
         {_log_terms("query", "query_blocks")}
         query_terms = Exp (query_log_terms)
         {_GUARD_OF_WEIGHTS}
-        {block_outputs(call)} = {over_examples(call, inputs, example, example_outputs(call))}
-        {from_blocks(call)}
+        {over_examples(call, queries, example, "full_keys", f"{hides}values")}
+    """
+
+
+def _reads_all(call: Call) -> bool:
+    """Tell whether no pair but those in the ranges of keys of the examples and blocks is kept out."""
+    return not (call.has_keys_mask or call.has_pair_mask or call.has_query_lengths or call.band[0] is not None)
+
+
+def _hidden(call: Call) -> str:
+    """Lines that hide what no pair reads: it may be anything, and must not decide the form."""
+    return f"""
+        {pairs(call)}
+        {rows(call)}
+        {hidden(call, "keys", "values")}
+        hidden_queries = Where (row_sees_in_any_head, queries, nothing)
+    """
+
+
+def _units(call: Call) -> int:
+    """The units of a head, in full groups."""
+    return _given_units(call) + _missing(call)
+
+
+def _missing(call: Call) -> int:
+    """How many units a head lacks for full groups."""
+    return -_given_units(call) % GROUP
+
+
+def _given_units(call: Call) -> int:
+    units = call.shapes["w_v"][0]
+    assert units is not None  # the size of a kernel
+    return units
+
+
+def _filled(call: Call, source: str, name: str, heads: int) -> str:
+    """Lines that give `name`: queries or keys (N, T, heads U), with zeros for the units that each head lacks."""
+    if not _missing(call):
+        return f"{name} = Identity ({source})\n"
+    # Pads as tensors: given as `value_ints`, onnxruntime before 1.24 takes them for pads of another rank
+    return f"""
+        {name}_apart = Constant <value_ints = [0, 0, {heads}, {_given_units(call)}]> ()
+        {name}_by_heads = Reshape ({source}, {name}_apart)
+        {name}_missing = Constant <value = int64[8] {{0, 0, 0, 0, 0, 0, 0, {_missing(call)}}}> ()
+        {name}_filled = Pad ({name}_by_heads, {name}_missing)
+        {name}_together = Constant <value_ints = [0, 0, {heads * _units(call)}]> ()
+        {name} = Reshape ({name}_filled, {name}_together)
+    """
+
+
+def _filled_weights(call: Call) -> str:
+    if not _missing(call):
+        return "full_w_v = Identity (w_v)\n"
+    return f"""
+        missing_weights = Constant <value = int64[4] {{0, 0, {_missing(call)}, 0}}> ()
+        full_w_v = Pad (w_v, missing_weights)
+    """
+
+
+def _times(call: Call) -> int:
+    """How many heads of queries a head of keys serves."""
+    return call.num_heads // call.num_kv_heads
+
+
+def _heads_as_rows(call: Call) -> str:
+    """Lines that give `query_blocks` (N, blocks, H / G rows, G U): heads that share keys are rows of one."""
+    if _times(call) == 1:
+        return "query_blocks = Identity (query_blocks_of_heads)\n"
+    groups, units = call.num_kv_heads, _units(call)
+    return f"""
+        groups_and_heads = Constant <value_ints = [{groups}, {_times(call)}, {units}]> ()
+        shape_of_heads = Concat <axis = 0> (N, blocks, rows, groups_and_heads)
+        heads_apart = Reshape (query_blocks_of_heads, shape_of_heads)
+        heads_first = Transpose <perm = [0, 1, 4, 2, 3, 5]> (heads_apart)
+        heads_of_group = Constant <value_ints = [{_times(call)}]> ()
+        rows_of_group = Mul (rows, heads_of_group)
+        units_of_groups = Constant <value_ints = [{groups * units}]> ()
+        shape_of_grouped_rows = Concat <axis = 0> (N, blocks, rows_of_group, units_of_groups)
+        query_blocks = Reshape (heads_first, shape_of_grouped_rows)
+    """
+
+
+def _factors_of_heads(call: Call) -> str:
+    if call.num_kv_heads == 1:
+        return "factors = Identity (factors_of_one)\n"
+    return f"""
+        times_each_group = Constant <value_ints = [{call.num_kv_heads}, 1, 1]> ()
+        factors = Tile (factors_of_one, times_each_group)
+    """
+
+
+def _heads_from_rows(call: Call) -> str:
+    """Lines that give `scores` (H, rows, keys) of `scores_of_groups` (G, H / G rows, keys)."""
+    if _times(call) == 1:
+        return "scores = Identity (scores_of_groups)\n"
+    return f"""
+        number_of_heads = Constant <value_ints = [{call.num_heads}]> ()
+        keys_of_scores = Shape <start = -1> (scores_of_groups)
+        shape_of_scores = Concat <axis = 0> (number_of_heads, rows, keys_of_scores)
+        scores = Reshape (scores_of_groups, shape_of_scores)
     """
 
 
@@ -81,33 +185,90 @@ def _log_terms(name: str, source: str) -> str:
 
 
 def _in_groups(call: Call) -> str:
-    blocks = {"query_terms_of_example": "float[?, ?, ?] query_terms_of_block"}
     product = f"{CONTRIB}.FusedMatMul <transBatchA = 1>"  # the groups are the batch, though they come after the queries
-    scores = f"""
-        upper = {product} (query_terms_of_block, key_terms_with_factors)
-        lower = {product} (query_terms_of_block, key_terms)
-        quotients = Div (upper, lower)
-        scores = ReduceSum <keepdims = 0> (quotients, zero)
-    """
+    scores = Scores(
+        {"query_terms_of_example": "float[?, ?, ?] query_terms_of_block"},
+        """
+            some_terms = Slice (key_terms, first, behind, two)
+            some_terms_with_factors = Slice (key_terms_with_factors, first, behind, two)
+        """,
+        f"""
+            upper = {product} (query_terms_of_block, some_terms_with_factors)
+            lower = {product} (query_terms_of_block, some_terms)
+            quotients = Div (upper, lower)
+            {_sums_of_groups(call)}
+        """,
+    )
     return f"""
         {_log_terms("key", "key")}
         key_log_terms_by_group = Transpose <perm = [1, 2, 0]> (key_log_terms)
         key_terms = Exp (key_log_terms_by_group)
         key_terms_with_factors = Mul (key_terms, factors)
-        {over_blocks(call, blocks, scores, "groups")}
+        {over_blocks(call, scores, hides=False)}
+    """
+
+
+def _sums_of_groups(call: Call) -> str:
+    """Lines that give `scores` of `quotients` (groups of units of all heads, rows, keys)."""
+    if call.heads is None:
+        return "scores = ReduceSum <keepdims = 0> (quotients, zero)\n"
+    return f"""
+        groups_of_heads = Constant <value_ints = [{call.num_kv_heads}, {_units(call) // GROUP}]> ()
+        pairs_of_quotients = Shape <start = 1> (quotients)
+        shape_of_quotients = Concat <axis = 0> (groups_of_heads, pairs_of_quotients)
+        quotients_of_heads = Reshape (quotients, shape_of_quotients)
+        scores_of_groups = ReduceSum <keepdims = 0> (quotients_of_heads, one)
+        {_heads_from_rows(call)}
     """
 
 
 def _by_tanh(call: Call) -> str:
-    blocks = {"query_blocks_of_example": "float[?, ?] query"}
-    scores = """
-        query_column = Unsqueeze (query, one)
-        sums = Add (query_column, key)
-        features = Tanh (sums)
-        scores_column = MatMul (features, full_w_v)
-        scores = Squeeze (scores_column, minus_one)
+    if call.heads is not None:
+        return _heads_by_tanh(call)
+    scores = Scores(
+        {"query_blocks_of_example": "float[?, ?] query"},
+        "some_keys = Slice (key, first, behind, zero)\n",
+        """
+            query_column = Unsqueeze (query, one)
+            sums = Add (query_column, some_keys)
+            features = Tanh (sums)
+            scores_column = MatMul (features, full_w_v)
+            scores = Squeeze (scores_column, minus_one)
+        """,
+    )
+    return over_blocks(call, scores, hides=False)
+
+
+def _heads_by_tanh(call: Call) -> str:
+    scores = Scores(
+        {"query_blocks_of_example": "float[?, ?] query"},
+        "some_keys = Slice (key_heads, first, behind, one)\n",
+        f"""
+            query_in_rows = Reshape (query, shape_of_each)
+            query_heads = Transpose <perm = [1, 0, 2]> (query_in_rows)
+            query_column = Unsqueeze (query_heads, two)
+            key_row = Unsqueeze (some_keys, one)
+            sums = Add (query_column, key_row)
+            features = Tanh (sums)
+            scores_column = MatMul (features, full_w_v)
+            scores_of_groups = Squeeze (scores_column, minus_one)
+            {_heads_from_rows(call)}
+        """,
+    )
+    return f"""
+        shape_of_each = Constant <value_ints = [0, {call.num_kv_heads}, {_units(call)}]> ()
+        keys_in_rows = Reshape (key, shape_of_each)
+        key_heads = Transpose <perm = [1, 0, 2]> (keys_in_rows)
+        {over_blocks(call, scores, hides=False)}
     """
-    return over_blocks(call, blocks, scores, "tanh")
+
+
+def _branch(call: Call, name: str, lines: str) -> str:
+    axes = {"output": "?, ?, ?", "weights": "?, ?, ?" if call.heads is None else "?, ?, ?, ?"}
+    results = ", ".join(f"float[{axes[output]}] {name}_{output}" for output in call.outputs)
+    for output in call.outputs:
+        lines = lines.replace(f"example_{output}", f"{name}_{output}")
+    return f"{name} () => ({results}) {{ {lines} }}"
 
 
 def _by_subset(those_in: float, others: float) -> str:
@@ -123,36 +284,11 @@ _FACTORS = f"""
     group_shape = Constant <value_ints = [-1, {GROUP}]> ()
     weights_in_groups = Reshape (full_w_v, group_shape)
     factors_of_terms = MatMul (weights_in_groups, those_in_less_others)
-    factors = Unsqueeze (factors_of_terms, minus_one)
-"""
-_FULL = """
-    missing_units = Identity (zero)
-    full_keys = Identity (keys)
-    full_w_v = Identity (w_v)
-"""
-# Pads as tensors: given as `value_ints`, onnxruntime before 1.24 takes them for pads of another rank
-_FILLED = """
-    missing_units = Constant <value_ints = [{missing}]> ()
-    missing_in_keys = Constant <value = int64[6] {{0, 0, 0, 0, 0, {missing}}}> ()
-    missing_weights = Constant <value = int64[4] {{0, 0, {missing}, 0}}> ()
-    full_keys = Pad (keys, missing_in_keys)
-    full_w_v = Pad (w_v, missing_weights)
-"""
-_READ = """
-    read_query = Identity (query_blocks_of_example)
-    read_key = Identity (key)
-"""
-# what no pair reads may be anything, and must not decide the form
-_READ_OF_PAIRS = """
-    read_key = Where (seen_column, key, nothing)
-    axis_of_keys = Constant <value_ints = [2]> ()
-    any_key = ReduceMax <keepdims = 1> (mask_numbers, axis_of_keys)
-    sees_a_key = Cast <to = 9> (any_key)
-    read_query = Where (sees_a_key, query_blocks_of_example, nothing)
+    factors_of_one = Unsqueeze (factors_of_terms, minus_one)
 """
 _GUARD = f"""
-    highest_query = ReduceMax <keepdims = 0> (read_query)
-    highest_key = ReduceMax <keepdims = 0> (read_key)
+    highest_query = ReduceMax <keepdims = 0> (query_blocks_of_example)
+    highest_key = ReduceMax <keepdims = 0> (key)
     reach = Add (highest_query, highest_key)
     farthest = Max (highest_query, highest_key)
     most_reach = Constant <value_float = {REACH}> ()

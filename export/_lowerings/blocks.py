@@ -1,246 +1,380 @@
-"""ONNX text for going over the examples of a batch, and over blocks of queries within each.
+"""ONNX text for going over the examples of a batch, and over blocks of queries within each, in memory that stays small.
 
-`Scan` hands each step a view of its inputs and writes the results where they belong.
+`Scan` hands each step a view of its inputs and writes the results where they belong. A block reads the keys from the
+first to the last that its queries may see, as far as lengths, a mask of keys and the order of positions tell. Among
+their scores masks select, and a value that no query of the block sees is replaced by zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from .._tracing.attention_calls import Call
+from .masks import any_of, in_band, may_lack_keys
+from .normalizers import normalized
+from .text import conjunction
 
 
-def is_masked(call: Call) -> bool:
-    """Tell whether anything may keep keys out."""
-    return "valid_lens" in call.shapes or "mask" in call.shapes
+@dataclass(frozen=True)
+class Scores:
+    """How the scores of a block of queries are computed, in lines of ONNX text.
 
-
-def taking_part(call: Call) -> str:
-    """Lines that say which keys take part where that is the same for all queries of an example.
-
-    They give `seen` (N, Tk) where a mask has a say in it, and `has_key` (N, 1, 1) where an example may have none.
+    Attributes:
+        inputs: The typed names that a block has for its part of each tensor (blocks, rows, ...) of an example, by name.
+        keys: Lines that read `first` and `behind`, the range of keys of a block, vectors of one number.
+        lines: Lines that give `scores` (H, rows, keys), or (rows, keys) where there are no heads.
     """
-    if not _may_be_empty(call):
-        return ""
-    lines = "has_any = Greater (lengths, zero)\n"
-    if "mask" in call.shapes and not call.mask_is_per_query:
-        lines = (_SEEN_IN_BOTH if "valid_lens" in call.shapes else _SEEN_IN_MASK) + _HAS_ANY
-    return lines + _HAS_KEY
+
+    inputs: Mapping[str, str]
+    keys: str
+    lines: str
 
 
-_SEEN_IN_MASK = "seen = Squeeze (mask, one)\n"
-_SEEN_IN_BOTH = """
-    in_mask = Squeeze (mask, one)
-    lengths_column = Unsqueeze (lengths, one)
-    in_length = Less (positions, lengths_column)
-    seen = And (in_mask, in_length)
-"""
-_HAS_ANY = """
-    seen_numbers = Cast <to = 2> (seen)
-    any_number = ReduceMax <keepdims = 0> (seen_numbers, one)
-    has_any = Cast <to = 9> (any_number)
-"""
-_HAS_KEY = """
-    two_axes = Constant <value_ints = [1, 2]> ()
-    has_key = Unsqueeze (has_any, two_axes)
-"""
-
-
-def selected(call: Call, name: str, source: str) -> str:
-    """Lines that give `name`: `source` (N, ...), and zeros in examples without a key."""
-    return f"{name} = {f'Where (has_key, {source}, nothing)' if _may_be_empty(call) else f'Identity ({source})'}\n"
-
-
-def over_examples(call: Call, inputs: Mapping[str, str], lines: str, outputs: Sequence[str]) -> str:
-    """A `Scan` over the examples, over the keys of each that some query may see.
+def cut(size_of_row: str, largest: int, most: int) -> str:
+    """Lines that give `blocks` and `rows`: so many blocks of so many queries.
 
     Args:
-        call: The call.
-        inputs: What to go over beside keys, values and masks: tensors, and the typed names they have within.
-        lines: What to do with one example. They may read `key` and `value`: at least one, which stands in where no
-            key takes part.
-        outputs: The typed names of the results of an example.
+        size_of_row: Name of how many numbers a query has in its block, a vector of one number.
+        largest: How many numbers a block may have.
+        most: How many queries a block may have.
     """
-    inputs = dict(inputs)
-    if call.mask_is_per_query:
-        inputs["mask_blocks"] = "bool[?, ?, ?] mask_blocks_of_example"
-    elif "mask" in call.shapes:
-        inputs["seen"] = "bool[?] seen_keys"
-    if "valid_lens" in call.shapes:
-        inputs["lengths"] = "int64 length"
-    inputs["full_keys" if call.name == "additive" else "keys"] = "float[?, ?] every_key"
-    inputs["values"] = "float[?, ?] every_value"
-    return f"""Scan <
-        num_scan_inputs = {len(inputs)}, body = example ({", ".join(inputs.values())}) => ({", ".join(outputs)}) {{
-            {_keys(call)}
-            {lines}
-        }}
-    > ({", ".join(inputs)})"""
-
-
-def _keys(call: Call) -> str:
-    """Lines that give `key` and `value` of an example: those that may be seen, as far as the masks tell by key."""
-    lengths = "valid_lens" in call.shapes
-    if call.mask_is_per_query:
-        return (_FIRST_KEYS + _FIRST_COLUMNS if lengths else _ALL_KEYS + _ALL_COLUMNS) + _HIDDEN
-    if "mask" in call.shapes:
-        return _SEEN_KEYS
-    return (_FIRST_KEYS if lengths else _ALL_KEYS) + "key = Identity (some_key) value = Identity (some_value)\n"
-
-
-_ALL_KEYS = """
-    some_key = Identity (every_key)
-    some_value = Identity (every_value)
-"""
-_ALL_COLUMNS = "some_columns = Identity (mask_blocks_of_example)\n"
-_FIRST_KEYS = """
-    count = Unsqueeze (length, zero)
-    at_least_one = Max (count, one)
-    some_numbers = Slice (positions, zero, at_least_one)
-    some_key = Gather <axis = 0> (every_key, some_numbers)
-    some_value = Gather <axis = 0> (every_value, some_numbers)
-"""
-_FIRST_COLUMNS = """
-    last_axis = Constant <value_ints = [2]> ()
-    some_columns = Slice (mask_blocks_of_example, zero, at_least_one, last_axis)
-"""
-_HIDDEN = """
-    mask_numbers = Cast <to = 2> (some_columns)
-    queries_axes = Constant <value_ints = [0, 1]> ()
-    any_query = ReduceMax <keepdims = 0> (mask_numbers, queries_axes)
-    seen_keys = Cast <to = 9> (any_query)
-    seen_column = Unsqueeze (seen_keys, minus_one)
-    key = Identity (some_key)
-    value = Where (seen_column, some_value, nothing)
-"""
-_SEEN_KEYS = """
-    column_of_numbers = NonZero (seen_keys)
-    numbers = Squeeze (column_of_numbers, zero)
-    count = Shape (numbers)
-    at_least_one = Max (count, one)
-    numbers_and_first = Concat <axis = 0> (numbers, zero)
-    some_numbers = Slice (numbers_and_first, zero, at_least_one)
-    key = Gather <axis = 0> (every_key, some_numbers)
-    value = Gather <axis = 0> (every_value, some_numbers)
-"""
-
-
-def over_blocks(call: Call, inputs: Mapping[str, str], scores: str, form: str = "example") -> str:
-    """A `Scan` over the blocks of an example: scores, softmax, weighted sum.
-
-    Args:
-        call: The call.
-        inputs: What to go over beside a mask of pairs: tensors, and the typed names they have within.
-        scores: Lines that give `scores` (rows, keys).
-        form: What the names of the results begin with.
-    """
-    inputs = dict(inputs)
-    if call.mask_is_per_query:
-        inputs["some_columns"] = "bool[?, ?] mask_block"
-    results = ", ".join(f"float[?, ?] block_{name}" for name in call.outputs)
-    softmax = _MASKED_SOFTMAX if call.mask_is_per_query else "some_weights = Softmax <axis = -1> (scores)"
     return f"""
-        {", ".join(f"{form}_{name}" for name in call.outputs)} = Scan <
-            num_scan_inputs = {len(inputs)}, body = block ({", ".join(inputs.values())}) => ({results}) {{
-                {scores}
-                {softmax}
-                block_output = MatMul (some_weights, value)
-                {_all_weights(call) if call.returns_weights else ""}
+        largest = Constant <value_ints = [{largest}]> ()
+        most = Constant <value_ints = [{most}]> ()
+        size_of_row_or_one = Max ({size_of_row}, one)
+        fitting = Div (largest, size_of_row_or_one)
+        fitting_or_one = Max (fitting, one)
+        most_rows = Min (fitting_or_one, most)
+        up_to_most_more = Add (Tq, most_rows)
+        less_than_most_more = Sub (up_to_most_more, one)
+        full_blocks = Div (less_than_most_more, most_rows)
+        blocks = Max (full_blocks, one)
+        up_to_blocks_more = Add (Tq, blocks)
+        less_than_blocks_more = Sub (up_to_blocks_more, one)
+        rows = Div (less_than_blocks_more, blocks)
+        all_rows = Mul (blocks, rows)
+        extra_rows = Sub (all_rows, Tq)
+    """
+
+
+def in_blocks(source: str, name: str, *, columns: bool = True) -> str:
+    """Lines that cut a tensor (N, Tq, D), or (N, Tq), into blocks (N, blocks, rows, ...); zeros fill up the last."""
+    pads = "zero, zero, zero, zero, extra_rows, zero" if columns else "zero, zero, zero, extra_rows"
+    return f"""
+        {name}_pads = Concat <axis = 0> ({pads})
+        {name}_padded = Pad ({source}, {name}_pads)
+        {name}_tail = Shape <start = 2> ({source})
+        {name}_shape = Concat <axis = 0> (N, blocks, rows, {name}_tail)
+        {name} = Reshape ({name}_padded, {name}_shape)
+    """
+
+
+def over_examples(
+    call: Call, queries: Mapping[str, str], lines: str, keys: str = "keys", values: str = "values"
+) -> str:
+    """Lines that define the outputs of a call by a `Scan` over its examples.
+
+    Args:
+        call: The call.
+        queries: Tensors (N, blocks, rows, ...) that an example has its part of, by name, with the typed names of it.
+        lines: Lines that give `example_output` (blocks, rows, H Dv), and `example_weights` if the call returns them.
+            They read `every_key` and `every_value`, (Tk, ...), and `least` and `limit`: no key before the one or from
+            the other on takes part.
+        keys: The name of the keys.
+        values: The name of the values.
+    """
+    inputs = {**queries, keys: "float[?, ?] every_key", values: "float[?, ?] every_value"}
+    limits = _LIMIT_OF_ALL
+    if call.has_keys_mask:
+        inputs["keys_seen"] = "bool[?] seen_keys"
+        limits = _LIMITS_OF_SEEN
+    elif call.has_lengths:
+        inputs["lengths"] = "int64 length"
+        limits = _LIMIT_OF_LENGTH
+    before, right = "", call.band[1]
+    if right is not None:
+        before += (
+            f"keys_after_queries = Constant <value_ints = [{right}]> ()\nbehind_all = Add (Tq, keys_after_queries)\n"
+        )
+        limits += "limit = Min (limit_of_masks, behind_all)\n"
+    else:
+        limits += "limit = Identity (limit_of_masks)\n"
+    if call.has_query_lengths:
+        before += in_blocks("query_lengths", "length_blocks", columns=False)
+        inputs["length_blocks"] = "int64[?, ?] lengths_of_example"
+    if call.has_pair_mask:
+        before += _mask_blocks(call)
+        if not _is_shared(call):
+            inputs["mask_blocks"] = "bool[?, ?, ?, ?] mask_of_example"
+    outputs = {"output": "float[?, ?, ?]", "weights": f"float[{', '.join('?' * (3 + (call.heads is not None)))}]"}
+    typed = ", ".join(f"{outputs[name]} example_{name}" for name in call.outputs)
+    return f"""
+        {before}
+        blocks_scalar = Squeeze (blocks)
+        block_numbers = Range (zero_scalar, blocks_scalar, one_scalar)
+        first_rows = Mul (block_numbers, rows)
+        rows_scalar = Squeeze (rows)
+        rows_of_block = Range (zero_scalar, rows_scalar, one_scalar)
+        {", ".join(f"{name}_blocks" for name in call.outputs)} = Scan <
+            num_scan_inputs = {len(inputs)}, body = example ({", ".join(inputs.values())}) => ({typed}) {{
+                {limits}
+                {lines}
+            }}
+        > ({", ".join(inputs)})
+        {_from_blocks(call)}
+    """
+
+
+_LIMIT_OF_ALL = """
+    least = Identity (zero)
+    limit_of_masks = Identity (Tk)
+"""
+_LIMIT_OF_LENGTH = """
+    least = Identity (zero)
+    limit_of_masks = Unsqueeze (length, zero)
+"""
+_LIMITS_OF_SEEN = """
+    seen_or_behind = Where (seen_keys, positions, Tk)
+    least = ReduceMin <keepdims = 1> (seen_or_behind)
+    behind_positions = Add (positions, one)
+    behind_seen_or_zero = Where (seen_keys, behind_positions, zero)
+    limit_of_masks = ReduceMax <keepdims = 1> (behind_seen_or_zero)
+"""
+
+
+def _is_shared(call: Call) -> bool:
+    """Tell whether a mask of pairs is the same for all examples."""
+    return all(size == 1 for size in call.shapes["mask"][: -2 if call.heads is None else -3])
+
+
+def _mask_blocks(call: Call) -> str:
+    """Lines that cut `mask` (N or 1, H or 1, Tq or 1, Tk) into blocks (N or 1, blocks, H or 1, rows, Tk)."""
+    return f"""
+        batch_and_heads_of_mask = Shape <end = 2> (mask)
+        every_row_of_mask = Concat <axis = 0> (batch_and_heads_of_mask, Tq, Tk)
+        mask_of_rows = Expand (mask, every_row_of_mask)
+        mask_pads = Concat <axis = 0> (zero, zero, zero, zero, zero, zero, extra_rows, zero)
+        padded_mask = Pad (mask_of_rows, mask_pads)
+        shape_of_mask_blocks = Concat <axis = 0> (batch_and_heads_of_mask, blocks, rows, Tk)
+        mask_in_blocks = Reshape (padded_mask, shape_of_mask_blocks)
+        mask_blocks = Transpose <perm = [0, 2, 1, 3, 4]> (mask_in_blocks)
+        {"mask_of_example = Squeeze (mask_blocks, zero)" if _is_shared(call) else ""}
+    """
+
+
+def over_blocks(call: Call, scores: Scores, *, hides: bool = True) -> str:
+    """Lines that give `example_output` and `example_weights` by a `Scan` over the blocks of an example.
+
+    Args:
+        call: The call.
+        scores: How scores are computed.
+        hides: Whether a value that no query sees may be anything but finite.
+    """
+    inputs = {**scores.inputs, "first_rows": "int64 row"}
+    if call.has_query_lengths:
+        inputs["lengths_of_example"] = "int64[?] row_lengths"
+    if call.has_pair_mask:
+        inputs["mask_of_example"] = "bool[?, ?, ?] mask_of_block"
+    weights = "float[?, ?]" if call.heads is None else "float[?, ?, ?]"
+    values = "every_value, first, behind, zero" if call.heads is None else "value_heads, first, behind, one"
+    typed = {"output": "float[?, ?] block_output", "weights": f"{weights} block_weights"}
+    return f"""
+        {"" if call.heads is None else _heads_of_values(call)}
+        {", ".join(f"example_{name}" for name in call.outputs)} = Scan <
+            num_scan_inputs = {len(inputs)}, body = block ({", ".join(inputs.values())}) =>
+            ({", ".join(typed[name] for name in call.outputs)}) {{
+                {_range(call)}
+                {scores.keys}
+                some_values = Slice ({values})
+                {scores.lines}
+                {_pairs_of_block(call, hides)}
+                {_weighted(call)}
             }}
         > ({", ".join(inputs)})
     """
 
 
-_MASKED_SOFTMAX = """
-    masked_scores = Where (mask_block, scores, lowest)
-    masked_weights = Softmax <axis = -1> (masked_scores)
-    some_weights = Where (mask_block, masked_weights, nothing)
-"""
-
-
-def _may_be_empty(call: Call) -> bool:
-    """Tell whether a key that does not take part may stand in for none."""
-    return "valid_lens" in call.shapes or ("mask" in call.shapes and not call.mask_is_per_query)
-
-
-def _all_weights(call: Call) -> str:
-    """Lines that put the weights of the keys that take part where these are among all keys."""
-    if "mask" in call.shapes and not call.mask_is_per_query:
-        return _WEIGHTS_OF_SEEN
-    return _WEIGHTS_OF_FIRST if "valid_lens" in call.shapes else "block_weights = Identity (some_weights)"
-
-
-_WEIGHTS_OF_SEEN = """
-    seen_integers = Cast <to = 7> (seen_keys)
-    seen_so_far = CumSum (seen_integers, zero_scalar)
-    numbers_from_one = Max (seen_so_far, one)
-    numbers_of_all = Sub (numbers_from_one, one)
-    weights_of_numbers = Gather <axis = 1> (some_weights, numbers_of_all)
-    block_weights = Where (seen_keys, weights_of_numbers, nothing)
-"""
-_WEIGHTS_OF_FIRST = """
-    missing = Sub (Tk, at_least_one)
-    weight_pads = Concat <axis = 0> (zero, zero, zero, missing)
-    block_weights = Pad (some_weights, weight_pads)
-"""
-
-
-def block_sizes(largest: int, size_of_row: str) -> str:
-    """Lines that give `blocks` and `rows`: so many blocks of so many queries, each of at most `largest` numbers."""
+def _heads_of_values(call: Call) -> str:
     return f"""
-        largest = Constant <value_ints = [{largest}]> ()
-        fitting = Div (largest, {size_of_row})
-        most_rows = Max (fitting, one)
-        up_to_most_more = Add (Tq, most_rows)
-        less_than_most_more = Sub (up_to_most_more, one)
-        blocks = Div (less_than_most_more, most_rows)
-        up_to_blocks_more = Add (Tq, blocks)
-        less_than_blocks_more = Sub (up_to_blocks_more, one)
-        rows = Div (less_than_blocks_more, blocks)
-        all_rows = Mul (blocks, rows)
+        shape_of_values = Constant <value_ints = [0, {call.num_kv_heads}, {call.value_size}]> ()
+        values_in_rows = Reshape (every_value, shape_of_values)
+        value_heads = Transpose <perm = [1, 0, 2]> (values_in_rows)
     """
 
 
-def in_blocks(call: Call, queries: str, more_columns: str = "zero") -> str:
-    """Lines that cut queries, and a mask of pairs, into blocks (N, blocks, rows, ...); the last is filled up.
-
-    Args:
-        call: The call.
-        queries: Their name.
-        more_columns: Name of how many columns of zeros they get.
-    """
-    mask = """
-        row_pads = Concat <axis = 0> (zero, zero, zero, zero, extra_rows, zero)
-        padded_mask = Pad (mask, row_pads)
-        mask_blocks = Reshape (padded_mask, shape_of_blocks)
-    """
-    return f"""
-        extra_rows = Sub (all_rows, Tq)
-        query_pads = Concat <axis = 0> (zero, zero, zero, zero, extra_rows, {more_columns})
-        shape_of_blocks = Concat <axis = 0> (N, blocks, rows, minus_one)
-        padded_queries = Pad ({queries}, query_pads)
-        query_blocks = Reshape (padded_queries, shape_of_blocks)
-        {mask if call.mask_is_per_query else ""}
-    """
-
-
-def from_blocks(call: Call) -> str:
-    """Lines that put the blocks of each output together, and drop the rows that filled up the last."""
-    return "shape_of_rows = Concat <axis = 0> (N, all_rows, minus_one)" + "".join(
-        f"""
-        {name}_rows = Reshape ({name}_blocks, shape_of_rows)
-        {name}_with_stand_ins = Slice ({name}_rows, zero, Tq, one)
-        {selected(call, name, f"{name}_with_stand_ins")}
+def _range(call: Call) -> str:
+    """Lines that give `first` and `behind`: the keys of a block, one at least."""
+    left, right = call.band
+    lines, behind, first = "row_vector = Unsqueeze (row, zero)\n", "limit", "least"
+    if right is not None:
+        lines += f"""
+            row_behind = Add (row_vector, rows)
+            row_behind_last = Min (row_behind, Tq)
+            keys_after = Constant <value_ints = [{right}]> ()
+            behind_band = Add (row_behind_last, keys_after)
+            behind_in_band = Min (behind_band, limit)
         """
-        for name in call.outputs
+        behind = "behind_in_band"
+    if call.has_query_lengths:
+        lines += f"""
+            longest = ReduceMax <keepdims = 1> (row_lengths)
+            behind_longest = Min ({behind}, longest)
+        """
+        behind = "behind_longest"
+    if left is not None:
+        lines += f"""
+            keys_before = Constant <value_ints = [{left}]> ()
+            first_of_band = Sub (row_vector, keys_before)
+            first_in_band = Max (first_of_band, least)
+        """
+        first = "first_in_band"
+    return (
+        lines
+        + f"""
+        behind = Max ({behind}, one)
+        last = Sub (behind, one)
+        first = Min ({first}, last)
+    """
     )
 
 
-def block_outputs(call: Call) -> str:
-    """The names of what `over_examples` gives of `over_blocks`."""
-    return ", ".join(f"{name}_blocks" for name in call.outputs)
+def _selects(call: Call) -> bool:
+    """Tell whether some pairs in the range of keys of a block may not take part."""
+    return call.differs_by_query or call.has_keys_mask
 
 
-def example_outputs(call: Call, form: str = "example") -> tuple[str, ...]:
-    """The typed names of what `over_blocks` gives of one example."""
-    return tuple(f"float[?, ?, ?] {form}_{name}" for name in call.outputs)
+def _pairs_of_block(call: Call, hides: bool) -> str:
+    """Lines that give `pooled_values`; and `pairs_of_block`, `masked_scores`, `row_of_block_sees` as far as needed."""
+    lines, parts = "", []
+    if _selects(call):
+        lines += "some_positions = Slice (positions, first, behind, zero)\n"
+    if call.band != (None, None):
+        lines += f"""
+            numbers_of_rows = Add (rows_of_block, row)
+            column_of_rows = Unsqueeze (numbers_of_rows, one)
+            {in_band(call, "column_of_rows", "some_positions", "block_in_band")}
+        """
+        parts.append("block_in_band")
+    if call.has_query_lengths:
+        lines += """
+            column_of_lengths = Unsqueeze (row_lengths, one)
+            block_in_lengths = Less (some_positions, column_of_lengths)
+        """
+        parts.append("block_in_lengths")
+    if call.has_keys_mask:
+        lines += """
+            some_seen_keys = Slice (seen_keys, first, behind, zero)
+            row_of_seen_keys = Unsqueeze (some_seen_keys, zero)
+        """
+        parts.append("row_of_seen_keys")
+    if call.has_pair_mask:
+        lines += "some_mask = Slice (mask_of_block, first, behind, two)\n"
+        if call.heads is None:
+            lines += "some_mask_of_head = Squeeze (some_mask, zero)\n"
+        parts.append("some_mask_of_head" if call.heads is None else "some_mask")
+    if not parts:
+        return lines + _ALL_OF_RANGE
+    keys_axis = 3 if call.heads is not None and call.has_pair_mask else 2
+    lines += conjunction("pairs_of_block", parts) + "masked_scores = Where (pairs_of_block, scores, lowest)\n"
+    if may_lack_keys(call):
+        lines += any_of("row_has_pair", "pairs_of_block", "minus_one", keep=True)
+        lines += """
+            limit_is_positive = Greater (limit, zero)
+            row_of_block_sees = And (row_has_pair, limit_is_positive)
+        """  # a key that stands in where no key takes part may lie in the band
+    only_order = len(parts) == 1 and not (call.has_keys_mask or call.has_pair_mask)
+    if not hides or only_order:
+        return lines + "pooled_values = Identity (some_values)\n"
+    return (
+        lines
+        + f"""
+        axes_but_keys = Constant <value_ints = [{", ".join(map(str, range(keys_axis - 1)))}]> ()
+        {any_of("seen_in_block", "pairs_of_block", "axes_but_keys")}
+        seen_in_block_column = Unsqueeze (seen_in_block, one)
+        pooled_values = Where (seen_in_block_column, some_values, nothing)
+    """
+    )
+
+
+_ALL_OF_RANGE = """
+    masked_scores = Identity (scores)
+    pooled_values = Identity (some_values)
+    any_is_seen = Greater (limit, zero)
+    row_of_block_sees = Unsqueeze (any_is_seen, one)
+"""
+
+
+def _weighted(call: Call) -> str:
+    """Lines that give what a block contributes to the outputs."""
+    lines = normalized(call, "masked_scores", "some_weights", "pairs_of_block" if _selects(call) else None)
+    weights, source = "some_weights", "pooled_block"
+    if may_lack_keys(call) and call.returns_weights:
+        lines += "seen_weights = Where (row_of_block_sees, some_weights, nothing)\n"
+        weights = "seen_weights"
+    lines += _POOLED if call.num_heads == call.num_kv_heads else _pooled_groups(call)
+    if may_lack_keys(call):
+        lines += "seen_block = Where (row_of_block_sees, pooled_block, nothing)\n"
+        source = "seen_block"
+    if call.heads is None:
+        lines += f"block_output = Identity ({source})\n"
+    else:
+        lines += f"""
+            rows_of_heads = Transpose <perm = [1, 0, 2]> ({source})
+            heads_side_by_side = Constant <value_ints = [0, {call.num_heads * call.value_size}]> ()
+            block_output = Reshape (rows_of_heads, heads_side_by_side)
+        """
+    if call.returns_weights:
+        axes = "" if call.heads is None else "zero, "
+        lines += f"""
+            keys_behind = Sub (Tk, behind)
+            weight_pads = Concat <axis = 0> ({axes}zero, first, {axes}zero, keys_behind)
+            block_weights = Pad ({weights}, weight_pads)
+        """
+    return lines
+
+
+_POOLED = "pooled_block = MatMul (some_weights, pooled_values)\n"
+
+
+def _pooled_groups(call: Call) -> str:
+    return f"""
+        of_groups = Constant <value_ints = [{call.num_kv_heads}]> ()
+        keys_of_weights = Shape <start = -1> (some_weights)
+        shape_of_groups = Concat <axis = 0> (of_groups, minus_one, keys_of_weights)
+        weights_of_groups = Reshape (some_weights, shape_of_groups)
+        pooled_groups = MatMul (weights_of_groups, pooled_values)
+        shape_of_pooled = Constant <value_ints = [{call.num_heads}, -1, {call.value_size}]> ()
+        pooled_block = Reshape (pooled_groups, shape_of_pooled)
+    """
+
+
+def _from_blocks(call: Call) -> str:
+    """Lines that put the blocks of each output together, and drop the rows that filled up the last."""
+    lines = """
+        size_of_output = Shape <start = -1> (output_blocks)
+        shape_of_all_rows = Concat <axis = 0> (N, all_rows, size_of_output)
+        output_of_rows = Reshape (output_blocks, shape_of_all_rows)
+        output = Slice (output_of_rows, zero, Tq, one)
+    """
+    if not call.returns_weights:
+        return lines
+    if call.heads is None:
+        return (
+            lines
+            + """
+            shape_of_all_weights = Concat <axis = 0> (N, all_rows, Tk)
+            weights_of_rows = Reshape (weights_blocks, shape_of_all_weights)
+            weights = Slice (weights_of_rows, zero, Tq, one)
+        """
+        )
+    return (
+        lines
+        + f"""
+        weights_by_heads = Transpose <perm = [0, 2, 1, 3, 4]> (weights_blocks)
+        heads_of_weights = Constant <value_ints = [{call.num_heads}]> ()
+        shape_of_all_weights = Concat <axis = 0> (N, heads_of_weights, all_rows, Tk)
+        weights_of_rows = Reshape (weights_by_heads, shape_of_all_weights)
+        weights = Slice (weights_of_rows, zero, Tq, two)
+    """
+    )

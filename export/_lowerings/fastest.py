@@ -1,86 +1,109 @@
-"""Find the fastest lowering of each call of an attention layer, by running all of them on what the layer gets."""
+"""Find the fastest lowering of each attention layer, by running the whole model with it on what the model will get.
+
+A layer is timed in its place: what it takes alone says little about what a model gains, since caches, threads and what
+onnxruntime fuses differ. Layers that are alike get one lowering, so that a gain shows however small the share of one.
+"""
 
 from __future__ import annotations
 
-import statistics
+import math
+import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
-import tensorflow as tf
-from onnx import numpy_helper
 
-from .._bundle.parity import ROUGH, compared
-from .._errors import BundleError, ExportError
+from .._bundle.parity import compared
+from .._errors import ExportError
 from .._machine import usable_cpus
 from .._model.golden_cases import Cases
-from .._options import PORTABLE, TRACED_OPSET, Options
+from .._options import PORTABLE, Options
 from .._progress import Progress
 from .._standalone import verify
-from .._standalone.verify import Arrays
-from .._tracing.attention_calls import DOMAIN, Call
-from .._tracing.onnx_file import Axes, finish, with_functions, write
-from .._tracing.to_onnx import trace
-from .._tracing.traced import Traced
-from .bodies import candidates, function_of, lowest_opset
+from .._standalone.verify import Arrays, Case
+from .._tracing.attention_calls import Call
+from .._tracing.onnx_file import write
+from .bodies import candidates
 from .lowered import Choice, Lowered
 
-SECONDS = 1.0  # for all candidates of one call together
-FEWEST_BURSTS, MOST_BURSTS, RUNS = 5, 200, 3
-MARGIN = 0.97  # plain primitives are kept unless another is faster than this
+SECONDS = 2.0  # for one lowering against another
+FEWEST_ROUNDS, MOST_ROUNDS, RUNS = 6, 300, 2
+MARGIN = 0.97  # a lowering stays unless another takes less than this share of its time
+SURE = 2.0  # standard deviations of a count: the median is in the range that is given in 95 of 100 cases
+
+
+class Ratio(NamedTuple):
+    """Time of a lowering over that of another: the median over rounds, and the range it is in."""
+
+    low: float
+    median: float
+    high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the range is on one side of the margin."""
+        return self.high < MARGIN or self.low >= MARGIN
+
+
+@dataclass(frozen=True)
+class _Track:
+    """Where lowerings race: what the model is run on, and how.
+
+    Attributes:
+        golden: The golden cases.
+        cases: Those of them that a lowering must give Keras's outputs for.
+        timed: The inputs of the one to measure on.
+        options: What was asked of the export.
+        folder: An empty folder.
+    """
+
+    golden: Cases
+    cases: Sequence[Case]
+    timed: Arrays
+    options: Options
+    folder: Path
 
 
 def fastest(
     lowered: Lowered, usable: Collection[str], golden: Cases, options: Options, folder: Path, step: Progress
-) -> dict[Call, Choice]:
-    """Return the fastest lowering of every call of a traced model that has candidates.
+) -> Lowered:
+    """Return a traced model with each of its calls in the fastest lowering, and what was measured.
 
     Args:
-        lowered: The model, with some lowering of each such call.
-        usable: The lowerings to try, beside plain primitives.
+        lowered: The model in the lowerings to start from, which stay where no other is clearly faster.
+        usable: The lowerings to try.
         golden: The cases; times are taken on the samples, or else on the largest.
         options: Say where to measure.
         folder: An empty folder, for files that are not kept.
         step: Is told what is being done.
     """
-    calls = [call for call, lowering in lowered.lowerings.items() if lowering != PORTABLE]
-    if not calls:
-        return {}
-    step("Running the model up to its attention layers")
-    opset = options.opset or TRACED_OPSET
-    plain = {call: finish(*_alone(call), opset).model for call in calls}
-    cases, timed = _cases_to_run(golden)
-    inputs = _inputs_of_calls(lowered.traced, plain, golden.axes, cases, opset, folder, options.provider)
-    names = list(cases)
-    choices = {}
-    for call in calls:
-        step(f"Timing layer {call.layer}")
-        models = {PORTABLE: plain[call]}
-        for name in candidates(call):
-            if name in usable:
-                models[name] = _lowered(plain[call], call, name, options.opset or lowest_opset(name))
-        files = {name: folder / f"{call.op}_{name}.onnx" for name in models}
-        for name, model in models.items():
-            write(Traced(model), files[name], check=False)  # the file of the bundle is checked in full
-        choices[call] = _choice(files, list(zip(names, inputs[call], strict=True)), timed, options)
-    return choices
+    cases, timed = _cases_to_run(golden.cases)
+    track = _Track(golden, cases, cases[timed].inputs, options, folder)
+    for calls in _alike(lowered.lowerings):
+        layers = ", ".join(dict.fromkeys(call.layer for call in calls))
+        step(f"Timing {layers}")
+        choice = _choice(lowered, calls, usable, track)
+        for name in choice.unclear:
+            step(f"Could not tell whether {name} is faster for {layers}, which stays {choice.lowering}")
+        lowered = lowered.with_lowering(calls, choice.lowering, choice)
+    return lowered
 
 
-def _cases_to_run(golden: Cases) -> tuple[dict[str, Arrays], int]:
-    """Return the inputs of the cases to run, and the number of the one to measure on.
+def _cases_to_run(cases: Sequence[Case]) -> tuple[list[Case], int]:
+    """Return the cases to run, and the number of the one to measure on.
 
     Cases of more than twice its size are left to the parity of the whole model: plain primitives of additive attention
     take gigabytes, several times here.
     """
-    sizes = {name: sum(array.nbytes for array in arrays.values()) for name, arrays, *_ in golden.cases}
-    plain = [name for name, arrays, *_ in golden.cases if all(map(_is_plain, arrays.values()))]
-    timed = "samples" if "samples" in sizes else max(plain or sizes, key=lambda name: sizes[name])
-    cases = {name: arrays for name, arrays, *_ in golden.cases if sizes[name] <= 2 * sizes[timed]}
-    return cases, list(cases).index(timed)
+    sizes = [sum(array.nbytes for array in case.inputs.values()) for case in cases]
+    samples = [number for number, case in enumerate(cases) if case.name == "samples"]
+    plain = [number for number, case in enumerate(cases) if all(map(_is_plain, case.inputs.values()))]
+    timed = max(samples or plain or range(len(cases)), key=sizes.__getitem__)
+    kept = [number for number in range(len(cases)) if sizes[number] <= 2 * sizes[timed]]
+    return [cases[number] for number in kept], kept.index(timed)
 
 
 def _is_plain(array: np.ndarray) -> bool:
@@ -88,124 +111,97 @@ def _is_plain(array: np.ndarray) -> bool:
     return bool(np.any(array) and (array.dtype.kind != "f" or np.isfinite(array).all()))
 
 
-def _inputs_of_calls(
-    traced: Traced,
-    plain: Mapping[Call, onnx.ModelProto],
-    axes: Axes,
-    cases: Mapping[str, Arrays],
-    opset: int,
-    folder: Path,
-    provider: str,
-) -> dict[Call, list[Arrays]]:
-    """Return what each call gets in every case, with plain primitives in all of them."""
-    graph = onnx.ModelProto()
-    graph.CopyFrom(traced.model)
-    nodes = {node.op_type: node for node in graph.graph.node if node.domain == DOMAIN}
-    names = {call: dict(zip(call.shapes, nodes[call.op].input, strict=True)) for call in plain}
-    outputs = {value.name: _axes(value) for value in graph.graph.output}
-    functions = [_as_function(call, model) for call, model in plain.items()]
-    finished = finish(replace(traced, model=graph), axes, outputs, opset, functions)
-    graph = finished.model
-    constants = {each.name: each for each in graph.graph.initializer}
-    there = {*outputs, *axes, *constants, *traced.weights}
-    tensors = {name for of_call in names.values() for name in of_call.values()}
-    graph.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(tensors - there))
-    file = folder / "inputs_of_calls.onnx"
-    write(finished, file, check=False)  # outputs without a type are fine for onnxruntime alone
-    session = verify.open_session(file, provider)
-    known = {name: numpy_helper.to_array(constants[name]) for name in tensors & set(constants)}
-    known |= {name: traced.weights[name] for name in tensors & set(traced.weights)}
-    given: dict[Call, list[Arrays]] = {call: [] for call in plain}
-    for arrays in cases.values():
-        values = {**known, **arrays, **verify.run_session(session, arrays)}
-        for call in plain:
-            given[call].append({role: values[name] for role, name in names[call].items()})
-    return given
+def _alike(calls: Iterable[Call]) -> list[list[Call]]:
+    """Return the calls, those together that take the same shapes and mean the same."""
+    groups: dict[str, list[Call]] = {}
+    for call in calls:
+        means = (call.name, call.shapes, call.dtypes, call.options, call.heads, call.pairs, call.returns_weights)
+        groups.setdefault(repr((means, sorted(call.constants))), []).append(call)
+    return list(groups.values())
 
 
-def _axes(value: onnx.ValueInfoProto) -> tuple[str | int, ...]:
-    dims = value.type.tensor_type.shape.dim
-    return tuple(dim.dim_value or f"{value.name}_{axis}" for axis, dim in enumerate(dims))
-
-
-def _alone(call: Call) -> tuple[Traced, Axes, Axes]:
-    """Return a trace of one call in plain primitives, and the axes of its inputs and outputs."""
-    specs = {name: tf.TensorSpec(shape, call.dtypes[name], name=name) for name, shape in call.shapes.items()}
-
-    def serve(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = call.compute(tensors)
-        return dict(zip(call.outputs, outputs, strict=True))
-
-    function = tf.function(serve, input_signature=[specs], autograph=False).get_concrete_function()
-    traced = trace(function, [])
-    graph = traced.model.graph
-    named = {value.name: _axes(value) for value in (*graph.input, *graph.output)}
-    return traced, {name: named[name] for name in call.shapes}, {name: named[name] for name in call.outputs}
-
-
-def _as_function(call: Call, model: onnx.ModelProto) -> onnx.FunctionProto:
-    """Return the model of a call as its ONNX function."""
-    constants = [onnx.helper.make_node("Constant", [], [each.name], value=each) for each in model.graph.initializer]
-    nodes = [*constants, *model.graph.node]
-    return onnx.helper.make_function(DOMAIN, call.op, list(call.shapes), list(call.outputs), nodes, model.opset_import)
-
-
-def _lowered(plain: onnx.ModelProto, call: Call, lowering: str, opset: int) -> onnx.ModelProto:
-    """Return the model of a call with its body in a lowering."""
-    node = onnx.helper.make_node(call.op, list(call.shapes), list(call.outputs), domain=DOMAIN)
-    graph = onnx.helper.make_graph([node], call.op, plain.graph.input, plain.graph.output)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
-    return with_functions(model, [function_of(call, lowering, opset)])
-
-
-def _choice(files: Mapping[str, Path], inputs: Sequence[tuple[str, Arrays]], timed: int, options: Options) -> Choice:
-    """Return the fastest of the models that load, run, and agree with plain primitives in every case."""
-    sessions: dict[str, Any] = {}
-    expected: list[Arrays] = []
-    for name, file in files.items():
-        try:
-            session = verify.open_session(file, options.provider, threads=usable_cpus())
-            outputs = [verify.run_session(session, arrays) for _, arrays in inputs]
-        except (BundleError, ExportError):
-            if name == PORTABLE:
-                raise
+def _choice(lowered: Lowered, calls: Sequence[Call], usable: Collection[str], track: _Track) -> Choice:
+    """Return the fastest lowering of calls that are alike: the one they have, or one that is clearly faster."""
+    start = lowered.lowerings[calls[0]]
+    standing = _session(lowered, track)
+    if standing is None and start == PORTABLE:  # the file of the bundle will be found wrong, and why
+        return Choice(start)
+    if standing is None:
+        return _choice(lowered.with_lowering(calls, PORTABLE), calls, {*usable} - {start}, track)
+    best, shortest = start, MARGIN
+    milliseconds: dict[str, float] = {}
+    unclear = []
+    for name in candidates(calls[0]):
+        if name == start or name not in usable:
             continue
-        if name == PORTABLE:
-            expected = outputs
-        if _agree(inputs, expected, outputs, options.tolerance):
-            sessions[name] = session
-    times = _times(sessions, inputs[timed][1])
-    best = min(times, key=lambda name: times[name])
-    return Choice(best if times[best] < MARGIN * times[PORTABLE] else PORTABLE, times)
+        session = _session(lowered.with_lowering(calls, name), track)
+        if session is None:
+            continue
+        seconds, ratio = _raced(standing, session, track.timed)
+        milliseconds.setdefault(start, seconds * 1e3)
+        milliseconds[name] = milliseconds[start] * ratio.median
+        if not ratio.is_clear:
+            unclear.append(name)
+        elif ratio.median < shortest:
+            best, shortest = name, ratio.median
+    return Choice(best, milliseconds, unclear)
 
 
-def _agree(
-    inputs: Sequence[tuple[str, Arrays]],
-    expected: Sequence[Arrays],
-    actual: Sequence[Arrays],
-    tolerance: Mapping[str, float],
-) -> bool:
-    # what rounding does is not known here
-    tolerance = {key: max(value, ROUGH[key]) for key, value in tolerance.items()}
-    cases = [verify.Case(name, arrays, outputs) for (name, arrays), outputs in zip(inputs, expected, strict=True)]
+def _session(lowered: Lowered, track: _Track) -> Any:
+    """Return a session of the model, or None where it cannot be written, does not run, or differs from Keras."""
+    track.folder.mkdir()
+    file = track.folder / verify.MODEL
+    try:
+        finished, _ = lowered.finished(track.golden, track.options.opset)
+        write(finished, file, check=False)  # the file of the bundle is checked in full
+        session = verify.open_session(file, track.options.provider, threads=usable_cpus())
+        actual = [verify.run_session(session, case.inputs) for case in track.cases]
+    except ExportError:
+        return None
+    finally:
+        shutil.rmtree(track.folder)
+    return session if _agree(track.cases, actual, track.options.tolerance) else None
+
+
+def _agree(cases: Sequence[Case], actual: Sequence[Arrays], tolerance: Mapping[str, float]) -> bool:
     return all(row.passed for row in compared(cases, actual, tolerance))
 
 
-def _times(sessions: Mapping[str, Any], arrays: Arrays) -> dict[str, float]:
-    """Return the median milliseconds of each session, run in turns.
+def _raced(standing: Any, other: Any, arrays: Arrays) -> tuple[float, Ratio]:
+    """Return the median seconds of one session, and the times of another over its own.
 
-    In bursts, the first run of which finds the caches as another session left them and does not count.
+    They take turns of a few runs, of which the first finds the caches as the other left them and does not count. Each
+    round gives one ratio, so that a slow minute of the machine counts for both. It ends when the choice is clear.
     """
-    taken: dict[str, list[float]] = {name: [] for name in sessions}
+    taken: list[float] = []
+    ratios: list[float] = []
+    order = [standing, other]
     end = time.perf_counter() + SECONDS
-    for burst in range(MOST_BURSTS):
-        if burst >= FEWEST_BURSTS and time.perf_counter() > end:
-            break
-        for name, session in sessions.items():
-            for run in range(RUNS + 1):
-                start = time.perf_counter()
-                session.run(None, arrays)
-                if run:
-                    taken[name].append(time.perf_counter() - start)
-    return {name: statistics.median(seconds) * 1e3 for name, seconds in taken.items()}
+    while True:
+        seconds = {id(session): _seconds(session, arrays) for session in order}
+        order.reverse()
+        taken.append(seconds[id(standing)])
+        ratios.append(seconds[id(other)] / taken[-1])
+        if len(ratios) < FEWEST_ROUNDS:
+            continue
+        ratio = ratio_of(ratios)
+        if ratio.is_clear or len(ratios) == MOST_ROUNDS or time.perf_counter() > end:
+            return float(np.median(taken)), ratio
+
+
+def _seconds(session: Any, arrays: Arrays) -> float:
+    """Return the shortest of a few runs, which others on the machine have slowed the least."""
+    session.run(None, arrays)
+    shortest = math.inf
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        session.run(None, arrays)
+        shortest = min(shortest, time.perf_counter() - start)
+    return shortest
+
+
+def ratio_of(ratios: Sequence[float]) -> Ratio:
+    """Return the median of the ratios of some rounds, and the range in which that of all rounds is."""
+    ordered = sorted(ratios)
+    outside = max(int((len(ordered) - SURE * math.sqrt(len(ordered))) / 2), 0)
+    return Ratio(ordered[outside], float(np.median(ordered)), ordered[-1 - outside])

@@ -1,90 +1,107 @@
-"""The `fused` lowering: the ONNX op `Attention` of opset 24, for the scaled dot product.
+"""The `fused` lowering: the ONNX op `Attention` of opset 24, for the scaled dot product over all heads.
 
 Lengths alone go in as `nonpad_kv_seqlen`. All masks together, where there are others, are the `attn_mask`, which must
 have its query axis spelled out. The weights are what the op returns in mode 3. Both outputs are reshaped, since onnx
-1.23 infers a last axis of 0 where it does not know it. Masked values are replaced by zeros before the op, which
-multiplies them by weights of zero, and so are masked keys, to whose scores `attn_mask` is added: NaN would stay NaN.
-The op skips keys beyond a length. Queries that see no key are zero by a selection of our own, since releases of
-onnxruntime differ there (microsoft/onnxruntime#28958).
+1.23 infers a last axis of 0 where it does not know it. Queries that see no key are zero by a selection of our own,
+since releases of onnxruntime differ there (microsoft/onnxruntime#28958).
+
+Keys and values that no query sees are not replaced by zeros, which takes as long as the op where queries are few: the
+op multiplies them by weights of zero, and adds the mask to their scores. Where they are not finite, neither is the sum
+of the output, since zero times infinity is NaN and so is NaN plus anything: then all is done again with zeros.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from keras_attn._composite import DOT_PRODUCT
+from keras_attn._normalizers import SOFTMAX
+
 from .._options import FUSED_OPSET as LOWEST_OPSET  # noqa: F401 - read by the table of lowerings
 from .._tracing.attention_calls import Call
+from .masks import by_lengths_alone, hidden, is_masked, pairs, rows, zeros_without_keys
+from .text import chosen
 
 
 def fits(call: Call) -> bool:
     """Tell whether the op computes what a call does: it takes no scale but one above 0, in float32."""
-    return call.name == "dot_product" and bool(np.float32(call.options["scale"]) > 0)
+    is_softmax_of_products = call.name == DOT_PRODUCT and call.normalizer == SOFTMAX
+    return is_softmax_of_products and bool(np.float32(call.options["scale"]) > 0)
 
 
-def body(call: Call) -> str:
-    """Return the body of the ONNX function of a call that fits."""
-    lengths, mask = "valid_lens" in call.shapes, "mask" in call.shapes
-    masked = lengths or mask
-    attributes = f"q_num_heads = 1, kv_num_heads = 1, scale = {call.options['scale']!r}"
-    outputs = "pooled_as_inferred"
-    if call.returns_weights:
-        attributes += ", qk_matmul_output_mode = 3"
-        outputs += ", , , four_axes"
-    if mask:
-        before = (_BOTH if lengths else "pairs = Identity (mask)") + _MASK
-        inputs = "queries, hidden_keys, hidden_values, attention_mask"
-    elif lengths:
-        before, inputs = _LENGTHS, "queries, keys, hidden_values, , , , lengths"
-    else:
-        before, inputs = "", "queries, keys, values"
+def body(call: Call, name: str = "fused") -> str:
+    """Return the body of the ONNX function of a call that fits; `name` begins the names of its branches."""
+    if not is_masked(call):
+        return _attention(call, "keys", "values", "only") + _same(call, "only")
+    by_lengths = by_lengths_alone(call)
+    again = f"""
+        {pairs(call) if by_lengths else ""}
+        {hidden(call, "keys", "values")}
+        {_attention(call, "hidden_keys", "hidden_values", "again")}
+        {_selected(call, "again", "")}
+    """
     return f"""
-        {before}
-        {outputs} = Attention <{attributes}> ({inputs})
-        {_POOLED}
-        output = {"Where (has_key, pooled, nothing)" if masked else "Identity (pooled)"}
-        {_WEIGHTS if call.returns_weights else ""}
-        {_selected_weights(masked) if call.returns_weights else ""}
+        {"" if by_lengths else pairs(call)}
+        {rows(call)}
+        {"" if by_lengths else _MASK}
+        {_attention(call, "keys", "values", "first")}
+        {_selected(call, "first", "selected_")}
+        total = ReduceSum <keepdims = 0> (selected_output)
+        zero_or_nan = Mul (total, nothing)
+        leaks = IsNaN (zero_or_nan)
+        {chosen(call, "leaks", again, _same(call, "selected"), name)}
     """
 
 
-_LENGTHS = """
-    lengths_column = Unsqueeze (lengths, one)
-    seen = Less (positions, lengths_column)
-    seen_column = Unsqueeze (seen, minus_one)
-    hidden_values = Where (seen_column, values, nothing)
-    two_axes = Constant <value_ints = [1, 2]> ()
-    has_length = Greater (lengths, zero)
-    has_key = Unsqueeze (has_length, two_axes)
-"""
-_BOTH = """
-    two_axes = Constant <value_ints = [1, 2]> ()
-    lengths_columns = Unsqueeze (lengths, two_axes)
-    in_length = Less (positions, lengths_columns)
-    pairs = And (mask, in_length)
-"""
+def _attention(call: Call, keys: str, values: str, form: str) -> str:
+    """Lines that give `{form}_output` (N, Tq, H Dv), and `{form}_weights` if the call returns them."""
+    masks = ""
+    if by_lengths_alone(call):
+        masks = ", , , , lengths"
+    elif is_masked(call):
+        masks = ", attention_mask"
+    attributes = (
+        f"q_num_heads = {call.num_heads}, kv_num_heads = {call.num_kv_heads}, scale = {call.options['scale']!r}"
+    )
+    weights = ""
+    if call.returns_weights:
+        attributes += ", qk_matmul_output_mode = 3"
+        weights = f", , , {form}_four_axes"
+    shape = f"{form}_shape = Constant <value_ints = [0, 0, {call.num_heads * call.value_size}]> ()"
+    if not call.value_size:
+        shape = f"""
+            {form}_value_size = Shape <start = -1> (values)
+            {form}_times = Constant <value_ints = [{call.num_heads // call.num_kv_heads}]> ()
+            {form}_output_size = Mul ({form}_value_size, {form}_times)
+            {form}_shape = Concat <axis = 0> (N, Tq, {form}_output_size)
+        """
+    return f"""
+        {form}_as_inferred{weights} = Attention <{attributes}> (queries, {keys}, {values}{masks})
+        {shape}
+        {form}_output = Reshape ({form}_as_inferred, {form}_shape)
+        {_weights(call, form) if call.returns_weights else ""}
+    """
+
+
+def _weights(call: Call, form: str) -> str:
+    heads = "" if call.heads is None else f"{form}_heads, "
+    return f"""
+        {form}_heads = Constant <value_ints = [{call.num_heads}]> ()
+        {form}_weights_shape = Concat <axis = 0> (N, {heads}Tq, Tk)
+        {form}_weights = Reshape ({form}_four_axes, {form}_weights_shape)
+    """
+
+
+def _selected(call: Call, form: str, prefix: str) -> str:
+    return "".join(zeros_without_keys(call, f"{prefix}{name}", f"{form}_{name}") for name in call.outputs)
+
+
+def _same(call: Call, form: str) -> str:
+    return "".join(f"{name} = Identity ({form}_{name})\n" for name in call.outputs)
+
+
 _MASK = """
-    every_query = Concat <axis = 0> (N, Tq, Tk)
-    pairs_of_every_query = Expand (pairs, every_query)
-    attention_mask = Unsqueeze (pairs_of_every_query, one)
-    numbers = Cast <to = 2> (pairs)
-    seen_by_any = ReduceMax <keepdims = 0> (numbers, one)
-    seen = Cast <to = 9> (seen_by_any)
-    seen_column = Unsqueeze (seen, minus_one)
-    hidden_keys = Where (seen_column, keys, nothing)
-    hidden_values = Where (seen_column, values, nothing)
-    sees_any = ReduceMax (numbers, minus_one)
-    has_key = Cast <to = 9> (sees_any)
+    leading_axes_of_pairs = Shape <end = 2> (pairs)
+    every_pair = Concat <axis = 0> (leading_axes_of_pairs, Tq, Tk)
+    attention_mask = Expand (pairs, every_pair)
 """
-_POOLED = """
-    value_size = Shape <start = -1> (values)
-    shape_of_pooled = Concat <axis = 0> (N, Tq, value_size)
-    pooled = Reshape (pooled_as_inferred, shape_of_pooled)
-"""
-_WEIGHTS = """
-    shape_of_weights = Concat <axis = 0> (N, Tq, Tk)
-    three_axes = Reshape (four_axes, shape_of_weights)
-"""
-
-
-def _selected_weights(masked: bool) -> str:
-    return f"weights = {'Where (has_key, three_axes, nothing)' if masked else 'Identity (three_axes)'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,16 @@ import keras
 from keras_attn import AttentionPooling
 
 from .._internals.keras_internals import layers_of
+from .._internals.stock_attention import is_stock_attention
 from .._model.golden_cases import Cases
 from .._model.signature import Signature, layer_names
-from .._options import PORTABLE, Options, runs_here
+from .._options import ADAPTIVE, PORTABLE, Options, runs_here
 from .._progress import Progress
 from .._tracing.attention_calls import DOMAIN, Call, Tagger
 from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
-from .bodies import BODIES, candidates, lowering_of, lowest_opset
+from .._tracing.traced import Traced
+from .bodies import BODIES, lowering_of, lowest_opset
 from .fastest import fastest
 from .lowered import Lowered
 
@@ -50,23 +51,14 @@ def lowered_model(
     """
     scratch.mkdir()
     step("Tracing to ONNX")
-    if _is_written_plainly(model, options.lowering):
-        return Lowered(trace(function, layer_names(model)), {})
+    traced, calls = _traced(model, signature, function, hides_unseen=options.precision == "int8")
+    traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
     if options.lowering != "auto":
-        return _lowered(model, signature, lambda call: lowering_of(call, options.lowering), options)
-    opset = options.opset
-    usable = [name for name in BODIES if _is_usable(name, opset)]
-
-    def first_candidate(call: Call) -> str:
-        return next((name for name in candidates(call) if name in usable), PORTABLE)
-
-    measured = _lowered(model, signature, first_candidate, options)
-    choices = fastest(measured, usable, golden, options, scratch, step)
-    step("Tracing to ONNX with the fastest")
-    by_op = {call.op: choice for call, choice in choices.items()}
-    chosen = {op: choice.lowering for op, choice in by_op.items()}
-    lowered = _lowered(model, signature, lambda call: chosen.get(call.op, PORTABLE), options)
-    return replace(lowered, choices={call: by_op[call.op] for call in lowered.lowerings if call.op in by_op})
+        return Lowered(traced, {call: lowering_of(call, options.lowering) for call in calls})
+    usable = [name for name in BODIES if _is_usable(name, options.opset)]
+    start = ADAPTIVE if ADAPTIVE in usable else PORTABLE
+    lowered = Lowered(traced, {call: lowering_of(call, start) for call in calls})
+    return fastest(lowered, usable, golden, options, scratch / "one", step)
 
 
 def _is_usable(lowering: str, opset: int | None) -> bool:
@@ -75,18 +67,25 @@ def _is_usable(lowering: str, opset: int | None) -> bool:
     return (opset is None or lowest <= opset) and runs_here(opset or lowest, [lowering])
 
 
-def _is_written_plainly(model: keras.Model, lowering: str) -> bool:
-    """Tell whether the graph of the SavedModel is what the lowering asks for: not if it has blocks of queries."""
-    layers = [layer for layer in layers_of(model) if isinstance(layer, AttentionPooling)]
-    return not layers or (lowering == PORTABLE and not any(getattr(x, "query_block_size", None) for x in layers))
+def _is_written_plainly(model: keras.Model) -> bool:
+    """Tell whether there is nothing to lower: then the graph of the SavedModel will do."""
+    return not any(isinstance(layer, AttentionPooling) or is_stock_attention(layer) for layer in layers_of(model))
 
 
-def _lowered(
-    model: keras.Model, signature: Signature, lowering_for: Callable[[Call], str], options: Options
-) -> Lowered:
-    # int8 gives all rows of a tensor one scale, those of the padding too
-    tagger = Tagger(lambda call: lowering_for(call) != PORTABLE, hides_unseen=options.precision == "int8")
-    traced = trace(traced_function(model, signature, tagger.tracing), layer_names(model), tagger.tagged)
+def _traced(
+    model: keras.Model, signature: Signature, function: Any, *, hides_unseen: bool
+) -> tuple[Traced, list[Call]]:
+    """Return the model, with each call of an attention layer as a node, and these calls.
+
+    Args:
+        model: The model.
+        signature: Its signature.
+        function: The concrete function behind the SavedModel of the model.
+        hides_unseen: Whether padding shares a scale with what is seen, as in int8.
+    """
+    if _is_written_plainly(model):
+        return trace(function, layer_names(model)), []
+    tagger = Tagger(hides_unseen=hides_unseen)
+    traced = trace(traced_function(model, signature, tagger.tracing), layer_names(model), tagger.calls)
     there = {node.op_type for node in traced.model.graph.node if node.domain == DOMAIN}
-    lowerings = {call: lowering_for(call) for call in tagger.calls if call not in tagger.tagged or call.op in there}
-    return Lowered(traced, lowerings)
+    return traced, [call for call in tagger.calls if call.op in there]

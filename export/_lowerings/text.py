@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
 import onnx
 from onnx import parser
 
 from .._tracing.attention_calls import DOMAIN, Call
 
 CONTRIB = "com.microsoft"  # operators of onnxruntime's own
+WEIGHTS = ("w_v", "bandwidth")  # what calls read of the weights of a layer
 
 _CONSTANTS = """
     zero = Constant <value_ints = [0]> ()
     one = Constant <value_ints = [1]> ()
+    two = Constant <value_ints = [2]> ()
     minus_one = Constant <value_ints = [-1]> ()
+    minus_two = Constant <value_ints = [-2]> ()
     zero_scalar = Constant <value_int = 0> ()
     one_scalar = Constant <value_int = 1> ()
     nothing = Constant <value_float = 0.0> ()
@@ -27,15 +34,14 @@ _SIZES = """
     positions = Range (zero_scalar, Tk_scalar, one_scalar)
 """
 _LENGTHS = """
-    long_lengths = Cast <to = 7> (valid_lens_given)
-    flat_lengths = Reshape (long_lengths, minus_one)
-    lengths = Clip (flat_lengths, zero_scalar, Tk_scalar)
+    lengths = Clip ({}, zero_scalar, Tk_scalar)
 """
-_MASK = """
-    mask_queries = Shape <start = -2, end = -1> (mask_given)
-    full_shape = Concat <axis = 0> (batch, mask_queries, Tk)
-    mask_of_batch = Expand (mask_given, full_shape)
+_QUERY_LENGTHS = """
+    every_query = Concat <axis = 0> (N, Tq)
+    flat_lengths = Reshape (long_lengths, every_query)
+    query_lengths = Clip (flat_lengths, zero_scalar, Tk_scalar)
 """
+_ROWS_OF_KEYS = "every_key_of_all = Concat <axis = 0> (N, Tk)\n"
 
 
 def function(call: Call, body: str, opset: int) -> onnx.FunctionProto:
@@ -44,46 +50,235 @@ def function(call: Call, body: str, opset: int) -> onnx.FunctionProto:
     Args:
         call: Its arguments are the inputs, its outputs the outputs.
         body: ONNX text. It may read `queries`, `keys` and `values`, all with one batch axis N; the weights of the
-            layer; int64 `lengths` (N,) from 0 to Tk, and booleans `mask` (N, Tq or 1, Tk), if the call has them;
-            the sizes `N`, `Tq` and `Tk`, vectors of one number each; `positions`, 0 to Tk - 1; and the constants above.
+            layer; the masks that the call has, as below; the sizes `N`, `Tq` and `Tk`, vectors of one number each;
+            `positions`, 0 to Tk - 1; and the constants above.
             It defines `output`, and `weights` if the call returns them, with the batch axis N.
         opset: ONNX opset of the body; that of the model it goes into.
+
+    The masks are int64 `lengths` (N,) from 0 to Tk; int64 `query_lengths` (N, Tq), likewise; booleans `keys_seen`
+    (N, Tk), within the lengths if there are both; and booleans `mask` (N or 1, H or 1, Tq or 1, Tk).
     """
     sequences = ("queries", "keys", "values")
-    inputs = [name if name == "w_v" else f"{name}_given" for name in call.shapes]
+    inputs = [name if name in WEIGHTS else f"{name}_given" for name in call.shapes]
     one_batch_axis = call.rank == 3
     text = f"""
         <domain: "{DOMAIN}", opset_import: ["" : {opset}, "{CONTRIB}" : 1]>
         {call.op} ({", ".join(inputs)}) => ({", ".join(f"{name}_of_batch" for name in call.outputs)})
         {{
             {_CONSTANTS}
-            {"".join(_flattened(f"{name}_given", name, one_batch_axis) for name in sequences)}
+            {"".join(_flattened(f"{name}_given", name, 2, one_batch_axis) for name in sequences)}
             {_SIZES}
-            {_LENGTHS if "valid_lens" in call.shapes else ""}
-            {_MASK + _flattened("mask_of_batch", "mask", one_batch_axis) if "mask" in call.shapes else ""}
+            {_masks(call)}
             {body}
-            {"".join(_unflattened(name, one_batch_axis) for name in call.outputs)}
+            {"".join(_unflattened(call, name, one_batch_axis) for name in call.outputs)}
         }}"""
-    return parser.parse_function(text)
+    found = parser.parse_function(text)
+    _drop_copies(found.node, found.output, {})
+    _drop_unread(found.node, found.output)
+    _sink(found.node, found.output)
+    return found
 
 
-def _flattened(source: str, target: str, one_batch_axis: bool) -> str:
+def in_branch(call: Call, name: str, lines: str) -> str:
+    """A branch of an `If` that gives the outputs of a call: `lines` define them as a body does."""
+    for output in call.outputs:
+        lines = re.sub(rf"\b{output}\b", f"{name}_{output}", lines)
+    results = ", ".join(f"float[{', '.join(['?'] * axes)}] {name}_{output}" for output, axes in _axes(call).items())
+    return f"{name} () => ({results}) {{ {lines} }}"
+
+
+def chosen(call: Call, condition: str, then_branch: str, else_branch: str, name: str) -> str:
+    """Lines that define the outputs of a call by one of two bodies.
+
+    Args:
+        call: The call.
+        condition: Name of a boolean scalar.
+        then_branch: Lines of the body to take where it is true.
+        else_branch: Lines of the other.
+        name: What the names of the branches begin with: they must differ from those around them.
+    """
+    return f"""
+        {", ".join(call.outputs)} = If <
+            then_branch = {in_branch(call, f"{name}_then", then_branch)},
+            else_branch = {in_branch(call, f"{name}_else", else_branch)}
+        > ({condition})
+    """
+
+
+def _axes(call: Call) -> dict[str, int]:
+    return {"output": 3, "weights": 3 if call.heads is None else 4} if call.returns_weights else {"output": 3}
+
+
+def _masks(call: Call) -> str:
+    as_long = "long_lengths = " + ("Identity" if call.dtypes.get("valid_lens") == "int64" else "Cast <to = 7>")
+    as_long += " (valid_lens_given)\n"
+    lines = as_long + _QUERY_LENGTHS if call.has_query_lengths else ""
+    if call.has_lengths and call.rank > 3:
+        lines = f"{as_long}flat_lengths = Reshape (long_lengths, minus_one)\n{_LENGTHS.format('flat_lengths')}"
+    elif call.has_lengths:
+        lines = as_long + _LENGTHS.format("long_lengths")
+    seen = []
+    if call.has_keys_mask:
+        lines += _ROWS_OF_KEYS
+    if "keys_mask" in call.shapes:
+        lines += "keys_in_mask = Reshape (keys_mask_given, every_key_of_all)\n"
+        seen.append("keys_in_mask")
+    if call.has_pair_mask:
+        lines += _pair_mask(call)
+    elif "mask" in call.shapes:
+        lines += f"""
+            ones_of_mask = Constant <value_ints = [{", ".join(["1"] * (len(call.shapes["mask"]) - call.rank + 1))}]> ()
+            shape_of_mask = Concat <axis = 0> (batch, ones_of_mask, Tk)
+            mask_of_batch = Expand (mask_given, shape_of_mask)
+            keys_in_row = Reshape (mask_of_batch, every_key_of_all)
+        """
+        seen.append("keys_in_row")
+    if seen and call.has_lengths:
+        lines += """
+            lengths_of_rows = Unsqueeze (lengths, one)
+            keys_in_length = Less (positions, lengths_of_rows)
+        """
+        seen.append("keys_in_length")
+    return lines + conjunction("keys_seen", seen)
+
+
+def _pair_mask(call: Call) -> str:
+    """Lines that give `mask`, its batch axes made one: of size 1 where it is the same for all examples."""
+    shape = call.shapes["mask"]
+    tail = 2 if call.heads is None else 3
+    lines = f"""
+        axes_of_mask = Shape <start = -{tail}, end = -1> (mask_given)
+        heads_of_mask = Shape <start = {-3 if call.heads else 0}, end = {-2 if call.heads else 1}> (mask_given)
+        queries_of_mask = Shape <start = -2, end = -1> (mask_given)
+    """
+    if all(size == 1 for size in shape[:-tail]):
+        batch, ones = "one", ", ".join(["1"] * len(shape[:-tail]))
+        lines += f"batch_of_mask = Constant <value_ints = [{ones}]> ()\n"
+    else:
+        batch = "N"
+        lines += "batch_of_mask = Identity (batch)\n"
+    return (
+        lines
+        + f"""
+        shape_of_mask = Concat <axis = 0> (batch_of_mask, axes_of_mask, Tk)
+        mask_of_batch = Expand (mask_given, shape_of_mask)
+        four_axes_of_mask = Concat <axis = 0> ({batch}, {"heads_of_mask" if call.heads else "one"}, queries_of_mask, Tk)
+        mask = Reshape (mask_of_batch, four_axes_of_mask)
+    """
+    )
+
+
+def conjunction(name: str, parts: list[str]) -> str:
+    """Lines that give `name`, true where all parts are; none where there are no parts."""
+    if not parts:
+        return ""
+    *others, last = parts
+    lines = ""
+    for number, part in enumerate(others):
+        lines += f"{name}_{number} = And ({last}, {part})\n"
+        last = f"{name}_{number}"
+    return f"{lines}{name} = Identity ({last})\n"
+
+
+def _flattened(source: str, target: str, kept: int, one_batch_axis: bool) -> str:
     """Lines that make one batch axis of all."""
     if one_batch_axis:
         return f"{target} = Identity ({source})\n"
     return f"""
-        {target}_tail = Shape <start = -2> ({source})
+        {target}_tail = Shape <start = -{kept}> ({source})
         {target}_shape = Concat <axis = 0> (minus_one, {target}_tail)
         {target} = Reshape ({source}, {target}_shape)
     """
 
 
-def _unflattened(name: str, one_batch_axis: bool) -> str:
+def _unflattened(call: Call, name: str, one_batch_axis: bool) -> str:
     """Lines that give an output its batch axes back."""
     if one_batch_axis:
         return f"{name}_of_batch = Identity ({name})\n"
     return f"""
-        {name}_tail = Shape <start = -2> ({name})
+        {name}_tail = Shape <start = -{_axes(call)[name] - 1}> ({name})
         {name}_shape = Concat <axis = 0> (batch, {name}_tail)
         {name}_of_batch = Reshape ({name}, {name}_shape)
     """
+
+
+def _drop_copies(nodes: Any, outputs: Collection[str], around: Mapping[str, str]) -> None:
+    """Let what reads the result of an `Identity` read its source, in bodies of other nodes too.
+
+    onnxruntime does the same and warns where it cannot. A body's outputs must be made within it: they stay.
+    """
+    sources, kept = dict(around), []
+    for node in nodes:
+        node.input[:] = [sources.get(name, name) for name in node.input]
+        if node.op_type == "Identity" and node.output[0] not in outputs:
+            sources[node.output[0]] = node.input[0]
+            continue
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _drop_copies(attribute.g.node, [output.name for output in attribute.g.output], sources)
+        kept.append(node)
+    del nodes[:]
+    nodes.extend(kept)
+    _make_directly(nodes, outputs)
+
+
+def _make_directly(nodes: Any, outputs: Collection[str]) -> None:
+    """Let what makes the source of an `Identity` that gives an output make that output."""
+    for copy in [node for node in nodes if node.op_type == "Identity" and node.output[0] in outputs]:
+        source, target = copy.input[0], copy.output[0]
+        makers = [node for node in nodes if source in node.output]
+        if makers and source not in outputs:
+            nodes.remove(copy)
+            makers[0].output[:] = [target if name == source else name for name in makers[0].output]
+            _rename(nodes, source, target)
+
+
+def _rename(nodes: Any, source: str, target: str) -> None:
+    for node in nodes:
+        node.input[:] = [target if name == source else name for name in node.input]
+        for graph in _bodies(node):
+            _rename(graph.node, source, target)
+
+
+def _sink(nodes: Any, outputs: Collection[str]) -> None:
+    """Move what one branch of an `If` alone reads into that branch, so that the other does not wait for it."""
+    for node in reversed([*nodes]):
+        made = set(node.output)
+        if made & set(outputs) or any(made & set(other.input) for other in nodes):
+            continue
+        readers = [(other, graph) for other in nodes for graph in _bodies(other) if made & _reads(graph)]
+        if len(readers) == 1 and readers[0][0].op_type == "If":
+            readers[0][1].node.insert(0, node)
+            nodes.remove(node)
+    for node in nodes:
+        for graph in _bodies(node):
+            _sink(graph.node, [output.name for output in graph.output])
+
+
+def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+
+
+def _reads(graph: onnx.GraphProto) -> set[str]:
+    """Return what the nodes of a body read, its own names among them."""
+    read: set[str] = set()
+    for node in graph.node:
+        read.update(node.input, *(_reads(inner) for inner in _bodies(node)))
+    return read
+
+
+def _drop_unread(nodes: Any, outputs: Iterable[str]) -> set[str]:
+    """Drop the nodes whose results nothing reads, in bodies of other nodes too; return the names that are read."""
+    read, kept = set(outputs), []
+    for node in reversed(nodes):
+        if read.isdisjoint(node.output):
+            continue
+        kept.append(node)
+        read.update(node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                read |= _drop_unread(attribute.g.node, [output.name for output in attribute.g.output])
+    kept.reverse()
+    del nodes[:]
+    nodes.extend(kept)
+    return read

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn._composite import Composite, evaluated_by
+from keras_attn._composite import Composite, Heads, evaluated_by
+from keras_attn._types import Pairs
 
+from .._internals.stock_attention import StockAttention, through_stock_attention
 from .._internals.tensorflow_internals import KEPT_APART
+from .stock_calls import evaluated
 
 DOMAIN = "keras_attn"
 
@@ -30,6 +33,9 @@ class Call:
         dtypes: Their dtypes.
         constants: Arguments with a value that is known: nothing else sees them, or it would be moved into the function.
         options: Numbers the scoring function depends on.
+        heads: The heads that lie side by side, or `None` where the weights have no axis for them.
+        pairs: Which pairs take part by their order alone.
+        normalizer: What makes weights of the scores.
         returns_weights: Whether the weights are a second output.
         compute: The call itself: maps the arguments by name to a tuple of the outputs.
     """
@@ -42,6 +48,9 @@ class Call:
     dtypes: dict[str, str]
     constants: dict[str, np.ndarray]
     options: dict[str, float]
+    heads: Heads | None
+    pairs: Pairs
+    normalizer: str
     returns_weights: bool
     compute: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(repr=False)
 
@@ -51,9 +60,58 @@ class Call:
         return len(self.shapes["values"])
 
     @property
-    def mask_is_per_query(self) -> bool:
-        """Whether the mask may differ between queries."""
-        return "mask" in self.shapes and self.shapes["mask"][-2] != 1
+    def num_heads(self) -> int:
+        """How many heads of queries there are."""
+        return 1 if self.heads is None else self.heads.of_queries
+
+    @property
+    def num_kv_heads(self) -> int:
+        """How many heads of keys and values there are."""
+        return 1 if self.heads is None else self.heads.of_keys
+
+    @property
+    def key_size(self) -> int:
+        """The size of a query and a key in one head, where there are heads: that of a kernel."""
+        return (self.shapes["queries"][-1] or 0) // self.num_heads
+
+    @property
+    def value_size(self) -> int:
+        """The size of a value in one head, where there are heads."""
+        return (self.shapes["values"][-1] or 0) // self.num_kv_heads
+
+    @property
+    def band(self) -> tuple[int | None, int | None]:
+        """How many keys before and after its own position a query may see; `None` for all."""
+        left, right = self.pairs.window or (None, None)
+        return left, 0 if self.pairs.causal else right
+
+    @property
+    def has_lengths(self) -> bool:
+        """Whether each example has a length."""
+        return "valid_lens" in self.shapes and len(self.shapes["valid_lens"]) == self.rank - 2
+
+    @property
+    def has_query_lengths(self) -> bool:
+        """Whether each query has a length."""
+        return "valid_lens" in self.shapes and not self.has_lengths
+
+    @property
+    def has_pair_mask(self) -> bool:
+        """Whether there is a mask that may differ between queries, or heads."""
+        if "mask" not in self.shapes:
+            return False
+        of_heads = 1 if self.heads is None else self.shapes["mask"][-3]
+        return (of_heads, self.shapes["mask"][-2]) != (1, 1)
+
+    @property
+    def has_keys_mask(self) -> bool:
+        """Whether there is a mask that is the same for all queries of an example."""
+        return "keys_mask" in self.shapes or ("mask" in self.shapes and not self.has_pair_mask)
+
+    @property
+    def differs_by_query(self) -> bool:
+        """Whether queries of one example may see other keys."""
+        return self.has_query_lengths or self.has_pair_mask or self.band != (None, None)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -62,23 +120,19 @@ class Call:
 
 
 class Tagger:
-    """An evaluator of composites that traces chosen calls as named functions, which no optimizer takes apart.
+    """An evaluator of composites that traces calls as named functions, which no optimizer takes apart.
 
     Everything such a function reads is an argument, or it would be lost. Only calls in the outermost graph that compute
     in float32 are considered: loops and compiled functions keep what is in them.
 
     Attributes:
-        calls: All calls of the latest trace that were considered.
-        tagged: Those that were chosen.
+        calls: All calls of the latest trace.
         hides_unseen: See `keras_attn._composite.Evaluator`.
     """
 
-    def __init__(self, chosen: Callable[[Call], bool], *, hides_unseen: bool) -> None:
-        """Tag the calls for which `chosen` is true."""
+    def __init__(self, *, hides_unseen: bool) -> None:
         self.hides_unseen = hides_unseen
         self.calls: list[Call] = []
-        self.tagged: list[Call] = []
-        self._chosen = chosen
         self._graph: Any = None
 
     @contextlib.contextmanager
@@ -86,14 +140,13 @@ class Tagger:
         """Evaluate the composites of one trace, whose outermost graph is the current one."""
         self._graph = tf.compat.v1.get_default_graph()
         self.calls.clear()
-        self.tagged.clear()
-        with evaluated_by(self):
+        with evaluated_by(self), through_stock_attention(self._stock):
             yield
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Any, Any]:
         """Return what the composite's function would; see `keras_attn._composite.Evaluator`."""
         tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in composite.tensors.items()}
-        if tf.compat.v1.get_default_graph() is not self._graph or tensors["values"].dtype != tf.float32:
+        if not self._is_outermost() or tensors["values"].dtype != tf.float32:
             return composite.function(**tensors)
 
         constants = {name: tf.get_static_value(tensor) for name, tensor in tensors.items()}
@@ -116,13 +169,13 @@ class Tagger:
             dtypes={name: tensor.dtype.name for name, tensor in tensors.items()},
             constants=constants,
             options=dict(composite.options),
+            heads=composite.heads,
+            pairs=composite.pairs,
+            normalizer=composite.normalizer,
             returns_weights=returns_weights,
             compute=compute,
         )
         self.calls.append(call)
-        if not self._chosen(call):
-            return composite.function(**tensors)
-        self.tagged.append(call)
         function = tf.function(
             compute_variable,
             autograph=False,
@@ -131,3 +184,9 @@ class Tagger:
         )
         outputs = function(*variable.values())
         return outputs[0], outputs[1] if returns_weights else None
+
+    def _stock(self, attention: StockAttention) -> tuple[Any, Any] | None:
+        return evaluated(attention, self) if self._is_outermost() else None
+
+    def _is_outermost(self) -> bool:
+        return tf.compat.v1.get_default_graph() is self._graph

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-from onnx import version_converter
+from onnx import inliner, version_converter
 
 from .._errors import ExportError, UnsupportedModelError
 from .._options import TRACED_OPSET
+from .attention_calls import DOMAIN
 from .traced import Traced
 from .weights import take_out, with_weights, write_data
 
@@ -18,7 +19,12 @@ Axes = Mapping[str, tuple[str | int, ...]]
 
 
 def finish(
-    traced: Traced, inputs: Axes, outputs: Axes, opset: int, functions: Sequence[onnx.FunctionProto] = ()
+    traced: Traced,
+    inputs: Axes,
+    outputs: Axes,
+    opset: int,
+    functions: Sequence[onnx.FunctionProto] = (),
+    inlined: Sequence[str] = (),
 ) -> Traced:
     """Return what was traced at `opset`, its inputs and outputs in order, with every dynamic axis named.
 
@@ -28,11 +34,13 @@ def finish(
         outputs: Shape of every output, likewise.
         opset: 18 or higher.
         functions: Bodies of the calls in the graph, at `opset`.
+        inlined: Those of them that go in the place of their calls.
 
     Raises:
         UnsupportedModelError: onnx has no conversion to `opset` for an op of the model.
     """
-    model = traced.model
+    model = onnx.ModelProto()
+    model.CopyFrom(traced.model)  # which may be finished in another form too
     if opset > TRACED_OPSET:
         try:
             model = version_converter.convert_version(model, opset)
@@ -41,6 +49,8 @@ def finish(
                 f"onnx cannot convert this model from opset {TRACED_OPSET} to {opset}: {error}"
             ) from error
     model = with_functions(model, functions)  # after the converter, which deletes them
+    if inlined:
+        model = inliner.inline_selected_functions(model, [(DOMAIN, op) for op in inlined])
     # the converter leaves the ir version of the source, which newer opsets do not allow
     model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     model.producer_name = "keras-attn"

@@ -4,17 +4,31 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lowered_calls import PLANS, Plan, expected, poisoned, session, taking_part
+from lowered_calls import PLANS, SCALE, Plan, expected, poisoned, session, taking_part
 from tolerances import assert_close, assert_identical
 
-from keras_attn_export._lowerings import additive, bodies, ragged
+from keras_attn_export._lowerings import additive, bodies, products
 from keras_attn_export._options import FUSED_OPSET, LOWERINGS
+from keras_attn_export._thresholds import LARGE, From
 
+FORMS = (("portable", 18), ("ragged", 18), ("ragged", 24), ("fused", FUSED_OPSET), ("adaptive", 18), ("adaptive", 24))
+THIRD = 3  # each form with every third plan, and another third than the form before; the others with `--pairs rest`
 LOWERED = [
-    pytest.param(plan, lowering, opset, id=f"{lowering}{opset}-{plan}")
-    for lowering, opset in (("ragged", 18), ("ragged", 24), ("fused", FUSED_OPSET))
-    for plan in PLANS
+    pytest.param(
+        plan,
+        lowering,
+        opset,
+        id=f"{lowering}{opset}-{plan}",
+        marks=() if (number + form) % THIRD == 0 else pytest.mark.out_of_turn,
+    )
+    for form, (lowering, opset) in enumerate(FORMS)
+    for number, plan in enumerate(PLANS)
     if bodies.lowering_of(plan.call(), lowering) == lowering
+]
+BLOCKS = [
+    pytest.param(plan, *sizes, id=f"{plan}-{sizes}", marks=() if (number + turn) % 4 == 0 else pytest.mark.out_of_turn)
+    for number, plan in enumerate(plan for plan in PLANS if len(plan.leading) == 1)
+    for turn, sizes in enumerate([(1, 3), (7, 5), (4, 60), (50, 3)])
 ]
 
 
@@ -28,28 +42,65 @@ def test_numbers(plan, lowering, opset, capfd):
             assert_close(actual, exact, "float32")
         for actual, clean in zip(run(None, poisoned(plan, inputs)), outputs, strict=True):
             assert_identical(actual, clean)
-        nothing = ~taking_part(plan, inputs).any(-1)
-        assert all(np.all(output[nothing] == 0) for output in outputs)
+        nothing = ~taking_part(plan, inputs).any((-1, -3))
+        assert np.all(outputs[0][nothing] == 0)
     assert capfd.readouterr() == ("", ""), "onnxruntime has something to say of the graph"
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(additive, "FEATURES", 100)
-    monkeypatch.setattr(ragged, "SCORES", 12)
+    monkeypatch.setattr(products, "SCORES", 12)
+    monkeypatch.setattr(products, "ROWS", 3)
 
 
-@pytest.mark.parametrize("plan", [plan for plan in PLANS if len(plan.leading) == 1], ids=str)
-@pytest.mark.parametrize(("Tq", "Tk"), [(1, 3), (7, 5), (4, 60), (50, 3)])
+@pytest.mark.parametrize(("plan", "Tq", "Tk"), BLOCKS)
 def test_blocks_of_queries(plan, Tq, Tk, small_blocks):
     inputs = plan.inputs(Tq, Tk)
-    for actual, exact in zip(session(plan, "ragged", 18).run(None, inputs), expected(plan, inputs), strict=True):
+    outputs = session(plan, "ragged", 18).run(None, poisoned(plan, inputs))
+    for actual, exact in zip(outputs, expected(plan, inputs), strict=True):
         assert_close(actual, exact, "float32")
+
+
+@pytest.mark.parametrize("plan", PLANS[::3], ids=str)
+@pytest.mark.parametrize("opset", [18, 24])
+def test_the_form_follows_the_size(plan, opset, monkeypatch):
+    """One file, on both sides of its thresholds and on them."""
+    for kind in LARGE:
+        monkeypatch.setitem(LARGE, kind, From(queries=1, pairs=8))
+    run = session(plan, "adaptive", opset).run
+    for Tq, Tk in [(3, 3), (3, 4), (5, 7), (1, 12)]:
+        inputs = poisoned(plan, plan.inputs(Tq, Tk))
+        for actual, exact in zip(run(None, inputs), expected(plan, plan.inputs(Tq, Tk)), strict=True):
+            assert_close(actual, exact, "float32")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "large", "operators"), [(11, True, set()), (12, True, set()), (13, False, {"Attention"})]
+)
+def test_sizes_that_the_model_fixes_are_no_question_at_run_time(pairs, large, operators, monkeypatch):
+    for kind in LARGE:
+        monkeypatch.setitem(LARGE, kind, From(0, pairs))
+    call = Plan("dot_product").call()
+    call = replace(
+        call,
+        shapes={
+            name: (*shape[:-2], size, shape[-1])
+            for (name, shape), size in zip(call.shapes.items(), (3, 4, 4), strict=True)
+        },
+    )
+    used = {node.op_type for node in bodies.function_of(call, "adaptive", FUSED_OPSET).node}
+    assert used & {"If", "Attention"} == operators
+    assert ("MultiHeadAttention" in used) == large
+    assert bodies.opset_of(call, "adaptive") == (18 if large else FUSED_OPSET)
+    assert bodies.form_of(call, "adaptive", FUSED_OPSET) == (
+        f"{'ragged' if large else 'the operator `Attention`'}, by the sizes that the model fixes"
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
 def test_units_that_do_not_fill_their_group(size):
-    plan = Plan("additive", lengths=True, weights=True, size=size)
+    plan = Plan("additive", lengths="examples", weights=True, size=size)
     inputs = plan.inputs(4, 5)
     for actual, exact in zip(session(plan, "ragged", 18).run(None, inputs), expected(plan, inputs), strict=True):
         assert_close(actual, exact, "float32")
@@ -64,6 +115,55 @@ def test_additive_scores_on_both_sides_of_the_guard(largest, sign):
         inputs[name] *= np.float32(factor * 0.999 * largest / np.abs(inputs[name]).max())
     for actual, exact in zip(session(plan, "ragged", 18).run(None, inputs), expected(plan, inputs), strict=True):
         assert_close(actual, exact, "float32")
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (2, 2), (4, 2), (3, 1)])
+@pytest.mark.parametrize("masks", [{}, {"mask": "heads", "lengths": "examples"}, {"causal": True}], ids=str)
+@pytest.mark.parametrize("size", [5, 6])
+def test_heads_on_both_sides_of_the_guard(heads, masks, size, small_blocks):
+    """One example in reach, one in which one unit of one head is not."""
+    plan = Plan("additive", leading=(2,), weights=True, size=size, heads=heads, **masks)
+    inputs = plan.inputs(7, 5, seed=3)
+    inputs["keys"][1, 0, 1] = 1e3
+    outputs = session(plan, "ragged", 18).run(None, poisoned(plan, inputs))
+    for actual, exact in zip(outputs, expected(plan, inputs), strict=True):
+        assert_close(actual, exact, "float32")
+
+
+@pytest.mark.parametrize("lowering", ["portable", "ragged"])
+def test_distances_far_from_the_origin(lowering):
+    plan = Plan("distance", leading=(2,), weights=True, size=2)
+    inputs = plan.inputs(4, 6)
+    for name in ("queries", "keys"):
+        inputs[name] += np.float32(1e5)
+    for actual, exact in zip(session(plan, lowering, 18).run(None, inputs), expected(plan, inputs), strict=True):
+        assert_close(actual, exact, "float32")
+
+
+@pytest.mark.parametrize("lowering", ["portable", "ragged"])
+def test_sparsemax_of_many_scores_far_below_the_largest(lowering):
+    """Their sums, by rounding, would be off by more than one of them."""
+    plan = Plan(leading=(1,), weights=True, normalizer="sparsemax", size=1)
+    inputs = plan.inputs(1, 20_000)
+    inputs["queries"][:] = 1 / SCALE
+    inputs["keys"][:] = -123456789.0
+    inputs["keys"][0, 7] = 0.0
+    _, weights = session(plan, lowering, 18).run(None, inputs)
+    assert weights[0, 0, 7] == 1
+    assert weights.sum() == 1
+
+
+@pytest.mark.parametrize("lowering", ["portable", "ragged"])
+@pytest.mark.parametrize("magnitude", [1e-3, 30.0, 1e9])
+def test_sparsemax_of_scores_of_any_size(lowering, magnitude):
+    plan = Plan(weights=True, normalizer="sparsemax", mask="pairs")
+    inputs = plan.inputs(6, 40)
+    inputs["queries"] *= np.float32(magnitude)
+    output, weights = session(plan, lowering, 18).run(None, inputs)
+    assert_close(weights.sum(-1), taking_part(plan, inputs).any(-1)[:, 0].astype("float32"), "float32")
+    if magnitude < 1e9:  # where scores differ by less than their rounding, any of them may be the largest
+        for actual, exact in zip((output, weights), expected(plan, inputs), strict=True):
+            assert_close(actual, exact, "float32", tolerance=2e-5 if magnitude > 1 else None)
 
 
 def test_terms_that_underflow():
@@ -133,7 +233,7 @@ def test_large_terms_that_cancel(swapped):
 
 @pytest.mark.parametrize("lowering", ["fused", "ragged"])
 def test_lengths_and_a_mask_that_share_no_key(lowering):
-    plan = Plan("dot_product", lengths=True, mask="pairs", weights=True)
+    plan = Plan(lengths="examples", mask="pairs", weights=True)
     inputs = plan.inputs(3, 8)
     inputs["valid_lens"][:] = 3
     inputs["mask"][:] = np.arange(8) >= 5
@@ -157,7 +257,7 @@ def test_one_example_out_of_range_leaves_the_others_as_they_are():
 
 
 def test_nan_in_one_query_stays_there():
-    plan = Plan("additive", leading=(2,), lengths=False)
+    plan = Plan("additive", leading=(2,))
     inputs = plan.inputs(3, 4)
     run = session(plan, "ragged", 18).run
     (before,) = run(None, inputs)
@@ -175,6 +275,7 @@ def test_scales_that_an_operator_does_not_take_are_left_to_plain_primitives(scal
 
 
 def test_every_lowering_is_offered():
-    assert set(bodies.BODIES) | {"portable", "auto"} == set(LOWERINGS)
-    assert bodies.candidates(Plan("additive").call()) == ["ragged"]
-    assert bodies.candidates(Plan("dot_product").call()) == ["fused", "ragged"]
+    assert {*bodies.BODIES, "auto"} == set(LOWERINGS)
+    assert bodies.candidates(Plan("additive").call()) == ["portable", "ragged", "adaptive"]
+    assert bodies.candidates(Plan("dot_product").call()) == ["portable", "fused", "ragged", "adaptive"]
+    assert bodies.candidates(Plan(normalizer="sparsemax").call()) == ["portable", "ragged", "adaptive"]

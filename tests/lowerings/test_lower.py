@@ -10,10 +10,13 @@ from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, sha
 
 from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, GaussianAttention
 from keras_attn._composite import current_evaluator
-from keras_attn_export import ExportError, export_model
+from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model
+from keras_attn_export._cli.describe import describe
 from keras_attn_export._internals import tf2onnx_internals
+from keras_attn_export._lowerings import flash, ragged
 from keras_attn_export._options import PORTABLE
-from keras_attn_export._tracing import freeze
+from keras_attn_export._thresholds import LARGE
+from keras_attn_export._tracing import freeze, onnx_file
 
 
 def lowered(bundle):
@@ -32,10 +35,64 @@ def test_each_call_is_one_node_with_a_body(tmp_path):
     assert lowered(bundle) == {"attention": "ragged"}
 
 
-def test_portable_has_no_functions(tmp_path):
-    bundle = export_model(shared_layer(), tmp_path / "bundle")
+def test_portable_has_no_functions_and_no_operators_of_one_runtime(tmp_path):
+    bundle = export_model(shared_layer(), tmp_path / "bundle", lowering=PORTABLE)
     assert not functions(bundle)
     assert lowered(bundle) == {"attention": PORTABLE}
+    model = onnx.load(bundle.path / "model.onnx")
+    assert {node.domain for node in model.graph.node} == {""}
+    assert not {"If", "Loop", "Scan"} & {node.op_type for node in model.graph.node}
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_the_default_decides_by_size(weights, tmp_path):
+    q, k, v, lens = qkvl(queries=6, keys=6)
+    attended = DotProductAttention(name="attention")(q, k, v, lens, return_attention_scores=weights)
+    model = keras.Model([q, k, v, lens], attended)
+    first, second = (export_model(model, tmp_path / name) for name in "ab")
+    assert lowered(first) == {"attention": "adaptive"}
+    assert first.manifest["opset"] == 24
+    least = LARGE["weights" if weights else "examples"]
+    queries = f"(queries - {least.queries})" if least.queries else "queries"
+    assert first.manifest["layers"][0]["form"] == (
+        f"the operator `Attention` while {queries} * keys < {least.pairs:,}, else ragged"
+    )
+    assert " ".join(first.manifest["layers"][0]["form"].split()) in " ".join(describe(first).split())
+    (body,) = onnx.load(first.path / "model.onnx").functions
+    assert "Scan" in str(body)
+    assert first.manifest["sha256"]["model.onnx"] == second.manifest["sha256"]["model.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "module", "part"),
+    [(AdditiveAttention, ragged, "body"), (DotProductAttention, flash, "_over_examples")],
+    ids=["additive", "dot_product"],
+)
+def test_a_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_path, monkeypatch):
+    q, k, v, lens = qkvl(queries=6, keys=6)
+    attend = layer(7) if layer is AdditiveAttention else layer()
+    right = getattr(module, part)
+
+    def wrong(call, *name):
+        text = right(call, *name)
+        return text.replace("scale = 0", "scale = 10").replace("Softmax <axis = -1>", "Softmax <axis = -2>")
+
+    monkeypatch.setattr(module, part, wrong)
+    with pytest.raises(ParityError, match="in case `long`"):
+        export_model(keras.Model([q, k, v, lens], attend(q, k, v, lens)), tmp_path / "bundle")
+
+
+def test_a_model_that_does_not_convert_keeps_the_form_by_size_at_the_lowest_opset(tmp_path, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("no adapter")
+
+    monkeypatch.setattr(onnx_file.version_converter, "convert_version", fails)
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
+    assert lowered(bundle) == {"attention": "adaptive"}
+    assert bundle.manifest["opset"] == 18
+    assert bundle.manifest["layers"][0]["form"].startswith("plain operators")
+    with pytest.raises(UnsupportedModelError, match="no adapter"):
+        export_model(dict_inputs_and_outputs(), tmp_path / "asked", opset=24)
 
 
 @pytest.mark.parametrize("lowering", ["portable", "ragged"])
@@ -239,6 +296,7 @@ def test_arguments_that_are_constants(tmp_path):
     ("name", "lowering", "precision"),
     [
         *itertools.product(["dict inputs and outputs"], ["fused", "ragged", "auto"], ["float16", "int8"]),
+        *itertools.product(["additive"], ["adaptive"], ["float16", "int8"]),
         pytest.param("implicit mask and encoders", "ragged", "float16", marks=pytest.mark.out_of_turn),
         pytest.param("implicit mask and encoders", "fused", "int8", marks=pytest.mark.out_of_turn),
     ],

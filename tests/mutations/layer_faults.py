@@ -192,9 +192,45 @@ _BLOCKS = (
     ),
     fault(
         "automatic blocks where all features fit",
-        "if _holds(features <= _WHOLE) or",
-        "if _holds(features >= _WHOLE) or",
+        "return holds(features <= _WHOLE) or",
+        "return holds(features >= _WHOLE) or",
         "test_blocks -k auto",
+    ),
+    fault(
+        "blocks compute the pairs that their order hides",
+        "    if pairs == EVERY_PAIR:\n",
+        "    if pairs is not None:\n",
+        "test_blocks -k features_of_pairs",
+    ),
+    fault(
+        "a group sees one key less than its last query",
+        "smallest(stop + right, num_keys)",
+        "smallest(stop + right - 1, num_keys)",
+        "test_blocks -k pairs_by_their_order",
+    ),
+    fault(
+        "a group sees no key before its last query's window",
+        "smallest(largest(start - left, 0), largest(behind - 1, 0))",
+        "smallest(largest(stop - 1 - left, 0), largest(behind - 1, 0))",
+        "test_blocks -k pairs_by_their_order",
+    ),
+    fault(
+        "the scores of a group are those of the first keys",
+        "unseen = [group.first, num_keys - group.behind]",
+        "unseen = [0, num_keys - group.behind + group.first]",
+        "test_blocks -k pairs_by_their_order",
+    ),
+    fault(
+        "a subclass's own score is left out where there are pairs",
+        "if not self._score_is_described:  # a subclass",
+        "if False:  # a subclass",
+        "test_blocks -k ones_own",
+    ),
+    fault(
+        "a layer that was saved before there were blocks gets some",
+        'config = {"query_block_size": None, **config}',
+        'config = {"query_block_size": "auto", **config}',
+        "test_additive -k before_there_were",
     ),
     fault(
         "ten blocks at a time",

@@ -8,12 +8,15 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+from keras_attn._composite import Heads
+from keras_attn._normalizers import SOFTMAX
+from keras_attn._types import Pairs
 from keras_attn_export._lowerings import bodies
 from keras_attn_export._tracing.attention_calls import Call
 from keras_attn_export._tracing.onnx_file import with_functions
 
 SCALE = 0.5
-DTYPES = {"valid_lens": "int32", "mask": "bool"}
+DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}
 ELEMENTS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 
 
@@ -24,78 +27,187 @@ class Plan:
     Attributes:
         name: The scoring function.
         leading: Batch sizes.
-        lengths: Whether each example has a length.
-        mask: `"keys"` for one of keys, `"pairs"` for one of pairs, `"shared"` for one of pairs for all examples.
+        lengths: `"examples"` where each example has a length, `"queries"` where each query has.
+        keys_mask: Whether there is a mask of keys.
+        mask: `"keys"` for one of keys, `"pairs"` for one of pairs, `"shared"` for one of pairs for all examples,
+            `"heads"` for one of pairs that differs by head.
+        band: How many keys before and after its own position a query sees.
+        causal: Whether a query sees no key after its own position.
         weights: Whether the weights are returned.
-        size: D or U.
+        size: D or U, of a head.
+        heads: Heads of queries and of keys, or `None`.
+        normalizer: What makes weights of the scores.
     """
 
-    name: str
+    name: str = "dot_product"
     leading: tuple[int, ...] = (3,)
-    lengths: bool = False
+    lengths: str | None = None
+    keys_mask: bool = False
     mask: str | None = None
+    band: tuple[int | None, int | None] | None = None
+    causal: bool = False
     weights: bool = False
     size: int = 4
+    heads: tuple[int, int] | None = None
+    normalizer: str = SOFTMAX
 
     def __str__(self):
-        masks = [*(["lengths"] if self.lengths else []), *([self.mask] if self.mask else [])]
-        return "-".join([self.name, *masks, *(["weights"] if self.weights else []), f"{len(self.leading)}d"])
+        parts = {
+            f"lengths_of_{self.lengths}": self.lengths,
+            "keys_mask": self.keys_mask,
+            f"mask_of_{self.mask}": self.mask,
+            f"band_{self.band}": self.band,
+            "causal": self.causal,
+            "weights": self.weights,
+            f"heads_{self.heads}": self.heads,
+            self.normalizer: self.normalizer != SOFTMAX,
+        }
+        return "-".join([self.name, *(part for part, there in parts.items() if there), f"{len(self.leading)}d"])
+
+    @property
+    def head_counts(self):
+        return self.heads or (1, 1)
 
     def call(self):
-        some = (None,) * (len(self.leading) + 1)
-        shapes = {"queries": (*some, self.size), "keys": (*some, self.size)}
+        some = (None,) * len(self.leading)
+        H, G = self.head_counts
+        shapes = {"queries": (*some, None, H * self.size), "keys": (*some, None, G * self.size)}
         if self.name == "additive":
             shapes["w_v"] = (self.size, 1)
-        shapes["values"] = (*some, 6)
+        if self.name == "distance":
+            shapes["bandwidth"] = ()
+        shapes["values"] = (*some, None, 6 * G)
         if self.lengths:
-            shapes["valid_lens"] = some[:-1]
+            shapes["valid_lens"] = some if self.lengths == "examples" else (*some, None)
+        if self.keys_mask:
+            shapes["keys_mask"] = (*some, None)
         if self.mask:
-            batch = [1] * len(self.leading) if self.mask == "shared" else some[:-1]
-            shapes["mask"] = (*batch, 1 if self.mask == "keys" else None, None)
-        options = {"scale": SCALE} if self.name == "dot_product" else {}
-        dtypes = {name: DTYPES.get(name, "float32") for name in shapes}
-        return Call("call_0", "layer", 0, self.name, shapes, dtypes, {}, options, self.weights, compute=lambda _: ())
+            shapes["mask"] = self._mask_shape(some, None, None)
+        return Call(
+            op="call_0",
+            layer="layer",
+            owner=0,
+            name=self.name,
+            shapes=shapes,
+            dtypes={name: DTYPES.get(name, "float32") for name in shapes},
+            constants={},
+            options={"scale": SCALE} if self.name == "dot_product" else {},
+            heads=None if self.heads is None else Heads(*self.heads),
+            pairs=Pairs(self.causal, self.band),
+            normalizer=self.normalizer,
+            returns_weights=self.weights,
+            compute=lambda _: (),
+        )
+
+    def _mask_shape(self, batch, Tq, Tk):
+        heads = () if self.heads is None else (self.heads[0] if self.mask == "heads" else 1,)
+        leading = (1,) * len(self.leading) if self.mask == "shared" else batch
+        return (*leading, *heads, 1 if self.mask == "keys" else Tq, Tk)
 
     def inputs(self, Tq, Tk, *, magnitude=1.0, seed=0):
         """Standard normal numbers; one example without keys, and a query that sees none, where there are masks."""
         rng = np.random.default_rng(seed)
-        shapes = {"queries": (Tq, self.size), "keys": (Tk, self.size), "values": (Tk, 6)}
+        H, G = self.head_counts
+        shapes = {"queries": (Tq, H * self.size), "keys": (Tk, G * self.size), "values": (Tk, 6 * G)}
         normal = {name: rng.standard_normal((*self.leading, *shape)) for name, shape in shapes.items()}
         normal["queries"] *= magnitude
         normal["keys"] *= magnitude
         if self.name == "additive":
             normal["w_v"] = rng.standard_normal((self.size, 1))
+        if self.name == "distance":
+            normal["bandwidth"] = np.array(1.5)
         arrays = {name: normal[name].astype("float32") for name in self.call().shapes if name in normal}
         if self.lengths:
-            arrays["valid_lens"] = rng.integers(-1, Tk + 2, self.leading).astype("int32")
+            shape = self.leading if self.lengths == "examples" else (*self.leading, Tq)
+            arrays["valid_lens"] = rng.integers(-1, Tk + 2, shape).astype("int32")
             arrays["valid_lens"].flat[0] = 0
+        if self.keys_mask:
+            arrays["keys_mask"] = rng.random((*self.leading, Tk)) < 0.6
+            arrays["keys_mask"].reshape(-1, Tk)[-1] = False
         if self.mask:
-            batch = [1] * len(self.leading) if self.mask == "shared" else self.leading
-            arrays["mask"] = rng.random((*batch, 1 if self.mask == "keys" else Tq, Tk)) < 0.4
+            arrays["mask"] = rng.random(self._mask_shape(self.leading, Tq, Tk)) < 0.4
             arrays["mask"].reshape(-1, Tk)[-1] = False
         return arrays
 
 
+MASKS = [
+    {},
+    {"lengths": "examples"},
+    {"lengths": "queries"},
+    {"keys_mask": True},
+    {"keys_mask": True, "lengths": "examples"},
+    {"mask": "keys"},
+    {"mask": "keys", "lengths": "examples"},
+    {"mask": "pairs"},
+    {"mask": "pairs", "lengths": "examples", "keys_mask": True},
+    {"mask": "pairs", "lengths": "queries"},
+    {"mask": "shared"},
+    {"causal": True},
+    {"causal": True, "lengths": "examples"},
+    {"causal": True, "lengths": "queries"},
+    {"causal": True, "keys_mask": True},
+    {"band": (1, 2)},
+    {"band": (2, None), "lengths": "examples"},
+    {"band": (0, None), "causal": True},
+    {"band": (None, 1), "mask": "pairs"},
+    {"band": (3, 0), "mask": "shared", "lengths": "queries", "keys_mask": True},
+]
+HEADS = [None, (2, 2), (4, 2), (3, 1)]
 PLANS = [
-    Plan(name, leading, lengths, mask, weights, size=7 if name == "additive" else 4)
-    for name, leading, lengths, mask, weights in itertools.product(
-        ("additive", "dot_product"), ((3,), (2, 3)), (False, True), (None, "keys", "pairs", "shared"), (False, True)
-    )
+    *(
+        Plan(name, leading, weights=weights, size=7 if name == "additive" else 4, **masks)
+        for name, leading, masks, weights in itertools.product(
+            ("additive", "dot_product"), ((3,), (2, 3)), MASKS, (False, True)
+        )
+    ),
+    *(
+        Plan(leading=(2,) if number % 2 else (2, 2), weights=weights, heads=HEADS[1 + number % 3], **masks)
+        for number, masks in enumerate([*MASKS, {"mask": "heads"}, {"mask": "heads", "lengths": "examples"}])
+        for weights in (False, True)
+    ),
+    *(
+        Plan(
+            "additive", ((2,), (2, 2))[number % 2], size=7, weights=number % 4 < 2, heads=HEADS[1 + number % 3], **masks
+        )
+        for number, masks in enumerate([*MASKS, {"mask": "heads"}, {"mask": "heads", "lengths": "examples"}])
+    ),
+    *(
+        Plan("distance", (2,) if number % 2 else (2, 2), size=number % 3 + 1, weights=number % 4 < 2, **masks)
+        for number, masks in enumerate(MASKS)
+    ),
+    *(
+        Plan(name, weights=number % 3 < 2, heads=heads, normalizer=normalizer, size=3, **masks)
+        for normalizer, names in (("sparsemax", ("distance", "dot_product")), ("sigmoid", ("dot_product", "additive")))
+        for number, masks in enumerate([*MASKS, {"mask": "heads"}])
+        for name, heads in [(names[number % 2], None if names[number % 2] == "distance" else HEADS[number % 4])]
+        if heads or masks != {"mask": "heads"}
+    ),
 ]
 
 
 def taking_part(plan, inputs):
-    """The pairs of query and key that take part, `B + (Tq, Tk)`."""
+    """The pairs of query and key that take part, `B + (H, Tq, Tk)`."""
     Tq, Tk = inputs["queries"].shape[-2], inputs["keys"].shape[-2]
-    pairs = np.ones((*plan.leading, Tq, Tk), bool)
-    if plan.lengths:
-        pairs &= np.arange(Tk) < inputs["valid_lens"][..., None, None]
-    return pairs & inputs["mask"] if plan.mask else pairs
+    H, _ = plan.head_counts
+    pairs = np.ones((*plan.leading, H, Tq, Tk), bool)
+    if plan.lengths == "examples":
+        pairs &= np.arange(Tk) < inputs["valid_lens"][..., None, None, None]
+    if plan.lengths == "queries":
+        pairs &= np.arange(Tk) < inputs["valid_lens"][..., None, :, None]
+    if plan.keys_mask:
+        pairs &= inputs["keys_mask"][..., None, None, :]
+    if plan.mask:
+        pairs &= inputs["mask"] if plan.heads else inputs["mask"][..., None, :, :]
+    gaps = np.arange(Tk) - np.arange(Tq)[:, None]
+    left, right = plan.band or (None, None)
+    pairs &= (gaps >= -left) if left is not None else True
+    pairs &= (gaps <= right) if right is not None else True
+    return pairs & (gaps <= 0) if plan.causal else pairs
 
 
 def poisoned(plan, inputs, value=np.nan):
     """The inputs, with `value` in all that the call must not read."""
-    pairs = taking_part(plan, inputs)
+    pairs = taking_part(plan, inputs).any(-3)
     seen = pairs.any(-2)[..., None]
     changed = {"values": seen, "keys": seen, "queries": pairs.any(-1)[..., None]}
     return {**inputs, **{name: np.where(seen, inputs[name], np.float32(value)) for name, seen in changed.items()}}
@@ -105,16 +217,51 @@ def expected(plan, inputs):
     """Output and weights in float64."""
     pairs = taking_part(plan, inputs)
     exact = {name: array.astype("float64") for name, array in inputs.items() if array.dtype.kind == "f"}
-    queries, keys = exact["queries"], exact["keys"]
+    H, G = plan.head_counts
+    queries, keys, values = (
+        np.swapaxes(exact[name].reshape(*exact[name].shape[:-1], heads, -1), -2, -3)
+        for name, heads in (("queries", H), ("keys", G), ("values", G))
+    )
+    keys, values = (np.repeat(each, H // G, axis=-3) for each in (keys, values))
     if plan.name == "additive":
         features = np.tanh(queries[..., :, None, :] + keys[..., None, :, :])
         scores = (features @ exact["w_v"])[..., 0]
+    elif plan.name == "distance":
+        gaps = (queries[..., :, None, :] - keys[..., None, :, :]) / exact["bandwidth"]
+        scores = -0.5 * (gaps**2).sum(-1)
     else:
         scores = SCALE * queries @ np.swapaxes(keys, -1, -2)
+    weights = WEIGHTS[plan.normalizer](scores, pairs)
+    output = np.swapaxes(weights @ values, -2, -3)
+    output = output.reshape(*output.shape[:-2], -1)
+    return [output, weights if plan.heads else weights[..., 0, :, :]][: 1 + plan.weights]
+
+
+def softmax_over(scores, pairs):
+    """Weights in float64, zero where `pairs` is False."""
     largest = np.max(scores, -1, keepdims=True, where=pairs, initial=-1e300)
     powers = np.where(pairs, np.exp(np.where(pairs, scores - largest, 0)), 0)
-    weights = powers / np.maximum(powers.sum(-1, keepdims=True), 1e-300)
-    return [weights @ exact["values"], weights][: 1 + plan.weights]
+    return powers / np.maximum(powers.sum(-1, keepdims=True), 1e-300)
+
+
+def sparsemax_over(scores, pairs):
+    """Likewise, by halving the range in which the threshold lies."""
+    largest = np.max(scores, -1, keepdims=True, where=pairs, initial=-1e300)
+    gaps = np.where(pairs, scores - largest, -2)
+    low, high = np.full_like(largest, -1), np.zeros_like(largest)
+    for _ in range(60):
+        middle = (low + high) / 2
+        too_low = np.maximum(gaps - middle, 0).sum(-1, keepdims=True) > 1
+        low, high = np.where(too_low, middle, low), np.where(too_low, high, middle)
+    return np.where(pairs, np.maximum(gaps - low, 0), 0)
+
+
+def sigmoid_over(scores, pairs):
+    """Likewise."""
+    return np.where(pairs, 1 / (1 + np.exp(-np.where(pairs, scores, 0))), 0)
+
+
+WEIGHTS = {SOFTMAX: softmax_over, "sparsemax": sparsemax_over, "sigmoid": sigmoid_over}
 
 
 def session(plan, lowering, opset):
@@ -125,8 +272,8 @@ def session(plan, lowering, opset):
         for name, shape in call.shapes.items()
     ]
     outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, _named(name, [None] * call.rank))
-        for name in call.outputs
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, _named(name, [None] * axes))
+        for name, axes in zip(call.outputs, (call.rank, call.rank + (call.heads is not None)), strict=False)
     ]
     node = helper.make_node(call.op, list(call.shapes), list(call.outputs), domain="keras_attn")
     graph = helper.make_graph([node], "call", inputs, outputs)

@@ -1,0 +1,101 @@
+"""The `adaptive` lowering: a file that decides when it runs, by the sizes of a request, between two forms.
+
+For small sizes all pairs are computed at once: by the op `Attention` where the opset has it, else by plain ONNX. For
+large ones nothing of the size of all scores is kept, and keys that do not take part are skipped: see `ragged.py`.
+"""
+
+from __future__ import annotations
+
+from keras_attn._composite import ADDITIVE, DISTANCE
+from keras_attn._normalizers import SOFTMAX
+
+from .._options import FUSED_OPSET
+from .._thresholds import LARGE, NEVER, From
+from .._tracing.attention_calls import Call
+from . import flash, fused, plain, ragged
+from .text import chosen
+
+LOWEST_OPSET = 18
+
+
+def fits(call: Call) -> bool:
+    """Tell whether there is a body for a call."""
+    return ragged.fits(call)
+
+
+def body(call: Call, opset: int) -> str:
+    """Return the body of the ONNX function of a call that fits."""
+    known = _is_large(call)
+    if known is not None:
+        return ragged.body(call) if known else _small(call, opset, "small")
+    large = ragged.body(call, "large")
+    if kind_of(call) == "examples":  # where no key is left out it has to pay by itself
+        full = _by_size(call, LARGE["flash"], _small(call, opset, "full"), flash.over_all(call), "full")
+        large = flash.body(call, "large", full)
+    return _by_size(call, _least(call), _small(call, opset, "small"), large, "adaptive")
+
+
+def _by_size(call: Call, least: From, small: str, large: str, name: str) -> str:
+    """Lines that define the outputs of a call by one of two bodies; `name` begins all names in them."""
+    return f"""
+        {name}_not_counted = Constant <value_ints = [{least.queries}]> ()
+        {name}_counted = {f"Sub (Tq, {name}_not_counted)" if least.queries else "Identity (Tq)"}
+        {name}_pairs = Mul ({name}_counted, Tk)
+        {name}_enough = Constant <value_ints = [{least.pairs}]> ()
+        {name}_is_small = Less ({name}_pairs, {name}_enough)
+        {chosen(call, f"{name}_is_small", small, large, name)}
+    """
+
+
+def form(call: Call, opset: int) -> str:
+    """Return in words which form is taken when."""
+    small = "the operator `Attention`" if _uses_operator(call, opset) else "plain operators"
+    least, known = _least(call), _is_large(call)
+    if least.pairs == NEVER:
+        return f"{small}, at all sizes"
+    if known is not None:
+        return f"{'ragged' if known else small}, by the sizes that the model fixes"
+    queries = f"(queries - {least.queries})" if least.queries else "queries"
+    return f"{small} while {queries} * keys < {least.pairs:,}, else ragged"
+
+
+def has_use_of_fused(call: Call) -> bool:
+    """Tell whether a call may be written by the operator of `fused`, where the opset has it."""
+    return fused.fits(call) and not _is_large(call)
+
+
+def kind_of(call: Call) -> str:
+    """Return the kind of a call, by which it is decided: a key of `LARGE`."""
+    if call.name == ADDITIVE:
+        return "additive"
+    if call.name == DISTANCE:
+        return "distance"
+    if call.returns_weights or call.normalizer != SOFTMAX:
+        return "weights"
+    if call.has_pair_mask:
+        return "pairs"
+    if call.has_query_lengths:
+        return "query lengths"
+    if call.band != (None, None):
+        return "causal" if None in call.band else "window"
+    return "examples" if call.has_lengths or call.has_keys_mask else "flash"
+
+
+def _least(call: Call) -> From:
+    return LARGE[kind_of(call)]
+
+
+def _uses_operator(call: Call, opset: int) -> bool:
+    return opset >= FUSED_OPSET and fused.fits(call)
+
+
+def _small(call: Call, opset: int, name: str) -> str:
+    return fused.body(call, name) if _uses_operator(call, opset) else plain.body(call)
+
+
+def _is_large(call: Call) -> bool | None:
+    """Tell whether the form for large sizes is taken; None where only a request knows."""
+    queries, keys = call.shapes["queries"][-2], call.shapes["keys"][-2]
+    if _least(call).pairs == NEVER:
+        return False
+    return None if queries is None or keys is None else _least(call).is_met(queries, keys)

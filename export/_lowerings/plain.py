@@ -1,0 +1,133 @@
+"""The `portable` lowering: plain ONNX of opset 18, which any runtime has.
+
+What masks keep out gets a bias of the lowest float32, from a selection over the mask, which is small where it is the
+same for all queries or heads; a selection over all scores took as long as the softmax. What the bias does to NaN is
+undone before: keys and values that no query sees are zeros.
+"""
+
+from __future__ import annotations
+
+from keras_attn._composite import ADDITIVE, DISTANCE, DOT_PRODUCT
+
+from .._tracing.attention_calls import Call
+from . import distances
+from .masks import hidden, is_masked, pairs, rows, zeros_without_keys
+from .normalizers import normalized
+
+LOWEST_OPSET = 18
+
+
+def fits(call: Call) -> bool:
+    """Tell whether there is a body for a call."""
+    return call.name in _SCORES
+
+
+def body(call: Call) -> str:
+    """Return the body of the ONNX function of a call that fits."""
+    before, keys, values = "", "keys", "values"
+    if is_masked(call):
+        before = pairs(call) + rows(call) + hidden(call, "keys", "values")
+        keys, values = "hidden_keys", "hidden_values"
+    return f"""
+        {before}
+        {_SCORES[call.name](call, keys)}
+        {_weights(call)}
+        {_pooled(call, values)}
+        {zeros_without_keys(call, "output", "pooled")}
+        {zeros_without_keys(call, "weights", "all_weights") if call.returns_weights else ""}
+    """
+
+
+def _products(call: Call, keys: str) -> str:
+    scale = f"scale = Constant <value_float = {call.options['scale']!r}> ()\nscaled = Mul (queries, scale)\n"
+    if call.heads is None:
+        return scale + f"keys_upright = Transpose <perm = [0, 2, 1]> ({keys})\nscores = MatMul (scaled, keys_upright)\n"
+    return (
+        scale
+        + f"""
+        {_heads("scaled", "query_heads", call.num_heads, call.key_size, "0, 2, 1, 3")}
+        {_heads(keys, "keys_of_heads", call.num_kv_heads, call.key_size, "0, 2, 3, 1")}
+        {_repeated(call, "keys_of_heads", "keys_of_all_heads")}
+        scores = MatMul (query_heads, keys_of_all_heads)
+    """
+    )
+
+
+def _heads(source: str, name: str, number: int, size: int, perm: str) -> str:
+    return f"""
+        shape_of_{name} = Constant <value_ints = [0, 0, {number}, {size}]> ()
+        {name}_in_rows = Reshape ({source}, shape_of_{name})
+        {name} = Transpose <perm = [{perm}]> ({name}_in_rows)
+    """
+
+
+def _repeated(call: Call, source: str, name: str) -> str:
+    """Lines that give each head of keys (N, G, ...) to its heads of queries (N, H, ...)."""
+    times = call.num_heads // call.num_kv_heads
+    if times == 1:
+        return f"{name} = Identity ({source})\n"
+    return f"""
+        {name}_single = Unsqueeze ({source}, two)
+        {name}_times = Constant <value_ints = [1, 1, {times}, 1, 1]> ()
+        {name}_repeated = Expand ({name}_single, {name}_times)
+        {name}_tail = Shape <start = 2> ({source})
+        {name}_heads = Constant <value_ints = [0, {call.num_heads}]> ()
+        {name}_shape = Concat <axis = 0> ({name}_heads, {name}_tail)
+        {name} = Reshape ({name}_repeated, {name}_shape)
+    """
+
+
+def _additive(call: Call, keys: str) -> str:
+    before, queries = "", "queries"
+    if call.heads is not None:
+        before = f"""
+            {_heads("queries", "query_heads", call.num_heads, call.key_size, "0, 2, 1, 3")}
+            {_heads(keys, "keys_of_heads", call.num_kv_heads, call.key_size, "0, 2, 1, 3")}
+            {_repeated(call, "keys_of_heads", "keys_of_all_heads")}
+        """
+        queries, keys = "query_heads", "keys_of_all_heads"
+    return f"""
+        {before}
+        minus_three = Constant <value_ints = [-3]> ()
+        query_column = Unsqueeze ({queries}, minus_two)
+        key_row = Unsqueeze ({keys}, minus_three)
+        sums = Add (query_column, key_row)
+        features = Tanh (sums)
+        scores_column = MatMul (features, w_v)
+        scores = Squeeze (scores_column, minus_one)
+    """
+
+
+def _distances(call: Call, keys: str) -> str:
+    return f"""
+        query_coordinates = Transpose <perm = [0, 2, 1]> (queries)
+        key_coordinates = Transpose <perm = [0, 2, 1]> ({keys})
+        {distances.scores("query_coordinates", "key_coordinates")}
+    """
+
+
+_SCORES = {DOT_PRODUCT: _products, ADDITIVE: _additive, DISTANCE: _distances}
+
+
+def _weights(call: Call) -> str:
+    if not is_masked(call):
+        return normalized(call, "scores", "all_weights", None)
+    pairs_of_scores = "pairs_of_scores = " + ("Squeeze (pairs, one)" if call.heads is None else "Identity (pairs)")
+    if call.differs_by_query and call.heads is None:  # the mask is no smaller than the scores
+        biased = "biased = Where (pairs_of_scores, scores, lowest)\n"
+    else:
+        biased = "bias = Where (pairs_of_scores, nothing, lowest)\nbiased = Add (scores, bias)\n"
+    return f"{pairs_of_scores}\n{biased}\n" + normalized(call, "biased", "all_weights", "pairs_of_scores")
+
+
+def _pooled(call: Call, values: str) -> str:
+    if call.heads is None:
+        return f"pooled = MatMul (all_weights, {values})\n"
+    return f"""
+        {_heads(values, "values_of_heads", call.num_kv_heads, call.value_size, "0, 2, 1, 3")}
+        {_repeated(call, "values_of_heads", "values_of_all_heads")}
+        pooled_heads = MatMul (all_weights, values_of_all_heads)
+        pooled_rows = Transpose <perm = [0, 2, 1, 3]> (pooled_heads)
+        heads_side_by_side = Constant <value_ints = [0, 0, {call.num_heads * call.value_size}]> ()
+        pooled = Reshape (pooled_rows, heads_side_by_side)
+    """

@@ -1,0 +1,51 @@
+"""From which sizes on the `adaptive` lowering takes its form for large sizes, as benchmarks/thresholds.py measures it.
+
+One table for all machines, since a file runs on others than the one that wrote it: the rules with the least worst loss
+over all that were measured.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+NEVER = 2**62  # pairs: more than any request has
+
+
+class From(NamedTuple):
+    """The form for large sizes is taken where `(Tq - queries) * Tk >= pairs`.
+
+    Beside what a pair of query and key costs it costs more than the other form for a call, and for each key, as much as
+    some further queries would. All keys take part in that, whatever the masks, which are not looked at before.
+
+    Attributes:
+        queries: So many queries do not count.
+        pairs: The fewest pairs of the others and the keys.
+    """
+
+    queries: int
+    pairs: int
+
+    def is_met(self, queries: int, keys: int) -> bool:
+        """Tell whether the form is taken for so many queries and keys."""
+        return (queries - self.queries) * keys >= self.pairs
+
+    def positions(self) -> int:
+        """Return from how many positions on it is taken where there are as many queries as keys; 0 for never."""
+        if self.pairs == NEVER:
+            return 0
+        least = math.isqrt(self.pairs)
+        return next(size for size in range(least, least + self.queries + 2) if self.is_met(size, size))
+
+
+LARGE = {
+    "flash": From(64, 2**18),
+    "examples": From(8, 2**13),
+    "causal": From(0, 2**17),
+    "window": From(0, 2**15),
+    "query lengths": From(64, 2**15),
+    "pairs": From(0, NEVER),
+    "weights": From(4, 2**15),
+    "additive": From(1, 2**10),
+    "distance": From(0, NEVER),
+}
