@@ -22,6 +22,7 @@ KNOW_PRIVATE_NAMES = {
     "_private_keras.py",
     "_private_torch.py",
     "keras_internals.py",
+    "stock_attention.py",
     "tensorflow_internals.py",
     "tf2onnx_internals.py",
 }
@@ -43,6 +44,13 @@ def places():
     found += [(functional, name) for name in ("_inputs_struct", "_outputs_struct", "_nodes_by_depth", "_inbound_nodes")]
     found += [(keras.src.backend, name) for name in ("in_symbolic_scope", "set_keras_mask")]
     found += [(keras.src.backend.nn, name) for name in ("sigmoid", "silu", "gelu")]
+    heads, groups = keras.layers.MultiHeadAttention(1, 2), keras.layers.GroupQueryAttention(2, 1, 1)
+    for layer in (heads, groups):
+        layer.build((1, 2, 3), (1, 2, 3))
+    names = ("_compute_attention", "_compute_attention_mask", "_softmax", "_flash_attention")
+    found += [(layer, name) for layer in (heads, groups) for name in names]
+    found += [(heads, name) for name in ("_attention_axes", "_inverse_sqrt_key_dim", "_sliding_window")]
+    found += [(groups, name) for name in ("_inverse_sqrt_head_dim", "_return_attention_scores")]
     found += [
         (tf2onnx_internals.tf_loader, name) for name in ("from_function", "tf_optimize", "fix_freezing_errors_part2")
     ]

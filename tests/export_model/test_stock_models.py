@@ -1,0 +1,99 @@
+"""Models of Keras's own attention layers: exported and proven in a lowering, with nothing of Keras changed after."""
+
+import keras
+import onnx
+import pytest
+
+from keras_attn_export import ExportError, export_model
+
+
+def methods():
+    owners = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention, keras.layers.Attention)
+    return [dict(vars(owner)) for owner in owners]
+
+
+@pytest.fixture(autouse=True)
+def _unchanged():
+    before = methods()
+    yield
+    assert methods() == before
+
+
+def encoder():
+    """Padding by id 0: keys are masked, and queries too."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(50, 8, mask_zero=True)(ids)
+    x = keras.layers.MultiHeadAttention(2, 4, name="heads")(x, x)
+    x = x + keras.layers.GroupQueryAttention(4, 4, 2, dropout=0.1, name="groups")(x, x, use_causal_mask=True)
+    x = keras.layers.Attention(name="products")([x, x])
+    return keras.Model(ids, keras.layers.AdditiveAttention(name="additive")([x, x]))
+
+
+def lowered(bundle):
+    return {layer["name"]: (layer["class"], layer["lowering"]) for layer in bundle.manifest["layers"]}
+
+
+@pytest.mark.filterwarnings("ignore:[\\s\\S]*destroy the mask:UserWarning")  # what Keras thinks of its own layer
+@pytest.mark.parametrize("lowering", ["portable", "ragged"])
+def test_exported(lowering, tmp_path):
+    bundle = export_model(encoder(), tmp_path / "bundle", lowering=lowering)
+    assert bundle.report.passed
+    told = lowered(bundle)
+    classes = ("MultiHeadAttention", "GroupedQueryAttention", "Attention", "AdditiveAttention")
+    assert [each for each, _ in told.values()] == list(classes)
+    assert {each for _, each in told.values()} == {lowering}
+    functions = onnx.load(bundle.path / "model.onnx").functions
+    assert len(functions) == (4 if lowering == "ragged" else 0)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Halved(keras.layers.MultiHeadAttention):
+    """Computes what its base does not."""
+
+    def _compute_attention(self, *args, **kwargs):
+        output, weights = super()._compute_attention(*args, **kwargs)
+        return output / 2, weights
+
+
+def test_a_derived_class_stays_as_it_is(tmp_path):
+    x = keras.Input((None, 6), name="x")
+    y = Halved(2, 3, name="derived")(x, x, use_causal_mask=True)
+    model = keras.Model(x, keras.layers.MultiHeadAttention(2, 3, name="stock")(y, y))
+    bundle = export_model(model, tmp_path / "bundle", lowering="fused")
+    assert bundle.report.passed
+    assert lowered(bundle) == {"stock": ("MultiHeadAttention", "fused")}
+
+
+@keras.saving.register_keras_serializable("tests")
+class FailsInONNX(keras.layers.Layer):
+    """An op that ONNX does not have."""
+
+    def call(self, x):
+        return keras.ops.slogdet(keras.ops.matmul(x, keras.ops.swapaxes(x, -1, -2)))[1]
+
+
+def test_a_failing_export(tmp_path):
+    x = keras.Input((4, 4), name="x")
+    model = keras.Model(x, FailsInONNX()(keras.layers.MultiHeadAttention(2, 3)(x, x)))
+    with pytest.raises(ExportError):
+        export_model(model, tmp_path / "bundle", lowering="ragged")
+
+
+@keras.saving.register_keras_serializable("tests")
+class InALoop(keras.layers.Layer):
+    """Attention inside of `keras.ops.map`: a body of a loop keeps what is in it."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = keras.layers.MultiHeadAttention(1, 2)
+        self.attention.build((None, None, 4), (None, None, 4))
+
+    def call(self, x):
+        return keras.ops.map(lambda rows: self.attention(rows[None], rows[None])[0], x)
+
+
+def test_a_loop_keeps_what_is_in_it(tmp_path):
+    x = keras.Input((3, 4), name="x")
+    bundle = export_model(keras.Model(x, InALoop()(x)), tmp_path / "bundle", lowering="ragged")
+    assert [each for _, each in lowered(bundle).values()] == ["portable"]
+    assert not onnx.load(bundle.path / "model.onnx").functions
