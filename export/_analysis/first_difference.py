@@ -121,9 +121,10 @@ def first_difference(
             reference = saved.run(case.inputs, {*shared, *case.outputs})
             replayed += verify.compare(case, {name: reference[name] for name in case.outputs}, tolerance)
             arrays = weights | verify.run_session(session, case.inputs)
+            found = {name: [arrays[each] for each in versions[name] if each in arrays] for name in shared}
+            padding = _padding(reference, found)
             for name in shared:
-                found = [arrays[version] for version in versions[name] if version in arrays]
-                row = _closest(case.name, name, reference[name], found, tolerance)
+                row = _closest(case.name, name, *_without(padding, reference[name], found[name]), tolerance)
                 if row is not None and (name not in worst or _badness(row) > _badness(worst[name])):
                     worst[name] = row
     path = _differing_path(ours, worst, [spec["name"] for spec in bundle.manifest["outputs"]])
@@ -160,6 +161,45 @@ def _saved_graph(bundle: Bundle) -> SavedGraph:
         ) from error
     layers = [part for each in bundle.manifest.get("layers", ()) for part in each["name"].split("/")]
     return SavedGraph(bundle.path / SAVED_MODEL, bundle.manifest.get("model", ""), layers)
+
+
+def _padding(theirs: Mapping[str, np.ndarray], ours: Mapping[str, list[np.ndarray]]) -> dict[int, np.ndarray]:
+    """Return which rows are padding that only the SavedModel replaces by zeros, by how many rows there are.
+
+    The ONNX file leaves there what was given, where masks hide it later; what is made of them alone differs too.
+    """
+    padding: dict[int, np.ndarray] = {}
+    for name, found in ours.items():
+        rows = _rows(theirs[name])
+        for array in found:
+            own = _rows(array)
+            if rows is None or own is None or array.shape != theirs[name].shape or array.dtype != rows.dtype:
+                continue
+            only_ours = ~rows.any(-1) & own.any(-1)
+            if only_ours.any() and np.array_equal(own[~only_ours], rows[~only_ours]):
+                padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | only_ours
+    return padding
+
+
+def _without(
+    padding: Mapping[int, np.ndarray], theirs: np.ndarray, ours: list[np.ndarray]
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the arrays with zeros for padding."""
+
+    def zeroed(array: np.ndarray) -> np.ndarray:
+        rows = _rows(array)
+        if rows is None or array.shape != theirs.shape or len(rows) not in padding:
+            return array
+        return np.where(padding[len(rows)][:, None], 0, rows).astype(array.dtype).reshape(array.shape)
+
+    return zeroed(theirs), [zeroed(array) for array in ours]
+
+
+def _rows(array: np.ndarray) -> np.ndarray | None:
+    """Return an array of floats with all axes but the last made one, or None where there is no such axis."""
+    if array.dtype.kind != "f" or array.ndim < 2 or not array.size:
+        return None
+    return array.reshape(-1, array.shape[-1])
 
 
 def _closest(

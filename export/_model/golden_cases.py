@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from .._errors import InputError, UnsupportedModelError
+from .._internals.keras_internals import layers_of
 from .._standalone.verify import Arrays, Case
 from .axis_groups import Axis
 from .dynamic_axes import BATCH, Axes, Shapes, Static, name_axes
@@ -19,8 +20,12 @@ from .input_sources import LENGTHS, flat_samples, resized, sources
 from .keras_messages import first_line
 from .more_cases import (
     EVERY_ID,
+    LONG,
+    LONG_NUMBERS,
     MANY_ROWS,
     PADDED_ELSEWHERE,
+    long_sizes,
+    numbers_at,
     rows_to_choose_in,
     with_every_id,
     with_padding_elsewhere,
@@ -29,7 +34,7 @@ from .signature import InputSpec, Signature
 from .trial_runs import Drawer
 
 Sizes = dict[str, int]
-LONG, MANY = 64, 2**18
+LARGEST, MANY = 64, 2**18
 LARGE = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
 STATIC_CASES = 5  # of a model without a dynamic axis, whose sizes give one only
@@ -135,6 +140,12 @@ def golden_cases(
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
         if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], _widest(model))):
             add(MANY_ROWS, partial(many, rows, "mixed"), may_be_degenerate=False)
+        if longer := long_sizes(layers_of(model), axes.shapes, axes.apart, axes.multiples):
+            numbers = numbers_at(result.cases[0], result.sizes[0], longer)
+            if numbers > LONG_NUMBERS:
+                result.refused[LONG] = f"not run: {numbers:,} numbers, too many for a bundle"
+            else:
+                add(LONG, partial(drawer.inputs, axes.sizes(longer), "mixed"), may_be_degenerate=False)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
             raise UnsupportedModelError(
@@ -159,7 +170,7 @@ def _sweep(axes: Axes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
     for symbol, size in apart.items():
         step = axes.multiples.get(symbol, 1)
         # beyond the base where that is cheap: the features of additive attention grow with the product of all sizes
-        cheap = size <= LONG and math.prod(apart.values()) <= MANY
+        cheap = size <= LARGEST and math.prod(apart.values()) <= MANY
         beyond = 2 * size + step if cheap else (size // 2 // step + 1) * step
         for other in (1, 2, beyond) if symbol == BATCH else (step, beyond):
             yield f"{symbol} {other}", apart | {symbol: other}, "mixed"

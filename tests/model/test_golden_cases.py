@@ -16,9 +16,12 @@ from keras import layers
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError, UnsupportedModelError
+from keras_attn_export._model import golden_cases as golden_cases_module
 from keras_attn_export._model.dynamic_axes import Axes
 from keras_attn_export._model.golden_cases import _sweep, golden_cases
+from keras_attn_export._model.more_cases import LONG
 from keras_attn_export._model.signature import model_signature
+from keras_attn_export._thresholds import LARGE, From
 
 
 def cases_of(model, samples=None):
@@ -243,3 +246,58 @@ def test_large_samples_are_not_swept_to_larger_batches():
 
     assert max(batches(16)) == 7
     assert max(batches(512)) == 3
+
+
+def sizes_of_long(model):
+    cases = cases_of(model)
+    at = [case.name for case in cases.cases].index(LONG)
+    return cases.sizes[at]
+
+
+@pytest.fixture
+def low_thresholds(monkeypatch):
+    for kind, least in LARGE.items():
+        monkeypatch.setitem(LARGE, kind, From(1, {"additive": 150, "flash": 375}.get(kind, min(least.pairs, 99))))
+
+
+@pytest.mark.usefixtures("low_thresholds")
+def test_sequences_are_long_enough_for_the_form_of_attention_for_large_sizes():
+    assert sizes_of_long(additive()) == {"batch": 2, "queries_length": 13, "keys_length": 13}
+    assert sizes_of_long(dict_inputs_and_outputs()) == {"batch": 2, "queries_length": 20, "keys_length": 20}
+    x = keras.Input((None, 4), name="x")
+    stock = keras.Model(x, layers.MultiHeadAttention(2, 2)(x, x))
+    assert sizes_of_long(stock) == {"batch": 2, "x_length": 20}
+    with_mask = keras.Input((None, None), dtype="bool", name="mask")
+    masked = keras.Model([x, with_mask], layers.MultiHeadAttention(2, 2)(x, x, attention_mask=with_mask))
+    assert sizes_of_long(masked) == {"batch": 2, "x_length": 20}
+
+
+@pytest.mark.usefixtures("low_thresholds")
+def test_long_sizes_are_multiples_of_what_they_must_be():
+    x = keras.Input((None, 4), name="x")
+    halved = layers.Reshape((-1, 12))(x)
+    cases = cases_of(keras.Model(x, layers.Attention()([halved, halved])))
+    at = [case.name for case in cases.cases].index(LONG)
+    assert (cases.multiples, cases.sizes[at]["x_length"]) == ({"x_length": 3}, 21)
+
+
+@pytest.mark.usefixtures("low_thresholds")
+@pytest.mark.parametrize("attends", [False, True])
+def test_images_and_models_without_attention_have_no_long_case(attends):
+    image = keras.Input((None, None, 4), name="image")
+    pixels = layers.Conv2D(4, 1)(image)
+    if attends:
+        pixels = layers.Reshape((-1, 4))(pixels)
+        pixels = layers.Attention()([pixels, pixels])
+    else:
+        pixels = layers.GlobalAveragePooling2D()(pixels)
+    cases = cases_of(keras.Model(image, pixels))
+    assert LONG not in {case.name for case in cases.cases} | set(cases.refused)
+
+
+@pytest.mark.usefixtures("low_thresholds")
+def test_a_long_case_that_is_too_much_for_a_bundle_is_left_out_and_said(monkeypatch):
+    monkeypatch.setattr(golden_cases_module, "LONG_NUMBERS", 2 * 13 * 5 - 1)
+    cases = cases_of(additive())
+    assert LONG not in {case.name for case in cases.cases}
+    assert cases.refused[LONG] == "not run: 130 numbers, too many for a bundle"

@@ -1,8 +1,9 @@
 """What an export takes time for, and the tests do not need each time.
 
-One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow, and no wait until
-a bundle is on the disk: a test marked `fresh_process` gets the real thing. And little time for `auto`, which here need
-not be right about what is fastest.
+One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow, no wait until
+a bundle is on the disk, and less than thousands of pairs of query and key where attention takes its form for many: a
+test marked `fresh_process` gets the real thing. And little time for `auto`, which here need not be right about what is
+fastest.
 
 A pytest plugin.
 """
@@ -19,6 +20,9 @@ from layer_tests import imports
 
 from keras_attn_export import ExportError
 from keras_attn_export._standalone import verify
+from keras_attn_export._thresholds import LARGE, From
+
+FEW_PAIRS = 256  # cases of 17 queries and keys are long then, and take both forms of a file that decides by size
 
 
 @cache
@@ -77,5 +81,7 @@ def _cheap_exports(request, monkeypatch):
         return
     monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.05)
     if not request.node.get_closest_marker("fresh_process"):
+        for kind, least in LARGE.items():
+            monkeypatch.setitem(LARGE, kind, From(min(least.queries, 2), min(least.pairs, FEW_PAIRS)))
         monkeypatch.setattr("keras_attn_export._export.export.SavedModelRun", WorkerRun)
         monkeypatch.setattr("keras_attn_export._bundle.atomic_folder._sync", lambda _: None)
