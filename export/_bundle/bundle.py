@@ -16,6 +16,7 @@ from .._errors import BundleError, InputError
 from .._standalone import verify
 from .arrays import as_dtype
 from .parity import ParityReport, rows_of
+from .session_options import session_options
 
 REPORT = "parity/report.json"
 SAVED_MODEL = "saved_model"
@@ -37,7 +38,7 @@ class Bundle:
 
     path: Path
     manifest: dict[str, Any]
-    _sessions: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _sessions: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     _opening: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -53,19 +54,42 @@ class Bundle:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BundleError(f"{file} is not a parity report ({type(error).__name__}).") from error
 
-    def session(self, provider: str = "cpu") -> Any:
-        """Return the onnxruntime session on `"cpu"` or `"cuda"`, opened once and shared by all threads.
+    def session(
+        self,
+        provider: str = "cpu",
+        *,
+        threads: int | None = None,
+        config: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Return the onnxruntime session on `"cpu"` or `"cuda"`, opened once for its options and shared by all threads.
+
+        `run` uses the one without options; run another one by its own `run`.
+
+        Args:
+            provider: `"cpu"` or `"cuda"`.
+            threads: How many threads work on one run, `intra_op_num_threads`; `None` leaves it to onnxruntime, which
+                takes all cores.
+            config: Config entries of the `onnxruntime.SessionOptions` by key, such as
+                `{"session.intra_op.allow_spinning": "0"}`.
+            **options: Attributes of the `onnxruntime.SessionOptions`, such as `enable_cpu_mem_arena=False`.
 
         Raises:
+            InputError: onnxruntime has no such option, or does not take its value.
             ProviderError: The provider is absent, or onnxruntime fell back to another one.
             BundleError: The model on disk is no longer the one that was loaded.
         """
+        if threads is not None:
+            options["intra_op_num_threads"] = threads
+        asked = options or config
+        key = (provider, repr(sorted(options.items())), repr(sorted((config or {}).items()))) if asked else provider
         with self._opening:
-            if provider not in self._sessions:
-                session = verify.open_session(self.path / verify.MODEL, provider)
+            if key not in self._sessions:
+                made = session_options(verify.check_provider(provider), options, config or {}) if asked else None
+                session = verify.open_session(self.path / verify.MODEL, provider, session_options=made)
                 verify.check_model(self.path, self.manifest)  # another bundle may have been put there since
-                self._sessions[provider] = session
-            return self._sessions[provider]
+                self._sessions[key] = session
+            return self._sessions[key]
 
     def run(self, inputs: Mapping[str, Any], *, provider: str = "cpu") -> dict[str, np.ndarray]:
         """Run the ONNX file.

@@ -505,7 +505,12 @@ def check_provider(provider: str) -> Any:
 
 
 def open_session(
-    model: Path, provider: str = "cpu", *, profile_prefix: str | None = None, threads: int | None = None
+    model: Path,
+    provider: str = "cpu",
+    *,
+    profile_prefix: str | None = None,
+    threads: int | None = None,
+    session_options: Any = None,
 ) -> Any:
     """Open an onnxruntime session on exactly the provider asked for.
 
@@ -515,6 +520,7 @@ def open_session(
         profile_prefix: Where onnxruntime writes a profile; `None` for no profile.
         threads: How many threads a run uses, which then do not wait for the next run with a spinning loop, so that
             sessions can be timed side by side; `None` leaves both to onnxruntime.
+        session_options: The `onnxruntime.SessionOptions` to open it with, where there are any.
 
     Raises:
         ProviderError: onnxruntime is not installed, lacks the provider, or silently fell back to another one.
@@ -526,8 +532,9 @@ def open_session(
     if provider == "cuda" and hasattr(ort, "preload_dlls"):
         with contextlib.redirect_stdout(printed):  # it prints what it cannot load
             ort.preload_dlls()  # finds the CUDA and cuDNN libraries that came as wheels or with PyTorch
-    options = ort.SessionOptions()
-    options.log_severity_level = 4  # errors are raised as well; lower levels report constant folding as a fault
+    options = ort.SessionOptions() if session_options is None else session_options
+    if session_options is None:
+        options.log_severity_level = 4  # errors are raised as well; lower levels report constant folding as a fault
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix

@@ -285,6 +285,36 @@ def test_session_is_opened_once(exported):
     assert bundle.session().get_providers() == ["CPUExecutionProvider"]
 
 
+def test_sessions_with_options(exported):
+    bundle, inputs = load_bundle(exported), small_inputs()
+    entry = {"session.intra_op.allow_spinning": "0"}
+    session = bundle.session(threads=1, config=entry, enable_cpu_mem_arena=False)
+    options = session.get_session_options()
+    assert (options.intra_op_num_threads, options.enable_cpu_mem_arena) == (1, False)
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert options.log_severity_level == 4
+    assert session is bundle.session(config=entry, enable_cpu_mem_arena=False, threads=1)
+    assert session is not bundle.session(threads=1, enable_cpu_mem_arena=False)
+    assert session is not bundle.session()
+    assert bundle.session(log_severity_level=3).get_session_options().log_severity_level == 3
+    for actual, expected in zip(session.run(None, inputs), bundle.session().run(None, inputs), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "match"),
+    [
+        ({"thread": 1}, r"\['thread'\] are unknown.*'intra_op_num_threads'"),
+        ({"add_session_config_entry": 1}, "are unknown"),
+        ({"threads": "two"}, "`intra_op_num_threads` does not take 'two'"),
+        ({"config": {"session.intra_op.allow_spinning": 0}}, "strings to strings"),
+    ],
+)
+def test_options_that_sessions_have_not(exported, asked, match):
+    with pytest.raises(InputError, match=match):
+        load_bundle(exported).session(**asked)
+
+
 def test_running_from_several_threads(exported):
     bundle, inputs, results = load_bundle(exported), small_inputs(), []
     threads = [threading.Thread(target=lambda: results.append(bundle.run(inputs)["context"])) for _ in range(4)]
