@@ -98,6 +98,19 @@ def tensorflow(spec: dict[str, Any]) -> Build:
     return build
 
 
+def _keras_backend(spec: dict[str, Any]) -> None:
+    """Import the backend of the options, TensorFlow unless they say another, with the threads of the spec."""
+    backend = spec["options"].get("backend", "tensorflow")
+    if backend == "tensorflow":
+        _tensorflow(spec)
+    elif backend == "torch":
+        import torch
+
+        torch.set_num_threads(spec["threads"])
+    else:
+        import jax  # noqa: F401 - to be missed here
+
+
 class _KerasTraining:
     """Training steps of a Keras model, through the loop that `fit` uses."""
 
@@ -133,8 +146,8 @@ def _training_runner(training: Any, weights: list[np.ndarray]) -> Runner:
 
 
 def keras_training(spec: dict[str, Any]) -> Build:
-    """Training steps of our layer."""
-    _tensorflow(spec)
+    """Training steps of our layer, on the backend of the options, or on TensorFlow."""
+    _keras_backend(spec)
     import _models  # noqa: F401 - part of the imports, not of the model
 
     options = spec["options"]
@@ -173,12 +186,7 @@ def torch_training(spec: dict[str, Any]) -> Build:
 
 def multi_head_training(spec: dict[str, Any]) -> Build:
     """Training steps of multi-head attention, ours or Keras's, on the backend of the options."""
-    if spec["options"]["backend"] == "tensorflow":
-        _tensorflow(spec)
-    elif spec["options"]["backend"] == "torch":
-        import torch
-
-        torch.set_num_threads(spec["threads"])
+    _keras_backend(spec)
     import _multi_head
 
     options = spec["options"]

@@ -67,10 +67,13 @@ def _unchanged(array: Any) -> Any:
 
 def stock_export(model: keras.Model, file: Path) -> Path:
     """Write the ONNX file that Keras itself writes: the plain graph, and the peer of every ratio."""
-    inputs = [np.ones([2 if axis is None else axis for axis in x.shape], x.dtype) for x in model.inputs]
-    model(inputs)  # Keras refuses to export a model that was never called
+    model(keras.tree.map_structure(_ones, model.input))  # Keras refuses to export a model that was never called
     model.export(file, format="onnx", verbose=False)
     return file
+
+
+def _ones(spec: Any) -> np.ndarray:
+    return np.ones([2 if axis is None else axis for axis in spec.shape], spec.dtype)
 
 
 def our_export(model: keras.Model, folder: Path, lowering: str, provider: str, samples: Arrays) -> tuple[Path, str]:

@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
 OURS, PEER, OTHERS = "#c1272d", "#1f4e79", "#9aa5b1"
+LEAST = 0.97  # of the speed of Keras's layer, at every shape
 LAYERS = {"additive": "additive attention", "dot": "scaled dot product"}
 Result = dict[str, Any]
 
@@ -56,6 +57,40 @@ def _bars(axis: Any, cases: list[dict[str, Any]], places: dict[str, int]) -> Non
             axis.text(value, y, f" {value:.2f}", va="center", fontsize=7)
     axis.margins(x=0.2)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def against_keras(result: Result, file: Path) -> None:
+    """Draw the speed of ours over Keras's layer for each shape, to either side of 1, with what is asked."""
+    rows = [
+        (case, row["faster"]["median"])
+        for case in reversed(result["cases"])  # the first at the top
+        for row in case["rows"]
+        if row["contestant"] == "ours" and "ms" in row
+    ]
+    figure, axis = plt.subplots(figsize=(9, 1 + 0.22 * len(rows)), layout="constrained")
+    speeds, places = [speed for _, speed in rows], range(len(rows))
+    colours = [OURS if speed >= LEAST else OTHERS for speed in speeds]
+    axis.barh(places, [speed - 1 for speed in speeds], 0.7, left=1, color=colours)
+    axis.scatter([case["asked"] for case, _ in rows], places, marker="|", s=70, color=PEER, zorder=3)
+    axis.axvline(1, color=PEER, linewidth=0.8)
+    axis.axvline(LEAST, color=PEER, linewidth=0.8, linestyle=":")
+    axis.set_xscale("log", base=2)
+    axis.set_xlim(left=min(0.5, *speeds) / 1.1)
+    ticks = [0.25, 0.5, 1, 2, 4, 8]
+    axis.set_xticks([tick for tick in ticks if tick >= axis.get_xlim()[0]])
+    axis.xaxis.set_major_formatter("{x:g}")
+    names = [f"{case['size']}, {case['fill']}: {speed:.2f}x" for case, speed in rows]
+    axis.set_yticks(places, names, fontsize=7)
+    axis.set_ylim(-0.6, len(rows) - 0.4)
+    axis.set(xlabel="speed over Keras's layer in the file of its exporter")
+    handles = [
+        Patch(color=OURS, label=f"{LEAST}x and more, the dotted line"),
+        Patch(color=OTHERS, label="slower"),
+        axis.scatter([], [], marker="|", s=70, color=PEER, label="asked"),
+    ]
+    axis.legend(handles=handles, loc="lower left", frameon=False, fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    _save(figure, file)
 
 
 def keys(result: Result, file: Path) -> None:

@@ -29,6 +29,7 @@ class Contestant:
         optional: Whether a failure is told in the tables instead of ending the benchmark, as without a compiler.
         unavailable: Why it cannot take part; empty if it can.
         note: What the tables say beside it.
+        computes: What it computes, where not all of a case compute the same; those that do must agree.
     """
 
     label: str
@@ -37,6 +38,7 @@ class Contestant:
     optional: bool = False
     unavailable: str = ""
     note: str = ""
+    computes: str = ""
 
 
 class Process:

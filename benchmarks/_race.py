@@ -15,7 +15,7 @@ PAUSE = 0.01  # seconds between turns, in which the threads of the one before fa
 
 @dataclass
 class Case:
-    """Contestants on the same inputs. The first that is there computes the answer that all must give.
+    """Contestants on the same inputs. The first that computes something gives the answer that all who do must give.
 
     Attributes:
         inputs: Arrays by name.
@@ -79,7 +79,7 @@ def _start(case: Case, work: Path, provider: str, threads: int) -> list[Process]
 
 def _build(team: list[Process]) -> None:
     """Build one at a time, measure the memory, and compare the answers."""
-    reference: list[np.ndarray] = []
+    references: dict[str, tuple[str, list[np.ndarray]]] = {}
     for worker in team:
         worker.reply()
     for worker in team:
@@ -90,12 +90,12 @@ def _build(team: list[Process]) -> None:
             continue
         with np.load(worker.answer) as arrays:
             answer = list(arrays.values())
-        reference = reference or answer
+        first, reference = references.setdefault(worker.contestant.computes, (worker.contestant.label, answer))
         worker.difference = _stats.largest_difference(answer, reference)
         if not worker.difference <= TOLERANCE:
-            first, label = team[0].contestant.label, worker.contestant.label
             raise WrongAnswerError(
-                f"{label} differs from {first} by {worker.difference:.1e}, relative; nothing is timed."
+                f"{worker.contestant.label} differs from {first} by {worker.difference:.1e}, relative; "
+                "nothing is timed."
             )
 
 

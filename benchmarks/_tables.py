@@ -1,14 +1,23 @@
 """Results as Markdown tables."""
 
-from collections.abc import Iterable
 from typing import Any
+
+import _tables_of_sizes
+from _cells import number, speed, table, times
 
 Result = dict[str, Any]
 
 
 def markdown(result: Result) -> str:
     """Return a result's machine, tables and bars."""
-    known = {"auto_choice": _auto_choice, "cost_against_keys": _cost_against_keys, "export_cost": _export_cost}
+    known = {
+        "against_keras": _tables_of_sizes.against_keras,
+        "auto_choice": _auto_choice,
+        "cost_against_keys": _cost_against_keys,
+        "export_cost": _export_cost,
+        "thresholds": _tables_of_sizes.thresholds,
+        "training_defaults": _training_defaults,
+    }
     tables = known.get(result["name"], _by_size)
     parts = [*tables(result), *_bars(result["bars"]), *_missing(result), _machine(result["environment"])]
     return "\n\n".join(parts)
@@ -20,12 +29,6 @@ def _machine(environment: dict[str, Any]) -> str:
     machine = f"{environment['processor']}{gpu}, {environment['cores']} cores ({environment['system']})"
     how = f"{environment['threads']} threads, load {environment['load']} before"
     return f"Measured {environment['date']}: {machine}, {how}; {versions}."
-
-
-def table(heads: list[str], rows: Iterable[list[str]]) -> str:
-    """Return a Markdown table, the first column to the left and the others to the right."""
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _by_size(result: Result) -> list[str]:
@@ -97,6 +100,25 @@ def _cost_against_keys(result: Result) -> list[str]:
     return [timed, table(heads, fits)]
 
 
+def _training_defaults(result: Result) -> list[str]:
+    """One row for each size, and a group of columns for each backend."""
+    forms = list(dict.fromkeys(case["form"] for case in result["cases"]))
+    found = {(case["form"], case["size"]): case["rows"] for case in result["cases"]}
+    heads = ["size", *(f"{form}: {name}" for form in forms for name in ("plain, ms", "default, ms", "over the plain"))]
+    rows = [
+        [size, *(cell for form in forms for cell in _beside_plain(*found[form, size]))]
+        for size in dict.fromkeys(case["size"] for case in result["cases"])
+    ]
+    return [table(heads, rows)]
+
+
+def _beside_plain(plain: dict[str, Any], default: dict[str, Any]) -> list[str]:
+    if "ms" not in default:
+        return [""] * 3
+    ratio = number(1 / default["faster"]["median"])
+    return [number(plain["ms"]["median"]), number(default["ms"]["median"]), ratio]
+
+
 def _export_cost(result: Result) -> list[str]:
     heads = ["model", "MB of weights", "exported by", "seconds", "GB at most", "of these before", "of another process"]
     rows = [
@@ -145,21 +167,3 @@ def _missing(result: Result) -> list[str]:
     rows = [row for case in result["cases"] for row in case["rows"] if "unavailable" in row]
     said = dict.fromkeys(f"- {row['contestant']}, not available: {row['unavailable']}" for row in rows)
     return ["\n".join(said)] if said else []
-
-
-def times(spread: dict[str, float]) -> str:
-    """Return a median and its spread."""
-    return f"{number(spread['median'])} ({number(spread['p10'])} to {number(spread['p90'])})"
-
-
-def speed(row: dict[str, Any]) -> str:
-    """Return how many times faster than the peer."""
-    return f"{number(row['faster']['median'])}x" if row["faster"] else ""
-
-
-def number(value: float) -> str:
-    """Return three digits of a number, without an exponent."""
-    if value == 0:
-        return "0"
-    text = f"{value:.3g}"
-    return f"{value:.0f}" if "e+" in text else (f"{value:.6f}".rstrip("0") if "e-" in text else text)

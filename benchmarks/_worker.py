@@ -48,7 +48,7 @@ def _steps(spec: dict[str, Any], state: dict[str, Any]) -> Iterator[Callable[[],
         if "build" in request:
             yield lambda: _build(spec, state)
         else:
-            yield lambda seconds=request["seconds"]: _time(state["runner"].run, seconds)
+            yield lambda seconds=request["seconds"]: timed(state["runner"].run, seconds)
 
 
 def _prepare(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _build(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     return {"memory": memory, "first_runs": seconds}
 
 
-def _time(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
+def timed(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
     """Run for about so long and return the seconds of each run; the first counts only where it fills the time."""
     first = _seconds(run)
     times: list[float] = []

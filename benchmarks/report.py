@@ -18,6 +18,7 @@ RESULTS = HERE / "results"
 DOCUMENT = HERE.parent / "docs" / "performance.md"
 BLOCK = re.compile(r"(?P<head><!-- table: (?P<name>\w+) -->\n).*?(?P<foot><!-- end of table -->)", re.DOTALL)
 PLOTS = {
+    "against_keras": ("performance_against_keras.png", "Speed over Keras's own layers, by shape"),
     "additive_inference": ("performance_additive.png", "Time for an element of additive attention, by implementation"),
     "cost_against_keys": ("performance_keys.png", "Time and extra memory against the number of keys"),
 }
@@ -49,7 +50,11 @@ def draw(results: Results, folder: Path) -> None:
     """Write the plots beside the document."""
     import _plots  # needs matplotlib
 
-    draws = {"additive_inference": _plots.additive, "cost_against_keys": _plots.keys}
+    draws = {
+        "additive_inference": _plots.additive,
+        "against_keras": _plots.against_keras,
+        "cost_against_keys": _plots.keys,
+    }
     for name, (file, _) in PLOTS.items():
         if name in results:
             draws[name](results[name], folder / file)

@@ -5,7 +5,10 @@ import _tables
 import numpy as np
 import pytest
 import report
+import thresholds
 from _sizes import ADDITIVE, ALL_VALID, DOT, HALF_FILLED, Size, lengths, random_inputs
+
+from keras_attn_export._thresholds import LARGE, NEVER
 
 TIMED = {"median": 2.0, "p10": 1.5, "p90": 2.5, "runs": 9}
 ENVIRONMENT = {
@@ -70,6 +73,42 @@ def test_a_nan_is_no_small_difference():
 )
 def test_bar(value, at_least, reached):
     assert _stats.bar("", value, 2.0, at_least=at_least)["reached"] is reached
+
+
+# -------------------------------------------------------------------- thresholds
+
+
+def points(*times):
+    """Times of both forms at 10 queries and 100, 200, ... keys."""
+    shape = {"mask": "", "B": 1, "H": 1, "Tq": 10, "D": 8, "fill": ALL_VALID}
+    return [{**shape, "Tk": 100 * n, "small": small, "large": large} for n, (small, large) in enumerate(times, 1)]
+
+
+def test_best_rule_has_the_least_worst_loss():
+    rule = thresholds.best_rule(points(*[(1, 3)] * 5, *[(3, 2)] * 5))  # the large form wins from 6000 pairs on
+    assert 5000 < rule["pairs"] <= 6000
+    assert (rule["worst"], rule["mean"]) == (1, 1)
+    crossing = thresholds.best_rule(points((1, 1.2), (1.5, 1), (1, 1.1)))
+    assert (crossing["worst"], crossing["where"]["Tk"]) == (pytest.approx(1.1), 300)
+
+
+def test_best_rule_is_never_where_the_large_form_never_wins():
+    assert thresholds.best_rule(points((1, 3), (2, 3)))["pairs"] == NEVER
+
+
+def test_best_rule_asks_for_queries_where_keys_alone_do_not_tell():
+    few = [{**point, "Tq": 1, "Tk": 10 * point["Tk"]} for point in points((1, 2), (1, 2))]
+    rule = thresholds.best_rule([*few, *points((2, 1), (2, 1))])
+    assert 0 < rule["queries"] < 10
+    assert rule["worst"] == 1
+
+
+def test_package_has_the_rules_that_were_measured():
+    result = report.load(report.RESULTS).get("thresholds")
+    if result is None:
+        pytest.skip("scripts/bench thresholds has not run on a quiet machine yet")
+    measured = {kind: (rule["queries"], rule["pairs"]) for kind, rule in result["rules"].items()}
+    assert measured == LARGE, "paste what benchmarks/thresholds.py prints into export/_thresholds.py"
 
 
 # ----------------------------------------------------------------------- inputs
