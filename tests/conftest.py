@@ -34,13 +34,19 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)  # before a test is chosen by its name
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    thirds = config.getoption("--thirds")
+    pairs, thirds = config.getoption("--pairs"), config.getoption("--thirds")
+    if pairs != "every":
+        out_of_turn = those_out_of_turn(items)
+        leave_out(config, items, out_of_turn if pairs == "in-turn" else {*items} - out_of_turn)
     if thirds is not None:
-        of_the_zoo = [item for item in items if item.get_closest_marker("zoo")]
-        leave_out(config, items, {item for number, item in enumerate(of_the_zoo) if number % 3 != thirds})
-    pairs = config.getoption("--pairs")
-    if pairs == "every":
-        return
+        many = [
+            item for item in items if item.get_closest_marker("zoo") or (pairs == "rest" and hasattr(item, "callspec"))
+        ]
+        leave_out(config, items, {item for number, item in enumerate(many) if number % 3 != thirds})
+
+
+def those_out_of_turn(items: list[pytest.Item]) -> set[pytest.Item]:
+    """What only runs with `--pairs rest` or `every`."""
     out_of_turn = {item for item in items if item.get_closest_marker("out_of_turn")}
     tests: dict[str, list[tuple[pytest.Item, tuple[str, str]]]] = {}
     for item in items:
@@ -52,8 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         runs = pairs_in_turn([pair for _, pair in test], for_each=1 if IN_A_HURRY else 2)
         out_of_turn |= {item for (item, _), run in zip(test, runs, strict=True) if not run}
     out_of_turn |= every_other_layer(items)
-    out_of_turn |= compiled_again([item for item in items if item not in out_of_turn])
-    leave_out(config, items, out_of_turn if pairs == "in-turn" else {*items} - out_of_turn)
+    return out_of_turn | compiled_again([item for item in items if item not in out_of_turn])
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item], left: set[pytest.Item]) -> None:
@@ -96,7 +101,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fuzz", type=int, default=320, metavar="N", help="models to draw, export and compare")
     group.addoption("--flips", type=int, default=2000, metavar="N", help="bytes to change in a bundle")
     group.addoption("--kills", type=int, default=20, metavar="N", help="exports to kill, and 10 times as many renames")
-    group.addoption("--thirds", type=int, choices=(0, 1, 2), help="of the zoo every third model, from this one on")
+    group.addoption(
+        "--thirds",
+        type=int,
+        choices=(0, 1, 2),
+        help="of the zoo, or of what `--pairs rest` runs with many parameters, every third from this one on",
+    )
     group.addoption("--random-seed", type=int, default=SEED, metavar="N", help="what they are all drawn from")
 
 

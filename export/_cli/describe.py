@@ -43,16 +43,23 @@ def _lines(bundle: Bundle) -> Iterator[Line]:
     if precision := manifest.get("precision"):
         yield "precision", precision
     for layer in manifest["layers"]:
-        yield "attention", f"{layer['name']} ({layer['class']}): {layer['lowering']}, {layer['precision']}"
-        for times in layer.get("milliseconds", ()):
-            measured = ", ".join(
-                f"{name} {time:.3g} ms" for name, time in sorted(times.items(), key=lambda pair: pair[1])
-            )
-            yield "attention", f"{layer['name']} took: {measured}"
+        form = f": {layer['form']}" if "form" in layer else ""  # a bundle of an earlier version says nothing of it
+        yield "attention", f"{layer['name']} ({layer['class']}): {layer['lowering']}, {layer['precision']}{form}"
+        yield from _measured(layer)
     yield "opset", f"{manifest['opset']}, needs onnxruntime {manifest['lowest_onnxruntime']} or newer"
     yield from _parity(bundle)
     yield "made with", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     yield VERIFY, _whose_verify(manifest["sha256"])
+
+
+def _measured(layer: Mapping[str, Any]) -> Iterator[Line]:
+    """Say what `lowering="auto"` chose by, for each call of a layer."""
+    for times, unclear in zip(layer.get("milliseconds", ()), layer.get("unclear", ()), strict=False):
+        fastest_first = sorted(times.items(), key=lambda pair: pair[1])
+        text = f"{layer['name']}: the model took {', '.join(f'{name} {time:.3g} ms' for name, time in fastest_first)}"
+        if unclear:
+            text += f"; could not tell whether {', '.join(unclear)} would be faster"
+        yield "attention", text
 
 
 def _whose_verify(hashes: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._export.export import StaticAxisWarning, export_model
-from .._options import LOWERINGS, OPSETS, PRECISIONS
+from .._options import ADAPTIVE, LOWERINGS, OPSETS, PRECISIONS
 from .describe import describe
 from .shared import (
     add_import,
@@ -37,8 +37,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--lowering",
         choices=LOWERINGS,
-        default="portable",
-        help="how attention is written (portable); auto measures on the samples",
+        default=ADAPTIVE,
+        help="how attention is written (adaptive, to the sizes of a request); auto measures on the samples",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and products")
     parser.add_argument(

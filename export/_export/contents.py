@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from .._bundle.bundle import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityReport, ParityRow, checked_tolerance, compared
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._internals.keras_internals import layers_of
+from .._internals.stock_attention import is_stock_attention
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
 from .._model.reference import Reference
@@ -21,13 +21,15 @@ from .._options import PORTABLE, PRECISIONS, Options, check_onnxruntime, lowest_
 from .._precision.convert import converted
 from .._progress import Progress
 from .._standalone import verify
-from .._tracing.onnx_file import finish, write
+from .._tracing.onnx_file import write
 from .._tracing.saved_model import write_saved_model
 from .._tracing.saved_model_run import SavedModelRun
 from .._tracing.time_steps import steps_as_rows
 from .._tracing.untraceable import untraceable_axes
 from .versions import versions_of
 
+# of a layer that handed no maths to the export
+NO_FORM = "plain operators: it has a score of its own, is in a loop, or does not compute a softmax in float32"
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 
 
@@ -70,23 +72,22 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
     fresh.begin(saved_model, folder / verify.CASES, folder.with_name("results.npz"))
     exact = options.tolerance if options.precision == PRECISIONS[0] else checked_tolerance(None)
 
-    def written(lowering: str) -> tuple[Lowered, int, dict[str, tuple[str | int, ...]], tuple[ParityRow, ...]]:
+    def written(lowering: str) -> tuple[Lowered, int, tuple[ParityRow, ...]]:
         asked = replace(options, lowering=lowering, tolerance=exact)
         scratch = folder.with_name(f"traced_{lowering}")
         shutil.rmtree(scratch, ignore_errors=True)  # what a first attempt left, whose axes could not be traced
         lowered = lowered_model(model, signature, golden, asked, function, scratch, step)
-        opset = lowered.opset(options.opset)
+        finished, opset = lowered.finished(golden, options.opset)
         check_onnxruntime(opset, lowered.lowerings.values())
-        outputs = {name: golden.output_axes(name, lowered.traced.outputs[name]) for name in signature.outputs}
-        write(finish(lowered.traced, golden.axes, outputs, opset, lowered.functions(opset)), folder / verify.MODEL)
+        write(finished, folder / verify.MODEL)
         step("Running onnxruntime on the golden cases")
         actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
-        return lowered, opset, outputs, compared(golden.cases, actual, exact, options.provider)
+        return lowered, opset, compared(golden.cases, actual, exact, options.provider)
 
-    lowered, opset, outputs, rows = written(options.lowering)
+    lowered, opset, rows = written(options.lowering)
     if options.lowering == "auto" and not all(row.passed for row in rows):
         step("What was fastest does not match in every case: tracing plain operators")
-        lowered, opset, outputs, rows = written(PORTABLE)
+        lowered, opset, rows = written(PORTABLE)
     step("Waiting for the SavedModel in a fresh process")
     saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
     clone = reference.float32_clone
@@ -97,23 +98,28 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
     if options.precision != PRECISIONS[0]:
         report = converted(folder, report, reference.converted_cases, options.precision, options.tolerance, step)
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
-    seal(folder, _manifest(reference, lowered, outputs, replace(options, opset=opset)))
+    seal(folder, _manifest(reference, lowered, replace(options, opset=opset)))
 
 
-def _manifest(
-    reference: Reference, lowered: Lowered, outputs: Mapping[str, tuple[str | int, ...]], options: Options
-) -> dict[str, Any]:
+def _is_attention(layer: Any) -> bool:
+    return isinstance(layer, AttentionPooling | MaskedSoftmax) or is_stock_attention(layer)
+
+
+def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[str, Any]:
     model, golden = reference.model, reference.golden
     first = golden.cases[0].outputs
-    told = lowered.layers()
-    layers = [layer for layer in layers_of(model) if isinstance(layer, AttentionPooling | MaskedSoftmax)]
+    layers = [layer for layer in layers_of(model) if _is_attention(layer)]
     inputs = reference.signature.inputs
     packages = dict.fromkeys((*PACKAGES, reference.backend, "onnxruntime"))
     assert options.opset is not None
+    told = lowered.layers(options.opset)
     return {
         "model": model.name,
         "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in inputs],
-        "outputs": [{"name": n, "dtype": str(first[n].dtype), "shape": list(shape)} for n, shape in outputs.items()],
+        "outputs": [
+            {"name": n, "dtype": str(first[n].dtype), "shape": list(shape)}
+            for n, shape in lowered.outputs(golden).items()
+        ],
         "multiples": golden.multiples,
         "static": golden.static,
         "opset": options.opset,
@@ -123,6 +129,7 @@ def _manifest(
                 "name": layer.path,
                 "class": type(layer).__name__,
                 "lowering": PORTABLE,
+                "form": NO_FORM,
                 "precision": options.precision,
                 **told.get(id(layer), {}),
             }

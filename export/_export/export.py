@@ -13,7 +13,7 @@ from .._bundle.atomic_folder import staged_folder
 from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import checked_tolerance
 from .._errors import UntraceableError
-from .._options import Options, check_options, checked_static_axes
+from .._options import ADAPTIVE, Options, check_options, checked_static_axes
 from .._progress import Progress, shown_progress
 from .._standalone import verify
 from .._tracing.saved_model_run import SavedModelRun
@@ -40,7 +40,7 @@ def export_model(
     *,
     sample_inputs: Mapping[str, Any] | None = None,
     opset: int | None = None,
-    lowering: str = "portable",
+    lowering: str = ADAPTIVE,
     precision: str = "float32",
     provider: str = "cpu",
     tolerance: float | tuple[float, float] | None = None,
@@ -65,11 +65,13 @@ def export_model(
         path: The folder to write.
         sample_inputs: Arrays by input name; for a subclassed model by the argument names of its `call`, which are
             required. `None` draws inputs from what they feed.
-        opset: ONNX opset, 18 to 24; `None` for the lowest that will do, which is 24 for `"fused"`, else 18.
-        lowering: How the attention layers of `keras_attn` are written: `"portable"`, plain ONNX ops; `"fused"`, the
-            ONNX op `Attention` for scaled dot products; `"ragged"`, over the keys that take part, in blocks; or
-            `"auto"`, for each layer the fastest on `sample_inputs` with this provider. A layer that a lowering has no
-            form for is written in plain ops; the manifest says how each is.
+        opset: ONNX opset, 18 to 24; `None` for the one that the lowering is best at: 24 for `"adaptive"` and `"fused"`
+            where there are dot products, else 18.
+        lowering: How attention layers are written: `"adaptive"`, a file that decides by the sizes of each request
+            between forms for small and large; `"portable"`, plain ONNX ops; `"fused"`, the ONNX op `Attention` for
+            scaled dot products; `"ragged"`, over the keys that take part, in blocks; or `"auto"`, for each layer the
+            fastest of all on `sample_inputs` with this provider. A layer that a lowering has no form for is written in
+            plain ops; the manifest says how each is.
         precision: `"float32"`; `"float16"`, with softmax, statistics and whatever else needs it in float32; or
             `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
             proven first, then the converted one, against the same outputs of Keras.

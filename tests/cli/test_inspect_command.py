@@ -21,7 +21,7 @@ def test_inspect(exported, call):
         r" +valid_lens: int32 \[batch\]",
         r" +weights: float32 \[batch, queries_length, keys_length\]",
         "axes +batch, queries_length, keys_length",
-        r"attention +attention \(AdditiveAttention\): portable, float32",
+        r"attention +attention \(AdditiveAttention\): adaptive, float32: plain operators",
         rf"opset +18, needs onnxruntime {manifest['lowest_onnxruntime']} or newer",
         rf"made with +keras-attn {manifest['versions']['keras-attn']}, tensorflow .*",
         r"parity +all \d+ comparisons match over \d+ cases",

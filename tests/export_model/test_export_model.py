@@ -28,8 +28,8 @@ from keras_attn_export import (
     load_bundle,
 )
 from keras_attn_export._export import export as export_module
+from keras_attn_export._lowerings import text
 from keras_attn_export._standalone import verify
-from keras_attn_export._tracing import tf2onnx_fixes
 
 
 @pytest.mark.fresh_process
@@ -41,7 +41,13 @@ def test_what_a_bundle_holds(tmp_path):
     assert "saved_model/saved_model.pb" in files
     assert set(bundle.manifest["sha256"]) == files - {"manifest.json"}
     assert bundle.manifest["layers"] == [
-        {"name": "attention", "class": "DotProductAttention", "lowering": "portable", "precision": "float32"}
+        {
+            "name": "attention",
+            "class": "DotProductAttention",
+            "lowering": "adaptive",
+            "form": "the operator `Attention` while (queries - 4) * keys < 32,768, else ragged",
+            "precision": "float32",
+        }
     ]
     assert bundle.manifest["versions"]["keras-attn"] == keras_attn.__version__
     assert len(steps) > 5
@@ -75,18 +81,13 @@ def test_a_keras_file_exports(tmp_path):
 
 
 @pytest.fixture
-def wrong_where(monkeypatch):
-    """A lowering that loses the mask, as a defect in a converter would."""
-
-    def first_choice(graph, node, name, args):
-        chosen, outputs, shapes, dtypes = node.input[1], node.output, node.output_shapes, node.output_dtypes
-        graph.remove_node(name)
-        graph.make_node("Identity", [chosen], outputs=outputs, shapes=shapes, dtypes=dtypes, name=name)
-
-    monkeypatch.setitem(tf2onnx_fixes.HANDLERS, "SelectV2", (first_choice, []))
+def wrong_lengths(monkeypatch):
+    """A lowering that lets one key too many take part, as a defect in a converter would."""
+    one_more = "lengths_and_one = Add ({}, one)\n" + text._LENGTHS.replace("{}", "lengths_and_one")
+    monkeypatch.setattr(text, "_LENGTHS", one_more)
 
 
-def test_a_mismatch_raises_with_every_row_and_leaves_nothing(wrong_where, tmp_path):
+def test_a_mismatch_raises_with_every_row_and_leaves_nothing(wrong_lengths, tmp_path):
     model = dict_inputs_and_outputs()
     with pytest.raises(ParityError, match=r"ONNX output `(weights|context)` .* in case `.*max abs") as caught:
         export_model(model, tmp_path / "bundle")
@@ -100,7 +101,7 @@ def test_a_mismatch_raises_with_every_row_and_leaves_nothing(wrong_where, tmp_pa
 def test_a_mismatch_leaves_the_old_bundle_whole(tmp_path, request):
     old = export_model(additive(), tmp_path / "bundle")
     before = {file: file.read_bytes() for file in old.path.rglob("*") if file.is_file()}
-    request.getfixturevalue("wrong_where")
+    request.getfixturevalue("wrong_lengths")
     model = dict_inputs_and_outputs()
     with pytest.raises(ParityError):
         export_model(model, tmp_path / "bundle", overwrite=True)

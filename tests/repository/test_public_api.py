@@ -61,7 +61,7 @@ SIGNATURES = {  # without annotations, self and **kwargs
     "keras_attn.AttentionPooling": "(dropout=0.0, *, seed=None, normalizer='softmax')",
     "keras_attn.AttentionPooling.score": "(queries, keys)",
     "keras_attn.AdditiveAttention": (
-        "(num_hiddens, dropout=0.0, *, seed=None, normalize=False, query_block_size=None, "
+        "(num_hiddens, dropout=0.0, *, seed=None, normalize=False, query_block_size='auto', "
         "kernel_initializer='glorot_uniform', kernel_regularizer=None, kernel_constraint=None)"
     ),
     "keras_attn.DotProductAttention": "(dropout=0.0, *, scale=None, seed=None)",
@@ -80,7 +80,7 @@ SIGNATURES = {  # without annotations, self and **kwargs
     "keras_attn.attention_entropy": "(weights, *, mask=None)",
     "keras_attn.coverage": "(weights, *, mask=None)",
     "keras_attn_export.export_model": (
-        "(model, path, *, sample_inputs=None, opset=None, lowering='portable', precision='float32', "
+        "(model, path, *, sample_inputs=None, opset=None, lowering='adaptive', precision='float32', "
         "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True, strict=False, "
         "static_axes=None)"
     ),
@@ -90,7 +90,7 @@ SIGNATURES = {  # without annotations, self and **kwargs
         "(path, *, provider='cpu', samples=None, model=None, safe_mode=True, public_key=None, signature=None)"
     ),
     "keras_attn_export.Bundle.run": "(inputs, *, provider='cpu')",
-    "keras_attn_export.Bundle.session": "(provider='cpu')",
+    "keras_attn_export.Bundle.session": "(provider='cpu', *, threads=None, config=None)",
     "keras_attn_export.ParityReport.to_json": "()",
 }
 CALL = (
