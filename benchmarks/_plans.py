@@ -126,7 +126,7 @@ class Plan:
         lengths = [keras.Input(rows, dtype="int32", name="valid_lens")] if self.lengths else []
         if self.kind == BLOCK:
             x = keras.Input((None, self.D), name="inputs")
-            return keras.Model([x, *lengths], _block(x, layer(x, x, x, *lengths, **order)))
+            return keras.Model([x, *lengths], rest_of_block(x, layer(x, x, x, *lengths, **order)))
         sequences = [keras.Input((None, self.D), name=name) for name in ("queries", "keys", "values")]
         outputs = layer(*sequences, *lengths, return_attention_scores=self.weights, **order)
         return keras.Model([*sequences, *lengths], list(outputs) if self.weights else outputs)
@@ -141,7 +141,7 @@ def _integers(**arrays: np.ndarray) -> Arrays:
     return {name: array.astype("int32") for name, array in arrays.items()}
 
 
-def _block(x: Any, attended: Any) -> Any:
+def rest_of_block(x: Any, attended: Any) -> Any:
     """The rest of the encoder block of Vaswani et al. 2017."""
     width = x.shape[-1]
     x = keras.layers.LayerNormalization()(x + attended)

@@ -15,6 +15,7 @@ def markdown(result: Result) -> str:
         "auto_choice": _auto_choice,
         "cost_against_keys": _cost_against_keys,
         "export_cost": _export_cost,
+        "serving": _serving,
         "thresholds": _tables_of_sizes.thresholds,
         "training_defaults": _training_defaults,
     }
@@ -54,6 +55,12 @@ def _cells(case: dict[str, Any], label: str, additive: bool) -> list[str]:
     element = [number(row["ms"]["median"] * 1e6 / case["elements"])] if additive else []
     note = f" ({row['note']})" if row["note"] else ""
     return [times(row["ms"]) + note, *element, speed(row), f"{row['memory']:.0f}"]
+
+
+def _serving(result: Result) -> list[str]:
+    heads = ["what", "ms (p10 to p90)", "instead: ms (p10 to p90)", "speed"]
+    rows = ([row["advice"], times(row["ms"]), times(row["instead"]), speed(row)] for row in result["rows"])
+    return [table(heads, rows)]
 
 
 def _auto_choice(result: Result) -> list[str]:
