@@ -112,7 +112,9 @@ _SCORES = {DOT_PRODUCT: _products, ADDITIVE: _additive, DISTANCE: _distances}
 def _weights(call: Call) -> str:
     if not is_masked(call):
         return normalized(call, "scores", "all_weights", None)
-    pairs_of_scores = "pairs_of_scores = " + ("Squeeze (pairs, one)" if call.heads is None else "Identity (pairs)")
+    pairs_of_scores = "pairs_of_scores = Identity (pairs)"
+    if call.heads is None:
+        pairs_of_scores = f"pairs_of_scores = {'Squeeze (pairs' if call.differs_by_query else 'Unsqueeze (seen'}, one)"
     if call.differs_by_query and call.heads is None:  # the mask is no smaller than the scores
         biased = "biased = Where (pairs_of_scores, scores, lowest)\n"
     else:
