@@ -71,7 +71,7 @@ class Single:
             constants={}, options={"scale": self.D**-0.5} if self.name == "dot_product" else {},
             heads=None if self.H == 1 else Heads(self.H, self.H),
             pairs=Pairs(self.mask == CAUSAL, (BAND, BAND) if self.mask == WINDOW else None),
-            returns_weights=self.weights, compute=lambda _: (),
+            normalizer="softmax", returns_weights=self.weights, compute=lambda _: (),
         )  # fmt: skip
 
     def inputs(self) -> dict[str, np.ndarray]:

@@ -71,10 +71,17 @@ def measure(options: _harness.Options) -> dict[str, Any]:
     machines = _machines(options, grid)
     everywhere = [point for machine in machines for point in machine["grid"]]
     kinds = dict.fromkeys(point["kind"] for point in everywhere)
-    rules = {kind: best_rule([point for point in everywhere if point["kind"] == kind]) for kind in kinds}
+    rules = {kind: best_rule(_decided(kind, everywhere)) for kind in kinds}
     if not options.quick:
         print(_to_paste(rules))
     return {"title": "Where the form changes", "cases": [], "bars": [], "machines": machines, "rules": rules}
+
+
+def _decided(kind: str, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the points that the rule of a kind decides: that of examples has no say where all keys take part."""
+    own = [point for point in points if point["kind"] == kind]
+    partly = [point for point in own if point["fill"] != ALL_VALID] if kind == "examples" else []
+    return partly or own
 
 
 def _timed(
