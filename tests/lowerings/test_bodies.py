@@ -12,21 +12,21 @@ from keras_attn_export._options import FUSED_OPSET, LOWERINGS
 from keras_attn_export._thresholds import LARGE, From
 
 FORMS = (("portable", 18), ("ragged", 18), ("ragged", 24), ("fused", FUSED_OPSET), ("adaptive", 18), ("adaptive", 24))
-THIRD = 3  # each form with every third plan, and another third than the form before; the others with `--pairs rest`
+SIXTH = 6  # each form with every sixth plan, and another sixth than the form before; the others with `--pairs rest`
 LOWERED = [
     pytest.param(
         plan,
         lowering,
         opset,
         id=f"{lowering}{opset}-{plan}",
-        marks=() if (number + form) % THIRD == 0 else pytest.mark.out_of_turn,
+        marks=() if (number + form) % SIXTH == 0 else pytest.mark.out_of_turn,
     )
     for form, (lowering, opset) in enumerate(FORMS)
     for number, plan in enumerate(PLANS)
     if bodies.lowering_of(plan.call(), lowering) == lowering
 ]
 BLOCKS = [
-    pytest.param(plan, *sizes, id=f"{plan}-{sizes}", marks=() if (number + turn) % 4 == 0 else pytest.mark.out_of_turn)
+    pytest.param(plan, *sizes, id=f"{plan}-{sizes}", marks=() if (number + turn) % 8 == 0 else pytest.mark.out_of_turn)
     for number, plan in enumerate(plan for plan in PLANS if len(plan.leading) == 1)
     for turn, sizes in enumerate([(1, 3), (7, 5), (4, 60), (50, 3)])
 ]
@@ -62,7 +62,7 @@ def test_blocks_of_queries(plan, Tq, Tk, small_blocks):
         assert_close(actual, exact, "float32")
 
 
-@pytest.mark.parametrize("plan", PLANS[::3], ids=str)
+@pytest.mark.parametrize("plan", PLANS[::6], ids=str)
 @pytest.mark.parametrize("opset", [18, 24])
 def test_the_form_follows_the_size(plan, opset, monkeypatch):
     """One file, on both sides of its thresholds and on them."""
