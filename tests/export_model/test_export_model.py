@@ -29,7 +29,9 @@ from keras_attn_export import (
 )
 from keras_attn_export._export import export as export_module
 from keras_attn_export._lowerings import text
+from keras_attn_export._options import runs_here
 from keras_attn_export._standalone import verify
+from keras_attn_export._thresholds import LARGE
 
 
 @pytest.mark.fresh_process
@@ -40,12 +42,14 @@ def test_what_a_bundle_holds(tmp_path):
     assert {"manifest.json", "model.onnx", "verify.py", "parity/cases.npz", "parity/report.json"} < files
     assert "saved_model/saved_model.pb" in files
     assert set(bundle.manifest["sha256"]) == files - {"manifest.json"}
+    small = "the operator `Attention`" if runs_here(24, ["fused"]) else "plain operators"
+    least = LARGE["weights"]
     assert bundle.manifest["layers"] == [
         {
             "name": "attention",
             "class": "DotProductAttention",
             "lowering": "adaptive",
-            "form": "the operator `Attention` while (queries - 4) * keys < 32,768, else ragged",
+            "form": f"{small} while (queries - {least.queries}) * keys < {least.pairs:,}, else ragged",
             "precision": "float32",
         }
     ]
