@@ -16,7 +16,6 @@ from _stats import bar
 
 from keras_attn_export import ExportError, ParityError, export_model
 
-LOWERING = "adaptive"
 THEIRS = "Keras's layer, Keras's exporter"
 OURS = "ours"
 STOCK = "our layer, Keras's exporter"
@@ -126,7 +125,7 @@ def _files(plan: Plan, folder: Path, portable: bool) -> list[Contestant]:
     stock = _models.stock_export(theirs, folder / "theirs.onnx")
     contestants = [
         Contestant(THEIRS, options={"model": str(stock)}),
-        _ours(OURS, ours, folder / "ours", LOWERING),
+        _ours(OURS, ours, folder / "ours"),
         _optimized(stock, folder / "optimized.onnx", plan),
     ]
     if ours is not theirs:
@@ -134,13 +133,13 @@ def _files(plan: Plan, folder: Path, portable: bool) -> list[Contestant]:
         # optional, as that of multi-head attention fails where lengths are not those it was traced with
         contestants.append(Contestant(STOCK, options={"model": str(own)}, optional=True))
     if portable:
-        contestants.append(_ours(PORTABLE, ours, folder / "portable", "portable"))
+        contestants.append(_ours(PORTABLE, ours, folder / "portable", lowering="portable"))
     return contestants
 
 
-def _ours(label: str, model: Any, folder: Path, lowering: str) -> Contestant:
+def _ours(label: str, model: Any, folder: Path, **options: str) -> Contestant:
     try:
-        bundle = export_model(model, folder, lowering=lowering, progress=False)
+        bundle = export_model(model, folder, progress=False, **options)
     except ParityError:
         raise  # a wrong file is no missing one
     except ExportError as error:

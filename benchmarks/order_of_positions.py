@@ -15,7 +15,6 @@ from _stats import bar
 from keras_attn import DotProductAttention
 from keras_attn_export import export_model
 
-LOWERING = "adaptive"
 SIZE = Size(DOT, B=1, Tq=4096, Tk=4096, D=64)
 QUICK_SIZE = Size(DOT, B=1, Tq=64, Tk=64, D=8)
 REACH = 128  # keys to either side: a window of 256
@@ -63,7 +62,7 @@ def _model(layer: Any, order: Order, size: Size) -> keras.Model:
 
 def _ours(order: Order, size: Size, options: _harness.Options) -> Contestant:
     model = _model(DotProductAttention(), order, size)
-    bundle = export_model(model, options.work / f"ours {order.label}", lowering=LOWERING, progress=False)
+    bundle = export_model(model, options.work / f"ours {order.label}", progress=False)
     file = str(bundle.path / "model.onnx")
     return Contestant(_label(order, "ours"), options={"model": file}, computes=order.label)
 
