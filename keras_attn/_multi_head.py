@@ -219,6 +219,8 @@ class MultiHeadAttention(AttentionLayer):
         evaluate = current_evaluator()
         if evaluate is None or keys.projected or not self.attention._can_be_lowered(training):
             return None
+        if not self.attention._only_scores:
+            return None
         if self.attention.compute_dtype != self.compute_dtype:
             return None
         rank, num_queries, num_keys = len(queries.shape), ops.shape(queries)[-2], ops.shape(keys.tensor)[-2]

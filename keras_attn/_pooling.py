@@ -16,6 +16,8 @@ from ._masking import combine_masks, each_sees_itself, hide, hide_rows, hide_uns
 from ._normalizers import SOFTMAX
 from ._types import Masks, Pairs, Shape, Tensor
 
+_CALL = ("call", "_attend", "_pooled", "_lowered", "precompute")  # what a call of a layer is, beside its score
+
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class AttentionPooling(AttentionLayer):
@@ -213,6 +215,11 @@ class AttentionPooling(AttentionLayer):
         composite = composite_of(scoring, values, masks, pairs, self, normalizer=self.normalizer)
         output, weights = evaluate(composite, returns_weights)
         return hide_rows(masks.queries_mask, output, weights)
+
+    @property
+    def _only_scores(self) -> bool:
+        """Whether a call of this layer is that of `AttentionPooling`, whatever its score: a subclass may do more."""
+        return all(getattr(type(self), name) is getattr(AttentionPooling, name) for name in _CALL)
 
     def _can_be_lowered(self, training: bool | None) -> bool:
         """Whether `_scoring` says all that there is to a call."""

@@ -16,7 +16,7 @@ from .._errors import BundleError, InputError
 from .._standalone import verify
 from .arrays import as_dtype
 from .parity import ParityReport, rows_of
-from .session_options import session_options
+from .session_options import checked_config, session_options
 
 REPORT = "parity/report.json"
 SAVED_MODEL = "saved_model"
@@ -81,11 +81,12 @@ class Bundle:
         """
         if threads is not None:
             options["intra_op_num_threads"] = threads
-        asked = options or config
-        key = (provider, repr(sorted(options.items())), repr(sorted((config or {}).items()))) if asked else provider
+        entries = checked_config(config)
+        asked = options or entries
+        key = (provider, repr(sorted(options.items())), repr(sorted(entries.items()))) if asked else provider
         with self._opening:
             if key not in self._sessions:
-                made = session_options(verify.check_provider(provider), options, config or {}) if asked else None
+                made = session_options(verify.check_provider(provider), options, entries) if asked else None
                 session = verify.open_session(self.path / verify.MODEL, provider, session_options=made)
                 verify.check_model(self.path, self.manifest)  # another bundle may have been put there since
                 self._sessions[key] = session

@@ -32,7 +32,24 @@ def session_options(ort: Any, options: Mapping[str, Any], config: Mapping[str, s
         except TypeError as error:
             raise InputError(f"Session option `{name}` does not take {value!r}.") from error
     for key, entry in config.items():
+        try:
+            made.add_session_config_entry(key, entry)
+        except RuntimeError as error:
+            raise InputError(f"`config` has an entry that onnxruntime does not take: {key[:80]!r}.") from error
+    return made
+
+
+def checked_config(config: Any) -> dict[str, str]:
+    """Return the config entries of a session.
+
+    Raises:
+        InputError: They are no mapping from strings to strings.
+    """
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise InputError(f"`config` must be a mapping from strings to strings. Received: {type(config).__name__}.")
+    for key, entry in config.items():
         if not (isinstance(key, str) and isinstance(entry, str)):
             raise InputError(f"`config` must map strings to strings. Received: {key!r}: {entry!r}.")
-        made.add_session_config_entry(key, entry)
-    return made
+    return dict(config)

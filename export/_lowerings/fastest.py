@@ -82,7 +82,9 @@ def fastest(
     """
     cases, timed = _cases_to_run(golden.cases)
     track = _Track(golden, cases, cases[timed].inputs, options, folder)
-    for calls in _alike(lowered.lowerings):
+    alike = _alike(lowered.lowerings)
+    lowered = _that_runs(lowered, alike, track)
+    for calls in alike:
         layers = ", ".join(dict.fromkeys(call.layer for call in calls))
         step(f"Timing {layers}")
         choice = _choice(lowered, calls, usable, track)
@@ -120,14 +122,21 @@ def _alike(calls: Iterable[Call]) -> list[list[Call]]:
     return list(groups.values())
 
 
+def _that_runs(lowered: Lowered, alike: Sequence[Sequence[Call]], track: _Track) -> Lowered:
+    """Return the model with some calls in plain primitives, where it does not run or differs from Keras as it is."""
+    for calls in ((), *alike):
+        lowered = lowered.with_lowering(calls, PORTABLE)
+        if _session(lowered, track) is not None:
+            break
+    return lowered
+
+
 def _choice(lowered: Lowered, calls: Sequence[Call], usable: Collection[str], track: _Track) -> Choice:
     """Return the fastest lowering of calls that are alike: the one they have, or one that is clearly faster."""
     start = lowered.lowerings[calls[0]]
     standing = _session(lowered, track)
-    if standing is None and start == PORTABLE:  # the file of the bundle will be found wrong, and why
+    if standing is None:  # the file of the bundle will be found wrong, and why
         return Choice(start)
-    if standing is None:
-        return _choice(lowered.with_lowering(calls, PORTABLE), calls, {*usable} - {start}, track)
     best, shortest = start, MARGIN
     milliseconds: dict[str, float] = {}
     unclear = []
@@ -182,8 +191,6 @@ def _raced(standing: Any, other: Any, arrays: Arrays) -> tuple[float, Ratio]:
         order.reverse()
         taken.append(seconds[id(standing)])
         ratios.append(seconds[id(other)] / taken[-1])
-        if len(ratios) < FEWEST_ROUNDS:
-            continue
         ratio = ratio_of(ratios)
         if ratio.is_clear or len(ratios) == MOST_ROUNDS or time.perf_counter() > end:
             return float(np.median(taken)), ratio
@@ -201,7 +208,12 @@ def _seconds(session: Any, arrays: Arrays) -> float:
 
 
 def ratio_of(ratios: Sequence[float]) -> Ratio:
-    """Return the median of the ratios of some rounds, and the range in which that of all rounds is."""
+    """Return the median of the ratios of some rounds, and the range in which that of all rounds is.
+
+    Of a few rounds, as of a model that takes long, nothing is known.
+    """
     ordered = sorted(ratios)
+    if len(ordered) < FEWEST_ROUNDS:
+        return Ratio(0.0, float(np.median(ordered)), math.inf)
     outside = max(int((len(ordered) - SURE * math.sqrt(len(ordered))) / 2), 0)
     return Ratio(ordered[outside], float(np.median(ordered)), ordered[-1 - outside])

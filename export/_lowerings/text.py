@@ -33,13 +33,17 @@ _SIZES = """
     Tk_scalar = Squeeze (Tk)
     positions = Range (zero_scalar, Tk_scalar, one_scalar)
 """
-_LENGTHS = """
-    lengths = Clip ({}, zero_scalar, Tk_scalar)
+_CLIPPED = """
+    {name}_long = Cast <to = 7> ({source})
+    {name} = Clip ({name}_long, zero_scalar, Tk_scalar)
 """
-_QUERY_LENGTHS = """
-    every_query = Concat <axis = 0> (N, Tq)
-    flat_lengths = Reshape (long_lengths, every_query)
-    query_lengths = Clip (flat_lengths, zero_scalar, Tk_scalar)
+# For what may be 2**31 or more: onnxruntime (1.31) takes int64 up to 2**32 for negative there, and uint64 has no int64.
+_CLIPPED_WIDE = """
+    no_keys = Constant <value = double {{0.0}}> ()
+    all_keys = Cast <to = 11> (Tk_scalar)
+    {name}_wide = Cast <to = 11> ({source})
+    {name}_in_range = Clip ({name}_wide, no_keys, all_keys)
+    {name} = Cast <to = 7> ({name}_in_range)
 """
 _ROWS_OF_KEYS = "every_key_of_all = Concat <axis = 0> (N, Tk)\n"
 
@@ -110,13 +114,14 @@ def _axes(call: Call) -> dict[str, int]:
 
 
 def _masks(call: Call) -> str:
-    as_long = "long_lengths = " + ("Identity" if call.dtypes.get("valid_lens") == "int64" else "Cast <to = 7>")
-    as_long += " (valid_lens_given)\n"
-    lines = as_long + _QUERY_LENGTHS if call.has_query_lengths else ""
-    if call.has_lengths and call.rank > 3:
-        lines = f"{as_long}flat_lengths = Reshape (long_lengths, minus_one)\n{_LENGTHS.format('flat_lengths')}"
+    clipped = _CLIPPED_WIDE if call.dtypes.get("valid_lens") in ("int64", "uint32", "uint64") else _CLIPPED
+    lines = ""
+    if call.has_query_lengths:
+        lines = "every_query = Concat <axis = 0> (N, Tq)\nflat_lengths = Reshape (valid_lens_given, every_query)\n"
+        lines += clipped.format(name="query_lengths", source="flat_lengths")
     elif call.has_lengths:
-        lines = as_long + _LENGTHS.format("long_lengths")
+        source = "valid_lens_given" if call.rank == 3 else "flat_lengths"
+        lines = "flat_lengths = Reshape (valid_lens_given, minus_one)\n" + clipped.format(name="lengths", source=source)
     seen = []
     if call.has_keys_mask:
         lines += _ROWS_OF_KEYS

@@ -18,14 +18,11 @@ from .dynamic_axes import BATCH, Axes, Shapes, Static, name_axes
 from .effects import known_of_inputs
 from .input_sources import LENGTHS, flat_samples, resized, sources
 from .keras_messages import first_line
+from .long_cases import EVERY_KEY, LONG, NUMBERS, long_sizes, positions, with_every_key
 from .more_cases import (
     EVERY_ID,
-    LONG,
-    LONG_NUMBERS,
     MANY_ROWS,
     PADDED_ELSEWHERE,
-    long_sizes,
-    numbers_at,
     rows_to_choose_in,
     with_every_id,
     with_padding_elsewhere,
@@ -68,6 +65,16 @@ class Cases:
         """Return the input's spec with `None` where an axis has a name."""
         shape = tuple(None if isinstance(size, str) else size for size in self.axes[spec.name])
         return InputSpec(spec.name, spec.dtype, shape)
+
+    def numbers_at(self, sizes: Mapping[str, int]) -> int:
+        """Return how many numbers the largest input or output has at sizes by name."""
+        shapes: list[list[int]] = []
+        for shape in self.axes.values():
+            shapes.append([sizes[size] if isinstance(size, str) else size for size in shape])
+        for name, array in self.cases[0].outputs.items():
+            named = self.output_axes(name, [None] * array.ndim)
+            shapes.append([sizes.get(str(axis), size) for axis, size in zip(named, array.shape, strict=True)])
+        return max(math.prod(shape) for shape in shapes)
 
     def output_axes(self, name: str, static: Iterable[int | None]) -> tuple[str | int, ...]:
         """Return an output's shape: static sizes, the names of input axes it goes with, or names of its own.
@@ -130,6 +137,11 @@ def golden_cases(
     def many(rows: int, lengths: str = "full") -> Arrays:
         return drawer.inputs(axes.sizes(axes.base | ({BATCH: rows} if BATCH in axes.base else {})), lengths)
 
+    def every_key(name: str, sizes: Sizes | None) -> None:
+        if sizes is not None:
+            full = partial(drawer.inputs, axes.sizes(sizes), "full")
+            add(name, lambda: with_every_key(made, full()), may_be_degenerate=False)
+
     add(LARGE, lambda: drawer.magnified(drawer.inputs(apart)), may_be_degenerate=False)
     add(POISONED, lambda: drawer.poisoned(drawer.inputs(apart)), may_be_degenerate=False)
     result.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
@@ -140,12 +152,21 @@ def golden_cases(
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
         if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], _widest(model))):
             add(MANY_ROWS, partial(many, rows, "mixed"), may_be_degenerate=False)
-        if longer := long_sizes(layers_of(model), axes.shapes, axes.apart, axes.multiples):
-            numbers = numbers_at(result.cases[0], result.sizes[0], longer)
-            if numbers > LONG_NUMBERS:
+        enough = positions(layers_of(model))
+        for length in enough:
+            longer = long_sizes(length, axes.shapes, axes.apart, axes.multiples)
+            if longer is None:
+                break
+            if (numbers := result.numbers_at(longer)) > NUMBERS:
                 result.refused[LONG] = f"not run: {numbers:,} numbers, too many for a bundle"
-            else:
-                add(LONG, partial(drawer.inputs, axes.sizes(longer), "mixed"), may_be_degenerate=False)
+                continue
+            add(LONG, partial(drawer.inputs, axes.sizes(longer)), may_be_degenerate=False)
+            if result.cases[-1].name == LONG:
+                result.refused.pop(LONG, None)  # of more positions, which the model does not take
+                every_key(EVERY_KEY, longer)
+                if length > enough[-1]:
+                    every_key(f"{EVERY_KEY} of fewer", long_sizes(enough[-1], axes.shapes, axes.apart, axes.multiples))
+                break
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
             raise UnsupportedModelError(

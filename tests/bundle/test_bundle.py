@@ -308,6 +308,8 @@ def test_sessions_with_options(exported):
         ({"add_session_config_entry": 1}, "are unknown"),
         ({"threads": "two"}, "`intra_op_num_threads` does not take 'two'"),
         ({"config": {"session.intra_op.allow_spinning": 0}}, "strings to strings"),
+        ({"config": ["session.intra_op.allow_spinning"]}, "must be a mapping"),
+        ({"config": {"k" * 2000: "0"}}, "does not take"),
     ],
 )
 def test_options_that_sessions_have_not(exported, asked, match):

@@ -87,8 +87,8 @@ def test_a_keras_file_exports(tmp_path):
 @pytest.fixture
 def wrong_lengths(monkeypatch):
     """A lowering that lets one key too many take part, as a defect in a converter would."""
-    one_more = "lengths_and_one = Add ({}, one)\n" + text._LENGTHS.replace("{}", "lengths_and_one")
-    monkeypatch.setattr(text, "_LENGTHS", one_more)
+    one_more = "{name}_and_one = Add ({name}_long, one)\n    {name} = Clip ({name}_and_one,"
+    monkeypatch.setattr(text, "_CLIPPED", text._CLIPPED.replace("{name} = Clip ({name}_long,", one_more))
 
 
 def test_a_mismatch_raises_with_every_row_and_leaves_nothing(wrong_lengths, tmp_path):

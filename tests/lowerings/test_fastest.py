@@ -135,7 +135,14 @@ def test_a_race_that_stays_unclear_ends(monkeypatch):
     assert runs < 100
 
 
+def test_a_model_that_takes_long_is_raced_for_few_rounds(monkeypatch):
+    _, ratio, runs = race(monkeypatch, [1.0], [0.1])
+    assert not ratio.is_clear
+    assert runs == 1 + fastest.RUNS
+
+
 def test_the_first_run_of_a_turn_does_not_count(monkeypatch):
+    monkeypatch.setattr(fastest, "SECONDS", 100)
     seconds, ratio, _ = race(monkeypatch, [1.0, 1e-3, 1e-3], [2e-3])
     assert seconds == pytest.approx(1e-3)
     assert ratio.median == pytest.approx(2.0)

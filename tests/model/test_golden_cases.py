@@ -14,12 +14,12 @@ from export_models import (
 )
 from keras import layers
 
-from keras_attn import AdditiveAttention
+from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import InputError, UnsupportedModelError
 from keras_attn_export._model import golden_cases as golden_cases_module
 from keras_attn_export._model.dynamic_axes import Axes
 from keras_attn_export._model.golden_cases import _sweep, golden_cases
-from keras_attn_export._model.more_cases import LONG
+from keras_attn_export._model.long_cases import EVERY_KEY, LONG
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._thresholds import LARGE, From
 
@@ -297,7 +297,51 @@ def test_images_and_models_without_attention_have_no_long_case(attends):
 
 @pytest.mark.usefixtures("low_thresholds")
 def test_a_long_case_that_is_too_much_for_a_bundle_is_left_out_and_said(monkeypatch):
-    monkeypatch.setattr(golden_cases_module, "LONG_NUMBERS", 2 * 13 * 5 - 1)
+    monkeypatch.setattr(golden_cases_module, "NUMBERS", 2 * 13 * 8 - 1)
     cases = cases_of(additive())
     assert LONG not in {case.name for case in cases.cases}
-    assert cases.refused[LONG] == "not run: 130 numbers, too many for a bundle"
+    assert cases.refused[LONG] == "not run: 208 numbers, too many for a bundle"
+
+
+@pytest.mark.usefixtures("low_thresholds")
+def test_a_model_of_fewer_positions_is_run_at_as_many_as_some_form_needs():
+    class Places(layers.Layer):
+        def build(self, shape):
+            self.table = self.add_weight(shape=(12, shape[-1]))
+
+        def call(self, x):
+            return x + self.table[: keras.ops.shape(x)[1]]
+
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = Places()(layers.Embedding(9, 4)(ids))
+    model = keras.Model(ids, layers.MultiHeadAttention(2, 2)(x, x))
+    found = cases_of(model)
+    at = [case.name for case in found.cases].index(LONG)
+    assert found.sizes[at] == {"batch": 2, "ids_length": 11}
+    assert LONG not in found.refused
+
+
+@pytest.mark.usefixtures("low_thresholds")
+@pytest.mark.parametrize("how", ["lengths", "mask", "ids"])
+def test_some_long_cases_leave_no_key_out(how):
+    x = keras.Input((None, 4), name="x")
+    if how == "lengths":
+        other = keras.Input((), dtype="int32", name="valid_lens")
+        model = keras.Model([x, other], DotProductAttention()(x, x, x, other))
+    elif how == "mask":
+        other = keras.Input((None,), dtype="bool", name="mask")
+        model = keras.Model([x, other], DotProductAttention()(x, x, x, keys_mask=other))
+    else:
+        other = keras.Input((None,), dtype="int32", name="ids")
+        embedded = layers.Embedding(9, 4, mask_zero=True)(other)
+        model = keras.Model(other, DotProductAttention()(embedded, embedded, embedded))
+    found = cases_of(model)
+    lengths = []
+    for case, sizes in zip(found.cases, found.sizes, strict=True):
+        if not case.name.startswith(EVERY_KEY):
+            continue
+        array = case.inputs[other.name]
+        length = sizes["ids_length" if how == "ids" else "x_length"]
+        assert (array >= length).all() if how == "lengths" else array.all()
+        lengths.append(length)
+    assert lengths == [20, 11]

@@ -73,8 +73,8 @@ CONVERSION_FAULTS = (
     ),
     fault(
         "no length is below one",
-        "    lengths = Clip ({}, zero_scalar, Tk_scalar)",
-        "    lengths = Clip ({}, one_scalar, Tk_scalar)",
+        "{name} = Clip ({name}_long, zero_scalar, Tk_scalar)",
+        "{name} = Clip ({name}_long, one_scalar, Tk_scalar)",
         "test_bodies -k numbers",
     ),
     fault(
