@@ -1,7 +1,7 @@
 """From which sizes on the `adaptive` lowering takes its form for large sizes, as benchmarks/thresholds.py measures it.
 
-One table for all machines, since a file runs on others than the one that wrote it: the rules with the least worst loss
-over all that were measured.
+One table for all machines, since a file runs on others than the one that wrote it. These are near the rules with the
+least worst loss in a first measurement, of one thread on a machine that others used, and are to be measured again.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from .._tracing.untraceable import untraceable_axes
 from .versions import versions_of
 
 # of a layer that handed no maths to the export
-NO_FORM = "plain operators: it has a score of its own, is in a loop, or does not compute a softmax in float32"
+NO_FORM = "plain operators: it has a score of its own, is in a loop, or does not compute in float32"
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 
 
