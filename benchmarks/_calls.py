@@ -11,8 +11,9 @@ from onnx import TensorProto, helper
 
 from keras_attn._composite import Heads
 from keras_attn._types import Pairs
-from keras_attn_export._lowerings import bodies, fused
-from keras_attn_export._options import ADAPTIVE, PORTABLE
+from keras_attn_export._lowerings import adaptive, bodies
+from keras_attn_export._lowerings.text import function
+from keras_attn_export._options import ADAPTIVE
 from keras_attn_export._tracing.attention_calls import DOMAIN, Call
 from keras_attn_export._tracing.onnx_file import with_functions
 
@@ -116,13 +117,16 @@ def write(single: Single, form: str, folder: Path) -> Path:
     file = folder / f"{single.file}_{form}.onnx"
     if not file.exists():
         call = single.call()
-        small = "fused" if fused.fits(call) else PORTABLE
-        lowering = {SMALL: small, LARGE: "ragged"}.get(form, form)
-        onnx.save(_model(call, lowering, bodies.opset_of(call, ADAPTIVE)), str(file))
+        opset = bodies.opset_of(call, ADAPTIVE)
+        if form == SMALL:
+            body = function(call, adaptive.small(call, opset, SMALL), opset)
+        else:
+            body = bodies.function_of(call, {LARGE: "ragged"}.get(form, form), opset)
+        onnx.save(_model(call, body, opset), str(file))
     return file
 
 
-def _model(call: Call, lowering: str, opset: int) -> onnx.ModelProto:
+def _model(call: Call, body: onnx.FunctionProto, opset: int) -> onnx.ModelProto:
     inputs = [
         helper.make_tensor_value_info(name, ELEMENTS[call.dtypes[name]], _named(name, shape))
         for name, shape in call.shapes.items()
@@ -136,7 +140,7 @@ def _model(call: Call, lowering: str, opset: int) -> onnx.ModelProto:
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = helper.find_min_ir_version_for(model.opset_import)
-    return with_functions(model, [bodies.function_of(call, lowering, opset)])
+    return with_functions(model, [body])
 
 
 def _named(name: str, shape: tuple[int | None, ...]) -> list[str | int]:

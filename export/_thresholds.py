@@ -1,7 +1,7 @@
 """From which sizes on the `adaptive` lowering takes its form for large sizes, as benchmarks/thresholds.py measures it.
 
-One table for all machines, since a file runs on others than the one that wrote it. These are near the rules with the
-least worst loss in a first measurement, of one thread on a machine that others used, and are to be measured again.
+One table for all machines, since a file runs on others than the one that wrote it. Distances were not measured: points
+have few coordinates, and all pairs at once do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NEVER = 2**62  # pairs: more than any request has
 
 
 class From(NamedTuple):
-    """The form for large sizes is taken where `(Tq - queries) * Tk >= pairs`.
+    """The form for large sizes is taken where `(Tq - queries) * Tk >= pairs`; of additive scores, times their units.
 
     Beside what a pair of query and key costs it costs more than the other form for a call, and for each key, as much as
     some further queries would. All keys take part in that, whatever the masks, which are not looked at before.
@@ -25,6 +25,10 @@ class From(NamedTuple):
 
     queries: int
     pairs: int
+
+    def each(self, times: int) -> From:
+        """Return the rule where each pair counts so many times."""
+        return self if self.pairs == NEVER else self._replace(pairs=-(-self.pairs // times))
 
     def is_met(self, queries: int, keys: int) -> bool:
         """Tell whether the form is taken for so many queries and keys."""
@@ -39,13 +43,13 @@ class From(NamedTuple):
 
 
 LARGE = {
-    "flash": From(64, 2**18),
-    "examples": From(8, 2**13),
-    "causal": From(0, 2**17),
-    "window": From(0, 2**15),
-    "query lengths": From(64, 2**15),
+    "flash": From(64, 16384),
+    "examples": From(0, 23170),
+    "causal": From(0, 92682),
+    "window": From(0, 92682),
+    "query lengths": From(64, 16384),
     "pairs": From(0, NEVER),
-    "weights": From(4, 2**15),
-    "additive": From(1, 2**10),
+    "weights": From(32, 185364),
+    "additive": From(8, 262144),
     "distance": From(0, NEVER),
 }

@@ -24,6 +24,8 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
     for axis, sizes in coverage["axes"].items():
         if len(sizes) == 1:
             found.append(f"Axis `{axis}` is called dynamic, but only size {sizes[0]} was compared.")
+    for name in coverage.get("small_only", ()):
+        found.append(f"No case is long enough for the form that layer `{name}` takes for large sizes.")
     varying = any(known["varies"] for known in coverage["outputs"].values())
     for name, known in coverage["inputs"].items():
         if known["moves"] == [] and varying:  # else it is the outputs that are at fault

@@ -14,10 +14,11 @@ from .._bundle.parity import ParityReport, ParityRow, checked_tolerance, compare
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._internals.keras_internals import layers_of
 from .._internals.stock_attention import is_stock_attention
+from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
 from .._model.reference import Reference
-from .._options import PORTABLE, PRECISIONS, Options, check_onnxruntime, lowest_onnxruntime
+from .._options import ADAPTIVE, PORTABLE, PRECISIONS, Options, check_onnxruntime, lowest_onnxruntime
 from .._precision.convert import converted
 from .._progress import Progress
 from .._standalone import verify
@@ -72,7 +73,7 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
     fresh.begin(saved_model, folder / verify.CASES, folder.with_name("results.npz"))
     exact = options.tolerance if options.precision == PRECISIONS[0] else checked_tolerance(None)
 
-    def written(lowering: str) -> tuple[Lowered, int, tuple[ParityRow, ...]]:
+    def written(lowering: str) -> tuple[Lowered, int, tuple[ParityRow, ...], list[str]]:
         asked = replace(options, lowering=lowering, tolerance=exact)
         scratch = folder.with_name(f"traced_{lowering}")
         shutil.rmtree(scratch, ignore_errors=True)  # what a first attempt left, whose axes could not be traced
@@ -82,16 +83,19 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
         write(finished, folder / verify.MODEL)
         step("Running onnxruntime on the golden cases")
         actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
-        return lowered, opset, compared(golden.cases, actual, exact, options.provider)
+        deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
+        unseen = small_only(finished, deciding, golden, scratch)
+        return lowered, opset, compared(golden.cases, actual, exact, options.provider), unseen
 
-    lowered, opset, rows = written(options.lowering)
+    lowered, opset, rows, unseen = written(options.lowering)
     if options.lowering == "auto" and not all(row.passed for row in rows):
         step("What was fastest does not match in every case: tracing plain operators")
-        lowered, opset, rows = written(PORTABLE)
+        lowered, opset, rows, unseen = written(PORTABLE)
     step("Waiting for the SavedModel in a fresh process")
     saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
     clone = reference.float32_clone
-    report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone, coverage=golden.coverage)
+    coverage = golden.coverage | {"small_only": unseen}
+    report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone, coverage=coverage)
     report.raise_if_failed()
     if options.strict:
         report.raise_if_warned()

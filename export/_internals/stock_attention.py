@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+WITH_HEADS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+WITHOUT_HEADS = (keras.layers.Attention, keras.layers.AdditiveAttention)
 MEAN, ZEROS, AS_COMPUTED = "mean", "zeros", "as computed"
 _REPEATING = {"Reshape", "Tile", "ExpandDims", "Identity"}  # the ops of TensorFlow's `repeat`
 
@@ -91,7 +93,7 @@ _HOLDERS: list[_Hold] = []
 
 def is_stock_attention(layer: Any) -> bool:
     """Tell whether a layer is one of Keras's or keras_hub's attention layers, and of no class derived from them."""
-    return _has_heads(layer) or type(layer) in (keras.layers.Attention, keras.layers.AdditiveAttention)
+    return _has_heads(layer) or type(layer) in WITHOUT_HEADS
 
 
 @contextmanager
@@ -129,16 +131,15 @@ def _restore_methods(hold: _Hold) -> None:
 
 
 def _replacements() -> list[tuple[Any, str, Callable[[Any], Any]]]:
-    with_heads = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
     return [
-        *((owner, "_compute_attention_mask", _noting_parts) for owner in with_heads),
-        *((owner, "_compute_attention", functools.partial(_through, _of_heads)) for owner in with_heads),
+        *((owner, "_compute_attention_mask", _noting_parts) for owner in WITH_HEADS),
+        *((owner, "_compute_attention", functools.partial(_through, _of_heads)) for owner in WITH_HEADS),
         (keras.layers.Attention, "call", _through_call),
     ]
 
 
 def _has_heads(layer: Any) -> bool:
-    known = [keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention]
+    known: list[Any] = [*WITH_HEADS]
     hub = sys.modules.get("keras_hub")  # a model of it has imported it
     if hub is not None:
         known.append(hub.layers.CachedMultiHeadAttention)
@@ -255,7 +256,7 @@ def _fits(parts: _Parts) -> bool:
 
 def _of_one(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> StockAttention | None:
     """Describe a call of an attention layer without heads, or return None where it is of another kind."""
-    if type(layer) not in (keras.layers.Attention, keras.layers.AdditiveAttention):
+    if type(layer) not in WITHOUT_HEADS:
         return None
     queries, values, *others = given["inputs"]
     keys = others[0] if others else values

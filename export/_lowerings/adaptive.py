@@ -12,7 +12,7 @@ from keras_attn._normalizers import SOFTMAX
 from .._options import FUSED_OPSET
 from .._thresholds import LARGE, NEVER, From
 from .._tracing.attention_calls import Call
-from . import flash, fused, plain, ragged
+from . import additive, flash, fused, plain, ragged
 from .text import chosen
 
 LOWEST_OPSET = 18
@@ -27,12 +27,12 @@ def body(call: Call, opset: int) -> str:
     """Return the body of the ONNX function of a call that fits."""
     known = _is_large(call)
     if known is not None:
-        return ragged.body(call) if known else _small(call, opset, "small")
+        return ragged.body(call) if known else small(call, opset, "small")
     large = ragged.body(call, "large")
     if kind_of(call) == "examples":  # where no key is left out it has to pay by itself
-        full = _by_size(call, LARGE["flash"], _small(call, opset, "full"), flash.over_all(call), "full")
+        full = _by_size(call, LARGE["flash"], small(call, opset, "full"), flash.over_all(call), "full")
         large = flash.body(call, "large", full)
-    return _by_size(call, _least(call), _small(call, opset, "small"), large, "adaptive")
+    return _by_size(call, _least(call), small(call, opset, "small"), large, "adaptive")
 
 
 def _by_size(call: Call, least: From, small: str, large: str, name: str) -> str:
@@ -45,6 +45,11 @@ def _by_size(call: Call, least: From, small: str, large: str, name: str) -> str:
         {name}_is_small = Less ({name}_pairs, {name}_enough)
         {chosen(call, f"{name}_is_small", small, large, name)}
     """
+
+
+def threshold(call: Call) -> From | None:
+    """Return from where on a file takes the form for large sizes, or None where it does not decide when it runs."""
+    return _least(call) if _least(call).pairs != NEVER and _is_large(call) is None else None
 
 
 def form(call: Call, opset: int) -> str:
@@ -82,15 +87,17 @@ def kind_of(call: Call) -> str:
 
 
 def _least(call: Call) -> From:
-    return LARGE[kind_of(call)]
+    least = LARGE[kind_of(call)]
+    return least if call.name != ADDITIVE else least.each(call.num_heads * additive.units(call))
 
 
 def _uses_operator(call: Call, opset: int) -> bool:
     return opset >= FUSED_OPSET and fused.fits(call)
 
 
-def _small(call: Call, opset: int, name: str) -> str:
-    return fused.body(call, name) if _uses_operator(call, opset) else plain.body(call)
+def small(call: Call, opset: int, name: str) -> str:
+    """Return the body for small sizes; `name` begins the names of its branches."""
+    return fused.body(call, name) if _uses_operator(call, opset) else plain.quick_body(call, name)
 
 
 def _is_large(call: Call) -> bool | None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from .._tracing.attention_calls import Call
-from .blocks import Scores, cut, in_blocks, over_blocks, over_examples
+from .blocks import Scores, cut, in_blocks, over_blocks, over_examples, ranges_differ
 from .masks import hidden, pairs, rows
 from .text import CONTRIB
 
@@ -57,7 +57,7 @@ def body(call: Call) -> str:
         {_filled(call, f"{hides}queries", "full_queries", call.num_heads)}
         {_filled(call, f"{hides}keys", "full_keys", call.num_kv_heads)}
         {_filled_weights(call)}
-        units = Constant <value_ints = [{call.num_heads * _units(call)}]> ()
+        units = Constant <value_ints = [{call.num_heads * _full_units(call)}]> ()
         features_of_query = Mul (Tk, units)
         {cut("features_of_query", FEATURES, MOST_ROWS)}
         {in_blocks("full_queries", "query_blocks_of_heads")}
@@ -86,20 +86,21 @@ def _hidden(call: Call) -> str:
     """
 
 
-def _units(call: Call) -> int:
+def _full_units(call: Call) -> int:
     """The units of a head, in full groups."""
-    return _given_units(call) + _missing(call)
+    return units(call) + _missing(call)
 
 
 def _missing(call: Call) -> int:
     """How many units a head lacks for full groups."""
-    return -_given_units(call) % GROUP
+    return -units(call) % GROUP
 
 
-def _given_units(call: Call) -> int:
-    units = call.shapes["w_v"][0]
-    assert units is not None  # the size of a kernel
-    return units
+def units(call: Call) -> int:
+    """Return the units of a head."""
+    size = call.shapes["w_v"][0]
+    assert size is not None  # that of a kernel
+    return size
 
 
 def _filled(call: Call, source: str, name: str, heads: int) -> str:
@@ -108,11 +109,11 @@ def _filled(call: Call, source: str, name: str, heads: int) -> str:
         return f"{name} = Identity ({source})\n"
     # Pads as tensors: given as `value_ints`, onnxruntime before 1.24 takes them for pads of another rank
     return f"""
-        {name}_apart = Constant <value_ints = [0, 0, {heads}, {_given_units(call)}]> ()
+        {name}_apart = Constant <value_ints = [0, 0, {heads}, {units(call)}]> ()
         {name}_by_heads = Reshape ({source}, {name}_apart)
         {name}_missing = Constant <value = int64[8] {{0, 0, 0, 0, 0, 0, 0, {_missing(call)}}}> ()
         {name}_filled = Pad ({name}_by_heads, {name}_missing)
-        {name}_together = Constant <value_ints = [0, 0, {heads * _units(call)}]> ()
+        {name}_together = Constant <value_ints = [0, 0, {heads * _full_units(call)}]> ()
         {name} = Reshape ({name}_filled, {name}_together)
     """
 
@@ -135,15 +136,15 @@ def _heads_as_rows(call: Call) -> str:
     """Lines that give `query_blocks` (N, blocks, H / G rows, G U): heads that share keys are rows of one."""
     if _times(call) == 1:
         return "query_blocks = Identity (query_blocks_of_heads)\n"
-    groups, units = call.num_kv_heads, _units(call)
+    groups, of_head = call.num_kv_heads, _full_units(call)
     return f"""
-        groups_and_heads = Constant <value_ints = [{groups}, {_times(call)}, {units}]> ()
+        groups_and_heads = Constant <value_ints = [{groups}, {_times(call)}, {of_head}]> ()
         shape_of_heads = Concat <axis = 0> (N, blocks, rows, groups_and_heads)
         heads_apart = Reshape (query_blocks_of_heads, shape_of_heads)
         heads_first = Transpose <perm = [0, 1, 4, 2, 3, 5]> (heads_apart)
         heads_of_group = Constant <value_ints = [{_times(call)}]> ()
         rows_of_group = Mul (rows, heads_of_group)
-        units_of_groups = Constant <value_ints = [{groups * units}]> ()
+        units_of_groups = Constant <value_ints = [{groups * of_head}]> ()
         shape_of_grouped_rows = Concat <axis = 0> (N, blocks, rows_of_group, units_of_groups)
         query_blocks = Reshape (heads_first, shape_of_grouped_rows)
     """
@@ -153,7 +154,7 @@ def _factors_of_heads(call: Call) -> str:
     if call.num_kv_heads == 1:
         return "factors = Identity (factors_of_one)\n"
     return f"""
-        times_each_group = Constant <value_ints = [{call.num_kv_heads}, 1, 1]> ()
+        times_each_group = Constant <value_ints = [{call.num_kv_heads}, 1]> ()
         factors = Tile (factors_of_one, times_each_group)
     """
 
@@ -185,13 +186,11 @@ def _log_terms(name: str, source: str) -> str:
 
 
 def _in_groups(call: Call) -> str:
-    product = f"{CONTRIB}.FusedMatMul <transBatchA = 1>"  # the groups are the batch, though they come after the queries
+    # The groups are the batch, though they come after the queries and the keys.
+    product = f"{CONTRIB}.FusedMatMul <transBatchA = 1, transBatchB = 1, transB = 1>"
     scores = Scores(
         {"query_terms_of_example": "float[?, ?, ?] query_terms_of_block"},
-        """
-            some_terms = Slice (key_terms, first, behind, two)
-            some_terms_with_factors = Slice (key_terms_with_factors, first, behind, two)
-        """,
+        _SOME_TERMS if ranges_differ(call) or call.has_keys_mask else _ALL_TERMS,
         f"""
             upper = {product} (query_terms_of_block, some_terms_with_factors)
             lower = {product} (query_terms_of_block, some_terms)
@@ -201,11 +200,20 @@ def _in_groups(call: Call) -> str:
     )
     return f"""
         {_log_terms("key", "key")}
-        key_log_terms_by_group = Transpose <perm = [1, 2, 0]> (key_log_terms)
-        key_terms = Exp (key_log_terms_by_group)
+        key_terms = Exp (key_log_terms)
         key_terms_with_factors = Mul (key_terms, factors)
         {over_blocks(call, scores, hides=False)}
     """
+
+
+_SOME_TERMS = """
+    some_terms = Slice (key_terms, first, behind, zero)
+    some_terms_with_factors = Slice (key_terms_with_factors, first, behind, zero)
+"""
+_ALL_TERMS = """
+    some_terms = Identity (key_terms)
+    some_terms_with_factors = Identity (key_terms_with_factors)
+"""  # of the keys up to the length of the example
 
 
 def _sums_of_groups(call: Call) -> str:
@@ -213,7 +221,7 @@ def _sums_of_groups(call: Call) -> str:
     if call.heads is None:
         return "scores = ReduceSum <keepdims = 0> (quotients, zero)\n"
     return f"""
-        groups_of_heads = Constant <value_ints = [{call.num_kv_heads}, {_units(call) // GROUP}]> ()
+        groups_of_heads = Constant <value_ints = [{call.num_kv_heads}, {_full_units(call) // GROUP}]> ()
         pairs_of_quotients = Shape <start = 1> (quotients)
         shape_of_quotients = Concat <axis = 0> (groups_of_heads, pairs_of_quotients)
         quotients_of_heads = Reshape (quotients, shape_of_quotients)
@@ -256,7 +264,7 @@ def _heads_by_tanh(call: Call) -> str:
         """,
     )
     return f"""
-        shape_of_each = Constant <value_ints = [0, {call.num_kv_heads}, {_units(call)}]> ()
+        shape_of_each = Constant <value_ints = [0, {call.num_kv_heads}, {_full_units(call)}]> ()
         keys_in_rows = Reshape (key, shape_of_each)
         key_heads = Transpose <perm = [1, 0, 2]> (keys_in_rows)
         {over_blocks(call, scores, hides=False)}
@@ -283,8 +291,7 @@ _FACTORS = f"""
     very_low = Constant <value_float = -1e30> ()
     group_shape = Constant <value_ints = [-1, {GROUP}]> ()
     weights_in_groups = Reshape (full_w_v, group_shape)
-    factors_of_terms = MatMul (weights_in_groups, those_in_less_others)
-    factors_of_one = Unsqueeze (factors_of_terms, minus_one)
+    factors_of_one = MatMul (weights_in_groups, those_in_less_others)
 """
 _GUARD = f"""
     highest_query = ReduceMax <keepdims = 0> (query_blocks_of_example)

@@ -22,7 +22,8 @@ class Scores:
 
     Attributes:
         inputs: The typed names that a block has for its part of each tensor (blocks, rows, ...) of an example, by name.
-        keys: Lines that read `first` and `behind`, the range of keys of a block, vectors of one number.
+        keys: Lines that read `first` and `behind`, the range of keys of a block, vectors of one number. They are those
+            of an example where its blocks have the same.
         lines: Lines that give `scores` (H, rows, keys), or (rows, keys) where there are no heads.
     """
 
@@ -179,14 +180,18 @@ def over_blocks(call: Call, scores: Scores, *, hides: bool = True) -> str:
     weights = "float[?, ?]" if call.heads is None else "float[?, ?, ?]"
     values = "every_value, first, behind, zero" if call.heads is None else "value_heads, first, behind, one"
     typed = {"output": "float[?, ?] block_output", "weights": f"{weights} block_weights"}
+    keys = f"""
+        {_range(call)}
+        {scores.keys}
+        some_values = Slice ({values})
+    """
     return f"""
         {"" if call.heads is None else _heads_of_values(call)}
+        {"" if ranges_differ(call) else keys}
         {", ".join(f"example_{name}" for name in call.outputs)} = Scan <
             num_scan_inputs = {len(inputs)}, body = block ({", ".join(inputs.values())}) =>
             ({", ".join(typed[name] for name in call.outputs)}) {{
-                {_range(call)}
-                {scores.keys}
-                some_values = Slice ({values})
+                {keys if ranges_differ(call) else ""}
                 {scores.lines}
                 {_pairs_of_block(call, hides)}
                 {_weighted(call)}
@@ -203,10 +208,17 @@ def _heads_of_values(call: Call) -> str:
     """
 
 
+def ranges_differ(call: Call) -> bool:
+    """Tell whether the blocks of an example may read keys of different ranges."""
+    return call.has_query_lengths or call.band != (None, None)
+
+
 def _range(call: Call) -> str:
-    """Lines that give `first` and `behind`: the keys of a block, one at least."""
+    """Lines that give `first` and `behind`: the keys of a block, or of all blocks of an example, one at least."""
     left, right = call.band
-    lines, behind, first = "row_vector = Unsqueeze (row, zero)\n", "limit", "least"
+    lines, behind, first = "", "limit", "least"
+    if call.band != (None, None):
+        lines += "row_vector = Unsqueeze (row, zero)\n"
     if right is not None:
         lines += f"""
             row_behind = Add (row_vector, rows)

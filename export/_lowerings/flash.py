@@ -7,7 +7,7 @@ in an example without any: the first stands in, and the output is zeros.
 from __future__ import annotations
 
 from .._tracing.attention_calls import Call
-from .masks import any_of, is_masked, may_lack_keys
+from .masks import all_of, any_of, is_masked, may_lack_keys
 from .text import CONTRIB, chosen
 
 
@@ -22,7 +22,7 @@ def body(call: Call, name: str = "flash", full: str | None = None) -> str:
     if not is_masked(call):
         return over_all(call)
     return f"""
-        {_IF_ALL_SEEN if call.has_keys_mask else _IF_ALL_LONG}
+        {all_of("all_take_part", "keys_seen") if call.has_keys_mask else _IF_ALL_LONG}
         {chosen(call, "all_take_part", full or over_all(call), _over_examples(call), name)}
     """
 
@@ -30,11 +30,6 @@ def body(call: Call, name: str = "flash", full: str | None = None) -> str:
 _IF_ALL_LONG = """
     shortest = ReduceMin <keepdims = 0> (lengths)
     all_take_part = GreaterOrEqual (shortest, Tk_scalar)
-"""
-_IF_ALL_SEEN = """
-    seen_integers = Cast <to = 6> (keys_seen)
-    fewest = ReduceMin <keepdims = 0> (seen_integers)
-    all_take_part = Cast <to = 9> (fewest)
 """
 
 

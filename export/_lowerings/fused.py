@@ -5,12 +5,13 @@ have its query axis spelled out. The weights are what the op returns in mode 3. 
 1.23 infers a last axis of 0 where it does not know it. Queries that see no key are zero by a selection of our own,
 since releases of onnxruntime differ there (microsoft/onnxruntime#28958).
 
-Keys and values that no query sees are not replaced by zeros, which takes as long as the op where queries are few: the
-op multiplies them by weights of zero, and adds the mask to their scores. Where they are not finite, neither is the sum
-of the output, since zero times infinity is NaN and so is NaN plus anything: then all is done again with zeros.
+Keys and values that no query sees are hidden only where they leaked: the op multiplies them by weights of zero, and
+adds the mask to their scores. See `first_try.py`.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from keras_attn._normalizers import SOFTMAX
 
 from .._options import FUSED_OPSET as LOWEST_OPSET  # noqa: F401 - read by the table of lowerings
 from .._tracing.attention_calls import Call
-from .masks import by_lengths_alone, hidden, is_masked, pairs, rows, zeros_without_keys
-from .text import chosen
+from .first_try import all_see, same, tried
+from .masks import by_lengths_alone, is_masked, pairs, rows
 
 
 def fits(call: Call) -> bool:
@@ -32,24 +33,14 @@ def fits(call: Call) -> bool:
 def body(call: Call, name: str = "fused") -> str:
     """Return the body of the ONNX function of a call that fits; `name` begins the names of its branches."""
     if not is_masked(call):
-        return _attention(call, "keys", "values", "only") + _same(call, "only")
+        return _attention(call, "keys", "values", "only") + same(call, "only")
     by_lengths = by_lengths_alone(call)
-    again = f"""
-        {pairs(call) if by_lengths else ""}
-        {hidden(call, "keys", "values")}
-        {_attention(call, "hidden_keys", "hidden_values", "again")}
-        {_selected(call, "again", "")}
-    """
     return f"""
         {"" if by_lengths else pairs(call)}
         {rows(call)}
+        {all_see(call)}
         {"" if by_lengths else _MASK}
-        {_attention(call, "keys", "values", "first")}
-        {_selected(call, "first", "selected_")}
-        total = ReduceSum <keepdims = 0> (selected_output)
-        zero_or_nan = Mul (total, nothing)
-        leaks = IsNaN (zero_or_nan)
-        {chosen(call, "leaks", again, _same(call, "selected"), name)}
+        {tried(call, partial(_attention, call), name, pairs(call) if by_lengths else "")}
     """
 
 
@@ -90,14 +81,6 @@ def _weights(call: Call, form: str) -> str:
         {form}_weights_shape = Concat <axis = 0> (N, {heads}Tq, Tk)
         {form}_weights = Reshape ({form}_four_axes, {form}_weights_shape)
     """
-
-
-def _selected(call: Call, form: str, prefix: str) -> str:
-    return "".join(zeros_without_keys(call, f"{prefix}{name}", f"{form}_{name}") for name in call.outputs)
-
-
-def _same(call: Call, form: str) -> str:
-    return "".join(f"{name} = Identity ({form}_{name})\n" for name in call.outputs)
 
 
 _MASK = """

@@ -98,15 +98,16 @@ def rows(call: Call) -> str:
 def in_band(call: Call, queries: str, keys: str, name: str) -> str:
     """Lines that give booleans `name` (rows, keys) from numbers of queries (rows, 1) and of keys (keys,)."""
     left, right = call.band
-    lines, parts = f"{name}_gaps = Sub ({keys}, {queries})\n", []
-    for side, bound, op in (("before", left, "GreaterOrEqual"), ("after", right, "LessOrEqual")):
+    lines, parts = "", []
+    for side, bound, op in (("first", left, "GreaterOrEqual"), ("last", right, "LessOrEqual")):
         if bound is None:
             continue
         lines += f"""
-            {name}_most_{side} = Constant <value_int = {-bound if side == "before" else bound}> ()
-            {name}_not_{side} = {op} ({name}_gaps, {name}_most_{side})
+            {name}_reach_to_{side} = Constant <value_int = {-bound if side == "first" else bound}> ()
+            {name}_{side} = Add ({queries}, {name}_reach_to_{side})
+            {name}_from_{side} = {op} ({keys}, {name}_{side})
         """
-        parts.append(f"{name}_not_{side}")
+        parts.append(f"{name}_from_{side}")
     return lines + conjunction(name, parts)
 
 
@@ -116,6 +117,15 @@ def any_of(name: str, booleans: str, axes: str, *, keep: bool = False) -> str:
         {name}_numbers = Cast <to = 2> ({booleans})
         {name}_largest = ReduceMax <keepdims = {int(keep)}> ({name}_numbers, {axes})
         {name} = Cast <to = 9> ({name}_largest)
+    """
+
+
+def all_of(name: str, booleans: str) -> str:
+    """Lines that give `name`: whether all of some booleans are true, as a scalar."""
+    return f"""
+        {name}_numbers = Cast <to = 2> ({booleans})
+        {name}_smallest = ReduceMin <keepdims = 0> ({name}_numbers)
+        {name} = Cast <to = 9> ({name}_smallest)
     """
 
 

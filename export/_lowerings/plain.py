@@ -7,12 +7,18 @@ undone before: keys and values that no query sees are zeros.
 
 from __future__ import annotations
 
+import re
+from functools import partial
+
 from keras_attn._composite import ADDITIVE, DISTANCE, DOT_PRODUCT
+from keras_attn._normalizers import SOFTMAX
 
 from .._tracing.attention_calls import Call
 from . import distances
-from .masks import hidden, is_masked, pairs, rows, zeros_without_keys
+from .first_try import all_see, same, tried
+from .masks import hidden, is_masked, may_lack_keys, pairs, rows, zeros_without_keys
 from .normalizers import normalized
+from .text import renamed
 
 LOWEST_OPSET = 18
 
@@ -24,18 +30,40 @@ def fits(call: Call) -> bool:
 
 def body(call: Call) -> str:
     """Return the body of the ONNX function of a call that fits."""
-    before, keys, values = "", "keys", "values"
-    if is_masked(call):
-        before = pairs(call) + rows(call) + hidden(call, "keys", "values")
-        keys, values = "hidden_keys", "hidden_values"
+    if not is_masked(call):
+        return _attention(call, "keys", "values", "only") + same(call, "only")
     return f"""
-        {before}
+        {pairs(call) + rows(call) + hidden(call, "keys", "values")}
+        {_attention(call, "hidden_keys", "hidden_values", "only")}
+        {"".join(zeros_without_keys(call, name, f"only_{name}") for name in call.outputs)}
+    """
+
+
+def quick_body(call: Call, name: str) -> str:
+    """Return a body that hides keys and values only where they leaked; `name` begins the names of its branches.
+
+    A weight that onnxruntime knows before a run would be packed for the first product and not for the one in a branch,
+    whose last bits would differ: a selection keeps it from that.
+    """
+    if not (may_lack_keys(call) and call.normalizer == SOFTMAX) or call.differs_by_query:
+        return body(call)
+    lines = tried(call, partial(_attention, call), name)
+    if call.name == ADDITIVE:
+        lines = re.sub(r"\bw_v\b", "unpacked_w_v", lines)
+        lines = "unpacked_w_v = Where (all_see, w_v, w_v)\n" + lines
+    return pairs(call) + rows(call) + all_see(call) + lines
+
+
+def _attention(call: Call, keys: str, values: str, form: str) -> str:
+    """Lines that give `{form}_output`, and `{form}_weights`."""
+    lines = f"""
         {_SCORES[call.name](call, keys)}
         {_weights(call)}
         {_pooled(call, values)}
-        {zeros_without_keys(call, "output", "pooled")}
-        {zeros_without_keys(call, "weights", "all_weights") if call.returns_weights else ""}
+        output = Identity (pooled)
+        weights = Identity (all_weights)
     """
+    return renamed(lines, form)
 
 
 def _products(call: Call, keys: str) -> str:

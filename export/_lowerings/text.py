@@ -91,6 +91,13 @@ def in_branch(call: Call, name: str, lines: str) -> str:
     return f"{name} () => ({results}) {{ {lines} }}"
 
 
+def renamed(lines: str, form: str) -> str:
+    """Return lines whose own names begin with `form`, so that they can stand beside themselves."""
+    for name in {name.strip() for made in re.findall(r"^([\w, ]+)=", lines, re.MULTILINE) for name in made.split(",")}:
+        lines = re.sub(rf"\b{name}\b", f"{form}_{name}", lines)
+    return lines
+
+
 def chosen(call: Call, condition: str, then_branch: str, else_branch: str, name: str) -> str:
     """Lines that define the outputs of a call by one of two bodies.
 
@@ -246,14 +253,15 @@ def _rename(nodes: Any, source: str, target: str) -> None:
 
 
 def _sink(nodes: Any, outputs: Collection[str]) -> None:
-    """Move what one branch of an `If` alone reads into that branch, so that the other does not wait for it."""
+    """Move what only branches of one `If` read into those branches, so that nothing else waits for it."""
     for node in reversed([*nodes]):
         made = set(node.output)
         if made & set(outputs) or any(made & set(other.input) for other in nodes):
             continue
         readers = [(other, graph) for other in nodes for graph in _bodies(other) if made & _reads(graph)]
-        if len(readers) == 1 and readers[0][0].op_type == "If":
-            readers[0][1].node.insert(0, node)
+        if len({id(other) for other, _ in readers}) == 1 and readers[0][0].op_type == "If":
+            for _, graph in readers:
+                graph.node.insert(0, node)
             nodes.remove(node)
     for node in nodes:
         for graph in _bodies(node):

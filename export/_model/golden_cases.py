@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from .._standalone.verify import Arrays, Case
 from .axis_groups import Axis
 from .dynamic_axes import BATCH, Axes, Shapes, Static, name_axes
 from .effects import known_of_inputs
-from .input_sources import LENGTHS, flat_samples, resized, sources
+from .input_sources import LENGTHS, Source, flat_samples, resized, sources
 from .keras_messages import first_line
 from .long_cases import EVERY_KEY, LONG, NUMBERS, long_sizes, positions, with_every_key
 from .more_cases import (
@@ -137,11 +137,6 @@ def golden_cases(
     def many(rows: int, lengths: str = "full") -> Arrays:
         return drawer.inputs(axes.sizes(axes.base | ({BATCH: rows} if BATCH in axes.base else {})), lengths)
 
-    def every_key(name: str, sizes: Sizes | None) -> None:
-        if sizes is not None:
-            full = partial(drawer.inputs, axes.sizes(sizes), "full")
-            add(name, lambda: with_every_key(made, full()), may_be_degenerate=False)
-
     add(LARGE, lambda: drawer.magnified(drawer.inputs(apart)), may_be_degenerate=False)
     add(POISONED, lambda: drawer.poisoned(drawer.inputs(apart)), may_be_degenerate=False)
     result.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
@@ -152,21 +147,7 @@ def golden_cases(
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
         if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], _widest(model))):
             add(MANY_ROWS, partial(many, rows, "mixed"), may_be_degenerate=False)
-        enough = positions(layers_of(model))
-        for length in enough:
-            longer = long_sizes(length, axes.shapes, axes.apart, axes.multiples)
-            if longer is None:
-                break
-            if (numbers := result.numbers_at(longer)) > NUMBERS:
-                result.refused[LONG] = f"not run: {numbers:,} numbers, too many for a bundle"
-                continue
-            add(LONG, partial(drawer.inputs, axes.sizes(longer)), may_be_degenerate=False)
-            if result.cases[-1].name == LONG:
-                result.refused.pop(LONG, None)  # of more positions, which the model does not take
-                every_key(EVERY_KEY, longer)
-                if length > enough[-1]:
-                    every_key(f"{EVERY_KEY} of fewer", long_sizes(enough[-1], axes.shapes, axes.apart, axes.multiples))
-                break
+        _add_long(result, axes, made, positions(layers_of(model)), drawer, add)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
             raise UnsupportedModelError(
@@ -176,6 +157,38 @@ def golden_cases(
     again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
     result.inputs = known_of_inputs(made, result.cases, at, again, drawer.outputs)
     return result
+
+
+def _add_long(
+    result: Cases,
+    axes: Axes,
+    made: Mapping[str, Source],
+    enough: Sequence[int],
+    drawer: Drawer,
+    add: Callable[..., None],
+) -> None:
+    """Add cases of as many positions as the model takes of what is enough, the most first, with padding and without."""
+
+    def add_full(name: str, sizes: Sizes) -> None:
+        full = partial(drawer.inputs, axes.sizes(sizes), "full")
+        add(name, lambda: with_every_key(made, full()), may_be_degenerate=False)
+
+    for length in enough:
+        sizes = long_sizes(length, axes.shapes, axes.apart, axes.multiples)
+        if sizes is None:
+            return
+        if (numbers := result.numbers_at(sizes)) > NUMBERS:
+            result.refused[LONG] = f"not run: {numbers:,} numbers, too many for a bundle"
+            continue
+        add(LONG, partial(drawer.inputs, axes.sizes(sizes)), may_be_degenerate=False)
+        if result.cases[-1].name != LONG:
+            continue
+        result.refused.pop(LONG, None)  # of more positions, which the model does not take
+        add_full(EVERY_KEY, sizes)
+        fewest = long_sizes(enough[-1], axes.shapes, axes.apart, axes.multiples)
+        if length > enough[-1] and fewest is not None:
+            add_full(f"{EVERY_KEY} of fewer", fewest)
+        return
 
 
 def _widest(model: keras.Model) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_attn import AdditiveAttention, AttentionPooling
 
+from .._internals.stock_attention import WITH_HEADS, WITHOUT_HEADS
 from .._standalone.verify import Arrays
 from .._thresholds import LARGE
 from .draws import mask
@@ -19,22 +20,28 @@ from .input_sources import Source
 LONG = "long"
 EVERY_KEY = "long, every key"
 ROWS = 2
+FEW_UNITS = 8
 NUMBERS = 2**23  # an array of these cases holds at most
-ATTENTION = (
-    AttentionPooling,
-    keras.layers.MultiHeadAttention,
-    keras.layers.GroupQueryAttention,
-    keras.layers.Attention,
-)
+ATTENTION = (AttentionPooling, *WITH_HEADS, *WITHOUT_HEADS)
 ADDITIVE = (AdditiveAttention, keras.layers.AdditiveAttention)
 
 
 def positions(layers: Iterable[Any]) -> list[int]:
     """Return from how many positions on some call of the layers may take the form for large sizes, the most first."""
-    attending = [layer for layer in layers if isinstance(layer, ATTENTION)]
-    additive = {isinstance(layer, ADDITIVE) for layer in attending}
-    found = {least.positions() for kind, least in LARGE.items() if (kind == "additive") in additive}
+    found: set[int] = set()
+    for layer in layers:
+        if isinstance(layer, ADDITIVE):
+            found.add(LARGE["additive"].each(_units(layer)).positions())
+        elif isinstance(layer, ATTENTION):
+            found |= {least.positions() for kind, least in LARGE.items() if kind != "additive"}
     return sorted(found - {0}, reverse=True)
+
+
+def _units(layer: Any) -> int:
+    """Return the units of additive scores, or few where the layer does not tell: then more positions do."""
+    if isinstance(layer, AdditiveAttention):
+        return int(layer.num_hiddens)
+    return int(layer.scale.shape[0]) if layer.use_scale else FEW_UNITS
 
 
 def long_sizes(length: int, shapes: Shapes, sizes: Mapping[str, int], step: Mapping[str, int]) -> dict[str, int] | None:

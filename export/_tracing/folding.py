@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from .nodes import graphs_in, names_read
 from .traced import Weights
 
 
@@ -36,11 +37,13 @@ def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
             kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
     del graph.node[:]
     graph.node.extend(kept)
-    used = {*_reads(graph), *outputs}
+    used = {*(name for node in graph.node for name in names_read(node)), *outputs}
     _keep(graph.initializer, used)
     arrays = {name: array for name, array in arrays.items() if name in used}
     layouts = Counter(origins[name] for name in arrays)
-    within = {name for node in graph.node for inner in _graphs_in(node) for name in _reads(inner)}
+    within = {
+        name for node in graph.node for inner in graphs_in(node) for each in inner.node for name in names_read(each)
+    }
     names = {name: origins[name] for name in arrays if layouts[origins[name]] == 1 and name not in within}
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
@@ -62,20 +65,6 @@ def _keep(values: Any, names: Container[str]) -> None:
     for index in reversed(range(len(values))):
         if values[index].name not in names:
             del values[index]
-
-
-def _reads(graph: onnx.GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        yield from node.input
-        for inner in _graphs_in(node):
-            yield from _reads(inner)
-
-
-def _graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _transposed(array: np.ndarray, node: onnx.NodeProto) -> np.ndarray:

@@ -20,6 +20,7 @@ from .assigned import SEEDS, assigned
 from .attention_calls import DOMAIN, Call
 from .folding import folded
 from .freeze import call_handlers, check_calls, frozen
+from .simplify import simplify
 from .traced import Traced
 
 
@@ -72,7 +73,9 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
         raise UnsupportedModelError(_no_mapping(op, node, layers))
     check_calls(model.graph, calls, found.needed)
     shapes = {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}
-    return Traced(model, shapes, folded(model.graph, found.weights))
+    weights = folded(model.graph, found.weights)
+    simplify(model)
+    return Traced(model, shapes, weights)
 
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:

@@ -128,6 +128,11 @@ COMPLETE = {
         ({"refused": 8}, None),
         ({"axes": {"batch": [1, 2], "W": [8]}}, "Axis `W` is called dynamic, but only size 8 was compared."),
         ({"axes": {}}, None),
+        ({"small_only": []}, None),
+        (
+            {"small_only": ["attend"]},
+            "No case is long enough for the form that layer `attend` takes for large sizes.",
+        ),
         ({"inputs": {"x": {"moves": []}}}, "Input `x` moves no output."),
         (
             {"inputs": {"x": {"moves": None}}},

@@ -99,6 +99,16 @@ def test_sizes_that_the_model_fixes_are_no_question_at_run_time(pairs, large, op
     )
 
 
+def test_units_count_for_the_form_of_additive_scores(monkeypatch):
+    monkeypatch.setitem(LARGE, "additive", From(2, 100))
+    told = [
+        bodies.form_of(Plan("additive", size=size, heads=heads).call(), "adaptive", 18)
+        for size, heads in [(4, None), (3, None), (4, (2, 1)), (200, None)]
+    ]
+    for form, pairs in zip(told, (25, 34, 13, 1), strict=True):
+        assert form == f"plain operators while (queries - 2) * keys < {pairs}, else ragged"
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
 def test_units_that_do_not_fill_their_group(size):
     plan = Plan("additive", lengths="examples", weights=True, size=size)

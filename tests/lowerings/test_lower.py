@@ -21,7 +21,7 @@ from keras_attn_export._cli.describe import describe
 from keras_attn_export._internals import tf2onnx_internals
 from keras_attn_export._lowerings import flash, ragged
 from keras_attn_export._options import PORTABLE
-from keras_attn_export._thresholds import LARGE
+from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing import freeze, onnx_file
 
 
@@ -79,6 +79,7 @@ def test_the_default_decides_by_size(weights, tmp_path):
     ids=["additive", "padded", "every key"],
 )
 def test_a_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_path, monkeypatch):
+    monkeypatch.setitem(LARGE, "additive", From(2, 7 * 256))  # of 7 units: the other cases are too small
     q, k, v, lens = qkvl(queries=6, keys=6)
     attend = layer(7) if layer is AdditiveAttention else layer()
     right = getattr(module, part)
@@ -300,6 +301,30 @@ def test_arguments_that_are_constants(tmp_path):
         bundle = export_model(model, tmp_path / lowering, lowering=lowering)
         assert bundle.report.passed
     assert len(functions(export_model(model, tmp_path / "again", lowering="ragged"))) == 1
+
+
+@pytest.mark.fresh_process  # with the thresholds of the package: one query is a small size
+@pytest.mark.parametrize("masked", ["lengths", "mask"])
+def test_what_padding_holds_changes_no_bit(masked, tmp_path):
+    """The first try and the second are the same product, though `w_v` is a constant that onnxruntime could pack."""
+    q, k, v, lens = qkvl(queries=64, keys=64)
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    given = {"valid_lens": lens} if masked == "lengths" else {"keys_mask": mask}
+    attended = AdditiveAttention(64)(q, k, v, **given)
+    bundle = export_model(keras.Model([q, k, v, lens if masked == "lengths" else mask], attended), tmp_path / "bundle")
+    rng = np.random.default_rng(0)
+    inputs = {
+        name: rng.standard_normal((2, 1 if name == "queries" else 100, 64), "float32") for name in ("queries", "keys")
+    }
+    inputs["values"] = rng.standard_normal((2, 100, 5), "float32")
+    lengths = np.array([100, 60], "int32")
+    inputs |= {"valid_lens": lengths} if masked == "lengths" else {"mask": np.arange(100) < lengths[:, None]}
+    clean = bundle.run(inputs)
+    for name in ("keys", "values"):
+        inputs[name] = inputs[name].copy()
+        inputs[name][1, 60:] = np.nan
+    for name, array in bundle.run(inputs).items():
+        np.testing.assert_array_equal(array, clean[name])
 
 
 @pytest.mark.parametrize(

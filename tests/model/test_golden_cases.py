@@ -257,7 +257,7 @@ def sizes_of_long(model):
 @pytest.fixture
 def low_thresholds(monkeypatch):
     for kind, least in LARGE.items():
-        monkeypatch.setitem(LARGE, kind, From(1, {"additive": 150, "flash": 375}.get(kind, min(least.pairs, 99))))
+        monkeypatch.setitem(LARGE, kind, From(1, {"additive": 7 * 150, "flash": 375}.get(kind, min(least.pairs, 99))))
 
 
 @pytest.mark.usefixtures("low_thresholds")

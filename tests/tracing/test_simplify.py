@@ -1,0 +1,187 @@
+"""What tf2onnx writes in many operators is written in one, where it is that and nothing like it."""
+
+from collections import Counter
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from keras import layers, ops
+from onnx import TensorProto, helper, numpy_helper
+
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._tracing.saved_model import write_saved_model
+from keras_attn_export._tracing.simplify import simplify
+from keras_attn_export._tracing.to_onnx import trace
+from keras_attn_export._tracing.weights import with_weights
+
+RNG = np.random.default_rng(0)
+
+
+def traced(outputs, folder, *, shape=(None, 6)):
+    """The model of some outputs of an input, with weights that are not as they were initialized, and its graph."""
+    x = keras.Input(shape, name="x")
+    model = keras.Model(x, {"out": outputs(x)})
+    model.set_weights([RNG.uniform(0.5, 1.5, weight.shape) for weight in model.get_weights()])
+    found = trace(write_saved_model(model, model_signature(model, None), folder / "saved_model"), ())
+    return model, with_weights(found.model, found.weights)
+
+
+def operators(written):
+    return Counter(node.op_type for node in written.graph.node)
+
+
+def assert_same(model, written, inputs):
+    onnx.checker.check_model(written, full_check=True)
+    session = ort.InferenceSession(written.SerializeToString(), providers=["CPUExecutionProvider"])
+    actual = session.run(None, {"x": inputs})[0]
+    np.testing.assert_allclose(actual, model(inputs)["out"], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(None, 6), (5, 6), (None, 3, 6), (2, None, 3, 6)], ids=str)
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_a_dense_layer_over_more_axes_is_one_product(shape, use_bias, tmp_path):
+    model, written = traced(layers.Dense(4, use_bias=use_bias), tmp_path, shape=shape)
+    assert operators(written) == {"MatMul": 1, **({"Add": 1} if use_bias else {})}
+    inputs = RNG.standard_normal((7, *(size or 3 for size in shape))).astype("float32")
+    assert_same(model, written, inputs)
+
+
+def test_dense_layers_one_after_the_other(tmp_path):
+    model, written = traced(
+        keras.Sequential([layers.Dense(4, activation="relu"), layers.LayerNormalization(), layers.Dense(3)]), tmp_path
+    )
+    assert operators(written) == {"MatMul": 2, "Add": 2, "Relu": 1, "LayerNormalization": 1}
+    assert_same(model, written, RNG.standard_normal((2, 5, 6)).astype("float32"))
+
+
+def test_a_product_over_two_axes_is_none_over_the_last(tmp_path):
+    x = keras.Input((None, 2, 3), name="x")
+    kernel = keras.Variable(RNG.standard_normal((2, 3, 4)), dtype="float32")
+    model, written = traced(lambda x: ops.tensordot(x, kernel, axes=2), tmp_path, shape=x.shape[1:])
+    assert operators(written)["Reshape"] == 2
+    assert_same(model, written, RNG.standard_normal((2, 5, 2, 3)).astype("float32"))
+
+
+@pytest.mark.parametrize("shape", [(6,), (None, 6), (4, None, 6)], ids=str)
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-12])
+def test_layer_normalization_is_one_operator(shape, epsilon, tmp_path):
+    model, written = traced(layers.LayerNormalization(epsilon=epsilon), tmp_path, shape=shape)
+    assert operators(written) == {"LayerNormalization": 1}
+    assert_same(model, written, RNG.standard_normal((7, *(size or 3 for size in shape))).astype("float32"))
+
+
+def test_layer_normalization_without_center(tmp_path):
+    model, written = traced(layers.LayerNormalization(center=False), tmp_path)
+    assert operators(written) == {"LayerNormalization": 1}
+    assert_same(model, written, RNG.standard_normal((2, 5, 6)).astype("float32"))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layers.LayerNormalization(axis=1),
+        layers.LayerNormalization(axis=(1, 2)),
+        layers.LayerNormalization(scale=False),
+        layers.RMSNormalization(),
+        layers.UnitNormalization(),
+        layers.GroupNormalization(2),
+    ],
+    ids=lambda layer: layer.name,
+)
+def test_other_normalization_is_left_as_it_is(layer, tmp_path):
+    model, written = traced(layer, tmp_path, shape=(5, 6))
+    assert "LayerNormalization" not in operators(written)
+    assert_same(model, written, RNG.standard_normal((2, 5, 6)).astype("float32"))
+
+
+# Layer normalization as tf2onnx writes it: (operator, inputs, output) each.
+NORMALIZATION = [
+    ("ReduceMean", "x axes", "mean"),
+    ("Sub", "x mean", "gap"),
+    ("Mul", "gap gap", "square"),
+    ("ReduceMean", "square axes", "variance"),
+    ("Add", "variance epsilon", "positive"),
+    ("Sqrt", "positive", "root"),
+    ("Reciprocal", "root", "inverse"),
+    ("Mul", "inverse gamma", "factor"),
+    ("Mul", "x factor", "scaled"),
+    ("Neg", "mean", "negative"),
+    ("Mul", "negative factor", "product"),
+    ("Add", "product beta", "shift"),
+    ("Add", "scaled shift", "y"),
+]
+CONSTANTS = {
+    "axes": np.array([-1]),
+    "first": np.array([1]),
+    "epsilon": np.float32(1e-3),
+    "gamma": RNG.uniform(0.5, 1.5, (1, 1, 6)).astype("float32"),
+    "beta": RNG.standard_normal((1, 1, 6)).astype("float32"),
+    "square_matrix": RNG.standard_normal((5, 6)).astype("float32"),
+    "several": np.float32([1e-3] * 6),
+}
+LOOK_ALIKES = {
+    "the mean of another tensor": ("ReduceMean", "z axes", "mean"),
+    "another tensor scaled": ("Mul", "z factor", "scaled"),
+    "the gap of another tensor": ("Sub", "z mean", "gap"),
+    "a product of two gaps": ("Mul", "gap z", "square"),
+    "the mean along another axis": ("ReduceMean", "x first", "mean"),
+    "the variance along another axis": ("ReduceMean", "square first", "variance"),
+    "an epsilon for each place": ("Add", "variance several", "positive"),
+    "a gamma for each row": ("Mul", "inverse square_matrix", "factor"),
+    "a computed gamma": ("Mul", "inverse z", "factor"),
+    "a beta for each row": ("Add", "product square_matrix", "shift"),
+    "another factor of the mean": ("Mul", "negative inverse", "product"),
+    "the mean with its sign": ("Abs", "mean", "negative"),
+    "the square root": ("Sqrt", "root", "inverse"),
+}
+
+
+def graph_of(lines, outputs=("y",)):
+    nodes = [
+        helper.make_node(op, takes.split(), [made], keepdims=1)
+        if op == "ReduceMean"
+        else helper.make_node(op, takes.split(), [made])
+        for op, takes, made in lines
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "normalization",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 5, 6]) for name in ("x", "z")],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in CONSTANTS.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def run(written):
+    names = {value.name for value in written.graph.input}
+    inputs = {name: np.random.default_rng(1).standard_normal((2, 5, 6)).astype("float32") for name in names}
+    return ort.InferenceSession(written.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+def test_the_normalization_of_these_tests_is_one():
+    written = graph_of(NORMALIZATION)
+    before = run(written)
+    simplify(written)
+    assert operators(written) == {"LayerNormalization": 1}
+    assert {each.name for each in written.graph.initializer} == {"gamma/vector", "beta/vector"}
+    np.testing.assert_allclose(run(written), before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("other", LOOK_ALIKES.values(), ids=LOOK_ALIKES)
+def test_what_only_looks_like_it_stays(other):
+    written = graph_of([other if made == other[2] else (op, takes, made) for op, takes, made in NORMALIZATION])
+    before = written.SerializeToString()
+    simplify(written)
+    assert written.SerializeToString() == before
+
+
+def test_what_is_read_elsewhere_is_still_made():
+    written = graph_of(NORMALIZATION, outputs=("y", "variance"))
+    before = run(written)
+    simplify(written)
+    assert operators(written) == {"LayerNormalization": 1, "ReduceMean": 2, "Sub": 1, "Mul": 1}
+    for actual, expected in zip(run(written), before, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
