@@ -88,7 +88,7 @@ def against_keras(result: Result, file: Path) -> None:
         Patch(color=OTHERS, label="slower"),
         axis.scatter([], [], marker="|", s=70, color=PEER, label="asked"),
     ]
-    axis.legend(handles=handles, loc="lower left", frameon=False, fontsize=8)
+    axis.legend(handles=handles, loc="upper right", frameon=False, fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)
     _save(figure, file)
 
