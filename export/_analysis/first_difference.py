@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .saved_graph import SavedGraph
 
 PERMUTED_AXES = 5  # the most axes whose order is tried
+MOVES = {"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 FILL, HALF_FILL = 1e8, 3e4  # what masks write in place of scores is larger; float16 ends at 65504
 
 
@@ -259,7 +260,9 @@ def _differing_path(graph: OnnxGraph, worst: Mapping[str, Mapping[str, Any]], ou
         waiting += above
         if not above:
             path.beginnings.add(name)
-    return path
+    # what is only laid out anew is hardly wrong by itself: more likely its name is that of something else
+    moved = {name for name in path.beginnings if _is_only_moved(graph, name, worst)}
+    return path if moved == path.beginnings else _Path(path.tensors - moved, path.beginnings - moved)
 
 
 def _nearest_above(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> Iterator[str]:
@@ -304,6 +307,13 @@ def _between(
     ops = [graph.ops[source] for source in reversed(above) if source not in known and source in graph.ops]
     computed = (source for source in above if source in known and source in graph.ops)
     return ops, dict.fromkeys(f"`{saved.layer(source)}`" for source in computed)
+
+
+def _is_only_moved(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> bool:
+    """Tell whether a tensor is made of known ones by nothing but moving their numbers."""
+    way = [name, *(source for source in _above(graph, name, known) if source not in known)]
+    ops = {graph.ops[each] for each in way if each in graph.ops}
+    return bool(ops) and ops <= MOVES
 
 
 def _found(first: Difference, ops: list[str], layers: Iterable[str]) -> str:

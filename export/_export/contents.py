@@ -26,6 +26,7 @@ from .._tracing.onnx_file import write
 from .._tracing.saved_model import write_saved_model
 from .._tracing.saved_model_run import SavedModelRun
 from .._tracing.time_steps import steps_as_rows
+from .._tracing.traced import Traced
 from .._tracing.untraceable import untraceable_axes
 from .versions import versions_of
 
@@ -73,7 +74,7 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
     fresh.begin(saved_model, folder / verify.CASES, folder.with_name("results.npz"))
     exact = options.tolerance if options.precision == PRECISIONS[0] else checked_tolerance(None)
 
-    def written(lowering: str) -> tuple[Lowered, int, tuple[ParityRow, ...], list[str]]:
+    def written(lowering: str) -> tuple[Lowered, Traced, int, tuple[ParityRow, ...]]:
         asked = replace(options, lowering=lowering, tolerance=exact)
         scratch = folder.with_name(f"traced_{lowering}")
         shutil.rmtree(scratch, ignore_errors=True)  # what a first attempt left, whose axes could not be traced
@@ -83,20 +84,20 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
         write(finished, folder / verify.MODEL)
         step("Running onnxruntime on the golden cases")
         actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
-        deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
-        unseen = small_only(finished, deciding, golden, scratch)
-        return lowered, opset, compared(golden.cases, actual, exact, options.provider), unseen
+        return lowered, finished, opset, compared(golden.cases, actual, exact, options.provider)
 
-    lowered, opset, rows, unseen = written(options.lowering)
+    lowered, finished, opset, rows = written(options.lowering)
     if options.lowering == "auto" and not all(row.passed for row in rows):
         step("What was fastest does not match in every case: tracing plain operators")
-        lowered, opset, rows, unseen = written(PORTABLE)
+        lowered, finished, opset, rows = written(PORTABLE)
     step("Waiting for the SavedModel in a fresh process")
     saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
     clone = reference.float32_clone
-    coverage = golden.coverage | {"small_only": unseen}
-    report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone, coverage=coverage)
+    report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone, coverage=golden.coverage)
     report.raise_if_failed()
+    deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
+    unseen = small_only(finished, deciding, golden, folder.with_name(f"traced_{options.lowering}"))
+    report = replace(report, coverage=golden.coverage | {"small_only": unseen})
     if options.strict:
         report.raise_if_warned()
     if options.precision != PRECISIONS[0]:

@@ -22,8 +22,8 @@ def tried(call: Call, attention: Attention, name: str, seen: str = "") -> str:
     Args:
         call: The call.
         attention: Gives lines of `{form}_output`, and of `{form}_weights` if the call returns them, from the names of
-            keys and values, and from `form`. A pair that takes no part has a weight of zero, whatever its score, as
-            long as that is finite.
+            keys and values, and from `form`. A pair that takes no part has a weight of zero, unless its score is not
+            finite.
         name: What the names of the branches begin with.
         seen: Lines that `hidden` needs beside those that are there.
     """

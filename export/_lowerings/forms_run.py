@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from onnx import TensorProto, helper
 
 from .._model.dynamic_axes import BATCH
 from .._model.golden_cases import Cases
+from .._model.long_cases import LONG, NOT_RUN
 from .._standalone import verify
 from .._tracing.attention_calls import DOMAIN, Call
 from .._tracing.onnx_file import write
@@ -27,15 +29,16 @@ def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: 
         finished: The model as it is written.
         calls: Its calls in the `adaptive` lowering.
         golden: The golden cases.
-        scratch: A folder for a file that is not kept.
+        scratch: A folder that is there, and is removed.
     """
     thresholds = {call: least for call in calls if (least := adaptive.threshold(call)) is not None}
-    if not thresholds:
+    refused = golden.refused.get(LONG, NOT_RUN)  # what Keras cannot run so long no request can
+    if not thresholds or not refused.startswith(NOT_RUN):
         return []
-    scratch.mkdir(exist_ok=True)
     file = scratch / "sizes.onnx"
     write(replace(finished, model=_with_sizes(finished.model, thresholds)), file, check=False)
     session = verify.open_session(file, "cpu")
+    shutil.rmtree(scratch)  # the weights, once more
     left = dict(thresholds)
     for number in sorted(range(len(golden.cases)), key=lambda number: _longest(golden, number))[-TRIED:]:
         sizes = verify.run_session(session, golden.cases[number].inputs)

@@ -47,18 +47,27 @@ def quick_body(call: Call, name: str) -> str:
     """
     if not (may_lack_keys(call) and call.normalizer == SOFTMAX) or call.differs_by_query:
         return body(call)
-    lines = tried(call, partial(_attention, call), name)
+    lines = tried(call, partial(_attention, call, selects=call.name != ADDITIVE), name)
     if call.name == ADDITIVE:
         lines = re.sub(r"\bw_v\b", "unpacked_w_v", lines)
         lines = "unpacked_w_v = Where (all_see, w_v, w_v)\n" + lines
     return pairs(call) + rows(call) + all_see(call) + lines
 
 
-def _attention(call: Call, keys: str, values: str, form: str) -> str:
-    """Lines that give `{form}_output`, and `{form}_weights`."""
+def _attention(call: Call, keys: str, values: str, form: str, *, selects: bool = False) -> str:
+    """Lines that give `{form}_output`, and `{form}_weights`.
+
+    Args:
+        call: The call.
+        keys: The name of the keys.
+        values: The name of the values.
+        form: What their names begin with.
+        selects: Whether scores of what masks keep out may be as large as the bias, which then is none: they are
+            replaced.
+    """
     lines = f"""
         {_SCORES[call.name](call, keys)}
-        {_weights(call)}
+        {_weights(call, selects)}
         {_pooled(call, values)}
         output = Identity (pooled)
         weights = Identity (all_weights)
@@ -137,13 +146,13 @@ def _distances(call: Call, keys: str) -> str:
 _SCORES = {DOT_PRODUCT: _products, ADDITIVE: _additive, DISTANCE: _distances}
 
 
-def _weights(call: Call) -> str:
+def _weights(call: Call, selects: bool) -> str:
     if not is_masked(call):
         return normalized(call, "scores", "all_weights", None)
     pairs_of_scores = "pairs_of_scores = Identity (pairs)"
     if call.heads is None:
         pairs_of_scores = f"pairs_of_scores = {'Squeeze (pairs' if call.differs_by_query else 'Unsqueeze (seen'}, one)"
-    if call.differs_by_query and call.heads is None:  # the mask is no smaller than the scores
+    if selects or (call.differs_by_query and call.heads is None):  # there the mask is no smaller than the scores
         biased = "biased = Where (pairs_of_scores, scores, lowest)\n"
     else:
         biased = "bias = Where (pairs_of_scores, nothing, lowest)\nbiased = Add (scores, bias)\n"

@@ -18,7 +18,7 @@ from .dynamic_axes import BATCH, Axes, Shapes, Static, name_axes
 from .effects import known_of_inputs
 from .input_sources import LENGTHS, Source, flat_samples, resized, sources
 from .keras_messages import first_line
-from .long_cases import EVERY_KEY, LONG, NUMBERS, long_sizes, positions, with_every_key
+from .long_cases import EVERY_KEY, LONG, NOT_RUN, NUMBERS, long_sizes, positions, with_every_key
 from .more_cases import (
     EVERY_ID,
     MANY_ROWS,
@@ -178,7 +178,7 @@ def _add_long(
         if sizes is None:
             return
         if (numbers := result.numbers_at(sizes)) > NUMBERS:
-            result.refused[LONG] = f"not run: {numbers:,} numbers, too many for a bundle"
+            result.refused[LONG] = f"{NOT_RUN}: {numbers:,} numbers, too many for a bundle"
             continue
         add(LONG, partial(drawer.inputs, axes.sizes(sizes)), may_be_degenerate=False)
         if result.cases[-1].name != LONG:

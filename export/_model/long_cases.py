@@ -19,6 +19,7 @@ from .input_sources import Source
 
 LONG = "long"
 EVERY_KEY = "long, every key"
+NOT_RUN = "not run"
 ROWS = 2
 FEW_UNITS = 8
 NUMBERS = 2**23  # an array of these cases holds at most
@@ -41,7 +42,8 @@ def _units(layer: Any) -> int:
     """Return the units of additive scores, or few where the layer does not tell: then more positions do."""
     if isinstance(layer, AdditiveAttention):
         return int(layer.num_hiddens)
-    return int(layer.scale.shape[0]) if layer.use_scale else FEW_UNITS
+    scale = getattr(layer, "scale", None)  # a layer that is never called has none
+    return FEW_UNITS if scale is None else int(scale.shape[0])
 
 
 def long_sizes(length: int, shapes: Shapes, sizes: Mapping[str, int], step: Mapping[str, int]) -> dict[str, int] | None:

@@ -35,7 +35,8 @@ def _gives_axes_back(target: str, source: str, sizes: Sizes, units: int | None, 
     """Tell whether a shape is that of a tensor of these sizes with another last axis."""
     known = nodes.constant(target)
     if known is not None:
-        return known.size == len(sizes) and known[-1] == units and _are(known[:-1], sizes[:-1])
+        of_last = sizes[-1] is not None  # else some of it may be moved to another axis
+        return of_last and known.size == len(sizes) and known[-1] == units and _are(known[:-1], sizes[:-1])
     joined = nodes.maker(nodes.behind(target, "Cast"), "Concat")
     if joined is None or len(joined.input) != 2:
         return False

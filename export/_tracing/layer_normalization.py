@@ -1,7 +1,7 @@
 """Layer normalization over the last axis as ONNX's operator of that name, from the thirteen that tf2onnx writes.
 
-Keras computes `x * s + (beta - mean * s)` with `s = gamma / sqrt(variance + epsilon)`; the operator subtracts the mean
-first, which loses fewer digits.
+The operator gets `x - mean`, whose mean is 0 but for rounding: releases of onnxruntime before 1.27 take the variance as
+the mean of squares less the square of the mean, which leaves nothing where the mean is large.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from .nodes import Nodes, attribute
 
 
 class _Factor(NamedTuple):
-    """`gamma / sqrt(variance + epsilon)`, the variance about `mean`."""
+    """`gamma / sqrt(variance + epsilon)`, the variance that of `gap`, which is `source - mean`."""
 
     mean: str
+    gap: str
     epsilon: float
     gamma: str
 
@@ -31,9 +32,13 @@ def written(node: onnx.NodeProto, nodes: Nodes) -> onnx.NodeProto | None:
         for source, factor in nodes.both_orders(nodes.maker(scaled, "Mul")):
             found = _factor(source, factor, nodes)
             beta = None if found is None else _beta(shift, found.mean, factor, nodes)
-            if found is None or beta is None:
+            if (
+                found is None
+                or beta is None
+                or not all(_fits(name, source, nodes) for name in (found.gamma, beta) if name)
+            ):
                 continue
-            inputs = [source, *(nodes.as_vector(name) for name in (found.gamma, beta) if name)]
+            inputs = [found.gap, *(nodes.as_vector(name) for name in (found.gamma, beta) if name)]
             return helper.make_node(
                 "LayerNormalization", inputs, node.output, name=node.name, axis=-1, epsilon=found.epsilon
             )
@@ -45,14 +50,14 @@ def _factor(source: str, name: str, nodes: Nodes) -> _Factor | None:
     for inverse, gamma in nodes.both_orders(nodes.maker(name, "Mul")):
         root = _only_input(_only_input(inverse, "Reciprocal", nodes), "Sqrt", nodes)
         for variance, epsilon in nodes.both_orders(None if root is None else nodes.maker(root, "Add")):
-            number, mean = nodes.constant(epsilon), _mean_of_squares(source, variance, nodes)
-            if number is not None and number.size == 1 and mean is not None and _is_vector(gamma, nodes):
-                return _Factor(mean, number.item(), gamma)
+            number, gap = nodes.constant(epsilon), _gap(source, variance, nodes)
+            if number is not None and number.size == 1 and gap is not None:
+                return _Factor(gap.input[1], gap.output[0], number.item(), gamma)
     return None
 
 
-def _mean_of_squares(source: str, variance: str, nodes: Nodes) -> str | None:
-    """Return the name of the mean that a variance of the source is about."""
+def _gap(source: str, variance: str, nodes: Nodes) -> onnx.NodeProto | None:
+    """Return the node that takes its mean from the source, if the variance is that of what it gives."""
     squares = _averaged(variance, nodes)
     square = None if squares is None else nodes.maker(squares, "Mul")
     if square is None or square.input[0] != square.input[1]:
@@ -60,7 +65,7 @@ def _mean_of_squares(source: str, variance: str, nodes: Nodes) -> str | None:
     gap = nodes.maker(square.input[0], "Sub")
     if gap is None or gap.input[0] != source or _averaged(gap.input[1], nodes) != source:
         return None
-    return str(gap.input[1])
+    return gap
 
 
 def _beta(shift: str, mean: str, factor: str, nodes: Nodes) -> str | None:
@@ -68,7 +73,7 @@ def _beta(shift: str, mean: str, factor: str, nodes: Nodes) -> str | None:
     for product, beta in ((shift, ""), *nodes.both_orders(nodes.maker(shift, "Add"))):
         for negative, other in nodes.both_orders(nodes.maker(product, "Mul")):
             if other == factor and _only_input(negative, "Neg", nodes) == mean:
-                return beta if not beta or _is_vector(beta, nodes) else None
+                return beta
     return None
 
 
@@ -88,7 +93,9 @@ def _only_input(name: str | None, op: str, nodes: Nodes) -> str | None:
     return None if node is None else str(node.input[0])
 
 
-def _is_vector(name: str, nodes: Nodes) -> bool:
-    """Tell whether a tensor is a constant vector of float32, whatever axes of one stand before."""
-    array = nodes.constant(name)
-    return array is not None and array.dtype == np.float32 and array.ndim > 0 and array.size == array.shape[-1]
+def _fits(name: str, source: str, nodes: Nodes) -> bool:
+    """Tell whether a tensor is a constant vector of float32 as long as the last axis; axes of one may stand before."""
+    array, sizes = nodes.constant(name), nodes.sizes(source)
+    if array is None or array.dtype != np.float32 or not sizes or array.ndim > len(sizes):
+        return False
+    return array.ndim > 0 and array.size == array.shape[-1] == sizes[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -70,7 +71,10 @@ def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
 
 
 def _inferred(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    """Yield inputs and inner tensors with the shapes that onnx infers; constants take part without their content."""
+    """Yield inputs and inner tensors with the shapes that onnx infers; constants take part without their content.
+
+    Where onnx cannot, as with operators that it does not know, there are those of the model.
+    """
     graph = onnx.GraphProto(name="shapes", node=model.graph.node, input=model.graph.input, output=model.graph.output)
     graph.value_info.extend(model.graph.value_info)
     for each in model.graph.initializer:
@@ -79,8 +83,9 @@ def _inferred(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
         else:
             graph.input.append(helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)))
     light = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    known = onnx.shape_inference.infer_shapes(light).graph
-    yield from (*known.value_info, *known.input)
+    with contextlib.suppress(onnx.shape_inference.InferenceError):
+        light = onnx.shape_inference.infer_shapes(light)
+    yield from (*light.graph.value_info, *light.graph.input)
 
 
 def _sizes(value: onnx.ValueInfoProto) -> Sizes | None:

@@ -15,7 +15,7 @@ def test_inspect(exported, call):
     manifest = read_manifest(exported)
     for line in (
         rf"bundle +{exported}",
-        r"size +\d+\.\d kB: ONNX \d+\.\d kB, SavedModel \d+\.\d kB",
+        r"size +\d+\.\d [kM]B: ONNX \d+\.\d kB, SavedModel \d+\.\d kB",
         "model +small",
         r"inputs +queries: float32 \[batch, queries_length, 4\]",
         r" +valid_lens: int32 \[batch\]",

@@ -47,6 +47,26 @@ def test_numbers(plan, lowering, opset, capfd):
     assert capfd.readouterr() == ("", ""), "onnxruntime has something to say of the graph"
 
 
+@pytest.mark.parametrize("masks", [{"lengths": "examples"}, {"keys_mask": True}], ids=str)
+@pytest.mark.parametrize(
+    ("name", "lowering", "opset"),
+    [
+        *(("dot_product", *form) for form in FORMS),
+        *(("additive", *form) for form in FORMS if form[0] != "fused"),
+    ],
+)
+def test_padding_of_the_largest_numbers(name, lowering, opset, masks):
+    """A score may be as large as what is added to those of padding."""
+    plan = Plan(name, heads=(2, 2), size=1, **masks)
+    inputs = plan.inputs(3, 5)
+    inputs["queries"] = np.sign(inputs["queries"]) / np.float32(SCALE)
+    run = session(plan, lowering, opset).run
+    clean = run(None, inputs)
+    for value in (np.finfo("float32").max, np.finfo("float32").min, 1e38):
+        for actual, expected_ in zip(run(None, poisoned(plan, inputs, value)), clean, strict=True):
+            assert_identical(actual, expected_)
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(additive, "FEATURES", 100)

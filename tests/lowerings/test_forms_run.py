@@ -7,6 +7,7 @@ from keras import layers
 
 from keras_attn import DotProductAttention
 from keras_attn_export import ParityError, export_model
+from keras_attn_export._model.long_cases import LONG
 from keras_attn_export._thresholds import LARGE, From
 
 UNSEEN = "No case is long enough for the form that layer `attend` takes for large sizes."
@@ -48,8 +49,48 @@ def test_a_form_that_is_never_taken_need_not_be_reached(tmp_path, monkeypatch):
 def test_queries_and_keys_are_counted_each_for_itself(tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE, "examples", From(0, 400))
     q, k, v, lens = qkvl(queries=6, keys=6)
-    last = keras.ops.take(q, [-1], axis=1)
-    one_query = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(last, k, v, lens))
-    assert UNSEEN in export_model(one_query, tmp_path / "one").report.warnings
+    few = q[:, ::16]
+    few_queries = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(few, k, v, lens))
+    assert UNSEEN in export_model(few_queries, tmp_path / "few").report.warnings
     all_queries = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(q, k, v, lens))
     assert export_model(all_queries, tmp_path / "all").report.warnings == ()
+
+
+def test_few_queries_that_the_model_fixes_are_no_question_of_size(tmp_path):
+    q, k = keras.Input((1, 4), name="q"), keras.Input((None, 4), name="k")
+    bundle = export_model(keras.Model([q, k], layers.MultiHeadAttention(2, 2)(q, k)), tmp_path / "bundle", strict=True)
+    assert bundle.manifest["layers"][0]["form"].endswith("by the sizes that the model fixes")
+
+
+class Placed(layers.Layer):
+    """Adds what stands in a table of nine places."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(9, shape[-1]), initializer="normal")
+
+    def call(self, x):
+        return x + keras.ops.take(self.table, keras.ops.arange(keras.ops.shape(x)[1]), axis=0)
+
+
+def test_a_model_that_takes_no_more_positions(tmp_path):
+    """No request can be longer than what Keras takes, so that nothing is left open."""
+    x = keras.Input((None, 4), name="x")
+    report = export_model(keras.Model(x, ours(Placed()(x))), tmp_path / "bundle").report
+    assert LONG in report.refused
+    assert UNSEEN not in report.warnings
+
+
+def test_a_layer_that_is_never_called(tmp_path):
+    class Holding(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.unused = layers.AdditiveAttention()
+
+        def build(self, shape):
+            pass
+
+        def call(self, x):
+            return x * 2
+
+    x = keras.Input((None, 4), name="x")
+    assert export_model(keras.Model(x, Holding()(x)), tmp_path / "bundle").report.passed
