@@ -13,15 +13,17 @@ import _harness
 import _machine
 import _stats
 import numpy as np
-from _calls import CAUSAL, KEYS, LARGE, LENGTHS, PAIRS, QUERY_LENGTHS, SMALL, WINDOW, Single
+from _calls import BAND, CAUSAL, KEYS, LARGE, LENGTHS, PAIRS, QUERY_LENGTHS, SMALL, WINDOW, Single
 from _sizes import ALL_VALID, HALF_FILLED
 from _timer import Timer
 
+from keras_attn_export._lowerings import windows
 from keras_attn_export._lowerings.adaptive import kind_of
-from keras_attn_export._thresholds import NEVER
+from keras_attn_export._thresholds import NEVER, WINDOW_KEYS
 
 LENGTHS_OF_ALL = (16, 64, 128, 256, 512, 1024, 2048, 4096)  # as many queries as keys
 UNEVEN = ((1, 64), (1, 1024), (1, 8192), (8, 4096), (64, 4096), (1024, 16))  # queries and keys
+AROUND_WINDOW = (160, 192, 224)  # where a window of `BAND` begins to pay
 BATCHES = ((1, 1), (8, 1), (4, 8), (64, 1))  # examples and heads
 MOST_SCORES, MOST_FEATURES = 2**24, 2**25
 ROUNDS, TURN, PAUSE = 5, 0.02, 0.002
@@ -38,6 +40,7 @@ def singles() -> list[Single]:
         *(_masked(dot, LENGTHS, ALL_VALID, HALF_FILLED)),
         *(each for each in _masked(dot, KEYS) if (each.B, each.H) == (4, 8)),
         *(each for mask in (CAUSAL, WINDOW) for each in _masked(dot, mask) if each.Tq == each.Tk),
+        *(Single("dot_product", WINDOW, B, H, T, T) for (B, H), T in itertools.product(BATCHES, AROUND_WINDOW)),
         *_masked(dot, QUERY_LENGTHS),
         *_masked(dot, PAIRS),
         *(replace(each, weights=True) for each in _masked(dot, LENGTHS, ALL_VALID, HALF_FILLED) if each.B < 64),
@@ -141,9 +144,12 @@ def _judged(points: list[dict[str, Any]], queries: int, pairs: int) -> dict[str,
     return {"queries": queries, "pairs": pairs, "worst": losses[worst], "mean": mean, "where": shape}
 
 
-def _counted(point: dict[str, Any], queries: int) -> int:
-    pairs = (point["Tq"] - queries) * point["Tk"]
-    return pairs * point["D"] if point["kind"] == "additive" else pairs
+def _counted(point: dict[str, Any], queries: int) -> float:
+    counts = {"additive": point["D"], "window": _OF_WINDOW}.get(point["kind"], 1)
+    return float((point["Tq"] - queries) * point["Tk"] * counts)
+
+
+_OF_WINDOW = (WINDOW_KEYS / (windows.QUERIES + 2 * BAND)) ** 2
 
 
 def _to_paste(rules: dict[str, dict[str, Any]]) -> str:

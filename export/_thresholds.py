@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+WINDOW_KEYS = 256  # as the keys that a block of queries reads around it, so the positions from where on that pays
 NEVER = 2**62  # pairs: more than any request has
 
 
 class From(NamedTuple):
-    """The form for large sizes is taken where `(Tq - queries) * Tk >= pairs`; of additive scores, times their units.
+    """The form for large sizes is taken where `(Tq - queries) * Tk >= pairs`.
+
+    Of additive scores a pair counts as often as it has units, and of a window as the square of `WINDOW_KEYS` over the
+    keys that a block of queries reads.
 
     Beside what a pair of query and key costs it costs more than the other form for a call, and for each key, as much as
     some further queries would. All keys take part in that, whatever the masks, which are not looked at before.
@@ -26,9 +30,9 @@ class From(NamedTuple):
     queries: int
     pairs: int
 
-    def each(self, times: int) -> From:
+    def each(self, times: float) -> From:
         """Return the rule where each pair counts so many times."""
-        return self if self.pairs == NEVER else self._replace(pairs=-(-self.pairs // times))
+        return self if self.pairs == NEVER else self._replace(pairs=math.ceil(self.pairs / times))
 
     def is_met(self, queries: int, keys: int) -> bool:
         """Tell whether the form is taken for so many queries and keys."""

@@ -10,9 +10,9 @@ from keras_attn._composite import ADDITIVE, DISTANCE
 from keras_attn._normalizers import SOFTMAX
 
 from .._options import FUSED_OPSET
-from .._thresholds import LARGE, NEVER, From
+from .._thresholds import LARGE, NEVER, WINDOW_KEYS, From
 from .._tracing.attention_calls import Call
-from . import additive, flash, fused, plain, ragged
+from . import additive, flash, fused, plain, ragged, windows
 from .text import chosen
 
 LOWEST_OPSET = 18
@@ -88,6 +88,9 @@ def kind_of(call: Call) -> str:
 
 def _least(call: Call) -> From:
     least = LARGE[kind_of(call)]
+    if windows.fits(call):
+        wider = least.each((WINDOW_KEYS / windows.keys_of_block(call)) ** 2)
+        return wider._replace(pairs=min(wider.pairs, _longest_of_all() ** 2))
     return least if call.name != ADDITIVE else least.each(call.num_heads * additive.units(call))
 
 
@@ -116,4 +119,8 @@ def _longest(call: Call) -> int:
     """Return how many positions the longest golden cases have of a model with such a call; see `long_cases.py`."""
     if call.name == ADDITIVE:
         return _least(call).positions()
+    return _longest_of_all()
+
+
+def _longest_of_all() -> int:
     return max(least.positions() for kind, least in LARGE.items() if kind != ADDITIVE)

@@ -22,8 +22,9 @@ from __future__ import annotations
 from itertools import combinations
 
 from .._tracing.attention_calls import Call
-from .blocks import Scores, cut, in_blocks, over_blocks, over_examples, ranges_differ
+from .blocks import Scores, cut, in_blocks, over_blocks, over_examples
 from .masks import hidden, pairs, rows
+from .ranges import ranges_differ
 from .text import CONTRIB
 
 GROUP = 3  # units; with fewer there is more to divide, with more the products take longer and overflow sooner

@@ -37,13 +37,13 @@ def tried(call: Call, attention: Attention, name: str, seen: str = "") -> str:
         return f"""
             {attention("keys", "values", "first")}
             {_selected(call, "first", "selected_")}
-            {_finite("selected_output")}
+            {finite("selected_output")}
             {chosen(call, "is_finite", same(call, "selected"), again, name)}
         """
     leaked_or_not = chosen(call, "is_finite", _selected(call, "first", ""), again, f"{name}_else")
     return f"""
         {attention("keys", "values", "first")}
-        {_finite("first_output")}
+        {finite("first_output")}
         is_right = And (is_finite, all_see)
         {chosen(call, "is_right", same(call, "first"), leaked_or_not, name)}
     """
@@ -65,7 +65,8 @@ def _selected(call: Call, form: str, prefix: str) -> str:
     return "".join(zeros_without_keys(call, f"{prefix}{name}", f"{form}_{name}") for name in call.outputs)
 
 
-def _finite(output: str) -> str:
+def finite(output: str) -> str:
+    """Lines that give `is_finite`, whether all numbers of an output are, or at least whether their sum is."""
     return f"""
         sum_of_sizes = ReduceL1 <keepdims = 0> ({output})
         highest = Constant <value_float = 3.4028234e38> ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .._tracing.attention_calls import Call
 from .blocks import Scores, cut, in_blocks, over_blocks, over_examples
+from .ranges import has_edge
 
 SCORES = 2**19  # numbers in the scores of a block, over all heads: 2 MB
 ROWS = 128  # queries in a block: with more, more scores are computed that a causal mask or a window keeps out
@@ -41,11 +42,16 @@ _KEYS_OF_ONE = "features_of_keys = Transpose <perm = [1, 0]> (every_key)\n"
 
 
 def _scores_of_one(call: Call) -> Scores:
-    return Scores(
-        {"queries_of_example": "float[?, ?] query"},
-        "some_features = Slice (features_of_keys, first, behind, one)\n",
-        "scores = MatMul (query, some_features)\n",
-    )
+    lines = "scores = MatMul (query, some_keys)\n"
+    if has_edge(call):
+        lines += "edge_scores = MatMul (query, edge_keys)\n"
+    return Scores({"queries_of_example": "float[?, ?] query"}, _some_keys(call, "features_of_keys", "one"), lines)
+
+
+def _some_keys(call: Call, source: str, axis: str) -> str:
+    if not has_edge(call):
+        return f"some_keys = Slice ({source}, first, behind, {axis})\n"
+    return f"some_keys = Slice ({source}, first, edge, {axis})\nedge_keys = Slice ({source}, edge, behind, {axis})\n"
 
 
 def _keys_of_heads(call: Call) -> str:
@@ -63,7 +69,6 @@ def _scores_of_heads(call: Call) -> Scores:
             shape_of_queries = Constant <value_ints = [0, {groups}, {call.key_size}]> ()
             queries_in_rows = Reshape (query, shape_of_queries)
             query_heads = Transpose <perm = [1, 0, 2]> (queries_in_rows)
-            scores = MatMul (query_heads, some_keys)
         """
     else:
         lines = f"""
@@ -72,12 +77,17 @@ def _scores_of_heads(call: Call) -> Scores:
             query_groups = Transpose <perm = [1, 2, 0, 3]> (queries_in_rows)
             shape_of_query_groups = Constant <value_ints = [{groups}, -1, {call.key_size}]> ()
             query_heads = Reshape (query_groups, shape_of_query_groups)
-            scores_of_groups = MatMul (query_heads, some_keys)
             heads_of_scores = Constant <value_ints = [{call.num_heads}]> ()
-            keys_of_scores = Shape <start = -1> (scores_of_groups)
-            shape_of_scores = Concat <axis = 0> (heads_of_scores, rows, keys_of_scores)
-            scores = Reshape (scores_of_groups, shape_of_scores)
         """
-    return Scores(
-        {"queries_of_example": "float[?, ?] query"}, "some_keys = Slice (key_heads, first, behind, two)\n", lines
-    )
+    for keys, scores in (("some_keys", "scores"), ("edge_keys", "edge_scores"))[: 1 + has_edge(call)]:
+        lines += f"{scores} = MatMul (query_heads, {keys})\n" if times == 1 else _scores_of_groups(keys, scores)
+    return Scores({"queries_of_example": "float[?, ?] query"}, _some_keys(call, "key_heads", "two"), lines)
+
+
+def _scores_of_groups(keys: str, name: str) -> str:
+    return f"""
+        {name}_of_groups = MatMul (query_heads, {keys})
+        {name}_keys = Shape <start = -1> ({name}_of_groups)
+        {name}_shape = Concat <axis = 0> (heads_of_scores, rows, {name}_keys)
+        {name} = Reshape ({name}_of_groups, {name}_shape)
+    """

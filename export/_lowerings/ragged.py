@@ -13,7 +13,7 @@ from keras_attn._composite import ADDITIVE, DISTANCE, DOT_PRODUCT
 from keras_attn._normalizers import SOFTMAX
 
 from .._tracing.attention_calls import Call
-from . import additive, distances, flash, products
+from . import additive, distances, flash, products, windows
 
 LOWEST_OPSET = 18
 
@@ -29,5 +29,7 @@ def body(call: Call, name: str = "ragged") -> str:
         return additive.body(call)
     if call.name == DISTANCE:
         return distances.body(call)
+    if windows.fits(call):
+        return windows.body(call, f"{name}_windows")
     in_blocks = call.differs_by_query or call.returns_weights or call.normalizer != SOFTMAX
     return products.body(call) if in_blocks else flash.body(call, name)

@@ -7,7 +7,7 @@ import pytest
 from lowered_calls import PLANS, SCALE, Plan, expected, poisoned, session, taking_part
 from tolerances import assert_close, assert_identical
 
-from keras_attn_export._lowerings import additive, bodies, products
+from keras_attn_export._lowerings import additive, bodies, products, windows
 from keras_attn_export._options import FUSED_OPSET, LOWERINGS, runs_here
 from keras_attn_export._thresholds import LARGE, From
 
@@ -73,6 +73,8 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(additive, "FEATURES", 100)
     monkeypatch.setattr(products, "SCORES", 12)
     monkeypatch.setattr(products, "ROWS", 3)
+    monkeypatch.setattr(windows, "SCORES", 30)
+    monkeypatch.setattr(windows, "QUERIES", 3)
 
 
 @pytest.mark.parametrize(("plan", "Tq", "Tk"), BLOCKS)
