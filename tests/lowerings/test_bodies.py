@@ -85,6 +85,46 @@ def test_blocks_of_queries(plan, Tq, Tk, small_blocks):
         assert_close(actual, exact, "float32")
 
 
+@pytest.mark.parametrize(
+    ("plan", "Tq", "Tk"),
+    [
+        (Plan(band=(5, 7)), 150, 200),
+        (Plan(band=(100, 0), lengths="examples", heads=(4, 2)), 130, 130),
+        (Plan(band=(0, 3), keys_mask=True, leading=(2, 2)), 400, 65),
+        (Plan(band=(400, 112), heads=(2, 2)), 2000, 1500),
+        (Plan(causal=True, heads=(4, 2)), 300, 280),
+    ],
+    ids=str,
+)
+def test_orders_of_positions_at_full_size(plan, Tq, Tk):
+    """More than one block of queries, and more than one group of them."""
+    inputs = plan.inputs(Tq, Tk)
+    for actual, exact in zip(session(plan, "ragged", 18).run(None, inputs), expected(plan, inputs), strict=True):
+        assert_close(actual, exact, "float32")
+
+
+@pytest.mark.parametrize("largest", [np.finfo("float32").max, -1e38, 1e30])
+def test_a_window_keeps_a_score_that_overflows_from_queries_beside_it(largest):
+    plan = Plan(band=(1, 1))
+    inputs = plan.inputs(9, 9)
+    run = session(plan, "ragged", 18).run
+    (clean,) = run(None, inputs)
+    inputs["keys"][:, 4] = largest * np.float32([1, -1, 1, -1])
+    (filled,) = run(None, inputs)
+    beside = np.abs(np.arange(9) - 4) > 1
+    assert_identical(filled[:, beside], clean[:, beside])
+
+
+def test_keys_of_a_window_count_for_its_form(monkeypatch):
+    for kind in LARGE:
+        monkeypatch.setitem(LARGE, kind, From(0, 2**16))
+    monkeypatch.setitem(LARGE, "weights", From(0, 2**18))
+    forms = {reach: bodies.form_of(Plan(band=(reach, reach)).call(), "adaptive", 18) for reach in (32, 96, 256, 257)}
+    pairs = {32: 2**14, 96: 2**16, 256: 2**18, 257: 2**16}  # 256 have 331,776, which golden cases do not; 257 no blocks
+    for reach, form in forms.items():
+        assert form == f"plain operators while queries * keys < {pairs[reach]:,}, else ragged"
+
+
 @pytest.mark.parametrize("plan", PLANS[::6], ids=str)
 @pytest.mark.parametrize("opset", [18, 24])
 def test_the_form_follows_the_size(plan, opset, monkeypatch):

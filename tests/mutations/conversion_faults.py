@@ -126,6 +126,38 @@ CONVERSION_FAULTS = (
         "test_bodies -k blocks",
     ),
     fault(
+        "a query sees a key less than its window has",
+        "not_behind = LessOrEqual (columns, last_columns)",
+        "not_behind = Less (columns, last_columns)",
+        "test_bodies -k numbers",
+        "test_bodies",
+    ),
+    fault(
+        "a window goes on where there are no keys",
+        "are_in_range = Equal (places, places_in_range)",
+        "are_in_range = Equal (places, places)",
+        "test_bodies -k orders",
+    ),
+    fault(
+        "heads of a window read the keys of the next",
+        "heads_of_keys = Div (heads_of_queries, queries_for_a_key)",
+        "heads_of_keys = Identity (heads_of_queries)",
+        "test_bodies -k orders",
+        "test_bodies",
+    ),
+    fault(
+        "a key beyond a window leaks if its score overflows",
+        '{_attention(call, "hidden_keys", "hidden_values", "again", _SELECTED)}',
+        '{_attention(call, "hidden_keys", "hidden_values", "again", _BIASED)}',
+        "test_bodies -k overflows",
+    ),
+    fault(
+        "queries of a block see the keys behind their own",
+        "masked_edge = Where (edge_in_band, edge_scores, lowest)",
+        "masked_edge = Identity (edge_scores)",
+        "test_bodies -k orders",
+    ),
+    fault(
         "a scale that the operator does not know is written",
         'bool(np.float32(call.options["scale"]) > 0)',
         'bool(np.float32(call.options["scale"]) >= 0)',
