@@ -211,7 +211,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_manifest_that_makes_no_sense(bundle, exported, data):
     manifest = read_manifest(exported)

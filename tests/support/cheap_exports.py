@@ -1,22 +1,22 @@
 """What an export takes time for, and the tests do not need each time.
 
 One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow, no wait until
-a bundle is on the disk, and less than thousands of pairs of query and key where attention takes its form for many: a
-test marked `fresh_process` gets the real thing. And little time for `auto`, which here need not be right about what is
-fastest.
+a bundle is on the disk, and less than thousands of pairs of query and key where attention takes its form for many. And
+little time for `auto`, which here need not be right about what is fastest. A test marked `fresh_process` gets the real
+thing, but for what its module shares.
 
 A pytest plugin.
 """
 
 import atexit
 import json
+import pkgutil
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
-from layer_tests import imports
 
 from keras_attn_export import ExportError
 from keras_attn_export._standalone import verify
@@ -75,13 +75,31 @@ class WorkerRun:
             self._answer = json.loads(worker().stdout.readline())
 
 
+CHEAP = {
+    "keras_attn_export._lowerings.fastest.SECONDS": 0.05,
+    "keras_attn_export._export.export.SavedModelRun": WorkerRun,
+    "keras_attn_export._bundle.atomic_folder._sync": lambda _: None,
+}
+REAL = {name: pkgutil.resolve_name(name) for name in CHEAP}
+ALL_PAIRS = dict(LARGE)
+FEW = {kind: From(min(least.queries, 2), min(least.pairs, FEW_PAIRS)) for kind, least in LARGE.items()}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cheap_exports():
+    """Before any fixture of a module exports something."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CHEAP.items():
+            patch.setattr(name, value)
+        for kind, least in FEW.items():
+            patch.setitem(LARGE, kind, least)
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _cheap_exports(request, monkeypatch):
-    if "keras_attn_export" not in imports(request.path):
-        return
-    monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.05)
-    if not request.node.get_closest_marker("fresh_process"):
-        for kind, least in LARGE.items():
-            monkeypatch.setitem(LARGE, kind, From(min(least.queries, 2), min(least.pairs, FEW_PAIRS)))
-        monkeypatch.setattr("keras_attn_export._export.export.SavedModelRun", WorkerRun)
-        monkeypatch.setattr("keras_attn_export._bundle.atomic_folder._sync", lambda _: None)
+def _real_exports(request, monkeypatch):
+    if request.node.get_closest_marker("fresh_process"):
+        for name in CHEAP:
+            monkeypatch.setattr(name, REAL[name])
+        for kind, least in ALL_PAIRS.items():
+            monkeypatch.setitem(LARGE, kind, least)

@@ -44,6 +44,22 @@ def is_running(pid):
     return False
 
 
+def reads(pipe):
+    with contextlib.suppress(OSError):  # there is no reader yet
+        os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # and stays open: what reads it waits on
+        return True
+    return False
+
+
+def waited_for(condition):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def test_it_runs_the_cases_it_is_told_of_later(saved_model, tmp_path):
     cases = [verify.Case("one", {"x": np.float32([1, 2])}, {"y": np.zeros(2, "float32")}, {})]
     with SavedModelRun() as run:
@@ -74,10 +90,6 @@ def test_it_ends_with_a_process_that_is_killed(begun, saved_model, tmp_path):
     command = [sys.executable, "-c", PARENT, *map(str, told)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())
-        if begun:
-            time.sleep(15)  # it has come to the pipe by then
+        assert not begun or waited_for(lambda: reads(tmp_path / "cases.npz"))
         parent.send_signal(signal.SIGKILL)
-    end = time.monotonic() + 60
-    while is_running(pid) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not is_running(pid)
+    assert waited_for(lambda: not is_running(pid))
