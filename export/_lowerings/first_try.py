@@ -37,13 +37,23 @@ def tried(call: Call, attention: Attention, name: str, seen: str = "") -> str:
         return f"""
             {attention("keys", "values", "first")}
             {_selected(call, "first", "selected_")}
-            {finite("selected_output")}
+            {_finite("selected_output")}
             {chosen(call, "is_finite", same(call, "selected"), again, name)}
         """
+    return attention("keys", "values", "first") + first_or_again(call, again, name)
+
+
+def first_or_again(call: Call, again: str, name: str) -> str:
+    """Lines that define the outputs of a call by what is there of the form `first`.
+
+    Args:
+        call: The call.
+        again: Lines that define them where those of `first` are not finite.
+        name: What the names of the branches begin with.
+    """
     leaked_or_not = chosen(call, "is_finite", _selected(call, "first", ""), again, f"{name}_else")
     return f"""
-        {attention("keys", "values", "first")}
-        {finite("first_output")}
+        {_finite("first_output")}
         is_right = And (is_finite, all_see)
         {chosen(call, "is_right", same(call, "first"), leaked_or_not, name)}
     """
@@ -65,8 +75,7 @@ def _selected(call: Call, form: str, prefix: str) -> str:
     return "".join(zeros_without_keys(call, f"{prefix}{name}", f"{form}_{name}") for name in call.outputs)
 
 
-def finite(output: str) -> str:
-    """Lines that give `is_finite`, whether all numbers of an output are, or at least whether their sum is."""
+def _finite(output: str) -> str:
     return f"""
         sum_of_sizes = ReduceL1 <keepdims = 0> ({output})
         highest = Constant <value_float = 3.4028234e38> ()

@@ -11,9 +11,9 @@ from keras_attn._composite import DOT_PRODUCT
 from keras_attn._normalizers import SOFTMAX
 
 from .._tracing.attention_calls import Call
-from .first_try import finite, same
+from .first_try import first_or_again
 from .masks import all_of, seen, zeros_without_keys
-from .text import CONTRIB, chosen, renamed
+from .text import CONTRIB, renamed
 
 QUERIES = 64  # in a block: with fewer the products are slow, with more they have keys that few of the queries see
 SCORES = 2**19  # numbers in the scores that are computed at once: 2 MB
@@ -54,16 +54,13 @@ def body(call: Call, name: str = "windows") -> str:
         {_attention(call, "hidden_keys", "hidden_values", "again", _SELECTED)}
         {zeros_without_keys(call, "output", "again_output")}
     """
-    leaked_or_not = chosen(call, "is_finite", zeros_without_keys(call, "output", "first_output"), again, f"{name}_else")
     return f"""
         {seen(call) if _has_masks(call) else ""}
         {_rows(call)}
         {_blocks(call)}
         {_attention(call, "keys", "values", "first", _BIASED)}
-        {finite("first_output")}
         {all_of("all_see", "row_sees_in_any_head")}
-        is_right = And (is_finite, all_see)
-        {chosen(call, "is_right", same(call, "first"), leaked_or_not, name)}
+        {first_or_again(call, again, name)}
     """
 
 
@@ -229,24 +226,9 @@ def _together(call: Call) -> str:
 def _keys_of_group(call: Call) -> str:
     """Lines that give `rows_of_group` and `seen_in_group` (blocks, keys): which keys blocks read, and may see."""
     heads, times = call.num_heads, call.num_heads // call.num_kv_heads
-    examples, heads_of_keys = "heads_of_queries", "heads_of_queries"
-    lines = """
+    lines = f"""
         heads_of_queries = Div (some_numbers, blocks_of_head)
         numbers_in_head = Mod (some_numbers, blocks_of_head)
-    """
-    if heads > 1:
-        lines += f"""
-            number_of_heads = Constant <value_ints = [{heads}]> ()
-            examples = Div (heads_of_queries, number_of_heads)
-        """
-        examples = "examples"
-    if times > 1:
-        lines += f"""
-            queries_for_a_key = Constant <value_ints = [{times}]> ()
-            heads_of_keys = Div (heads_of_queries, queries_for_a_key)
-        """
-        heads_of_keys = "heads_of_keys"
-    lines += f"""
         first_queries = Mul (numbers_in_head, queries_of_block)
         first_keys = Sub (first_queries, to_first)
         first_key_column = Unsqueeze (first_keys, one)
@@ -254,32 +236,28 @@ def _keys_of_group(call: Call) -> str:
         last_place = Sub (Tk_scalar, one_scalar)
         places_in_range = Clip (places, zero_scalar, last_place)
         are_in_range = Equal (places, places_in_range)
-        before_keys = Mul ({heads_of_keys}, Tk)
-        before_key_column = Unsqueeze (before_keys, one)
-        rows_of_group = Add (places_in_range, before_key_column)
+        {_rows_of(times, "rows_of_group")}
     """
     if not _has_masks(call):
         return lines + "seen_in_group = Unsqueeze (are_in_range, one)\n"
-    if heads == 1:
-        return (
-            lines
-            + """
-            masks_of_group = Gather <axis = 0> (seen_in_a_row, rows_of_group)
-            are_seen = And (masks_of_group, are_in_range)
-            seen_in_group = Unsqueeze (are_seen, one)
-        """
-        )
-    return (
-        lines
-        + f"""
-        before_masks = Mul ({examples}, Tk)
-        before_mask_column = Unsqueeze (before_masks, one)
-        places_in_masks = Add (places_in_range, before_mask_column)
+    return f"""
+        {lines}
+        {_rows_of(heads, "places_in_masks")}
         masks_of_group = Gather <axis = 0> (seen_in_a_row, places_in_masks)
         are_seen = And (masks_of_group, are_in_range)
         seen_in_group = Unsqueeze (are_seen, one)
     """
-    )
+
+
+def _rows_of(heads: int, name: str) -> str:
+    """Lines that give `name`: rows among those of all sequences, of which so many heads of queries share each."""
+    return f"""
+        heads_for_{name} = Constant <value_ints = [{heads}]> ()
+        sequences_of_{name} = Div (heads_of_queries, heads_for_{name})
+        before_{name} = Mul (sequences_of_{name}, Tk)
+        column_before_{name} = Unsqueeze (before_{name}, one)
+        {name} = Add (places_in_range, column_before_{name})
+    """
 
 
 _BIASED = """

@@ -140,8 +140,8 @@ CONVERSION_FAULTS = (
     ),
     fault(
         "heads of a window read the keys of the next",
-        "heads_of_keys = Div (heads_of_queries, queries_for_a_key)",
-        "heads_of_keys = Identity (heads_of_queries)",
+        '{_rows_of(times, "rows_of_group")}',
+        '{_rows_of(1, "rows_of_group")}',
         "test_bodies -k orders",
         "test_bodies",
     ),
