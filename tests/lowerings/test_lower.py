@@ -1,6 +1,5 @@
 """Attention layers keep their name through TensorFlow, get the body that was asked for, and nobody else sees it."""
 
-
 import keras
 import numpy as np
 import onnx
