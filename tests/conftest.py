@@ -34,15 +34,16 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)  # before a test is chosen by its name
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    pairs, thirds = config.getoption("--pairs"), config.getoption("--thirds")
+    pairs, share = config.getoption("--pairs"), config.getoption("--share")
     if pairs != "every":
         out_of_turn = those_out_of_turn(items)
         leave_out(config, items, out_of_turn if pairs == "in-turn" else {*items} - out_of_turn)
-    if thirds is not None:
+    if share is not None:
+        which, of = share
         many = [
             item for item in items if item.get_closest_marker("zoo") or (pairs == "rest" and hasattr(item, "callspec"))
         ]
-        leave_out(config, items, {item for number, item in enumerate(many) if number % 3 != thirds})
+        leave_out(config, items, {item for number, item in enumerate(many) if number % of != which - 1})
 
 
 def those_out_of_turn(items: list[pytest.Item]) -> set[pytest.Item]:
@@ -89,6 +90,13 @@ def every_other_layer(items: list[pytest.Item]) -> set[pytest.Item]:
     return found if IN_A_HURRY else set()
 
 
+def which_of(text: str) -> tuple[int, int]:
+    which, of = map(int, text.split("/"))
+    if not 1 <= which <= of:
+        raise ValueError
+    return which, of
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--pairs",
@@ -102,10 +110,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--flips", type=int, default=2000, metavar="N", help="bytes to change in a bundle")
     group.addoption("--kills", type=int, default=20, metavar="N", help="exports to kill, and 10 times as many renames")
     group.addoption(
-        "--thirds",
-        type=int,
-        choices=(0, 1, 2),
-        help="of the zoo, or of what `--pairs rest` runs with many parameters, every third from this one on",
+        "--share",
+        type=which_of,
+        metavar="K/N",
+        help="of the zoo, or of what `--pairs rest` runs with many parameters, every Nth from the Kth on: 1/6",
     )
     group.addoption("--random-seed", type=int, default=SEED, metavar="N", help="what they are all drawn from")
 

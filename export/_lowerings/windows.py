@@ -81,6 +81,7 @@ def _rows(call: Call) -> str:
         return (
             lines + "begins_within = Less (first_of_rows, Tk)\nrow_sees_in_any_head = Unsqueeze (begins_within, one)\n"
         )
+    # Pads as a tensor: given as `value_ints`, onnx 1.19 takes them for pads of another rank
     return (
         lines
         + f"""
@@ -90,7 +91,7 @@ def _rows(call: Call) -> str:
         behind_in_range = Clip (behind_rows, zero_scalar, Tk_scalar)
         seen_numbers = Cast <to = 7> (seen)
         counted = CumSum (seen_numbers, one)
-        pads_of_counts = Constant <value_ints = [0, 1, 0, 0]> ()
+        pads_of_counts = Constant <value = int64[4] {{0, 1, 0, 0}}> ()
         counted_before = Pad (counted, pads_of_counts)
         before_first = Gather <axis = 1> (counted_before, first_in_range)
         before_behind = Gather <axis = 1> (counted_before, behind_in_range)

@@ -1,6 +1,6 @@
 """Every model of the zoo is exported and proven, or refused with the sentence that it says.
 
-`scripts/test -m zoo` runs them all, in half an hour; `--thirds 0`, 1 or 2 every third.
+`scripts/test -m zoo` runs them all, in half an hour; `--share 1/6` every sixth.
 """
 
 import importlib.util
