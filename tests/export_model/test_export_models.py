@@ -12,13 +12,13 @@ EVERY_LOWERING = ("additive", "dict inputs and outputs")  # one for each of the 
 
 
 def in_lowerings(number, name):
-    """Every model in one of three lowerings, in turn, and in the next for .ci/run; plain without attention."""
+    """Every other model in one of three lowerings, in turn; all in that and the next later; plain without attention."""
     one, later = (LOWERINGS[each % 3] for each in (number, number + 1))
     if name in EVERY_LOWERING:
         in_turn = (one, ADAPTIVE, "auto")
         chosen = {each: [] if each in in_turn else [pytest.mark.out_of_turn] for each in LOWERINGS}
     elif EXPORTED[name].attention:
-        chosen = {one: [], later: [pytest.mark.out_of_turn]}
+        chosen = {one: [pytest.mark.out_of_turn] if number % 2 else [], later: [pytest.mark.out_of_turn]}
     else:
         chosen = {PORTABLE: []}
     for lowering, marks in chosen.items():

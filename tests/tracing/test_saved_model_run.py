@@ -83,7 +83,9 @@ def test_it_ends_with_the_block():
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name; CI runs Linux")
-@pytest.mark.parametrize("begun", [False, True], ids=["waiting", "at work"])
+@pytest.mark.parametrize(
+    "begun", [pytest.param(False, marks=pytest.mark.out_of_turn, id="waiting"), pytest.param(True, id="at work")]
+)
 def test_it_ends_with_a_process_that_is_killed(begun, saved_model, tmp_path):
     os.mkfifo(tmp_path / "cases.npz")  # nobody writes to it: who reads it waits
     told = [saved_model, tmp_path / "cases.npz", tmp_path / "results.npz"] if begun else []

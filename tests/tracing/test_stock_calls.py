@@ -25,7 +25,7 @@ MODELS = {
     "additive": lambda: with_masks_of_keys(keras.layers.AdditiveAttention(dropout=0.1)),
     "additive without scale": lambda: with_masks_of_keys(keras.layers.AdditiveAttention(False), scores=True),
 }
-IN_TURN = ("heads", "groups with scores and dropout", "scaled products with scores", "additive")
+IN_TURN = ("heads", "scaled products with scores", "additive")
 OF_KERAS = [
     pytest.mark.filterwarnings(f"ignore:{said}:UserWarning")
     for said in ("[\\s\\S]*destroy the mask", "[\\s\\S]*softmax over axis")
