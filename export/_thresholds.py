@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-WINDOW_KEYS = 256  # as the keys that a block of queries reads around it, so the positions from where on that pays
+WINDOW_KEYS = (
+    256  # that a block of queries read where windows were measured; with others the positions grow as these do
+)
 NEVER = 2**62  # pairs: more than any request has
 
 
 class From(NamedTuple):
-    """The form for large sizes is taken where `(Tq - queries) * Tk >= pairs`.
+    """The form for large sizes is taken where `(Tq - queries) * Tk >= pairs` and `Tk >= keys`.
 
     Of additive scores a pair counts as often as it has units, and of a window as the square of `WINDOW_KEYS` over the
     keys that a block of queries reads.
@@ -25,10 +27,12 @@ class From(NamedTuple):
     Attributes:
         queries: So many queries do not count.
         pairs: The fewest pairs of the others and the keys.
+        keys: The fewest keys, whatever the queries. Blocks of queries with a window read as many where there are few.
     """
 
     queries: int
     pairs: int
+    keys: int = 0
 
     def each(self, times: float) -> From:
         """Return the rule where each pair counts so many times."""
@@ -36,7 +40,7 @@ class From(NamedTuple):
 
     def is_met(self, queries: int, keys: int) -> bool:
         """Tell whether the form is taken for so many queries and keys."""
-        return (queries - self.queries) * keys >= self.pairs
+        return (queries - self.queries) * keys >= self.pairs and keys >= self.keys
 
     def positions(self) -> int:
         """Return from how many positions on it is taken where there are as many queries as keys; 0 for never."""

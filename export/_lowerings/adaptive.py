@@ -6,6 +6,8 @@ large ones nothing of the size of all scores is kept, and keys that do not take 
 
 from __future__ import annotations
 
+import math
+
 from keras_attn._composite import ADDITIVE, DISTANCE
 from keras_attn._normalizers import SOFTMAX
 
@@ -42,8 +44,19 @@ def _by_size(call: Call, least: From, small: str, large: str, name: str) -> str:
         {name}_counted = {f"Sub (Tq, {name}_not_counted)" if least.queries else "Identity (Tq)"}
         {name}_pairs = Mul ({name}_counted, Tk)
         {name}_enough = Constant <value_ints = [{least.pairs}]> ()
-        {name}_is_small = Less ({name}_pairs, {name}_enough)
+        {name}_is_few = Less ({name}_pairs, {name}_enough)
+        {_few_keys(least, name)}
         {chosen(call, f"{name}_is_small", small, large, name)}
+    """
+
+
+def _few_keys(least: From, name: str) -> str:
+    if not least.keys:
+        return f"{name}_is_small = Identity ({name}_is_few)\n"
+    return f"""
+        {name}_enough_keys = Constant <value_ints = [{least.keys}]> ()
+        {name}_is_few_keys = Less (Tk, {name}_enough_keys)
+        {name}_is_small = Or ({name}_is_few, {name}_is_few_keys)
     """
 
 
@@ -61,7 +74,8 @@ def form(call: Call, opset: int) -> str:
     if known is not None:
         return f"{'ragged' if known else small}, by the sizes that the model fixes"
     queries = f"(queries - {least.queries})" if least.queries else "queries"
-    return f"{small} while {queries} * keys < {least.pairs:,}, else ragged"
+    or_keys = f" or keys < {least.keys:,}" if least.keys else ""
+    return f"{small} while {queries} * keys < {least.pairs:,}{or_keys}, else ragged"
 
 
 def has_use_of_fused(call: Call) -> bool:
@@ -88,9 +102,10 @@ def kind_of(call: Call) -> str:
 
 def _least(call: Call) -> From:
     least = LARGE[kind_of(call)]
-    if windows.fits(call):
-        wider = least.each((WINDOW_KEYS / windows.keys_of_block(call)) ** 2)
-        return wider._replace(pairs=min(wider.pairs, _longest_of_all() ** 2))
+    if windows.fits(call) and least.pairs != NEVER:
+        wider, longest = least.each((WINDOW_KEYS / windows.keys_of_block(call)) ** 2), _longest_of_all()
+        pairs = min(wider.pairs, (longest - least.queries) * longest)
+        return wider._replace(pairs=pairs, keys=math.isqrt(pairs))
     return least if call.name != ADDITIVE else least.each(call.num_heads * additive.units(call))
 
 

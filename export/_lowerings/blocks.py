@@ -24,7 +24,8 @@ class Scores:
         inputs: The typed names that a block has for its part of each tensor (blocks, rows, ...) of an example, by name.
         keys: Lines that read `first` and `behind`, the range of keys of a block, vectors of one number. They are those
             of an example where its blocks have the same.
-        lines: Lines that give `scores` (H, rows, keys), or (rows, keys) where there are no heads.
+        lines: Lines that give `scores` (H, rows, keys), or (rows, keys) where there are no heads. Where `has_edge` they
+            are those up to `edge`, and `edge_scores` those of the others.
     """
 
     inputs: Mapping[str, str]

@@ -1,8 +1,8 @@
 """The `portable` lowering: plain ONNX of opset 18, which any runtime has.
 
-What masks keep out gets a bias of the lowest float32, from a selection over the mask, which is small where it is the
-same for all queries or heads; a selection over all scores took as long as the softmax. What the bias does to NaN is
-undone before: keys and values that no query sees are zeros.
+What masks keep out gets a bias of the lowest float32 or less, from a selection over the mask, which is small where it
+is the same for all queries or heads; a selection over all scores took as long as the softmax. What the bias does to NaN
+is undone before: keys and values that no query sees are zeros.
 """
 
 from __future__ import annotations
@@ -152,10 +152,17 @@ def _weights(call: Call, selects: bool) -> str:
     pairs_of_scores = "pairs_of_scores = Identity (pairs)"
     if call.heads is None:
         pairs_of_scores = f"pairs_of_scores = {'Squeeze (pairs' if call.differs_by_query else 'Unsqueeze (seen'}, one)"
-    if selects or (call.differs_by_query and call.heads is None):  # there the mask is no smaller than the scores
+    large_as_scores = call.differs_by_query and call.heads is None
+    if selects or large_as_scores or (call.differs_by_query and call.normalizer != SOFTMAX):
         biased = "biased = Where (pairs_of_scores, scores, lowest)\n"
     else:
-        biased = "bias = Where (pairs_of_scores, nothing, lowest)\nbiased = Add (scores, bias)\n"
+        # keys that only other queries see are not zeros: their scores may be as large as the lowest float32
+        enough = "Add (lowest, lowest)" if call.differs_by_query else "Identity (lowest)"
+        biased = f"""
+            enough = {enough}
+            bias = Where (pairs_of_scores, nothing, enough)
+            biased = Add (scores, bias)
+        """
     return f"{pairs_of_scores}\n{biased}\n" + normalized(call, "biased", "all_weights", "pairs_of_scores")
 
 

@@ -1,4 +1,4 @@
-"""Scaled dot products in blocks of queries: for masks of pairs, and where the weights are returned."""
+"""Scaled dot products in blocks of queries: for masks of pairs, causal ones, and where the weights are returned."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def _scores_of_heads(call: Call) -> Scores:
             query_heads = Reshape (query_groups, shape_of_query_groups)
             heads_of_scores = Constant <value_ints = [{call.num_heads}]> ()
         """
-    for keys, scores in (("some_keys", "scores"), ("edge_keys", "edge_scores"))[: 1 + has_edge(call)]:
+    products = {"some_keys": "scores"} | ({"edge_keys": "edge_scores"} if has_edge(call) else {})
+    for keys, scores in products.items():
         lines += f"{scores} = MatMul (query_heads, {keys})\n" if times == 1 else _scores_of_groups(keys, scores)
     return Scores({"queries_of_example": "float[?, ?] query"}, _some_keys(call, "key_heads", "two"), lines)
 

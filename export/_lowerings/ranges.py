@@ -49,16 +49,17 @@ def range_of_block(call: Call) -> str:
         behind = Max ({behind}, one)
         last = Sub (behind, one)
         first = Min ({first}, last)
-        {_EDGE.format(behind_first_row=right + 1) if has_edge(call) and right is not None else ""}
+        {_edge(right) if has_edge(call) and right is not None else ""}
     """
     )
 
 
-_EDGE = """
-    behind_key_of_first = Constant <value_ints = [{behind_first_row}]> ()
-    behind_first_row = Add (row_vector, behind_key_of_first)
-    edge = Min (behind_first_row, behind)
-"""
+def _edge(right: int) -> str:
+    return f"""
+        keys_of_first_row = Constant <value_ints = [{right + 1}]> ()
+        behind_first_row = Add (row_vector, keys_of_first_row)
+        edge = Min (behind_first_row, behind)
+    """
 
 
 def has_edge(call: Call) -> bool:

@@ -1,8 +1,9 @@
-"""Dot products of queries that see a window of keys: all blocks of queries at once, each with the keys around it.
+"""Dot products of queries that see a window of keys: many blocks of queries at once, each with the keys around it.
 
 Every block has as many queries, and reads as many keys, so that what lies in the window is the same for all blocks: a
-bias that is added. What runs into no window, and what masks of keys keep out, gets another bias. Where something leaked
-all the same, or overflowed, keys that no query sees are hidden and scores replaced; see `first_try.py`.
+bias that is added. Places before the first key and behind the last, and what masks of keys keep out, get another bias.
+Where something leaked all the same, or overflowed, keys that no query sees are hidden and scores replaced; see
+`first_try.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def body(call: Call, name: str = "windows") -> str:
         {seen(call) if _has_masks(call) else ""}
         {_rows(call)}
         {_blocks(call)}
-        {_attention(call, "keys", "values", "first", _BIASED)}
+        {_attention(call, "keys", "values", "first", _masked(call))}
         {all_of("all_see", "row_sees_in_any_head")}
         {first_or_again(call, again, name)}
     """
@@ -115,10 +116,15 @@ def _seen_by_any(call: Call) -> str:
 
 
 def _blocks(call: Call) -> str:
-    """Lines that give `query_blocks` (groups, blocks, queries, D), their `numbers`, and `in_window` (queries, keys)."""
+    """Lines that give `query_blocks` (groups, blocks, queries, D), their `numbers`, and `in_window` (queries, keys).
+
+    The others of their names that are read later: `blocks_of_head`, `all_rows`, `count` and `queries_of_block`,
+    `size_of_key`, `columns`, and `seen_in_a_row` where there are masks.
+    """
     left, right = _reach(call)
     most = max(1, SCORES // (QUERIES * keys_of_block(call)))
-    pads = ["zero"] * (3 if call.heads is None else 4)
+    before = ", ".join(["zero"] * (3 if call.heads is None else 4))
+    axes_before = "zero" if call.heads is None else "zero, zero"
     return f"""
         {_heads("queries", "queries_of_heads", call.num_heads, call.key_size) if call.heads is not None else ""}
         queries_of_block = Constant <value_ints = [{QUERIES}]> ()
@@ -127,7 +133,7 @@ def _blocks(call: Call) -> str:
         blocks_of_head = Div (up_to_block_more, queries_of_block)
         all_rows = Mul (blocks_of_head, queries_of_block)
         extra_rows = Sub (all_rows, Tq)
-        pads_of_rows = Concat <axis = 0> ({", ".join([*pads, *pads[2:], "extra_rows", "zero"])})
+        pads_of_rows = Concat <axis = 0> ({before}, {axes_before}, extra_rows, zero)
         padded_queries = Pad ({"queries" if call.heads is None else "queries_of_heads"}, pads_of_rows)
         size_of_key = Shape <start = -1> (queries{"" if call.heads is None else "_of_heads"})
         shape_of_blocks = Concat <axis = 0> (minus_one, queries_of_block, size_of_key)
@@ -136,7 +142,8 @@ def _blocks(call: Call) -> str:
         most = Constant <value_ints = [{most}]> ()
         most_but_one = Constant <value_ints = [{most - 1}]> ()
         up_to_most_more = Add (count, most_but_one)
-        groups = Div (up_to_most_more, most)
+        groups_of_blocks = Div (up_to_most_more, most)
+        groups = Max (groups_of_blocks, one)
         up_to_groups_more = Add (count, groups)
         less_than_groups_more = Sub (up_to_groups_more, one)
         blocks_of_group = Div (less_than_groups_more, groups)
@@ -145,14 +152,14 @@ def _blocks(call: Call) -> str:
         pads_of_blocks = Concat <axis = 0> (zero, zero, zero, extra_blocks, zero, zero)
         padded_blocks = Pad (blocks_in_a_row, pads_of_blocks)
         shape_of_groups = Concat <axis = 0> (groups, blocks_of_group, queries_of_block, size_of_key)
-        query_blocks = Reshape (padded_blocks, shape_of_groups)
+        query_blocks = Reshape <allowzero = 1> (padded_blocks, shape_of_groups)
 
         all_blocks_scalar = Squeeze (all_blocks)
         last_block = Sub (count, one)
         numbers_of_all = Range (zero_scalar, all_blocks_scalar, one_scalar)
         numbers_in_range = Min (numbers_of_all, last_block)
         groups_and_blocks = Concat <axis = 0> (groups, blocks_of_group)
-        numbers = Reshape (numbers_in_range, groups_and_blocks)
+        numbers = Reshape <allowzero = 1> (numbers_in_range, groups_and_blocks)
 
         queries_scalar = Constant <value_int = {QUERIES}> ()
         keys_of_block = Constant <value_int = {keys_of_block(call)}> ()
@@ -261,9 +268,19 @@ def _rows_of(heads: int, name: str) -> str:
     """
 
 
+def _masked(call: Call) -> str:
+    """Lines that give `masked_scores` of keys as they are: none of what is finite but the scores of others is left.
+
+    A window is the same for all queries, and none lacks keys by it, so that its bias may be infinite. That of masks is
+    finite, and as large as a score may be, unless the scale halves it.
+    """
+    return _BIASED if abs(call.options["scale"]) <= 0.5 or not _has_masks(call) else _SELECTED
+
+
 _BIASED = """
+    infinite = Add (lowest, lowest)
     bias_of_masks = Where (seen_in_group, nothing, lowest)
-    bias_of_windows = Where (in_window, nothing, lowest)
+    bias_of_windows = Where (in_window, nothing, infinite)
     scores_in_masks = Add (scores, bias_of_masks)
     masked_scores = Add (scores_in_masks, bias_of_windows)
 """

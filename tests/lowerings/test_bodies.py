@@ -1,5 +1,6 @@
 """Every body of every lowering gives what the contract says, for every kind of mask, and reads nothing it must not."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -68,12 +69,45 @@ def test_padding_of_the_largest_numbers(name, lowering, opset, masks):
             assert_identical(actual, expected_)
 
 
+@pytest.mark.parametrize(("lowering", "opset"), [("portable", 18), ("ragged", 18), ("adaptive", 18)])
+@pytest.mark.parametrize("heads", [None, (2, 2)])
+@pytest.mark.parametrize(
+    "masks",
+    [
+        {"band": (1, 1)},
+        {"band": (1, 1), "lengths": "examples"},
+        {"band": (2, 2), "keys_mask": True, "causal": True},
+        {"causal": True},
+        {"causal": True, "normalizer": "sparsemax"},
+        {"lengths": "queries", "weights": True},
+        {"mask": "pairs"},
+    ],
+    ids=str,
+)
+def test_scores_of_the_largest_numbers_stay_with_the_queries_that_have_them(masks, heads, lowering, opset):
+    """A key that some queries see: for the others its score is as large as what keeps it out."""
+    plan = Plan(size=1, scale=1.0, heads=heads, **masks)
+    run = session(plan, lowering, opset).run
+    inputs = plan.inputs(6, 6)
+    inputs["queries"] = np.sign(inputs["queries"])
+    clean, pairs = run(None, inputs), taking_part(plan, inputs)
+    for key in range(6):
+        others = ~pairs[..., key].any(-2)
+        for value in (np.finfo("float32").max, np.finfo("float32").min):
+            filled = inputs | {"keys": inputs["keys"].copy()}
+            filled["keys"][:, key] = value
+            for actual, expected_ in zip(run(None, filled), clean, strict=True):
+                if expected_.ndim == 4:  # weights, (N, H, Tq, Tk)
+                    actual, expected_ = (np.swapaxes(array, 1, 2) for array in (actual, expected_))
+                assert_identical(actual[others], expected_[others])
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(additive, "FEATURES", 100)
     monkeypatch.setattr(products, "SCORES", 12)
     monkeypatch.setattr(products, "ROWS", 3)
-    monkeypatch.setattr(windows, "SCORES", 30)
+    monkeypatch.setattr(windows, "SCORES", 60)  # two blocks of queries that see three keys, and one of others
     monkeypatch.setattr(windows, "QUERIES", 3)
 
 
@@ -122,7 +156,25 @@ def test_keys_of_a_window_count_for_its_form(monkeypatch):
     forms = {reach: bodies.form_of(Plan(band=(reach, reach)).call(), "adaptive", 18) for reach in (32, 96, 256, 257)}
     pairs = {32: 2**14, 96: 2**16, 256: 2**18, 257: 2**16}  # 256 have 331,776, which golden cases do not; 257 no blocks
     for reach, form in forms.items():
-        assert form == f"plain operators while queries * keys < {pairs[reach]:,}, else ragged"
+        keys = {257: ""}.get(reach, f" or keys < {math.isqrt(pairs[reach]):,}")
+        assert form == f"plain operators while queries * keys < {pairs[reach]:,}{keys}, else ragged"
+
+
+def test_a_window_of_many_keys_is_small_where_there_are_few(monkeypatch):
+    monkeypatch.setitem(LARGE, "window", From(0, 241))  # of 256 keys in a block; this one has 66
+    monkeypatch.setattr(windows, "body", lambda *_: "output = Mul (queries, nothing)")
+    plan = Plan(band=(1, 1), size=6)
+    run = session(plan, "adaptive", 18).run
+    assert bodies.form_of(plan.call(), "adaptive", 18).endswith("queries * keys < 17 or keys < 4, else ragged")
+    for Tq, Tk, large in [(5, 4, True), (2, 9, True), (4, 4, False), (7, 3, False), (60, 3, False)]:
+        (output,) = run(None, plan.inputs(Tq, Tk))
+        assert np.any(output) != large
+
+
+def test_a_window_over_a_batch_of_none():
+    plan = Plan(band=(1, 1))
+    inputs = {name: array[:0] for name, array in plan.inputs(5, 7).items()}
+    assert session(plan, "ragged", 18).run(None, inputs)[0].shape == (0, 5, 6)
 
 
 @pytest.mark.parametrize("plan", PLANS[::6], ids=str)

@@ -297,4 +297,34 @@ CONVERSION_FAULTS = (
         "least.each(1)",
         "test_bodies -k units_count",
     ),
+    fault(
+        "keys beyond a window take part if their scores are the largest",
+        "bias_of_windows = Where (in_window, nothing, infinite)",
+        "bias_of_windows = Where (in_window, nothing, lowest)",
+        "test_bodies -k largest_numbers_stay",
+    ),
+    fault(
+        "masked keys in a window take part if their scores are the largest",
+        'return _BIASED if abs(call.options["scale"]) <= 0.5 or not _has_masks(call) else _SELECTED',
+        "return _BIASED",
+        "test_bodies -k largest_numbers_stay",
+    ),
+    fault(
+        "scores that are the largest take part for queries that do not see their keys",
+        'enough = "Add (lowest, lowest)" if call.differs_by_query else "Identity (lowest)"',
+        'enough = "Identity (lowest)"',
+        "test_bodies -k largest_numbers_stay",
+    ),
+    fault(
+        "few keys with a window take the form for many",
+        "return wider._replace(pairs=pairs, keys=math.isqrt(pairs))",
+        "return wider._replace(pairs=pairs)",
+        "test_bodies -k few",
+    ),
+    fault(
+        "windows over a batch of none end the process",
+        "groups = Max (groups_of_blocks, one)",
+        "groups = Identity (groups_of_blocks)",
+        "test_bodies -k batch_of_none",
+    ),
 )

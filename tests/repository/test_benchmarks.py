@@ -8,7 +8,7 @@ import report
 import thresholds
 from _sizes import ADDITIVE, ALL_VALID, DOT, HALF_FILLED, Size, lengths, random_inputs
 
-from keras_attn_export._thresholds import LARGE, NEVER
+from keras_attn_export._thresholds import LARGE, NEVER, From
 
 TIMED = {"median": 2.0, "p10": 1.5, "p90": 2.5, "runs": 9}
 ENVIRONMENT = {
@@ -113,8 +113,8 @@ PACKAGED = dict(LARGE)  # other tests make it small
 
 def test_package_has_the_rules_that_were_measured():
     rules = report.load(report.RESULTS)["thresholds"]["rules"]
-    measured = {kind: (rule["queries"], rule["pairs"]) for kind, rule in rules.items()}
-    assert measured | {"distance": (0, NEVER)} == PACKAGED, (
+    measured = {kind: From(rule["queries"], rule["pairs"]) for kind, rule in rules.items()}
+    assert measured | {"distance": From(0, NEVER)} == PACKAGED, (
         "paste what benchmarks/thresholds.py prints into export/_thresholds.py"
     )
 

@@ -37,6 +37,7 @@ class Plan:
         size: D or U, of a head.
         heads: Heads of queries and of keys, or `None`.
         normalizer: What makes weights of the scores.
+        scale: What dot products are multiplied by.
     """
 
     name: str = "dot_product"
@@ -50,6 +51,7 @@ class Plan:
     size: int = 4
     heads: tuple[int, int] | None = None
     normalizer: str = SOFTMAX
+    scale: float = SCALE
 
     def __str__(self):
         parts = {
@@ -61,6 +63,7 @@ class Plan:
             "weights": self.weights,
             f"heads_{self.heads}": self.heads,
             self.normalizer: self.normalizer != SOFTMAX,
+            f"scale_{self.scale}": self.scale != SCALE,
         }
         return "-".join([self.name, *(part for part, there in parts.items() if there), f"{len(self.leading)}d"])
 
@@ -91,7 +94,7 @@ class Plan:
             shapes=shapes,
             dtypes={name: DTYPES.get(name, "float32") for name in shapes},
             constants={},
-            options={"scale": SCALE} if self.name == "dot_product" else {},
+            options={"scale": self.scale} if self.name == "dot_product" else {},
             heads=None if self.heads is None else Heads(*self.heads),
             pairs=Pairs(self.causal, self.band),
             normalizer=self.normalizer,
@@ -230,7 +233,7 @@ def expected(plan, inputs):
         gaps = (queries[..., :, None, :] - keys[..., None, :, :]) / exact["bandwidth"]
         scores = -0.5 * (gaps**2).sum(-1)
     else:
-        scores = SCALE * queries @ np.swapaxes(keys, -1, -2)
+        scores = plan.scale * queries @ np.swapaxes(keys, -1, -2)
     weights = WEIGHTS[plan.normalizer](scores, pairs)
     output = np.swapaxes(weights @ values, -2, -3)
     output = output.reshape(*output.shape[:-2], -1)
