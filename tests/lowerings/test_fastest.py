@@ -15,6 +15,7 @@ from keras_attn_export._cli.describe import describe
 from keras_attn_export._cli.main import main
 from keras_attn_export._lowerings import bodies, fastest
 from keras_attn_export._standalone.verify import Case
+from keras_attn_export._tracing.saved_model_run import SavedModelRun
 
 
 @pytest.fixture
@@ -38,6 +39,26 @@ def speeds(monkeypatch):
     monkeypatch.setattr(fastest, "_session", session)
     monkeypatch.setattr(fastest, "_raced", raced)
     return table, races
+
+
+@pytest.mark.fresh_process
+def test_nothing_runs_beside_what_is_timed(speeds, monkeypatch, tmp_path):
+    running, raced = [], fastest._raced
+    begin = SavedModelRun.begin
+
+    def begun(run, *arguments):
+        running.append(run._process)
+        begin(run, *arguments)
+
+    def alone(*arguments):
+        assert [process.poll() for process in running] == [0]
+        return raced(*arguments)
+
+    monkeypatch.setattr(SavedModelRun, "begin", begun)
+    monkeypatch.setattr(fastest, "_raced", alone)
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="auto")
+    assert speeds[1]
+    assert bundle.report.saved_model_rows
 
 
 def layers(bundle):

@@ -298,6 +298,12 @@ CONVERSION_FAULTS = (
         "test_bodies -k units_count",
     ),
     fault(
+        "a SavedModel runs while lowerings are timed",
+        'before = from_saved_model() if options.lowering == "auto" else None',
+        "before = None",
+        "test_fastest -k nothing_runs",
+    ),
+    fault(
         "keys beyond a window take part if their scores are the largest",
         "bias_of_windows = Where (in_window, nothing, infinite)",
         "bias_of_windows = Where (in_window, nothing, lowest)",
