@@ -31,6 +31,7 @@ GROUP = 3  # units; with fewer there is more to divide, with more the products t
 SUBSETS = [subset for size in range(GROUP + 1) for subset in combinations(range(GROUP), size)]
 FEATURES = 5 * 2**19  # elements of the (rows, Tk, U) features in a block; each product then takes 3.3 MB
 MOST_ROWS = 2**20  # queries in a block
+LEAST_ROWS = 8  # with fewer, what is made ready of the keys for each block takes longer than the products
 REACH = 80 / (2 * GROUP)  # largest q + k: a term is then exp(80) at most, 5e34
 # Largest q and k: a number that underflows then meets exp(66) at most, and their term is below 1e-9.
 FARTHEST = 66 / (2 * GROUP)
@@ -60,7 +61,7 @@ def body(call: Call) -> str:
         {_filled_weights(call)}
         units = Constant <value_ints = [{call.num_heads * _full_units(call)}]> ()
         features_of_query = Mul (Tk, units)
-        {cut("features_of_query", FEATURES, MOST_ROWS)}
+        {cut("features_of_query", FEATURES, MOST_ROWS, LEAST_ROWS)}
         {in_blocks("full_queries", "query_blocks_of_heads")}
         {_heads_as_rows(call)}
         {_FACTORS}
@@ -187,8 +188,9 @@ def _log_terms(name: str, source: str) -> str:
 
 
 def _in_groups(call: Call) -> str:
-    # The groups are the batch, though they come after the queries and the keys.
-    product = f"{CONTRIB}.FusedMatMul <transBatchA = 1, transBatchB = 1, transB = 1>"
+    # The groups are the batch, though they come after the queries. The terms of keys stand in rows, group after group:
+    # side by side, those of one lie on as many pages of memory as there are keys, and took twice as long at 4,096.
+    product = f"{CONTRIB}.FusedMatMul <transBatchA = 1>"
     scores = Scores(
         {"query_terms_of_example": "float[?, ?, ?] query_terms_of_block"},
         _SOME_TERMS if ranges_differ(call) or call.has_keys_mask else _ALL_TERMS,
@@ -201,15 +203,17 @@ def _in_groups(call: Call) -> str:
     )
     return f"""
         {_log_terms("key", "key")}
-        key_terms = Exp (key_log_terms)
-        key_terms_with_factors = Mul (key_terms, factors)
+        key_log_terms_in_rows = Transpose <perm = [1, 2, 0]> (key_log_terms)
+        key_terms = Exp (key_log_terms_in_rows)
+        column_of_factors = Unsqueeze (factors, two)
+        key_terms_with_factors = Mul (key_terms, column_of_factors)
         {over_blocks(call, scores, hides=False)}
     """
 
 
 _SOME_TERMS = """
-    some_terms = Slice (key_terms, first, behind, zero)
-    some_terms_with_factors = Slice (key_terms_with_factors, first, behind, zero)
+    some_terms = Slice (key_terms, first, behind, two)
+    some_terms_with_factors = Slice (key_terms_with_factors, first, behind, two)
 """
 _ALL_TERMS = """
     some_terms = Identity (key_terms)

@@ -33,21 +33,23 @@ class Scores:
     lines: str
 
 
-def cut(size_of_row: str, largest: int, most: int) -> str:
+def cut(size_of_row: str, largest: int, most: int, least: int = 1) -> str:
     """Lines that give `blocks` and `rows`: so many blocks of so many queries.
 
     Args:
         size_of_row: Name of how many numbers a query has in its block, a vector of one number.
         largest: How many numbers a block may have.
         most: How many queries a block may have.
+        least: How many it has all the same, where there are as many.
     """
     return f"""
         largest = Constant <value_ints = [{largest}]> ()
         most = Constant <value_ints = [{most}]> ()
         size_of_row_or_one = Max ({size_of_row}, one)
         fitting = Div (largest, size_of_row_or_one)
-        fitting_or_one = Max (fitting, one)
-        most_rows = Min (fitting_or_one, most)
+        least_rows = Constant <value_ints = [{least}]> ()
+        fitting_or_least = Max (fitting, least_rows)
+        most_rows = Min (fitting_or_least, most)
         up_to_most_more = Add (Tq, most_rows)
         less_than_most_more = Sub (up_to_most_more, one)
         full_blocks = Div (less_than_most_more, most_rows)

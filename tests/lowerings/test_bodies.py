@@ -105,6 +105,7 @@ def test_scores_of_the_largest_numbers_stay_with_the_queries_that_have_them(mask
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(additive, "FEATURES", 100)
+    monkeypatch.setattr(additive, "LEAST_ROWS", 1)
     monkeypatch.setattr(products, "SCORES", 12)
     monkeypatch.setattr(products, "ROWS", 3)
     monkeypatch.setattr(windows, "SCORES", 60)  # two blocks of queries that see three keys, and one of others
