@@ -108,7 +108,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(additive, "LEAST_ROWS", 1)
     monkeypatch.setattr(products, "SCORES", 12)
     monkeypatch.setattr(products, "ROWS", 3)
-    monkeypatch.setattr(windows, "SCORES", 60)  # two blocks of queries that see three keys, and one of others
+    monkeypatch.setattr(windows, "SCORES", 60)  # three blocks of three queries at once, of the window here
     monkeypatch.setattr(windows, "QUERIES", 3)
 
 
