@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from keras_attn import AttentionPooling, MaskedSoftmax
 
 from .._bundle.bundle import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityReport, ParityRow, checked_tolerance, compared
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._internals.keras_internals import layers_of
-from .._internals.stock_attention import is_stock_attention
 from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
+from .._model.attention_outputs import attention_outputs, is_attention
 from .._model.reference import Reference
+from .._model.trial_runs import outputs_of
 from .._options import ADAPTIVE, PORTABLE, PRECISIONS, Options, check_onnxruntime, lowest_onnxruntime
 from .._precision.convert import converted
 from .._progress import Progress
@@ -112,23 +112,29 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
     seal(folder, _manifest(reference, lowered, replace(options, opset=opset)))
 
 
-def _is_attention(layer: Any) -> bool:
-    return isinstance(layer, AttentionPooling | MaskedSoftmax) or is_stock_attention(layer)
-
-
 def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[str, Any]:
     model, golden = reference.model, reference.golden
     first = golden.cases[0].outputs
-    layers = [layer for layer in layers_of(model) if _is_attention(layer)]
+    layers = [layer for layer in layers_of(model) if is_attention(layer)]
     inputs = reference.signature.inputs
     packages = dict.fromkeys((*PACKAGES, reference.backend, "onnxruntime"))
     assert options.opset is not None
     told = lowered.layers(options.opset)
+    varied = max(golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape}))
+    weights_of = attention_outputs(model, outputs_of(reference.signature), varied.inputs)
     return {
         "model": model.name,
-        "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in inputs],
+        "inputs": [
+            {
+                "name": s.name,
+                "dtype": s.dtype,
+                "shape": list(golden.axes[s.name]),
+                **_told("counts", golden.lengths, s.name),
+            }
+            for s in inputs
+        ],
         "outputs": [
-            {"name": n, "dtype": str(first[n].dtype), "shape": list(shape)}
+            {"name": n, "dtype": str(first[n].dtype), "shape": list(shape), **_told("weights_of", weights_of, n)}
             for n, shape in lowered.outputs(golden).items()
         ],
         "multiples": golden.multiples,
@@ -151,3 +157,7 @@ def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[
         "lowest_onnxruntime": lowest_onnxruntime(options.opset, lowered.lowerings.values()),
         "parity": {"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
     }
+
+
+def _told(key: str, known: Mapping[str, str], name: str) -> dict[str, str]:
+    return {key: known[name]} if name in known else {}

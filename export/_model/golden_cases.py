@@ -34,6 +34,7 @@ Sizes = dict[str, int]
 LARGEST, MANY = 64, 2**18
 LARGE = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
+FULL = "lengths full"
 STATIC_CASES = 5  # of a model without a dynamic axis, whose sizes give one only
 
 
@@ -50,6 +51,7 @@ class Cases:
         coverage: What they show of the model, as in the parity report.
         multiples: What the size of an axis must be a multiple of, by name, where that is not 1.
         static: Why an axis is static that might have been dynamic, by name.
+        lengths: Of inputs that are lengths, the name of the axis along which they count.
     """
 
     axes: Shapes
@@ -60,6 +62,7 @@ class Cases:
     coverage: dict[str, Any] = field(default_factory=dict)
     multiples: dict[str, int] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
+    lengths: dict[str, str] = field(default_factory=dict)
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""
@@ -156,7 +159,19 @@ def golden_cases(
     at = next((index for index, case in enumerate(result.cases) if case.name != "samples"), 0)  # those may be large
     again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
     result.inputs = known_of_inputs(made, result.cases, at, again, drawer.outputs)
+    result.lengths = _counted_axes(result, made)
     return result
+
+
+def _counted_axes(result: Cases, made: Mapping[str, Source]) -> dict[str, str]:
+    """Return for inputs that are lengths the axis they count along: where they are full, they are as large as it."""
+    full = next((index for index, case in enumerate(result.cases) if case.name == FULL), None)
+    if full is None:
+        return {}
+    sizes, inputs = result.sizes[full], result.cases[full].inputs  # the sizes differ from each other
+    largest = {name: int(inputs[name].max()) for name, source in made.items() if source.lengths}
+    axes = ((name, axis) for name, most in largest.items() for axis, size in sizes.items() if size == most)
+    return {name: axis for name, axis in axes if axis != BATCH}
 
 
 def _add_long(

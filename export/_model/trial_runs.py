@@ -69,7 +69,9 @@ class Drawer:
             for padded in source.padded:
                 beyond = np.arange(arrays[padded].shape[1]) >= np.asarray(inputs[name])[:, np.newaxis]
                 garbage = np.resize(np.array([np.nan, np.inf, 1e30, -np.inf]), arrays[padded].shape)
-                arrays[padded] = np.where(beyond[..., np.newaxis], garbage, arrays[padded]).astype(arrays[padded].dtype)
+                with np.errstate(over="ignore"):  # 1e30 is infinity in float16, which will do as well
+                    garbage = garbage.astype(arrays[padded].dtype)
+                arrays[padded] = np.where(beyond[..., np.newaxis], garbage, arrays[padded])
         return arrays if any(source.padded for source in self._made.values()) else None
 
     def magnified(self, inputs: Arrays) -> Arrays | None:

@@ -189,6 +189,13 @@ def test_lengths_behind_a_cast_are_lengths():
     assert "lengths zero" in [name for name, *_ in cases_of(model).cases]
 
 
+def test_what_a_length_counts_is_told():
+    assert cases_of(additive()).lengths == {"valid_lens": "keys_length"}
+    assert cases_of(per_query_lengths()).lengths == {"valid_lens": "keys_length"}
+    q, k, v, _ = qkvl()
+    assert cases_of(keras.Model([q, k, v], AdditiveAttention(4)(q, k, v))).lengths == {}
+
+
 def test_padding_is_poisoned_and_values_are_large():
     found = cases_of(additive())
     inputs = {name: inputs for name, inputs, *_ in found.cases}
@@ -201,6 +208,16 @@ def test_padding_is_poisoned_and_values_are_large():
         np.testing.assert_array_equal((~(np.abs(array) < 1e29)).all(-1), padding)
     assert np.isfinite(outputs["poisoned padding"]["attention"]).all()
     assert np.abs(inputs["large values"]["keys"]).max() > 200
+
+
+def test_padding_in_half_precision_is_poisoned_without_a_warning():
+    q, k = keras.Input((None, 4), name="q"), keras.Input((None, 4), name="k", dtype="float16")
+    lens = keras.Input((), dtype="int32", name="lens")
+    found = cases_of(keras.Model([q, k, lens], DotProductAttention()(q, keras.ops.cast(k, "float32"), k, lens)))
+    (poisoned,) = [inputs["k"] for name, inputs, *_ in found.cases if name == "poisoned padding"]
+    assert poisoned.dtype == "float16"
+    assert np.isnan(poisoned).any()
+    assert np.isinf(poisoned).any()
 
 
 def test_a_model_that_reads_its_padding_is_not_poisoned():

@@ -1,0 +1,88 @@
+"""Which outputs of a model are attention weights, found by watching its attention layers while it runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from keras_attn import AttentionPooling, MaskedSoftmax
+
+from .._internals.keras_internals import layers_of
+from .._internals.stock_attention import is_stock_attention
+from .._standalone.verify import Arrays
+
+
+class _Seen(NamedTuple):
+    layer: str
+    weights: np.ndarray
+
+
+def is_attention(layer: Any) -> bool:
+    """Tell whether a layer is an attention layer, of ours or of Keras's."""
+    return isinstance(layer, AttentionPooling | MaskedSoftmax) or is_stock_attention(layer)
+
+
+def attention_outputs(
+    model: keras.Model, outputs: Callable[[Arrays], Arrays], inputs: Mapping[str, np.ndarray]
+) -> dict[str, str]:
+    """Return the outputs that are the weights of an attention layer, each with the path of that layer.
+
+    An output is one if it holds what a layer returned as weights, number for number, heads and batch as they are. What
+    a model makes of weights, such as a mean over heads, is not.
+
+    Args:
+        model: The model.
+        outputs: Runs it.
+        inputs: A case in which axes have different sizes and the numbers vary.
+    """
+    layers = [layer for layer in layers_of(model) if is_attention(layer)]
+    if not layers:
+        return {}
+    with _watched(layers) as seen:
+        given = outputs(dict(inputs))
+    return {
+        name: each.layer
+        for name, array in given.items()
+        for each in seen[::-1]
+        if each.weights.shape == array.shape and np.array_equal(each.weights, array, equal_nan=True)
+    }
+
+
+@contextmanager
+def _watched(layers: Sequence[Any]) -> Iterator[list[_Seen]]:
+    """Note, within the context, the weights that layers return."""
+    seen: list[_Seen] = []
+    before = [vars(layer).get("call") for layer in layers]
+    for layer in layers:
+        vars(layer)["call"] = _watching(layer, layer.call, seen)  # past Keras, which tracks what a layer is given
+    try:
+        yield seen
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            if own is None:
+                del vars(layer)["call"]
+            else:
+                vars(layer)["call"] = own
+
+
+def _watching(layer: Any, call: Callable[..., Any], seen: list[_Seen]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def watching(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        weights = result if isinstance(layer, MaskedSoftmax) else None
+        if isinstance(result, tuple | list) and len(result) == 2:
+            weights = result[1]
+        try:
+            array = None if weights is None else np.asarray(keras.ops.convert_to_numpy(weights))
+        except Exception:  # noqa: BLE001 - a tensor of a graph, as within a loop, has no numbers; each backend says so in its way
+            array = None
+        if array is not None and array.ndim >= 2 and array.dtype.kind == "f":
+            seen.append(_Seen(layer.path, array))
+        return result
+
+    return watching
