@@ -1,0 +1,753 @@
+/**
+ * Replay a bundle's golden cases in JavaScript, and judge the outputs as `verify.py` does.
+ *
+ * This one file stands alone. Node runs it, `node verify.mjs BUNDLE [--json]`, with the onnxruntime-node of the folder
+ * it is run in; programs import what it exports; and a web page can hold its text. So it imports nothing until it knows
+ * that it is Node's main script, and what it exports works on bytes and on arrays:
+ *
+ *     {dtype, shape, data}      dtype: NumPy's name, as "float32"; shape: list of sizes; data: typed array, row by row
+ *
+ * "bool" lies in a Uint8Array, "int64" in a BigInt64Array, "float16" as bits in a Uint16Array, text ("<U8") in a list.
+ * The inputs, outputs and rounding of a case are Maps by name: an object would put names such as "10" and "2" in order.
+ */
+
+const SCHEMA_VERSION = 3
+const MANIFEST = 'manifest.json'
+const MODEL = 'model.onnx'
+const CASES = 'parity/cases.npz'
+
+/** A bundle, or what is given for one, that is not what it must be; also a session that cannot run a case. */
+export class BundleError extends Error {}
+
+// ---------------------------------------------------------------- manifest
+
+/**
+ * Return the manifest after checking its version, its hash of itself and the entries that readers need.
+ * `text` is the whole file as it was written: only those bytes have that hash.
+ */
+export async function checkManifest(text) {
+  let manifest
+  try {
+    manifest = JSON.parse(text)
+  } catch {
+    throw notAManifest('it is no JSON')
+  }
+  if (!isRecord(manifest) || !('schema_version' in manifest)) throw notAManifest('it has no `schema_version`')
+  const version = manifest.schema_version
+  if (version !== SCHEMA_VERSION) {
+    const found = `${MANIFEST} has schema version ${JSON.stringify(version)}`
+    const remedy = version === 1 || version === 2 ? ' Export the model again.' : ''
+    throw new BundleError(`${found}; this reader knows version ${SCHEMA_VERSION} only.${remedy}`)
+  }
+  if (!(await isAsWritten(text))) {
+    throw new BundleError(
+      `${MANIFEST} is not the file that was exported: it does not match its own \`manifest_sha256\`.`,
+    )
+  }
+  const needed = ['inputs', 'outputs', 'parity', 'lowest_onnxruntime', 'sha256'].filter((name) => !(name in manifest))
+  const hashes = manifest.sha256 ?? {}
+  if (!isRecord(hashes) || Object.values(hashes).some((hash) => typeof hash !== 'string')) {
+    throw notAManifest('`sha256` must give a hash for each file')
+  }
+  const missing = [...needed, ...[MODEL, CASES].filter((name) => !Object.hasOwn(hashes, name))]
+  if (missing.length) throw new BundleError(`${MANIFEST} is incomplete: it says nothing of ${missing.join(', ')}.`)
+  const problem = entryProblem(manifest)
+  if (problem) throw notAManifest(problem)
+  return manifest
+}
+
+function notAManifest(problem) {
+  return new BundleError(`${MANIFEST} is not a bundle's manifest: ${problem}. Export the model again.`)
+}
+
+/** Tell whether the last entry is the hash of the others, as Python wrote them: JavaScript writes numbers otherwise. */
+async function isAsWritten(text) {
+  const last = /,\n {2}"manifest_sha256": "([0-9a-f]{64})"\n\}\n$/.exec(text)
+  if (!last || /[^\x00-\x7f]/.test(text)) return false
+  return (await sha256(new TextEncoder().encode(text.slice(0, last.index) + '\n}\n'))) === last[1]
+}
+
+function entryProblem({ inputs, outputs, multiples = {}, parity, lowest_onnxruntime: lowest }) {
+  for (const [kind, specs] of Object.entries({ inputs, outputs })) {
+    if (!Array.isArray(specs) || !specs.every(isSpec)) return `\`${kind}\` must be a list of names, dtypes and shapes`
+    if (new Set(specs.map((spec) => spec.name)).size !== specs.length) return `\`${kind}\` has a name twice`
+  }
+  if (!isRecord(multiples) || Object.values(multiples).some((step) => !Number.isInteger(step) || step < 1)) {
+    return '`multiples` must give a number of 1 or more for an axis'
+  }
+  if (!isRecord(parity)) return '`parity` must hold the tolerance'
+  const tolerance = parity.tolerance ?? {}
+  if (['relative', 'absolute'].some((name) => typeof tolerance[name] !== 'number')) {
+    return '`parity` has no tolerance to compare with'
+  }
+  if (typeof lowest !== 'string' || !/^[0-9]{1,4}\.[0-9]{1,4}$/.test(lowest)) {
+    return '`lowest_onnxruntime` must be a version such as 1.18'
+  }
+  return null
+}
+
+function isSpec(spec) {
+  return (
+    isRecord(spec) && typeof spec.name === 'string' && Array.isArray(spec.shape) &&
+    /^(bool|u?int(8|16|32|64)|b?float(16|32|64))$/.test(spec.dtype) &&
+    spec.shape.every((size) => typeof size === 'string' || (Number.isInteger(size) && size >= 0))
+  )
+}
+
+function isRecord(value) {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Return the hexadecimal SHA-256 digest of bytes. */
+export async function sha256(bytes) {
+  // A page that came by plain http has no `crypto.subtle`.
+  const digest = globalThis.crypto?.subtle ? await crypto.subtle.digest('SHA-256', bytes) : sha256Alone(bytes)
+  return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('')
+}
+
+/** FIPS 180-4, 6.2: slower than `crypto.subtle` by far. */
+function sha256Alone(bytes) {
+  const primes = []
+  for (let n = 2; primes.length < 64; n++) if (primes.every((prime) => n % prime)) primes.push(n)
+  const fraction = (x) => ((x - Math.floor(x)) * 2 ** 32) | 0
+  const constants = primes.map((prime) => fraction(Math.cbrt(prime)))
+  const state = Int32Array.from(primes.slice(0, 8), (prime) => fraction(Math.sqrt(prime)))
+  const padded = new Uint8Array(Math.ceil((bytes.length + 9) / 64) * 64)
+  padded.set(bytes)
+  padded[bytes.length] = 0x80
+  const view = new DataView(padded.buffer)
+  view.setBigUint64(padded.length - 8, BigInt(bytes.length) * 8n)
+  const turn = (x, by) => (x >>> by) | (x << (32 - by))
+  const words = new Int32Array(64)
+  for (let start = 0; start < padded.length; start += 64) {
+    for (let t = 0; t < 16; t++) words[t] = view.getInt32(start + 4 * t)
+    for (let t = 16; t < 64; t++) {
+      const [x, y] = [words[t - 15], words[t - 2]]
+      const small = (turn(x, 7) ^ turn(x, 18) ^ (x >>> 3)) + (turn(y, 17) ^ turn(y, 19) ^ (y >>> 10))
+      words[t] = words[t - 16] + words[t - 7] + small
+    }
+    let [a, b, c, d, e, f, g, h] = state
+    for (let t = 0; t < 64; t++) {
+      const first = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + constants[t] + words[t]
+      const second = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))
+      ;[h, g, f, e, d, c, b, a] = [g, f, e, (d + first) | 0, c, b, a, (first + second) | 0]
+    }
+    ;[a, b, c, d, e, f, g, h].forEach((word, index) => (state[index] += word))
+  }
+  state.forEach((word, index) => view.setInt32(4 * index, word))
+  return padded.slice(0, 32).buffer
+}
+
+// ------------------------------------------------------------ .npz and .npy
+
+// What an archive may unpack to in any case, and how many times its own size; the same as in verify.py.
+const ROOM = 64 * 2 ** 20
+const GROWTH = 100
+
+const KINDS = {
+  b1: ['bool', Uint8Array],
+  u1: ['uint8', Uint8Array], u2: ['uint16', Uint16Array], u4: ['uint32', Uint32Array], u8: ['uint64', BigUint64Array],
+  i1: ['int8', Int8Array], i2: ['int16', Int16Array], i4: ['int32', Int32Array], i8: ['int64', BigInt64Array],
+  f2: ['float16', Uint16Array], f4: ['float32', Float32Array], f8: ['float64', Float64Array],
+}
+
+/**
+ * Return the arrays of an .npz file, a Uint8Array, as a Map by name.
+ * What the archive says that it unpacks to is checked before any of it is unpacked, and no more than that is.
+ */
+export async function readArrays(bytes) {
+  try {
+    const members = zipMembers(bytes)
+    const unpacked = members.reduce((sum, member) => sum + member.size, 0)
+    if (unpacked > Math.max(ROOM, GROWTH * bytes.length)) {
+      throw new BundleError(
+        `its ${bytes.length} bytes would unpack to ${unpacked}, more than ${GROWTH} times as many; if that is meant, ` +
+          'save them unpacked, with numpy.savez',
+      )
+    }
+    const arrays = new Map()
+    for (const member of members) {
+      arrays.set(member.name.replace(/\.npy$/, ''), parseArray(member.name, await unpack(bytes, member)))
+    }
+    return arrays
+  } catch (error) {
+    if (!(error instanceof BundleError) && !(error instanceof RangeError)) throw error
+    const reason = error instanceof RangeError ? 'a size or a place in it is beyond its end' : error.message
+    throw new BundleError(`This is not an .npz file of plain arrays: ${reason}.`)
+  }
+}
+
+/** Read a zip archive's own list of what is in it. */
+function zipMembers(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  if (startsWith(bytes, NPY_MAGIC)) throw new BundleError('it holds a single array, without a name')
+  let end = bytes.length - 22
+  const reaches = () => end + 22 + view.getUint16(end + 20, true)
+  const isEnd = () => view.getUint32(end, true) === 0x06054b50 && reaches() === bytes.length
+  while (end >= 0 && !isEnd()) end = end > bytes.length - 22 - 0xffff ? end - 1 : -1 // a comment may follow it
+  if (end < 0) throw new BundleError('it is no zip archive')
+  let [count, at] = [view.getUint16(end + 10, true), view.getUint32(end + 16, true)]
+  if (end >= 20 && view.getUint32(end - 20, true) === 0x07064b50) {
+    const wide = long(view, end - 12) // zip64: an archive beyond 4 GiB, or of more than 65535 arrays
+    if (view.getUint32(wide, true) !== 0x06064b50) throw new BundleError('its list of arrays is not where it should be')
+    ;[count, at] = [long(view, wide + 32), long(view, wide + 48)]
+  }
+  const members = []
+  for (; count > 0; count--) {
+    if (view.getUint32(at, true) !== 0x02014b50) throw new BundleError('its list of arrays is cut short')
+    const [named, extra, comment] = [28, 30, 32].map((offset) => view.getUint16(at + offset, true))
+    const name = new TextDecoder().decode(bytes.subarray(at + 46, at + 46 + named))
+    if (view.getUint16(at + 8, true) & 1) throw new BundleError(`\`${name}\` is encrypted`)
+    const sizes = wideSizes(view, at, at + 46 + named, extra)
+    members.push({ name, method: view.getUint16(at + 10, true), crc: view.getUint32(at + 16, true), ...sizes })
+    at += 46 + named + extra + comment
+  }
+  return members
+}
+
+/** Return a member's sizes and start, which are in an extra field where they do not fit in 32 bits. */
+function wideSizes(view, at, from, length) {
+  const [size, packed, start] = [24, 20, 42].map((offset) => view.getUint32(at + offset, true))
+  const found = { size, packed, start }
+  for (let field = from; field + 4 <= from + length; field += 4 + view.getUint16(field + 2, true)) {
+    if (view.getUint16(field, true) !== 1) continue
+    let next = field + 4
+    for (const key of Object.keys(found)) {
+      if (found[key] !== 0xffffffff) continue
+      found[key] = long(view, next)
+      next += 8
+    }
+  }
+  return found
+}
+
+function long(view, at) {
+  return Number(view.getBigUint64(at, true))
+}
+
+/** Unpack one member, of which not a byte more is taken than the archive says. */
+async function unpack(bytes, { name, method, crc, size, packed, start }) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  if (view.getUint32(start, true) !== 0x04034b50) throw new BundleError(`\`${name}\` is not where the archive says`)
+  const from = start + 30 + view.getUint16(start + 26, true) + view.getUint16(start + 28, true)
+  if (method !== 0 && method !== 8) throw new BundleError(`\`${name}\` is packed in another way than NumPy's`)
+  const held = bytes.subarray(from, from + packed)
+  const content = method === 8 ? await inflate(held, size, name) : held
+  if (content?.length !== size) throw new BundleError(`\`${name}\` is not as long as the archive says`)
+  if (crc32(content) !== crc) throw new BundleError(`\`${name}\` has another checksum than the archive says`)
+  return content
+}
+
+async function inflate(held, size, name) {
+  const content = new Uint8Array(size)
+  let filled = 0
+  try {
+    const stream = new Blob([held]).stream().pipeThrough(new DecompressionStream('deflate-raw'))
+    for (const reader = stream.getReader(); ; ) {
+      const { done, value } = await reader.read()
+      if (done) return content.subarray(0, filled)
+      if (filled + value.length > size) {
+        await reader.cancel()
+        return null
+      }
+      content.set(value, filled)
+      filled += value.length
+    }
+  } catch (error) {
+    const needed = 'that needs Node 20.12, or a browser of 2023'
+    throw new BundleError(`\`${name}\` cannot be unpacked (${firstLine(error)}); ${needed}`)
+  }
+}
+
+function crc32(bytes) {
+  let crc = -1
+  for (let index = 0; index < bytes.length; index++) crc = (crc >>> 8) ^ CRC_TABLE[(crc ^ bytes[index]) & 0xff]
+  return ~crc >>> 0
+}
+
+const CRC_TABLE = Int32Array.from({ length: 256 }, (_, byte) => {
+  let crc = byte
+  for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0xedb88320 : crc >>> 1
+  return crc
+})
+
+const NPY_MAGIC = [0x93, ...Array.from('NUMPY', (letter) => letter.charCodeAt(0))]
+
+function startsWith(bytes, start) {
+  return start.every((byte, index) => bytes[index] === byte)
+}
+
+/** Read an .npy file whose header agrees with its length. */
+function parseArray(name, npy) {
+  if (!startsWith(npy, NPY_MAGIC)) throw new BundleError(`\`${name}\` is no array`)
+  const version = npy[6]
+  if (![1, 2, 3].includes(version)) throw new BundleError(`\`${name}\` is in version ${version} of NumPy's format`)
+  const view = new DataView(npy.buffer, npy.byteOffset, npy.byteLength)
+  const [from, length] = version === 1 ? [10, view.getUint16(8, true)] : [12, view.getUint32(8, true)]
+  const header = new TextDecoder(version === 3 ? 'utf-8' : 'latin1').decode(npy.subarray(from, from + length))
+  const found = /^\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\),? *\}\s*$/.exec(header)
+  const [kind, width] = [/^[<|]([a-z]\d)$/.exec(found?.[1])?.[1], Number(/^<U(\d+)$/.exec(found?.[1])?.[1] ?? 0)]
+  if (!found) throw new BundleError(`\`${name}\` is no array of numbers or text`)
+  if (found[1] === '|O') throw new BundleError(`\`${name}\` holds objects, and to read those can run code`)
+  if (!width && !Object.hasOwn(KINDS, kind ?? '')) {
+    throw new BundleError(`\`${name}\` has dtype ${found[1]}, which is not read`)
+  }
+  const shape = found[3].split(',').filter((size) => size.trim()).map(Number)
+  const held = npy.slice(from + length) // begins where typed arrays may
+  const told = shape.reduce((product, size) => product * size, width ? 4 * width : Number(kind[1]))
+  if (told !== held.length) {
+    const belong = `${told} belong to shape ${tuple(shape)} and dtype ${found[1]}`
+    throw new BundleError(`\`${name}\` holds ${held.length} bytes, and ${belong}`)
+  }
+  const [dtype, data] = width ? [`<U${width}`, texts(held, width)] : [KINDS[kind][0], new KINDS[kind][1](held.buffer)]
+  return { dtype, shape, data: found[2] === 'True' ? rowByRow(data, shape) : data }
+}
+
+/** Return the texts of a NumPy array: each of `width` code points of 32 bits, filled up with zeros. */
+function texts(held, width) {
+  const points = new Uint32Array(held.buffer)
+  return Array.from({ length: points.length / width }, (_, index) =>
+    String.fromCodePoint(...points.subarray(index * width, (index + 1) * width)).replace(/\0+$/, ''),
+  )
+}
+
+/** Return the elements of an array that lies column by column in the order of its rows. */
+function rowByRow(data, shape) {
+  const ordered = data.slice()
+  const place = shape.map(() => 0)
+  const strides = shape.map((_, axis) => shape.slice(0, axis).reduce((product, size) => product * size, 1))
+  for (let index = 0; index < data.length; index++) {
+    ordered[index] = data[place.reduce((sum, at, axis) => sum + at * strides[axis], 0)]
+    for (let axis = shape.length - 1; axis >= 0 && ++place[axis] === shape[axis]; axis--) place[axis] = 0
+  }
+  return ordered
+}
+
+/**
+ * Return the golden cases of a bundle's parity/cases.npz, a Uint8Array: {name, inputs, outputs, rounding} each.
+ * `rounding` gives by output how far off each number may be because of rounding alone; for integers and booleans, 1
+ * where rounding decides which it is, so that any will do.
+ */
+export async function readCases(bytes) {
+  const arrays = await readArrays(bytes)
+  const names = arrays.get('cases')
+  if (names?.shape.length !== 1) throw notCases('`cases` must be a list of names')
+  if (!names.data.length) throw new BundleError(`${CASES} holds no golden case: there is nothing to compare.`)
+  return Array.from(names.data, (name, index) => {
+    const part = (kind) => {
+      const prefix = `${index}/${kind}/`
+      const own = [...arrays].filter(([key]) => key.startsWith(prefix))
+      return new Map(own.map(([key, array]) => [key.slice(prefix.length), array]))
+    }
+    const [inputs, outputs, steps] = ['inputs', 'outputs', 'rounding'].map(part)
+    for (const [output, { shape }] of steps) {
+      if (!outputs.has(output) || tuple(outputs.get(output).shape) !== tuple(shape)) {
+        throw notCases('its rounding does not fit the outputs')
+      }
+    }
+    const rounding = new Map([...steps].map(([output, array]) => [output, roundingSizes(array)]))
+    return { name: String(name), inputs, outputs, rounding }
+  })
+}
+
+function notCases(problem) {
+  return new BundleError(`${CASES} is not a file of golden cases: ${problem}.`)
+}
+
+/** Return what steps of a factor of the root of 2 stand for. */
+function roundingSizes(steps) {
+  if (steps.dtype === 'bool') return steps
+  const data = Float64Array.from(steps.data, (value) => {
+    const step = Number(value)
+    if (step % 2 === 0) return 2 ** (step / 2) // and so 0 for -32768, which stands for none
+    return step > 0 ? Math.SQRT2 * 2 ** ((step - 1) / 2) : Math.SQRT1_2 * 2 ** ((step + 1) / 2) // powers are exact
+  })
+  return { dtype: 'float64', shape: steps.shape, data }
+}
+
+// ---------------------------------------------------------------- comparing
+
+const FILL = 1e4 // what masks write in place of a result is larger
+const MOST_FILLS = 8 // different ones in one output
+
+/**
+ * Compare one case's outputs as `compare` of verify.py does, which says what agrees; a row for each output.
+ * `actual` is a Map or an object of arrays, `tolerance` that of the manifest.
+ */
+export function compare(oneCase, actual, tolerance, lenience = 1) {
+  const [expected, rounding, given] = [oneCase.outputs, oneCase.rounding ?? new Map(), actual].map(asMap)
+  return [...new Set([...expected.keys(), ...given.keys()])].map((name) => {
+    const [want, have] = [expected.get(name), given.get(name)]
+    const row = ({ found = [Infinity, Infinity, Infinity], problem = null, ties = 0 }) => ({
+      name, case: oneCase.name, shape: [...(want ?? have).shape], dtype: (want ?? have).dtype,
+      max_abs: found[0], max_rel: found[1], of_limit: found[2],
+      ties, tolerance: { ...tolerance }, passed: problem === null, problem,
+    })
+    if (!have) return row({ problem: 'is missing' })
+    if (!want) return row({ problem: 'was not expected' })
+    if (tuple(want.shape) !== tuple(have.shape)) {
+      return row({ problem: `has shape ${tuple(have.shape)}, expected ${tuple(want.shape)}` })
+    }
+    if (want.dtype !== have.dtype) return row({ problem: `has dtype ${have.dtype}, expected ${want.dtype}` })
+    const judge = want.dtype.startsWith('float') ? compareFloats : compareOthers
+    return row(judge(want, have, rounding.get(name), tolerance, lenience))
+  })
+}
+
+function asMap(arrays) {
+  return arrays instanceof Map ? arrays : new Map(Object.entries(arrays))
+}
+
+/** Write a shape as Python does. */
+function tuple(shape) {
+  return shape.length === 1 ? `(${shape[0]},)` : `(${shape.join(', ')})`
+}
+
+function compareOthers(want, have, rounding) {
+  let [wrong, ties] = [0, 0]
+  for (let index = 0; index < want.data.length; index++) {
+    if (want.data[index] === have.data[index]) continue
+    if (rounding?.dtype === 'bool' && rounding.data[index]) ties++
+    else wrong++
+  }
+  const problem = wrong ? `differs in ${wrong} of ${want.data.length} places` : null
+  return { found: Array(3).fill(wrong ? 1 : 0), problem, ties }
+}
+
+function compareFloats(want, have, rounding, tolerance, lenience) {
+  const [expected, actual] = [numbers(want), numbers(have)]
+  const scale = scaleOf(expected, want.shape)
+  const found = [0, 0, 0]
+  for (let index = 0; index < expected.length; index++) {
+    const [wanted, given] = [expected[index], actual[index]]
+    let difference = 0
+    if (Number.isFinite(wanted) && Number.isFinite(given)) difference = Math.abs(wanted - given)
+    else if (!Object.is(wanted, given)) return { problem: 'has NaN or infinity in other places than expected' }
+    const allowed = rounding ? Number(rounding.data[index]) : 0
+    const limit = Math.max(tolerance.absolute, tolerance.relative * scale[index], lenience * allowed)
+    found[0] = Math.max(found[0], difference)
+    found[1] = Math.max(found[1], ratio(difference, Math.max(scale[index], allowed)))
+    found[2] = Math.max(found[2], ratio(difference, limit))
+  }
+  return { found, problem: found[2] <= 1 ? null : 'is outside the tolerance' }
+}
+
+/** Return the quotient, where nothing in nothing is 0 and something in nothing is infinite. */
+function ratio(difference, size) {
+  if (size > 0) return difference / size
+  return difference > 0 ? Infinity : 0
+}
+
+/** Return what each number is to be seen against: its own size, or the largest of its row and of its channel. */
+function scaleOf(expected, shape) {
+  const own = expected.map((value) => (Number.isFinite(value) ? Math.abs(value) : 0))
+  const sizes = withoutFills(own)
+  const columns = shape.length > 1 ? shape[shape.length - 1] : 1
+  const channels = new Float64Array(columns)
+  sizes.forEach((size, index) => (channels[index % columns] = Math.max(channels[index % columns], size)))
+  for (let start = 0; start < sizes.length; start += columns) {
+    let row = columns > 1 ? 0 : Infinity // a row of one number has no say
+    for (let column = 0; column < columns; column++) row = Math.max(row, sizes[start + column])
+    for (let column = 0; column < columns; column++) {
+      own[start + column] = Math.max(own[start + column], Math.min(row, channels[column]))
+    }
+  }
+  return own
+}
+
+/** Return magnitudes with 0 for what is no result: beyond 1e4, and several alike or far beyond all others. */
+function withoutFills(sizes) {
+  let left = sizes
+  for (let turn = 0; turn < MOST_FILLS; turn++) {
+    const top = left.reduce((most, size) => Math.max(most, size), 0)
+    if (top < FILL) break
+    const others = left.map((size) => (size >= top * (1 - 1e-4) ? 0 : size))
+    const alike = left.reduce((count, size) => count + (size >= top * (1 - 1e-4)), 0)
+    if (alike < 2 && others.some((size) => size > top / 1000)) break
+    left = others
+  }
+  return left
+}
+
+/** Return the numbers of an array as a Float64Array, those of float16 among them. */
+export function numbers({ dtype, data }) {
+  return Float64Array.from(data, dtype === 'float16' ? fromHalf : Number)
+}
+
+function fromHalf(bits) {
+  const [sign, exponent, fraction] = [bits >> 15 ? -1 : 1, (bits >> 10) & 31, bits & 1023]
+  if (exponent === 31) return fraction ? NaN : sign * Infinity
+  return sign * (exponent ? (1024 + fraction) * 2 ** (exponent - 25) : fraction * 2 ** -24)
+}
+
+// ------------------------------------------------------------------ running
+
+/** Return one of our arrays as a tensor of `ort`: the module onnxruntime-node or onnxruntime-web. */
+export function toTensor(ort, { dtype, shape, data }) {
+  return new ort.Tensor(dtype, data, shape)
+}
+
+/** Return a tensor as one of our arrays. */
+export function fromTensor({ type, dims, data }) {
+  // With `Float16Array`, where JavaScript has one, onnxruntime gives that in place of bits.
+  const bits = type === 'float16' && !(data instanceof Uint16Array)
+  const own = bits ? new Uint16Array(data.buffer, data.byteOffset, data.length) : data
+  return { dtype: type, shape: [...dims], data: own }
+}
+
+/**
+ * Run every case in a session and return the rows of `compare`.
+ * `onCase(oneCase, rows, outputs)` is called, and awaited, after each; `outputs` is a Map of arrays.
+ */
+export async function replay(ort, session, cases, tolerance, { lenience = 1, onCase } = {}) {
+  const all = []
+  for (const each of cases) {
+    const outputs = await runCase(ort, session, each)
+    const rows = compare(each, outputs, tolerance, lenience)
+    all.push(...rows)
+    await onCase?.(each, rows, outputs)
+  }
+  return all
+}
+
+async function runCase(ort, session, { inputs }) {
+  try {
+    const feeds = Object.fromEntries([...asMap(inputs)].map(([name, array]) => [name, toTensor(ort, array)]))
+    const results = await session.run(feeds)
+    return new Map(session.outputNames.map((name) => [name, fromTensor(results[name])]))
+  } catch (error) {
+    const shapes = [...asMap(inputs)].map(([name, { shape }]) => `\`${name}\` ${tuple(shape)}`).join(', ')
+    throw new BundleError(`onnxruntime cannot run the model on inputs ${shapes}: ${firstLine(error)}`)
+  }
+}
+
+function firstLine(error) {
+  return String(error?.message ?? error).trim().split('\n')[0]
+}
+
+/** Return the rows of `compare` as a table in plain text. */
+export function formatRows(rows) {
+  const table = [['case', 'output', 'shape', 'max abs', 'max rel', 'of limit', '']]
+  for (const row of rows) {
+    const ties = row.ties ? ` (${row.ties} decided by rounding)` : ''
+    const sizes = [scientific(row.max_abs), scientific(row.max_rel), twoDigits(row.of_limit)]
+    const verdict = (row.passed ? 'ok' : `FAILED: ${row.problem}`) + ties
+    table.push([row.case, row.name, row.shape.join('x') || 'scalar', ...sizes, verdict])
+  }
+  const widths = [0, 1, 2, 3, 4, 5].map((column) => Math.max(...table.map((line) => line[column].length)))
+  return table.map((line) => [...widths.map((width, i) => line[i].padEnd(width)), line[6]].join('  ')).join('\n')
+}
+
+/** Write a number as Python's `.1e` does. */
+function scientific(number) {
+  if (!Number.isFinite(number)) return Number.isNaN(number) ? 'nan' : 'inf'
+  return number.toExponential(1).replace(/([+-])(\d)$/, '$10$2')
+}
+
+/** Write a number as Python's `.2g` does. */
+function twoDigits(number) {
+  const text = scientific(number)
+  if (!Number.isFinite(number)) return text
+  const exponent = Number(text.split('e')[1])
+  return exponent < -4 || exponent >= 2 ? text.replace('.0e', 'e') : String(Number(text))
+}
+
+// ------------------------------------------------------- the command in Node
+
+// Where a tensor may be in an ONNX file: by message, the numbers of the fields that lead to one (onnx.proto).
+const TENSORS_IN = {
+  model: { 7: 'graph', 20: 'training', 25: 'function' },
+  training: { 1: 'graph', 2: 'graph' },
+  function: { 7: 'node', 11: 'attribute' },
+  graph: { 1: 'node', 5: 'tensor', 15: 'sparse' },
+  node: { 5: 'attribute' },
+  attribute: { 5: 'tensor', 6: 'graph', 10: 'tensor', 11: 'graph', 22: 'sparse', 23: 'sparse' },
+  sparse: { 1: 'tensor', 2: 'tensor' },
+  tensor: { 13: 'entry' },
+  entry: {},
+}
+
+const USAGE = 'usage: node verify.mjs BUNDLE [--json]'
+
+if (globalThis.process?.versions?.node && process.argv[1]) {
+  const [{ realpathSync }, { pathToFileURL }] = await Promise.all([import('node:fs'), import('node:url')])
+  const main = (() => {
+    try {
+      return pathToFileURL(realpathSync(process.argv[1])).href
+    } catch {
+      return null // as for the input of `node -`
+    }
+  })()
+  if (import.meta.url === main) process.exitCode = await command(process.argv.slice(2))
+}
+
+/** Verify a bundle. 0: every case matched; 1: it did not, or could not be checked; 2: wrong usage. */
+async function command(words) {
+  process.stdout.on('error', () => process.exit(1)) // whoever read it, `head` for example, has gone
+  const [folder, ...more] = words.filter((word) => word !== '--json')
+  if (words.includes('--help') || words.includes('-h')) {
+    console.log(`${USAGE}\n\nReplay a bundle's golden cases with the onnxruntime-node installed in this folder.`)
+    return 0
+  }
+  if (!folder || more.length || folder.startsWith('-')) {
+    const received = words.join(' ') || 'nothing'
+    console.error(`${USAGE}\nerror: one BUNDLE is needed, the folder of an export. Received: ${received}`)
+    return 2
+  }
+  try {
+    const { engine, rows } = await verifyFolder(folder)
+    const failed = rows.filter((row) => !row.passed).length
+    if (words.includes('--json')) {
+      const plain = (_, value) => (typeof value === 'number' && !Number.isFinite(value) ? String(value) : value)
+      console.log(JSON.stringify({ passed: !failed, provider: engine, rows }, plain, 2))
+    } else {
+      console.log(formatRows(rows))
+      console.log(`${rows.length - failed} of ${rows.length} outputs match on ${engine}.`)
+    }
+    return failed ? 1 : 0
+  } catch (error) {
+    if (!(error instanceof BundleError) && !error.syscall) throw error
+    console.error(`error: ${firstLine(error).replace(/\s+/g, ' ')}`)
+    return 1
+  }
+}
+
+async function verifyFolder(folder) {
+  const [fs, path] = await Promise.all([import('node:fs/promises'), import('node:path')])
+  const text = await fs.readFile(path.join(folder, MANIFEST), 'latin1').catch((error) => {
+    if (!['ENOENT', 'ENOTDIR'].includes(error.code)) throw error
+    throw new BundleError(`No bundle at ${folder}: it has no ${MANIFEST}.`)
+  })
+  const manifest = await checkManifest(text)
+  const { ort, version } = await loadRuntime(path, manifest.lowest_onnxruntime)
+  await checkFiles(fs, path, folder, manifest.sha256)
+  const cases = await readCases(await fs.readFile(path.join(folder, CASES)))
+  const model = path.join(folder, MODEL) // a path, so that onnxruntime finds the weights that lie beside it
+  for (const location of externalLocations(model, await fs.readFile(model))) {
+    if (Object.hasOwn(manifest.sha256, location)) continue
+    throw new BundleError(`${model} takes weights from \`${location}\`, which is no file of the bundle.`)
+  }
+  const options = { executionProviders: ['cpu'], logSeverityLevel: 4 } // errors are thrown as well
+  const session = await ort.InferenceSession.create(model, options).catch((error) => {
+    throw new BundleError(`onnxruntime-node ${version} cannot load ${model}: ${firstLine(error)}`)
+  })
+  const rows = await replay(ort, session, cases, manifest.parity.tolerance)
+  // An export may have put another bundle there meanwhile.
+  const read = Object.keys(manifest.sha256).filter((name) => name.startsWith(MODEL) || name === CASES)
+  await checkHashes(path, folder, manifest.sha256, read)
+  return { engine: `onnxruntime-node ${version}`, rows }
+}
+
+/** Load the onnxruntime-node of the folder the command is run in, or else of the one this file lies in. */
+async function loadRuntime(path, lowest) {
+  const { createRequire } = await import('node:module')
+  let ort
+  for (const place of [path.join(process.cwd(), 'anything.js'), import.meta.url]) {
+    try {
+      ort ??= createRequire(place)('onnxruntime-node')
+    } catch (error) {
+      if (error.code === 'MODULE_NOT_FOUND') continue
+      throw new BundleError(`onnxruntime-node is broken: ${firstLine(error)}`)
+    }
+  }
+  if (!ort) {
+    const remedy = 'Install it with `npm install --ignore-scripts onnxruntime-node`.'
+    throw new BundleError(`onnxruntime-node is not installed in this folder. ${remedy}`)
+  }
+  const version = ort.env.versions?.node ?? 'of an unknown version'
+  const [[major, minor], [least, lesser]] = [version, lowest].map((each) => each.split('.').map(Number))
+  if (!(major > least || (major === least && minor >= lesser))) {
+    const found = `onnxruntime-node ${version} is installed`
+    throw new BundleError(`The bundle needs onnxruntime ${lowest} or newer, and ${found}. Upgrade onnxruntime-node.`)
+  }
+  return { ort, version }
+}
+
+/** Check that the folder holds the files that are listed, as they were, no others, and nothing that leads out of it. */
+async function checkFiles(fs, path, folder, hashes) {
+  const names = Object.keys(hashes)
+  const leadsOut = (part) => ['', '.', '..'].includes(part) || part.includes(path.sep) || path.isAbsolute(part)
+  const outside = names.find((name) => name.split('/').some(leadsOut))
+  if (outside !== undefined) throw new BundleError(`${MANIFEST} lists \`${outside}\`, which is outside the bundle.`)
+  const present = await filesIn(fs, path, folder)
+  const missing = names.filter((name) => !present.includes(name)).sort()
+  if (missing.length) throw new BundleError(`${folder} is incomplete: ${missing[0]} is missing.`)
+  const extra = present.filter((name) => !Object.hasOwn(hashes, name) && name !== MANIFEST).sort()
+  if (extra.length) {
+    throw new BundleError(`${folder} holds ${extra[0]}, which its manifest does not list. Keep other files elsewhere.`)
+  }
+  await checkHashes(path, folder, hashes, names)
+}
+
+async function checkHashes(path, folder, hashes, names) {
+  for (const name of names) {
+    const file = path.join(folder, name)
+    if ((await sha256OfFile(file)) !== hashes[name]) {
+      throw new BundleError(`${file} is not the file that was exported: its sha256 differs from the manifest's.`)
+    }
+  }
+}
+
+/** Return the names of all files below a folder; a link, a pipe or a device is refused unread. */
+async function filesIn(fs, path, folder, prefix = '') {
+  const found = []
+  for (const entry of await fs.readdir(folder, { withFileTypes: true })) {
+    const [name, file] = [prefix + entry.name, path.join(folder, entry.name)]
+    if (entry.isSymbolicLink()) {
+      throw new BundleError(`${file} is a symbolic link; a bundle holds files of its own only.`)
+    }
+    if (entry.isDirectory()) found.push(...(await filesIn(fs, path, file, `${name}/`)))
+    else if (entry.isFile()) found.push(name)
+    else throw new BundleError(`${file} is neither a file nor a folder.`)
+  }
+  return found
+}
+
+async function sha256OfFile(file) {
+  const [{ createReadStream }, { createHash }] = await Promise.all([import('node:fs'), import('node:crypto')])
+  const hash = createHash('sha256')
+  for await (const piece of createReadStream(file)) hash.update(piece)
+  return hash.digest('hex')
+}
+
+/**
+ * Return where an ONNX file says that its external data lies.
+ * onnxruntime reads such a file when it opens a model, and only later releases check first that it is in the folder.
+ */
+function externalLocations(model, bytes) {
+  const locations = []
+  const messages = [['model', 0, bytes.length]]
+  while (messages.length) {
+    const [kind, start, end] = messages.pop()
+    const entry = new Map()
+    for (const [field, first, last] of protobufFields(model, bytes, start, end)) {
+      const inside = TENSORS_IN[kind][field]
+      if (inside) messages.push([inside, first, last])
+      else if (kind === 'entry') entry.set(field, new TextDecoder().decode(bytes.subarray(first, last)))
+    }
+    if (entry.get(1) === 'location') locations.push(entry.get(2) ?? '')
+  }
+  return locations
+}
+
+/** Return [number, start, end] of every field of a message that holds bytes: text, or a message of its own. */
+function protobufFields(model, bytes, start, end) {
+  const fields = []
+  const varint = () => {
+    for (let [value, index] = [0, 0]; index < 10 && start < end; index++) {
+      const byte = bytes[start++]
+      value += (byte & 0x7f) * 2 ** (7 * index)
+      if (byte < 0x80) return value
+    }
+    throw new BundleError(`${model} is not an ONNX file: it is cut short.`)
+  }
+  while (start < end) {
+    const key = varint()
+    const wire = key % 8
+    const length = { 0: () => varint() * 0, 1: () => 8, 2: varint, 5: () => 4 }[wire]?.() ?? Infinity
+    if (wire === 2) fields.push([Math.floor(key / 8), start, start + length])
+    start += length
+  }
+  if (start !== end) throw new BundleError(`${model} is not an ONNX file: it is cut short.`)
+  return fields
+}

@@ -1,0 +1,50 @@
+"""A process of Node that reads, judges and hashes with `verify.mjs`, for the tests that do so beside `verify.py`.
+
+A pytest plugin: a test file that wants it says `pytest_plugins = ("web_fixtures",)`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from web import Answers
+
+# A case whose inputs are what a session gave is a comparison that fits in one file.
+JUDGE = """
+async function answer({ does, path, tolerance, lenience, text }) {
+  const bytes = path === undefined ? null : new Uint8Array(fs.readFileSync(path))
+  if (does === 'hash') return verify.sha256(bytes)
+  if (does === 'manifest') return verify.checkManifest(text)
+  if (does === 'read') {
+    const arrays = [...(await verify.readArrays(bytes))]
+    return arrays.map(([name, { dtype, shape, data }]) => [name, dtype, shape, Array.from(data)])
+  }
+  const cases = await verify.readCases(bytes)
+  if (does === 'rounding') return cases.map(({ rounding }) => [...rounding].map(([, { data }]) => Array.from(data)))
+  const rows = cases.flatMap((each) => verify.compare(each, each.inputs, tolerance, lenience))
+  return { rows, table: verify.formatRows(rows) }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Answers]:
+    """Return a process that answers questions, see JUDGE."""
+    answers = Answers(JUDGE)
+    yield answers
+    answers.close()
+
+
+@pytest.fixture(scope="module")
+def without_subtle() -> Iterator[Answers]:
+    """Return one without `crypto.subtle`, as a page is that came by plain http."""
+    answers = Answers("Object.defineProperty(globalThis, 'crypto', { value: {} })\n" + JUDGE)
+    yield answers
+    answers.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return where a test may write its arrays."""
+    return tmp_path / "cases.npz"
