@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from .._errors import BundleError, InputError
+from .._report.content import content_of
+from .._report.write_report import beside, check_place, write_page
 from .._standalone import verify
 from .arrays import as_dtype
 from .parity import ParityReport, rows_of
@@ -110,6 +113,50 @@ class Bundle:
         """
         arrays = checked_inputs(self.manifest, inputs)
         return verify.run_session(self.session(provider), arrays)
+
+    def write_report(
+        self,
+        path: str | Path | None = None,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        live: bool = False,
+        labels: Mapping[str, Sequence[str]] | None = None,
+    ) -> Path:
+        """Write one HTML file that shows the model, its proof and its attention, and loads nothing.
+
+        Args:
+            path: The file to write; `None` for one beside the bundle, with its name. An earlier report is replaced,
+                any other file is not.
+            inputs: Arrays by input name whose attention is shown before that of the golden cases.
+            live: Whether the page takes the model and onnxruntime-web along, some 6 MB: it then replays the golden
+                cases in its reader's browser, and has a form that runs the model. onnxruntime-web must be installed, by
+                npm, in this folder or one above it.
+            labels: What ids are called, a string for each, by the name of an input or output, such as a vocabulary.
+                Outputs that are scores of so many classes are labelled with the largest.
+
+        Returns:
+            The file.
+
+        Raises:
+            InputError: `inputs` do not fit the model, or `labels` name what it does not have.
+            BundleError: The bundle on disk is no longer the one that was loaded.
+            ExportError: The file cannot be written, something else is in its place, or what a live page needs is
+                missing.
+        """
+        page = beside(self.path) if path is None else Path(path)
+        check_place(page)
+        verify.check_model(self.path, self.manifest, verify.CASES)
+        given = None if inputs is None else checked_inputs(self.manifest, inputs)
+        content = content_of(
+            self.path,
+            self.manifest,
+            json.loads(self.report.to_json()),
+            self.report.summary(),
+            self.run,
+            inputs=given,
+            labels=labels,
+        )
+        return write_page(page, content, live=live)
 
 
 def load_bundle(path: str | Path) -> Bundle:

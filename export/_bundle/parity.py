@@ -53,7 +53,7 @@ class ParityReport:
     """The comparison of a bundle with the outputs Keras gave.
 
     Attributes:
-        provider: Where the ONNX file ran, `"cpu"` or `"cuda"`.
+        provider: Where the ONNX file ran, `"cpu"` or `"cuda"`; `"litert"` for a file that `convert_bundle` made.
         rows: ONNX in onnxruntime against Keras, one row a case and output.
         saved_model_rows: The SavedModel in a fresh process against Keras; empty when a bundle is replayed.
         float32_clone: For a model that computes in half precision: its `policies`, and the largest `max_abs` and

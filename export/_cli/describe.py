@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._bundle.bundle import SAVED_MODEL, VERIFY, Bundle
+from .._report.page_numbers import bytes_text
 from .._standalone import verify
 
 WIDTH, INDENT = 80, 12
@@ -107,11 +108,3 @@ def _parity(bundle: Bundle) -> Iterator[Line]:
         yield "warning", warning
     for case, why in report.refused.items():
         yield "not compared", f"case {case}, which Keras cannot run: {why}"
-
-
-def bytes_text(count: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._export.export import StaticAxisWarning, export_model
 from .._options import ADAPTIVE, LOWERINGS, OPSETS, PRECISIONS
+from .._report.write_report import beside
 from .describe import describe
 from .shared import (
     add_import,
@@ -56,6 +57,9 @@ def add_parser(commands: Any) -> None:
         "--strict",
         action="store_true",
         help="write nothing if the proof leaves something open, which is else a warning",
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="write a page that shows the bundle, BUNDLE.html, beside it"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a bundle that is there")
     add_import(parser)
@@ -122,6 +126,7 @@ def main(arguments: argparse.Namespace) -> None:
             safe_mode=not arguments.unsafe,
             strict=arguments.strict,
             static_axes=arguments.static,
+            report=arguments.report,
         )
     for line in warned:
         print(f"warning: {line}", file=sys.stderr)
@@ -129,4 +134,6 @@ def main(arguments: argparse.Namespace) -> None:
         print_bundle_json(bundle)
     else:
         print(describe(bundle))
+        if arguments.report:
+            print(f"\nReport: {beside(bundle.path)}")
         print(f"\nExported to {bundle.path} in {time.monotonic() - start:.0f} s: it matches Keras.")

@@ -15,6 +15,7 @@ from .._bundle.parity import checked_tolerance
 from .._errors import UntraceableError
 from .._options import ADAPTIVE, Options, check_options, checked_static_axes
 from .._progress import Progress, shown_progress
+from .._report.write_report import beside, check_place
 from .._standalone import verify
 from .._tracing.saved_model_run import SavedModelRun
 from .model_file import check_model, loaded_model
@@ -49,6 +50,7 @@ def export_model(
     safe_mode: bool = True,
     strict: bool = False,
     static_axes: Mapping[str, int] | None = None,
+    report: bool = False,
 ) -> Bundle:
     """Export a Keras model to a bundle that is proven equal to it, or write nothing and say why.
 
@@ -84,6 +86,7 @@ def export_model(
         static_axes: Sizes of axes that shall not be dynamic, by the names they have in a bundle without it, such as
             `batch` or `keys_length`. An axis that TensorFlow cannot trace as unknown is made static unasked, at the
             size it has in `sample_inputs`, with a warning.
+        report: Whether to write a page that shows the bundle, `Bundle.write_report`, beside it with its name.
         progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
 
     Returns:
@@ -105,11 +108,17 @@ def export_model(
     with _ONE_AT_A_TIME, shown_progress(progress) as step:
         step("Checking onnxruntime and the place to write")
         verify.check_provider(provider)
+        if report:
+            check_place(beside(target))
         with staged_folder(target, overwrite=overwrite) as folder:
             options = Options(opset, lowering, precision, provider, tolerances, strict, static)
             _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
             step("Putting the bundle in place")
-        return load_bundle(target)
+        bundle = load_bundle(target)
+        if report:
+            step("Writing the report")
+            bundle.write_report()
+        return bundle
 
 
 def _write_bundle(

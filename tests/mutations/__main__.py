@@ -19,10 +19,18 @@ from .conversion_faults import CONVERSION_FAULTS
 from .fault import Fault, StaleFaultError, arguments_for, place_of, sources
 from .layer_faults import LAYER_FAULTS
 from .model_faults import MODEL_FAULTS
+from .report_faults import REPORT_FAULTS
 from .workshop import NO_TESTS, SOME_FAILED, Workshop
 
 ROOT = Path(__file__).resolve().parents[2]
-FAULTS = (*LAYER_FAULTS, *MODEL_FAULTS, *CONVERSION_FAULTS, *BUNDLE_FAULTS, *COMMAND_FAULTS)
+FAULTS = (
+    *LAYER_FAULTS,
+    *MODEL_FAULTS,
+    *CONVERSION_FAULTS,
+    *BUNDLE_FAULTS,
+    *REPORT_FAULTS,
+    *COMMAND_FAULTS,
+)
 FINE = ("caught", "equivalent")
 
 

@@ -1,0 +1,53 @@
+"""`keras-attn report BUNDLE`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from .._bundle.bundle import load_bundle
+from .._errors import InputError
+from .shared import new_parser, read_arrays
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = new_parser(
+        commands, "report", main, "write a page that shows a bundle: the model, its proof, its attention"
+    )
+    parser.add_argument("bundle", metavar="BUNDLE", help="the folder to show")
+    parser.add_argument(
+        "--output", metavar="PAGE.html", help="the file to write (default BUNDLE.html, beside the bundle)"
+    )
+    parser.add_argument("--inputs", metavar="X.npz", help="input arrays by name, whose attention is shown first")
+    parser.add_argument(
+        "--labels",
+        metavar="LABELS.json",
+        help="what ids are called: an object with a list of strings, or a string of characters, for an input or output",
+    )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="take the model and onnxruntime-web along (npm install --ignore-scripts onnxruntime-web, in this folder "
+        "or above): the page replays the golden cases in the reader's browser and runs the model",
+    )
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Write the page, and say where it is and how large."""
+    bundle = load_bundle(arguments.bundle)
+    inputs = None if arguments.inputs is None else read_arrays(arguments.inputs)
+    labels = None if arguments.labels is None else _read_labels(Path(arguments.labels))
+    page = bundle.write_report(arguments.output, inputs=inputs, labels=labels, live=arguments.live)
+    print(f"{page}: {page.stat().st_size / 1e3:,.0f} kB")
+
+
+def _read_labels(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON in UTF-8: {error}.") from error

@@ -1,0 +1,211 @@
+"""What a report shows of a bundle: what it says of itself, its layers with their times, its proof, its attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._errors import ProviderError
+from .._standalone import verify
+from .._standalone.verify import Arrays, Case
+from .labels import checked_labels
+from .layers import LayerGraph, read_layers
+from .maps import maps_of
+from .page_numbers import bytes_text, count_text
+from .picture import graph_svg
+from .timing import NOT_PLACED, layer_times
+
+YOURS = "your inputs"
+Run = Callable[[Mapping[str, Any]], Arrays]
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a page is made of.
+
+    Attributes:
+        folder: The bundle.
+        shown: What the template reads.
+        data: What the scripts of the page read, as JSON.
+    """
+
+    folder: Path
+    shown: dict[str, Any]
+    data: dict[str, Any]
+
+
+def content_of(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    report: Mapping[str, Any],
+    summary: str,
+    run: Run,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    labels: Mapping[str, Any] | None = None,
+) -> Content:
+    """Gather what a page shows of a bundle whose files were checked.
+
+    Args:
+        folder: The bundle.
+        manifest: Its manifest.
+        report: Its parity report, as JSON has it.
+        summary: The report in a line.
+        run: Runs the model on inputs, which it checks.
+        inputs: Arrays of a user's, whose attention is shown first.
+        labels: What ids of inputs and outputs are called, by name.
+
+    Raises:
+        InputError: `inputs` do not fit the model, or `labels` are none.
+        BundleError: A file is not what it should be.
+    """
+    called = checked_labels(manifest, labels)
+    cases = verify.load_cases(folder / verify.CASES)
+    own = [] if inputs is None else [_own_case(inputs, run)]
+    drawn, left_out = maps_of((*own, *cases), manifest, called)
+    first = (own or cases)[0]
+    data = {
+        "names": [case.name for case in cases],
+        "cases": drawn,
+        "labels": called,
+        "first": {name: array[:1].tolist() if array.ndim else array.tolist() for name, array in first.inputs.items()},
+        "lengths": _lengths(first, manifest),
+    }
+    shown = {
+        "folder": folder.name,
+        "manifest": manifest,
+        "report": report,
+        "summary": summary,
+        "version": manifest["versions"].get("keras-attn", ""),
+        "facts": list(_facts(folder, manifest, report)),
+        "graph": _graph(folder, manifest, max(cases, key=lambda case: _size(case.inputs))),
+        "proof": _proof(manifest, report),
+        "rows": _rows(report),
+        "coverage": list(_coverage(report)),
+        "left_out": left_out,
+    }
+    return Content(folder, shown, data)
+
+
+def _own_case(inputs: Mapping[str, Any], run: Run) -> Case:
+    outputs = run(inputs)
+    return Case(YOURS, {name: np.asarray(array) for name, array in inputs.items()}, outputs)
+
+
+def _size(arrays: Arrays) -> int:
+    return sum(array.size for array in arrays.values())
+
+
+def _lengths(case: Case, manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Return how much of the first example of each sequence is no padding."""
+    counted = {spec["counts"]: spec["name"] for spec in manifest["inputs"] if "counts" in spec}
+    return {
+        spec["name"]: max(0, int(case.inputs[counted[spec["shape"][1]]].flat[0]))
+        for spec in manifest["inputs"]
+        if len(spec["shape"]) == 2 and spec["shape"][1] in counted
+    }
+
+
+def _facts(folder: Path, manifest: Mapping[str, Any], report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def size(pattern: str) -> str:
+        return bytes_text(sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file()))
+
+    facts = [
+        ("ONNX", f"{size(verify.MODEL + '*')}, opset {manifest['opset']}"),
+        ("runs on", f"onnxruntime {manifest['lowest_onnxruntime']} or newer"),
+        ("SavedModel", size("saved_model/**/*")),
+        ("precision", manifest["precision"]),
+        ("made with", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())),
+        ("Keras's backend", manifest.get("backend", "tensorflow")),
+    ]
+    facts += [(f"axis {name}", f"a multiple of {step}") for name, step in manifest.get("multiples", {}).items()]
+    facts += [(f"axis {name}", f"static: {why}") for name, why in manifest.get("static", {}).items()]
+    if gains := report.get("precision"):
+        facts.append(
+            (gains["name"], f"{gains['size_ratio']:.2f} of float32's size, {gains['time_ratio']:.2f} of its time")
+        )
+    if clone := report.get("float32_clone"):
+        policies = ", ".join(clone["policies"])
+        facts.append(("given in", f"{policies}; exported in float32, which is {clone['max_abs']:.1e} from it"))
+    return facts
+
+
+def _graph(folder: Path, manifest: Mapping[str, Any], case: Case) -> dict[str, Any] | None:
+    graph = read_layers(folder / verify.MODEL, [layer["name"] for layer in manifest["layers"]])
+    try:
+        times: Mapping[str, float] = layer_times(folder / verify.MODEL, graph, case.inputs)
+        said = (
+            f"Times are those of case “{case.name}” in onnxruntime on this machine: operator by operator on one "
+            "thread, the lower quartile of runs."
+        )
+        if (whole := sum(times.values())) and (lost := times.get(NOT_PLACED, 0.0) / whole) >= 0.005:
+            said += f" Of {lost:.0%} it could not be told which layer they belong to."
+    except ProviderError as error:
+        times, said = {}, f"Times were not measured: {error}"
+    return {"svg": _markup(graph_svg(graph, times)), "layers": _layers(graph, times), "said": said}
+
+
+def _layers(graph: LayerGraph, times: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": layer.name,
+            "kind": layer.kind,
+            "weights": layer.weights,
+            "bytes": layer.weight_bytes,
+            "operators": sum(layer.operators.values()),
+            "time": f"{times[layer.name]:.3f}" if layer.name in times else "",
+        }
+        for layer in graph.layers
+    ]
+
+
+def _markup(svg: str) -> Any:
+    import markupsafe
+
+    return markupsafe.Markup(svg)
+
+
+def _proof(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+    limits = manifest["parity"]["tolerance"]
+    more = f", or {limits['relative']:g} relative, {limits['absolute']:g} absolute" if any(limits.values()) else ""
+    return (
+        f"The ONNX model in onnxruntime ({report['provider']}) and the SavedModel in a process without Keras were "
+        f"compared with them; what may differ is what rounding does to this model, which was measured{more}."
+    )
+
+
+def _rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the comparisons, worst first."""
+    parts = (("onnxruntime", report["rows"]), ("SavedModel", report.get("saved_model_rows", ())))
+    rows = [{**row, "by": by, "share": _share(row["of_limit"])} for by, some in parts for row in some]
+    return sorted(rows, key=lambda row: (row["passed"], -row["share"]))
+
+
+def _share(of_limit: Any) -> float:
+    share = float(of_limit)
+    return share if math.isfinite(share) else 1e9
+
+
+def _coverage(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    known = report.get("coverage")
+    if not known:
+        return []
+    told = [
+        (f"axis {axis}", "sizes " + ", ".join(map(str, sorted(set(sizes))))) for axis, sizes in known["axes"].items()
+    ]
+    for name, each in known["inputs"].items():
+        moves = each["moves"]
+        text = "has one value in all cases" if moves is None else f"moves {', '.join(moves) or 'no output'}"
+        if "ids" in each:
+            text += f"; {count_text(each.get('ids_seen', 0))} of {count_text(each['ids'])} ids were used"
+        told.append((f"input {name}", text))
+    for name, each in known["outputs"].items():
+        told.append((f"output {name}", "varies" if each["varies"] else "is the same whatever goes in"))
+    if known["refused"]:
+        told.append(("cases", f"{known['cases']} compared, {known['refused']} refused by Keras itself"))
+    return told

@@ -1,0 +1,216 @@
+"""The layers of an ONNX file: which nodes and weights come from which Keras layer, and what feeds what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._errors import BundleError, ExportError
+from . import scopes
+from .constants import Held, held_by, measured, reads
+from .joining import LAYOUT, Group, apart, in_order, is_other, places, settled, unshared, with_feeders
+
+if TYPE_CHECKING:
+    import onnx
+
+OTHER = "other operators"
+ATTENTION = "attention"  # the kind of an attention layer, and what that of a block with one inside begins with
+
+# what a layer is called by, the first of these that its operators tell
+_KINDS = {
+    "recurrent": scopes.RECURRENT,
+    "loop": ("Loop", "Scan"),
+    "convolution": ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv"),
+    "normalization": ("LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
+    "dense": ("MatMul", "Gemm", "MatMulInteger", "Einsum"),
+    "pooling": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A group of nodes that come from one call of a Keras layer.
+
+    Attributes:
+        name: The path of the layer below the model; a further call has a number after it.
+        kind: What it is, as far as its operators tell: "attention", "dense", "convolution", an operator, ...
+        operators: How many nodes it has of each type.
+        weights: How many parameters it is the first to read.
+        weight_bytes: Of these and of other constants.
+        nodes: Names of its nodes; see `node_names`.
+    """
+
+    name: str
+    kind: str
+    operators: dict[str, int]
+    weights: int
+    weight_bytes: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or an output of the model, and the layers that read or make it."""
+
+    name: str
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LayerGraph:
+    """The layers of a file in the order in which they run, what feeds what, and the inputs and outputs."""
+
+    layers: tuple[Layer, ...]
+    edges: tuple[tuple[str, str], ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def read_layers(model: Path, attention: Sequence[str]) -> LayerGraph:
+    """Return the layers of an ONNX file, without reading weights that lie in files of their own.
+
+    Args:
+        model: The file.
+        attention: Paths of its attention layers.
+
+    Raises:
+        BundleError: onnx cannot read it.
+        ExportError: onnx is not installed.
+    """
+    proto = load(model)
+    nodes = list(proto.graph.node)
+    kernels = {each.name for each in proto.graph.initializer if len(each.dims) > 1 and measured(each).count}
+    paths = scopes.node_paths(nodes, kernels)
+    told = [path for path in paths if path is not None]
+    attending = scopes.attention_paths(told, attention)
+    near = with_feeders(nodes, paths)
+    # tf2onnx makes one nameless node of both layers of a `Bidirectional`
+    recurrent = {
+        path[:depth]
+        for path, node in zip(near, nodes, strict=True)
+        if path and node.op_type in scopes.RECURRENT
+        for depth in range(1, len(path) + 1)
+    }
+    parts = scopes.taken_apart(told, attending | recurrent)
+    held = held_by(proto)
+    named = [_group(path, each, parts) for path, each in zip(paths, held, strict=True)]
+    joined = unshared(nodes, settled(nodes, named, held), held)
+    groups = in_order(nodes, apart(nodes, joined), held, parts)
+    place = places(groups, held)
+    return _graph(proto, groups, sorted(place, key=place.__getitem__), held, attending)
+
+
+def load(model: Path) -> onnx.ModelProto:
+    """Read an ONNX file without external data; see `read_layers`."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise ExportError("A picture of the graph needs onnx: pip install onnx.") from error
+    try:
+        return onnx.load(str(model), load_external_data=False)
+    except Exception as error:
+        # a missing file, or protobuf's own exception, whose class depends on the installed implementation
+        raise BundleError(f"onnx cannot read {model}: {error}") from error
+
+
+def node_names(graph: onnx.GraphProto) -> list[str]:
+    """Return a name for each node: its own where no other has it, else that of an output, which ONNX has only once."""
+    counts = Counter(node.name for node in graph.node)
+    return [
+        node.name if node.name and counts[node.name] == 1 else next(filter(None, node.output), f"#{number}")
+        for number, node in enumerate(graph.node)
+    ]
+
+
+def _group(path: Group | None, held: Sequence[Held], parts: Collection[Group]) -> Group | None:
+    """Return the group of a node by its path; ops between layers that hold no weights are of none."""
+    if path is None or (path in parts and not any(each.count for each in held)):
+        return None
+    return scopes.group_of(path, parts)
+
+
+def _graph(
+    proto: onnx.ModelProto,
+    groups: Sequence[Group],
+    order: Sequence[Group],
+    held: Sequence[Sequence[Held]],
+    attending: Collection[Group],
+) -> LayerGraph:
+    nodes, names = list(proto.graph.node), node_names(proto.graph)
+    called = _names(order)
+    made = {name: group for node, group in zip(nodes, groups, strict=True) for name in node.output if name}
+    members: dict[Group, list[int]] = {group: [] for group in order}
+    for number, group in enumerate(groups):
+        members[group].append(number)
+    layers = []
+    for group, numbers in members.items():
+        operators = Counter(nodes[number].op_type for number in numbers)
+        constants = [each for number in numbers for each in held[number]]
+        reads_table = any(
+            nodes[number].op_type == "Gather" and any(each.axes > 1 and each.count for each in held[number])
+            for number in numbers
+        )
+        layers.append(
+            Layer(
+                called[group],
+                _kind(operators, _attention(group, attending), reads_table=reads_table),
+                dict(operators.most_common()),
+                sum(each.count for each in constants),
+                sum(each.size for each in constants),
+                tuple(names[number] for number in numbers),
+            )
+        )
+    pairs = (
+        (made[name], group)
+        for node, group in zip(nodes, groups, strict=True)
+        for name in reads(node)
+        if name in made and made[name] != group
+    )
+    constant = {each.name for each in proto.graph.initializer}
+    inputs = [value.name for value in proto.graph.input if value.name not in constant]
+    reading = {
+        name: tuple(dict.fromkeys(called[g] for n, g in zip(nodes, groups, strict=True) if name in set(reads(n))))
+        for name in inputs
+    }
+    outputs = [value.name for value in proto.graph.output]
+    return LayerGraph(
+        tuple(layers),
+        tuple((called[source], called[target]) for source, target in dict.fromkeys(pairs)),
+        tuple(Port(name, layers) for name, layers in reading.items()),
+        tuple(Port(name, (called[made[name]],) if name in made else ()) for name in outputs),
+    )
+
+
+def _names(groups: Sequence[Group]) -> dict[Group, str]:
+    """Return a name for each group: further calls of a layer, and further other operators, have a number."""
+    told = {group: OTHER if is_other(group) else scopes.shown(*group) or "(model)" for group in groups}
+    counted: Counter[str] = Counter()
+    names = {}
+    for group, name in told.items():
+        counted[name] += 1
+        number = counted[name]
+        names[group] = name if number == 1 else f"{name} ({'call ' if name != OTHER else ''}{number})"
+    return names
+
+
+def _attention(group: Group, attending: Collection[Group]) -> str | None:
+    if group in attending:
+        return ATTENTION
+    inner = group and any(path[: len(group)] == group for path in attending)
+    return f"{ATTENTION} block" if inner else None
+
+
+def _kind(operators: Mapping[str, int], attention: str | None, *, reads_table: bool) -> str:
+    if attention is not None:
+        return attention
+    if reads_table:
+        return "embedding"
+    if operators.keys() >= {"ReduceMean", "Sqrt"}:
+        return "normalization"
+    if kind := next((kind for kind, types in _KINDS.items() if any(each in operators for each in types)), None):
+        return kind
+    left = [each for each in operators if each not in LAYOUT] or list(operators)
+    return left[0].removeprefix("Reduce").lower() if len(left) == 1 else "operators"

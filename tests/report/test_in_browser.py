@@ -1,0 +1,297 @@
+"""The page as a person meets it, in a real browser: what it says, what pointer and keys show, whom it keeps out."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+from bundles import alter_manifest, read_manifest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
+from keras_attn_export import export_model, load_bundle
+from keras_attn_export._report.maps import row_entropy
+from keras_attn_export._standalone import verify
+from web import WEB
+
+pytest_plugins = ("browser",)
+pytestmark = pytest.mark.web
+
+VOCABULARY = ["", "<unk>", *"abcdefg"]
+HOSTILE = "</script><script>window.injected=1</script>"
+DRAWN = "document.querySelector('#maps [data-shown]')?.dataset.shown"
+
+
+def speller():
+    """A small model of letters: two heads that look at them, and an answer of a letter at each of three places."""
+    letters = keras.Input((None,), dtype="int32", name="letters")
+    lens = keras.Input((), dtype="int32", name="lens")
+    x = keras.layers.Embedding(len(VOCABULARY), 8, name="embed")(letters)
+    heads = MultiHeadAttention(DotProductAttention(), num_heads=2, name="heads")
+    y, weights = heads(x, x, x, lens, return_attention_scores=True)
+    context, looks = AdditiveAttention(4, name="look")(y, x, x, lens, return_attention_scores=True)
+    scores = keras.layers.Dense(len(VOCABULARY), name="spelt")(context)
+    return keras.Model([letters, lens], {"spelt": scores, "weights": weights, "looks": looks}, name="speller")
+
+
+LABELS = {"letters": VOCABULARY, "spelt": VOCABULARY}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    keras.utils.set_random_seed(3)
+    samples = {"letters": np.array([[2, 3, 4, 5, 0], [6, 7, 8, 2, 3]], "int32"), "lens": np.array([4, 5], "int32")}
+    return export_model(speller(), tmp_path_factory.mktemp("speller") / "bundle", sample_inputs=samples)
+
+
+@pytest.fixture(scope="module")
+def page(bundle):
+    return bundle.write_report(labels=LABELS)
+
+
+@pytest.fixture(scope="module")
+def live_page(bundle, monkeypatch_module):
+    return bundle.write_report(bundle.path.with_name("live.html"), labels=LABELS, live=True)
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NODE_PATH", str(WEB / "node_modules"))
+        yield patch
+
+
+SECTION = (
+    "[...document.querySelectorAll('#PLACE section')]"
+    ".find((section) => section.querySelector('h3').textContent.startsWith('OUTPUT:'))"
+)
+
+
+def section(browser, output, place="maps"):
+    """The part of the page that shows the maps of an output."""
+    return browser.run("return " + SECTION.replace("PLACE", place).replace("OUTPUT", output))
+
+
+def focus(browser, output, head=0, place="maps"):
+    found = section(browser, output, place)
+    browser.run("arguments[0].querySelectorAll('.map')[arguments[1]].focus()", found, head)
+
+
+def said(browser, output, place="maps"):
+    return browser.run("return arguments[0].querySelector('output').textContent", section(browser, output, place))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1200, 900), (420, 900)], ids=["desk", "phone"])
+def test_nothing_is_complained_of_and_nobody_is_kept_out(browser, page, size, scheme):
+    browser.open(page, size=size, scheme=scheme)
+    browser.wait(DRAWN)
+    for details in browser.driver.find_elements("css selector", "details"):
+        browser.run("arguments[0].open = true", details)
+    assert browser.complaints() == []
+    assert browser.violations() == []
+    # nothing but what scrolls by itself is wider than the window
+    assert browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
+def test_dark_and_light_are_told_apart(browser, page):
+    papers = []
+    for scheme in ("light", "dark"):
+        browser.open(page, scheme=scheme)
+        browser.wait(DRAWN)
+        corner = "document.querySelector('canvas').getContext('2d').getImageData(8, 8, 1, 1).data.slice(0, 3).join()"
+        papers.append((browser.run("return getComputedStyle(document.body).backgroundColor"), corner))
+    assert papers[0][0] == "rgb(255, 255, 255)"
+    assert papers[1][0] == "rgb(21, 23, 27)"
+
+
+def expected(bundle, case, output, example, head, query, key):
+    weights = case.outputs[output][example].reshape(-1, *case.outputs[output].shape[-2:])[head]
+    entropy = float(row_entropy(weights[query]))
+    held = "masked" if weights[query, key] == 0 else f"weight {weights[query, key]:.4f}"
+    return f"{held}; entropy of the row {entropy:.3f}, that of {np.exp(entropy):.1f} keys alike"
+
+
+def test_keys_show_the_numbers_of_the_case(browser, page, bundle):
+    case = verify.load_cases(bundle.path / verify.CASES)[0]
+    browser.open(page)
+    browser.wait(DRAWN)
+    focus(browser, "weights", head=1)
+    assert browser.run("return document.activeElement.getAttribute('aria-label')").startswith("weights of heads/")
+    browser.keys("ARROW_DOWN", "ARROW_DOWN", "ARROW_RIGHT")
+    rest = expected(bundle, case, "weights", 0, 1, 2, 1)
+    assert said(browser, "weights") == f"head 1, query 2 “c”, key 1 “b”: {rest}"
+    browser.keys("END")
+    assert said(browser, "weights").endswith(expected(bundle, case, "weights", 0, 1, 2, 4))
+    assert "masked" in said(browser, "weights")
+    browser.keys("ARROW_RIGHT")  # there is none further
+    assert "key 4" in said(browser, "weights")
+
+
+def test_the_pointer_shows_the_same(browser, page, bundle):
+    case = verify.load_cases(bundle.path / verify.CASES)[0]
+    browser.open(page)
+    browser.wait(DRAWN)
+    focus(browser, "weights")
+    browser.keys("HOME")
+    at_the_start = said(browser, "weights")
+    assert at_the_start.endswith(expected(bundle, case, "weights", 0, 0, 0, 0))
+    canvas = section(browser, "weights").find_element("css selector", "canvas")
+    ActionChains(browser.driver).move_to_element(canvas).perform()  # its middle: another cell
+    middle = re.match(r"head 0, query (\d+) “.”, key (\d+) “.?”: ", said(browser, "weights"))
+    assert middle, said(browser, "weights")
+    assert said(browser, "weights") != at_the_start
+    query, key = int(middle[1]), int(middle[2])
+    assert said(browser, "weights").endswith(expected(bundle, case, "weights", 0, 0, query, key))
+
+
+def choose(browser, number, text):
+    """Choose an option by what it begins with."""
+    script = """
+        const select = document.querySelectorAll('#maps select')[arguments[0]]
+        select.value = [...select.options].find((option) => option.text.startsWith(arguments[1])).value
+        select.dispatchEvent(new Event('change'))
+    """
+    browser.run(script, number, text)
+
+
+def test_another_case_and_example(browser, page, bundle):
+    cases = {case.name: case for case in verify.load_cases(bundle.path / verify.CASES)}
+    browser.open(page)
+    browser.wait(DRAWN)
+    choose(browser, 0, "lengths mixed")
+    browser.wait(f"{DRAWN} !== '0/0'")
+    choose(browser, 1, "2")
+    browser.wait(f"{DRAWN}?.endsWith('/2')")
+    focus(browser, "looks")
+    browser.keys("ARROW_DOWN", "ARROW_DOWN", "ARROW_DOWN", "ARROW_RIGHT")
+    assert said(browser, "looks").endswith(expected(bundle, cases["lengths mixed"], "looks", 2, 0, 3, 1))
+
+
+def test_the_table_has_the_manifests_figures(browser, page, bundle):
+    browser.open(page)
+    rows = [*bundle.report.rows, *bundle.report.saved_model_rows]
+    worst = max(rows, key=lambda row: row.of_limit)
+    cells = browser.run(
+        "return [...document.querySelectorAll('#proof tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"
+    )
+    assert len(cells) == len(rows)
+    assert cells[0][:2] == [worst.case, worst.name]
+    assert cells[0][4] == f"{worst.of_limit:.2g}"
+    assert cells[0][5:7] == [f"{worst.max_abs:.1e}", f"{worst.max_rel:.1e}"]
+    assert sorted(float(row[4]) for row in cells) == sorted(float(f"{row.of_limit:.2g}") for row in rows)
+    widths = browser.run(
+        "return [...document.querySelectorAll('#proof .fill')].map((r) => Number(r.getAttribute('width')))"
+    )
+    assert widths == sorted(widths, reverse=True)
+    assert abs(widths[0] - 100 * worst.of_limit) <= 0.06
+    text = browser.find("body").text
+    assert bundle.manifest["sha256"]["model.onnx"] in browser.driver.page_source
+    assert f"opset {bundle.manifest['opset']}" in text
+
+
+def test_names_are_text(browser, tmp_path, bundle):
+    """Names that would be code, were they not escaped: in the page, in what its scripts write, in the picture."""
+    manifest = json.loads(json.dumps(bundle.manifest))
+    manifest["model"] = HOSTILE
+    manifest["layers"][0]["name"] = manifest["layers"][0]["form"] = HOSTILE
+    for spec in manifest["outputs"]:
+        if "weights_of" in spec:
+            spec["weights_of"] = HOSTILE
+    hostile = replace(bundle, manifest=manifest)
+    page = hostile.write_report(tmp_path / "page.html", labels={**LABELS, "letters": [HOSTILE, *VOCABULARY[1:]]})
+    browser.open(page)
+    browser.wait(DRAWN)
+    assert browser.run("return window.injected === undefined")
+    assert browser.find("h1").text == HOSTILE
+    assert HOSTILE in browser.find("#maps h3").text
+    assert browser.complaints() == []
+
+
+# ------------------------------------------------------------------- live
+
+
+def test_the_page_replays_its_cases(browser, live_page, bundle):
+    browser.open(live_page)
+    browser.wait("['passed', 'failed'].includes(document.documentElement.dataset.live)")
+    assert browser.complaints() == []
+    assert browser.run("return document.documentElement.dataset.live") == "passed"
+    count = len(bundle.report.rows)
+    assert (
+        f"{count} of {count} outputs over {bundle.manifest['parity']['cases']} cases match here"
+        in browser.find("#replay").text
+    )
+    assert browser.violations() == []
+
+
+def test_the_form_runs_the_model(browser, live_page, bundle):
+    browser.open(live_page)
+    browser.wait("document.querySelector('#answer')?.dataset.turn")
+    text = browser.find("#form input[name=letters]")
+    assert text.get_attribute("value") == "abcd"  # the first sample without its padding
+    text.clear()
+    text.send_keys("gab?")
+    browser.wait("document.querySelectorAll('#answer canvas').length === 3")
+    ids = np.array([[8, 2, 3, 1]], "int32")
+    outputs = bundle.run({"letters": ids, "lens": np.array([4], "int32")})
+    spelt = "".join(VOCABULARY[each] for each in outputs["spelt"][0].argmax(-1))
+    browser.wait(f"document.querySelector('#answer .answer')?.textContent === {json.dumps(spelt)}")
+    focus(browser, "weights", 1, "answer")
+    browser.keys("ARROW_DOWN", "ARROW_RIGHT", "ARROW_RIGHT")
+    shown = re.match(r"head 1, query 1 “a”, key 2 “b”: weight (0\.\d{4});", said(browser, "weights", "answer"))
+    assert shown, said(browser, "weights", "answer")
+    assert abs(float(shown[1]) - outputs["weights"][0, 1, 1, 2]) <= 1.1e-4
+    text.send_keys(4 * Keys.BACKSPACE)
+    browser.wait("document.querySelector('#answer .error')?.textContent === 'letters is empty'")
+    assert browser.complaints() == []
+
+
+def test_a_page_whose_model_was_changed_says_so(browser, live_page, tmp_path):
+    data = re.search(
+        r'<script id="data" type="application/json">(.*?)</script>', live_page.read_text("utf-8"), re.DOTALL
+    )[1]
+    changed = json.loads(data)
+    changed["live"]["cases"] = changed["live"]["model"]
+    text = live_page.read_text("utf-8").replace(data, json.dumps(changed).replace("<", "\\u003c"))
+    (tmp_path / "changed.html").write_text(text, encoding="utf-8")
+    browser.open(tmp_path / "changed.html")
+    browser.wait("['passed', 'failed'].includes(document.documentElement.dataset.live)")
+    assert "parity/cases.npz in this page is not the file of the manifest" in browser.find("#replay").text
+    assert browser.run("return document.documentElement.dataset.live") == "failed"
+
+
+FORMS = [
+    *({"lowering": lowering} for lowering in ("portable", "fused", "ragged", "adaptive")),
+    *({"precision": precision} for precision in ("float16", "int8")),
+]
+
+
+@pytest.mark.parametrize("options", FORMS, ids=lambda options: next(iter(options.values())))
+def test_every_form_and_precision_matches_in_a_browser(browser, options, tmp_path, monkeypatch_module):
+    keras.utils.set_random_seed(3)
+    made = export_model(speller(), tmp_path / "bundle", **options)
+    page = made.write_report(live=True)
+    browser.open(page)
+    browser.wait("['passed', 'failed'].includes(document.documentElement.dataset.live)")
+    assert browser.run("return document.documentElement.dataset.live") == "passed", browser.find("#replay").text
+    assert browser.complaints() == []
+
+
+def test_a_file_of_wrong_weights_does_not_match_in_a_browser(browser, bundle, tmp_path, monkeypatch_module):
+    """The judge in the page can say no: golden outputs that the model does not give."""
+    wrong = tmp_path / "bundle"
+    shutil.copytree(bundle.path, wrong)
+    cases = verify.load_cases(wrong / verify.CASES)
+    cases[1].outputs["spelt"][0, 0, 0] += 1e-3
+    verify.save_cases(wrong / verify.CASES, cases)
+    hashes = read_manifest(wrong)["sha256"] | {verify.CASES: verify.sha256(wrong / verify.CASES)}
+    alter_manifest(wrong, sha256=hashes)
+    browser.open(load_bundle(wrong).write_report(live=True))
+    browser.wait("['passed', 'failed'].includes(document.documentElement.dataset.live)")
+    assert browser.run("return document.documentElement.dataset.live") == "failed"
+    assert f"spelt in case {cases[1].name}: is outside the tolerance" in browser.find("#replay").text
+    assert "The model is not run here" in browser.find("#form").text

@@ -1,0 +1,63 @@
+"""What ids are called, beside maps and above them."""
+
+import numpy as np
+import pytest
+
+from keras_attn_export import InputError
+from keras_attn_export._report.labels import caption_of, checked_labels, labels_along
+from keras_attn_export._standalone.verify import Case
+
+MANIFEST = {
+    "inputs": [
+        {"name": "tokens", "dtype": "int32", "shape": ["batch", "tokens_length"]},
+        {"name": "lens", "dtype": "int32", "shape": ["batch"], "counts": "tokens_length"},
+        {"name": "country", "dtype": "int32", "shape": ["batch"]},
+    ],
+    "outputs": [
+        {"name": "weights", "dtype": "float32", "shape": ["batch", 3, "tokens_length"], "weights_of": "attend"},
+        {"name": "answer", "dtype": "float32", "shape": ["batch", 3, 2]},
+    ],
+}
+LABELS = {"tokens": ["", "the", "cat"], "country": ["at", "de"], "answer": "-+"}
+
+
+@pytest.fixture
+def case():
+    inputs = {"tokens": np.array([[1, 2, 0, 0], [2, 7, 1, -1]]), "lens": np.array([2, 9]), "country": np.array([1, 0])}
+    scores = np.array([[[1, 2], [3, 0], [0, 1]], [[5, 1], [4, 1], [1, 9]]], "float32")
+    return Case("base", inputs, {"answer": scores, "weights": np.zeros((2, 3, 4), "float32")})
+
+
+def test_labels_stand_along_the_axis_of_their_tensor(case):
+    labels = checked_labels(MANIFEST, LABELS)
+    assert labels_along("tokens_length", case, MANIFEST, labels, 2, 4) == [
+        ["the", "cat", "", ""],
+        ["cat", "7", "the", "-1"],  # ids without a label are shown as they are
+    ]
+    assert labels_along(3, case, MANIFEST, labels, 1, 2) == [["+", "-"]]
+    assert labels_along("other", case, MANIFEST, labels, 2, 4) is None
+    assert labels_along("tokens_length", case, MANIFEST, {}, 2, 4) is None
+
+
+def test_a_caption_leaves_out_padding(case):
+    labels = checked_labels(MANIFEST, LABELS)
+    assert caption_of(case, MANIFEST, labels, 0) == [["tokens", "the cat"], ["country", "de"], ["answer", "+-+"]]
+    assert caption_of(case, MANIFEST, labels, 1)[0] == ["tokens", "cat 7 the -1"]
+    assert caption_of(case, MANIFEST, {}, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["a"], "must be a mapping"),
+        ({"toks": ["a"]}, r"must name inputs or outputs of the model, \['tokens', .*Received: 'toks'"),
+        ({"tokens": 3}, "must be strings, one for each id. Received: int"),
+        ({"tokens": []}, "must be strings"),
+        ({"tokens": ["a", 3]}, "must be strings"),
+        ({"answer": ["a", "b", "c"]}, "as many scores as there are labels. Received: 3 labels for float32"),
+        ({"weights": "abcd"}, "as many scores as there are labels"),
+    ],
+)
+def test_labels_that_are_none(labels, said):
+    with pytest.raises(InputError, match=said):
+        checked_labels(MANIFEST, labels)

@@ -1,0 +1,85 @@
+"""What a page holds of attention weights."""
+
+import base64
+import gzip
+
+import numpy as np
+import pytest
+
+from keras_attn import attention_entropy
+from keras_attn_export._report import maps
+from keras_attn_export._report.maps import EXACT_ZERO, NOT_A_NUMBER, maps_of, row_entropy
+from keras_attn_export._standalone.verify import Case
+
+
+def manifest(*shape):
+    spec = {"name": "weights", "dtype": "float32", "shape": list(shape), "weights_of": "attend"}
+    return {"inputs": [], "outputs": [{"name": "other", "dtype": "float32", "shape": ["batch", 2]}, spec]}
+
+
+def case_of(weights, name="base"):
+    return Case(name, {}, {"weights": weights, "other": np.zeros((len(weights), 2), "float32")})
+
+
+def unpacked(text, dtype):
+    return np.frombuffer(gzip.decompress(base64.b64decode(text)), dtype)
+
+
+@pytest.fixture
+def weights():
+    drawn = np.random.default_rng(0).dirichlet(np.ones(7), size=(3, 2, 5)).astype("float32")
+    drawn[..., 5:] = 0
+    drawn[1, 0, 2] = 0
+    return drawn
+
+
+def test_weights_are_held_as_they_are_shown(weights):
+    ((drawn,), left_out) = maps_of([case_of(weights)], manifest("batch", 2, "queries", "keys"), {})
+    assert left_out == []
+    ((held,),) = [drawn["maps"]]
+    assert held["shape"] == held["of"] == [3, 2, 5, 7]
+    assert (held["output"], held["layer"]) == ("weights", "attend")
+    codes = unpacked(held["weights"], "<u2").reshape(weights.shape)
+    assert (codes[..., 5:] == EXACT_ZERO).all()
+    shown = [f"{code / 10_000:.4f}" for code in codes[..., :5][weights[..., :5] > 0]]
+    assert shown == [f"{weight:.4f}" for weight in weights[..., :5][weights[..., :5] > 0]]
+
+
+def test_a_weight_that_rounds_to_zero_is_not_masked():
+    ((drawn,), _) = maps_of([case_of(np.array([[[1e-9, 0, np.nan, 1]]], "float32"))], manifest("b", "q", "k"), {})
+    assert unpacked(drawn["maps"][0]["weights"], "<u2").tolist() == [0, EXACT_ZERO, NOT_A_NUMBER, 10_000]
+
+
+def test_entropy_is_that_of_the_layers(weights):
+    np.testing.assert_allclose(row_entropy(weights), attention_entropy(weights), atol=1e-6)
+    assert row_entropy(np.zeros((1, 4))) == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "four"),
+    [((3, 7), [3, 1, 1, 7]), ((3, 5, 7), [3, 1, 5, 7]), ((3, 2, 5, 7), [3, 2, 5, 7]), ((2, 3, 4, 5, 7), [6, 4, 5, 7])],
+)
+def test_axes_of_every_number(shape, four):
+    ((drawn,), _) = maps_of([case_of(np.ones(shape, "float32"))], manifest(*"abcde"[: len(shape)]), {}, examples=9)
+    assert drawn["maps"][0]["of"] == four
+
+
+def test_what_is_large_is_cut(weights):
+    ((drawn,), _) = maps_of([case_of(np.ones((9, 20, 200, 150), "float32"))], manifest(*"abcd"), {}, examples=1)
+    held = drawn["maps"][0]
+    assert (held["shape"], held["of"]) == ([1, 16, 128, 128], [9, 20, 200, 150])
+    # the entropy is that of the whole row, of which a part is shown
+    np.testing.assert_allclose(unpacked(held["entropy"], "<f4"), np.log(150), rtol=1e-6)
+
+
+def test_what_there_is_no_room_for_is_named(weights, monkeypatch):
+    monkeypatch.setattr(maps, "MOST_NUMBERS", weights.size)
+    cases = [case_of(weights, "first"), case_of(weights, "second")]
+    drawn, left_out = maps_of(cases, manifest("batch", 2, "queries", "keys"), {})
+    assert [each["name"] for each in drawn] == ["first"]
+    assert left_out == ["second"]
+
+
+def test_a_model_without_weights_has_no_maps():
+    spec = {"name": "weights", "dtype": "float32", "shape": ["b", "q", "k"]}
+    assert maps_of([case_of(np.ones((1, 2, 3)))], {"inputs": [], "outputs": [spec]}, {}) == ([], [])

@@ -1,0 +1,93 @@
+"""A headless Chromium, for tests marked `web`: what it shows, what it complains of, what a person's pointer does.
+
+A pytest plugin: a test file that wants it says `pytest_plugins = ("browser",)`.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from web import WEB, node_program
+
+AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
+
+
+class Browser:
+    """A window on files of this machine."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, *, size: tuple[int, int] = (1200, 900), scheme: str = "light") -> None:
+        """Open a page in a window of a size, light or dark."""
+        self.driver.set_window_size(*size)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        self.driver.get_log("browser")  # of the page before
+        self.driver.get(page.resolve().as_uri())
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Return what a function body returns in the page."""
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, script: str, timeout: float = 60) -> Any:
+        """Return what an expression is once it is true."""
+        end = time.monotonic() + timeout
+        while not (found := self.run(f"return {script}")):
+            assert time.monotonic() < end, f"not within {timeout} s: {script}"
+            time.sleep(0.05)
+        return found
+
+    def find(self, selector: str) -> Any:
+        """Return the first element that a selector of CSS finds."""
+        return self.driver.find_element("css selector", selector)
+
+    def complaints(self) -> list[str]:
+        """Return what the page wrote to the console."""
+        return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
+
+    def violations(self) -> list[str]:
+        """Return what axe finds that keeps people out: serious and critical ones, each with where it is."""
+        self.run(AXE.read_text(encoding="utf-8"))
+        found = self.driver.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")
+        return [
+            f"{each['id']}: {node['target']} {node['failureSummary']}"
+            for each in found["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"]
+        ]
+
+    def keys(self, *names: str) -> None:
+        """Press keys, by the names they have in selenium."""
+        from selenium.webdriver.common.action_chains import ActionChains
+        from selenium.webdriver.common.keys import Keys
+
+        ActionChains(self.driver).send_keys(*(getattr(Keys, name) for name in names)).perform()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Return the window that all tests share."""
+    node_program()
+    program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver_program is None:
+        pytest.fail(
+            "Tests in a browser need chromium and chromedriver: Debian's chromium and chromium-driver. "
+            "Run scripts/browser-setup.",
+            pytrace=False,
+        )
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_program))
+    driver.set_script_timeout(60)
+    yield Browser(driver)
+    driver.quit()
