@@ -7,6 +7,7 @@ from ._bundle.bundle import Bundle, load_bundle
 from ._bundle.parity import ParityError, ParityReport
 from ._bundle.signing import sign_bundle
 from ._errors import BundleError, ExportError, InputError, ProviderError, UnsupportedModelError
+from ._export.convert_bundle import convert_bundle
 from ._export.export import export_model
 from ._export.verify_bundle import verify_bundle
 
@@ -19,6 +20,7 @@ __all__ = [
     "ParityReport",
     "ProviderError",
     "UnsupportedModelError",
+    "convert_bundle",
     "export_model",
     "load_bundle",
     "sign_bundle",

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .._errors import ExportError
-from . import bench, export, inspect, run, sign, verify
+from . import bench, convert, export, inspect, report, run, sign, verify
 
 # One module each: its parser and its main.
-COMMANDS = (export, verify, sign, run, inspect, bench)
+COMMANDS = (export, verify, sign, run, inspect, report, convert, bench)
 
 # Signals that tell a process to end: by whoever runs it, or because its terminal is closed (not on Windows).
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]

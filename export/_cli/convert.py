@@ -1,0 +1,51 @@
+"""`keras-attn convert BUNDLE OUT --to litert`."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from .._bundle.parity import ParityError, ParityReport
+from .._export.convert_bundle import TARGETS, convert_bundle
+from .._report.page_numbers import bytes_text
+from .describe import WIDTH
+from .shared import add_json, new_parser, prints_beside_json, quiet_backend
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand."""
+    text = "convert a bundle's SavedModel to a LiteRT file that matches Keras; needs keras-attn[litert]"
+    parser = new_parser(commands, "convert", main, text)
+    parser.epilog = "TensorFlow loads the SavedModel, which is code of whoever made the bundle."
+    parser.add_argument("bundle", metavar="BUNDLE", help="the folder to convert; of precision float32")
+    parser.add_argument("out", metavar="OUT", help="the file to write, such as model.tflite")
+    parser.add_argument("--to", choices=TARGETS, required=True, help="what to convert to")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    add_json(parser)
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Convert, and say what was made; where something differs nothing was, and only JSON shows all rows."""
+    try:
+        report = _converted(arguments)
+    except ParityError as error:
+        if arguments.json:
+            print(error.report.to_json())
+        raise
+    if arguments.json:
+        print(report.to_json())
+        return
+    verdict, _, largest = report.summary().partition("; ")
+    print(f"{arguments.out}: {bytes_text(Path(arguments.out).stat().st_size)}\n{verdict} in LiteRT\n{largest}")
+    for warning in report.warnings:
+        print(textwrap.fill(f"warning: {warning}", WIDTH, break_long_words=False, break_on_hyphens=False))
+
+
+def _converted(arguments: argparse.Namespace) -> ParityReport:
+    with (
+        quiet_backend(debug=arguments.debug),
+        prints_beside_json(arguments.json),  # after what replaces `sys.stderr`
+    ):
+        return convert_bundle(arguments.bundle, arguments.out, to=arguments.to, overwrite=arguments.overwrite)

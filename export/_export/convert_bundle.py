@@ -1,0 +1,144 @@
+"""A bundle's SavedModel in another format, proven on the bundle's golden cases before it appears."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .._bundle.bundle import SAVED_MODEL, Bundle, load_bundle
+from .._bundle.parity import ParityError, ParityReport, ParityRow, rows_of
+from .._errors import BundleError, ExportError, UnsupportedModelError
+from .._options import PRECISIONS
+from .._standalone import verify
+from .._standalone.verify import Arrays, Case
+from .litert import check_litert, run_litert, to_litert
+
+LITERT = "litert"
+TARGETS = (LITERT,)
+
+
+def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overwrite: bool = False) -> ParityReport:
+    """Convert a bundle's SavedModel to a LiteRT file that is proven equal to Keras, or write nothing and say why.
+
+    Every golden case runs in ai-edge-litert, at its own sizes, and is compared with what Keras gave by the rule and the
+    limits of the bundle. TensorFlow loads the SavedModel, which is code of whoever made the bundle.
+
+    Args:
+        path: The bundle; its precision must be float32.
+        out: The file to write.
+        to: `"litert"`.
+        overwrite: Replace a file that is there; otherwise one that is there is an error.
+
+    Returns:
+        The comparison; its `provider` is `"litert"`.
+
+    Raises:
+        BundleError: As for `load_bundle`.
+        UnsupportedModelError: The bundle is not of float32, or LiteRT lacks an operator that the model needs.
+        ParityError: An output differs, or LiteRT cannot run a case; the error's `report` holds every row.
+        ExportError: The place cannot be written, or ai-edge-litert is not installed.
+    """
+    if to not in TARGETS:
+        raise ExportError(f"`to` must be one of {list(TARGETS)}. Received: {to!r}.")
+    bundle, target = load_bundle(path), Path(out)
+    exported = bundle.report
+    _check_precision(bundle)
+    _check_place(target, bundle.path, overwrite=overwrite)
+    check_litert()
+    content, rows = _converted(bundle)
+    report = ParityReport(to, rows, refused=exported.refused, coverage=_of_saved_model(exported.coverage))
+    if not report.passed:
+        raise ParityError(_difference(report), report)
+    _check_place(target, bundle.path, overwrite=overwrite)  # something may have appeared there meanwhile
+    _write(target, content)
+    return report
+
+
+def _check_precision(bundle: Bundle) -> None:
+    """Refuse what allows more than float32's rounding: a LiteRT file in float32 would be proven too loosely."""
+    precision = bundle.manifest.get("precision", PRECISIONS[0])
+    if precision != PRECISIONS[0]:
+        raise UnsupportedModelError(
+            f"{bundle.path} is of precision {precision}, and its golden cases allow what that does to the numbers. Its "
+            "SavedModel is in float32, for which they would prove little: export the model in float32 and convert that."
+        )
+
+
+def _check_place(target: Path, bundle: Path, *, overwrite: bool) -> None:
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(bundle)):
+        raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
+    if not target.parent.is_dir():
+        raise ExportError(f"{target} cannot be written: {target.parent} is no folder. Choose another place.")
+    if not os.path.lexists(target):
+        return
+    if target.is_symlink() or not target.is_file():
+        raise ExportError(f"{target} is there and is not a file; it will not be replaced. Choose another place.")
+    if not overwrite:
+        raise ExportError(f"{target} already exists. Pass overwrite=True (--overwrite) to replace it.")
+
+
+def _converted(bundle: Bundle) -> tuple[bytes, tuple[ParityRow, ...]]:
+    """Return the content of the file, and the comparison of its outputs with Keras's."""
+    tolerance = _tolerance(bundle)
+    cases = verify.load_cases(bundle.path / verify.CASES)
+    content = to_litert(bundle.path / SAVED_MODEL)
+    read = [name for name in bundle.manifest["sha256"] if name.startswith(f"{SAVED_MODEL}/") or name == verify.CASES]
+    verify.check_hashes(bundle.path, bundle.manifest["sha256"], read)  # another bundle may have been put there since
+    results = zip(cases, run_litert(content, [case.inputs for case in cases]), strict=True)
+    return content, tuple(row for case, result in results for row in _rows(case, result, tolerance))
+
+
+def _tolerance(bundle: Bundle) -> dict[str, float]:
+    tolerance = bundle.manifest["parity"].get("tolerance")
+    if not isinstance(tolerance, dict) or not all(
+        type(tolerance.get(key)) in (int, float) for key in verify.TOLERANCES
+    ):
+        raise BundleError(f"{bundle.path / verify.MANIFEST} has no tolerance to compare with. Export the model again.")
+    return tolerance
+
+
+def _rows(case: Case, result: Arrays | str, tolerance: Mapping[str, float]) -> Iterator[ParityRow]:
+    """Yield the comparison of a case; LiteRT works on a CPU, and is given no more than onnxruntime is there."""
+    if isinstance(result, str):
+        for row in rows_of(verify.compare(case, {}, tolerance)):
+            yield replace(row, problem=f"cannot be computed by LiteRT ({result})")
+    else:
+        yield from rows_of(verify.compare(case, result, tolerance))
+
+
+def _of_saved_model(coverage: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what golden cases show of a model, without the forms of layers, which are those of the ONNX file."""
+    return None if coverage is None else {name: known for name, known in coverage.items() if name != "small_only"}
+
+
+def _difference(report: ParityReport) -> str:
+    failed = [row for row in report.rows if not row.passed]
+    first = failed[0]
+    far = (
+        f" ({first.of_limit:.2g} times its limit, max abs {first.max_abs:.1e})" if first.of_limit < float("inf") else ""
+    )
+    return (
+        f"{len(failed)} of {len(report.rows)} outputs of the LiteRT file differ from Keras's, so it was not written: "
+        f"`{first.name}` in case `{first.case}` {first.problem}{far}{', and more' if len(failed) > 1 else ''}."
+    )
+
+
+def _write(target: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all."""
+    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        with partial.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    except OSError as error:
+        raise ExportError(f"Cannot write {target}: {error.strerror}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
