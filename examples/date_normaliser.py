@@ -3,6 +3,8 @@
 Run it with `scripts/demo` or `python examples/date_normaliser.py`. It writes to `artifacts/`:
 
 - `dates.keras`, the trained model; `dates/`, the bundle made of it; `dates.png`, where its attention looks;
+- `dates.html`, a page that shows the bundle and its proof; where npm has installed onnxruntime-web, as `scripts/demo`
+  has it do, also one to type dates into;
 - `dates_inputs.npz`, a few encoded dates for `keras-attn run artifacts/dates --inputs artifacts/dates_inputs.npz
   --outputs artifacts/dates_outputs.npz`, whose answers `--decode artifacts/dates_outputs.npz` prints as text.
 
@@ -23,6 +25,8 @@ from typing import Any
 
 import numpy as np
 from date_data import (
+    ISO_CHARACTERS,
+    LOCALES,
     Row,
     Style,
     decode_iso,
@@ -34,7 +38,7 @@ from date_data import (
     write_date,
 )
 from date_noise import add_noise
-from date_report import accuracies, draw_attention, print_accuracies
+from date_report import accuracies, draw_attention, language, print_accuracies
 
 BAR = 0.98
 TRAINING_NOISE, TRAINING_TYPOS = 0.9, 0.3  # typos, the hard part, are three times as many as in the held-out dates
@@ -109,6 +113,7 @@ def run_demo(size: Size, seed: int, out: Path) -> list[str]:
     print(f"onnxruntime: {equal} of {total} answers equal to Keras's")
 
     show_examples(bundle, examples, encoded, out)
+    print(write_page(bundle, vocabulary, out / "dates.html"))
     if size is QUICK:
         print("This was a quick run: its accuracy is not judged.")
     return judge(means, equal, total, 0.0 if size is QUICK else BAR)
@@ -183,6 +188,23 @@ def show_examples(bundle: Any, rows: list[Row], encoded: dict[str, np.ndarray], 
     for row, answer in zip(rows, answers, strict=True):
         print(f"{answer}  {row.locale:6}{row.text}")
     print(f"\nwritten to {out}: dates.keras, dates (the bundle), dates_inputs.npz, dates.png")
+
+
+def write_page(bundle: Any, vocabulary: str, page: Path) -> str:
+    """Writes the report of the bundle, live where that can be; returns a sentence about it."""
+    from keras_attn_export import ExportError
+
+    labels = {
+        "characters": ["", "<unk>", *vocabulary],  # as `encode` has it
+        "locale": [language(locale) for locale in LOCALES],
+        "iso": ISO_CHARACTERS,
+    }
+    try:
+        bundle.write_report(page, labels=labels, live=True)
+    except ExportError as error:
+        bundle.write_report(page, labels=labels)
+        return f"{page}: its report. To type dates into it: {error}"
+    return f"{page}: open it to see the proof replayed in a browser, and to type dates"
 
 
 if __name__ == "__main__":
