@@ -1,3 +1,4 @@
+# %% [markdown]
 """Nadaraya-Watson regression is attention: places are queries and keys, what was measured there is the values.
 
 Run it with `python examples/nadaraya_watson.py`. It estimates `y = 2 sin x + x^0.8` from noisy measurements with three
@@ -7,8 +8,10 @@ bandwidths, one of them learned, prints the errors, and draws estimates and weig
 Source: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2, and 11.3 for the last part.
 """
 
+# %%
 import argparse
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
@@ -22,7 +25,11 @@ from keras_attn import DotProductAttention, GaussianAttention, attention_entropy
 NOISE, TRAIN_SIZE, TEST_SIZE = 0.5, 50, 200
 NARROW, WIDE = 0.05, 1.0
 
+# %% [markdown]
+# ## The measurements
 
+
+# %%
 def truth(x: np.ndarray) -> np.ndarray:
     return 2 * np.sin(x) + x**0.8
 
@@ -39,6 +46,14 @@ def column(numbers: np.ndarray) -> np.ndarray:
     return numbers[None, :, None].astype("float32")
 
 
+# %% [markdown]
+# ## The estimate
+#
+# An estimate is a mean of what was measured, and near measurements weigh more: attention with Gaussian scores. The
+# bandwidth says how far "near" reaches. It is learned by leaving each measurement out and telling it from the others.
+
+
+# %%
 def estimate(x: np.ndarray, x_train: np.ndarray, y_train: np.ndarray, bandwidth: float) -> tuple:
     """The estimates at `x`, (Tq,), and the weights, (Tq, Tk)."""
     layer = GaussianAttention(bandwidth)
@@ -60,6 +75,11 @@ def learn_bandwidth(x_train: np.ndarray, y_train: np.ndarray, steps: int) -> flo
     return float(np.exp(layer.log_bandwidth))
 
 
+# %% [markdown]
+# ## Distances and dot products
+
+
+# %%
 def compare_with_dot_products(norms: np.ndarray, bandwidth: float, seed: int = 0) -> float:
     """The largest difference between weights by distances and by dot products with scale `1 / bandwidth^2`.
 
@@ -76,6 +96,11 @@ def compare_with_dot_products(norms: np.ndarray, bandwidth: float, seed: int = 0
     return float(np.abs(gaussian - product).max())
 
 
+# %% [markdown]
+# ## The comparison
+
+
+# %%
 def draw(x: np.ndarray, x_train: np.ndarray, y_train: np.ndarray, fits: dict, path: Path) -> None:
     """For each bandwidth the estimate, and below it the weights."""
     figure = Figure(figsize=(10, 5.6), layout="constrained")
@@ -128,5 +153,10 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     return {**errors, "learned": learned, "same": same, "other": other}
 
 
+# %% [markdown]
+# All of it, in a few seconds. `nadaraya_watson.png` shows estimates and weights.
+
+# %%
 if __name__ == "__main__":
-    main()
+    # Run as a notebook it has no arguments: those of the process are Jupyter's.
+    main(sys.argv[1:] if Path(sys.argv[0]).name == "nadaraya_watson.py" else [])

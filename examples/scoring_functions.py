@@ -1,3 +1,4 @@
+# %% [markdown]
 """Additive and dot-product scores side by side: what the keys do to each, and which relation each can learn.
 
 Run it with `python examples/scoring_functions.py` (ten minutes; with `--quick` seconds, without the training of the
@@ -13,8 +14,10 @@ place). docs/scores.md explains what comes out.
 Source of the questions: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.3, exercises.
 """
 
+# %%
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,11 @@ NUM_QUERIES, NUM_KEYS, SIZE = 4, 10, 2
 VALID_LENS = np.array([6])
 Shares = dict[str, dict[str, list[float]]]  # accuracies by task, contestant and seed
 
+# %% [markdown]
+# ## 1. What do both do when the keys change?
 
+
+# %%
 def changed_keys(seed: int) -> dict[str, np.ndarray]:
     """The keys of the textbook, which are all alike, and others in their place, each (1, 10, 2)."""
     drawn = np.random.default_rng(seed).normal(size=(1, NUM_KEYS, SIZE))
@@ -75,6 +82,11 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one - other).sum(-1).max() / 2)
 
 
+# %% [markdown]
+# ## 2. How are queries and keys of different sizes scored by matrix products alone?
+
+
+# %%
 def score_different_sizes(seed: int = 0) -> float:
     """Question 2: `q^T W k`. Returns the difference from that product by NumPy."""
     rng = np.random.default_rng(seed)
@@ -89,6 +101,11 @@ def score_different_sizes(seed: int = 0) -> float:
     return difference
 
 
+# %% [markdown]
+# ## 3. When is the sum of two vectors a better score than their dot product?
+
+
+# %%
 def compare_on_tasks(folder: Path, tasks: tuple[Task, ...], steps: int, seeds: int) -> Shares:
     """Question 3: accuracies by task and contestant, one for each seed; the last task is drawn."""
     print(f"\n3. Held-out queries whose largest weight is on the right key: mean and range of {seeds} seeds")
@@ -129,6 +146,14 @@ def _print_table(header: list[str], rows: list[list[str]]) -> None:
         print("  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]))
 
 
+# %% [markdown]
+# ## All three
+#
+# `main([])` takes ten minutes, `main(["--quick"])` seconds: it leaves out the training of the third part. The pictures
+# are `scoring_keys.png` and `scoring_task.png`.
+
+
+# %%
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description="Additive and dot-product scores side by side.")
     parser.add_argument("--quick", action="store_true", help="train hardly at all")
@@ -145,5 +170,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     return results
 
 
+# %%
 if __name__ == "__main__":
-    main()
+    # Run as a notebook it has no arguments: those of the process are Jupyter's.
+    main(sys.argv[1:] if Path(sys.argv[0]).name == "scoring_functions.py" else [])

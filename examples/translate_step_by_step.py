@@ -1,3 +1,4 @@
+# %% [markdown]
 """Reads English dates and writes ISO 8601 a character at a time, with what depends on the text alone computed once.
 
 Run it with `python examples/translate_step_by_step.py` (`--quick` for hardly any training). It trains an encoder and a
@@ -7,8 +8,10 @@ that onnxruntime and Keras write the same, step by step, and that a step without
 what a step of each costs, and draws `translate.png`. All is written to `artifacts/translate` (`--out`).
 """
 
+# %%
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +34,13 @@ WIDTH = 64
 Arrays = dict[str, np.ndarray]
 Run = Callable[[Arrays], Arrays]
 
+# %% [markdown]
+# ## The loop
+#
+# It is the same for Keras and for onnxruntime: both are given as functions of arrays by name.
 
+
+# %%
 @dataclass(frozen=True)
 class Translation:
     """Logits (B, 10, 11), and weights (B, 10, T)."""
@@ -60,6 +69,7 @@ def translate(encode: Run, step: Run, texts: Arrays, *, precomputed: bool = True
     return Translation(logits, weights)
 
 
+# %%
 def measure_steps(bundles: dict[str, Any], batch: int, length: int, repeats: int) -> tuple[float, float]:
     """The milliseconds of the fastest step with and without precomputed keys, on drawn inputs, in turns."""
     rng = np.random.default_rng(0)
@@ -77,6 +87,14 @@ def measure_steps(bundles: dict[str, Any], batch: int, length: int, repeats: int
     return min(times["step"]), min(times["plain_step"])
 
 
+# %% [markdown]
+# ## The models
+#
+# The encoder runs once for a text. A step runs for each character of the answer, from precomputed keys or, to compare
+# with, from the encoded values alone.
+
+
+# %%
 def train_and_export(size: int, seed: int, days: list[Any], out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The three models that decode, and their bundles, by name."""
     keras.utils.set_random_seed(seed)
@@ -96,6 +114,11 @@ def train_and_export(size: int, seed: int, days: list[Any], out: Path) -> tuple[
     return models, bundles
 
 
+# %% [markdown]
+# ## The comparison
+
+
+# %%
 def compare(models: dict[str, Any], bundles: dict[str, Any], rows: list[Row]) -> tuple[Translation, dict[str, float]]:
     """Translates in onnxruntime, in Keras, and with the step that projects the keys anew each time."""
     texts = encode_texts(rows)
@@ -126,6 +149,13 @@ def show(rows: list[Row], found: Translation, path: Path) -> None:
     draw_attention(rows[: len(STYLES)], found.texts, found.weights[: len(STYLES)], path)
 
 
+# %% [markdown]
+# ## All of it
+#
+# `main([])` trains on 100,000 dates; `main(["--quick"])` hardly trains. The picture is `translate.png`.
+
+
+# %%
 def main(argv: list[str] | None = None) -> dict[str, float]:
     parser = argparse.ArgumentParser(description="Decode step by step with precomputed keys, in onnxruntime.")
     parser.add_argument("--quick", action="store_true", help="train hardly at all")
@@ -146,5 +176,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     return results
 
 
+# %%
 if __name__ == "__main__":
-    main()
+    # Run as a notebook it has no arguments: those of the process are Jupyter's.
+    main(sys.argv[1:] if Path(sys.argv[0]).name == "translate_step_by_step.py" else [])

@@ -1,0 +1,151 @@
+# %% [markdown]
+"""From `keras.Input` to onnxruntime: the code of [the tutorial](../docs/tutorial.md), which explains it.
+
+It opens as a notebook, in Jupyter with jupytext and in VS Code, and runs as a script. Start it in an empty folder: it
+writes `weights.png`, `receipts.keras` and `bundle/` to where it is started.
+
+## The task
+
+Someone asks what an item on a receipt cost. The model has to find the line and say the price.
+"""
+
+# %%
+# ruff: noqa: E402 - each import stands where the tutorial needs it first
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
+
+# %%
+import numpy as np
+
+ITEMS = ["apples", "bread", "cheese", "dates", "eggs", "flour", "grapes", "honey", "ice", "jam"]
+
+
+def write_receipts(count, seed):
+    """Receipts of 2 to 8 lines, the item that is asked for, and what it cost."""
+    rng = np.random.default_rng(seed)
+    items = np.argsort(rng.random((count, len(ITEMS))), axis=1)[:, :8].astype("int32")
+    prices = rng.uniform(1, 9, (count, 8, 1)).round(2).astype("float32")
+    valid_lens = rng.integers(2, 9, count).astype("int32")
+    rows, line = np.arange(count), rng.integers(0, valid_lens)
+    receipts = {"asked": items[rows, line][:, None], "items": items, "prices": prices, "valid_lens": valid_lens}
+    return receipts, prices[rows, line][:, None]
+
+
+receipts, paid = write_receipts(20_000, seed=0)
+print({name: array.shape for name, array in receipts.items()})
+
+# %% [markdown]
+# ## The model
+#
+# The query is the item that is asked for, the keys are the items on the receipt, the values are the prices.
+
+# %%
+import keras
+
+from keras_attn import AdditiveAttention
+
+keras.utils.set_random_seed(0)
+asked = keras.Input((1,), dtype="int32", name="asked")
+items = keras.Input((None,), dtype="int32", name="items")
+prices = keras.Input((None, 1), name="prices")
+valid_lens = keras.Input((), dtype="int32", name="valid_lens")
+
+embed = keras.layers.Embedding(len(ITEMS), 16, name="embed")
+attend = AdditiveAttention(num_hiddens=64, name="attend")
+price, weights = attend(embed(asked), embed(items), prices, valid_lens, return_attention_scores=True)
+model = keras.Model([asked, items, prices, valid_lens], price)
+
+model.compile(keras.optimizers.Adam(0.01), "mae")
+history = model.fit(receipts, paid, batch_size=256, epochs=4, verbose=0)
+print([f"{loss:.4f}" for loss in history.history["loss"]])
+
+# %% [markdown]
+# On receipts that the model has not seen:
+
+# %%
+new_receipts, new_paid = write_receipts(1000, seed=1)
+error = np.abs(model.predict(new_receipts, verbose=0) - new_paid)
+print(f"{np.mean(error < 0.005):.1%} of the prices are right to the cent")
+
+# %% [markdown]
+# ## Look at the weights
+#
+# Nearly all weight is on the line that was asked for. Behind the last line the weights are zero.
+
+# %%
+from keras_attn import show_heatmaps
+
+reader = keras.Model([asked, items, prices, valid_lens], {"price": price, "weights": weights})
+few = {name: array[:12] for name, array in new_receipts.items()}
+answer = reader.predict(few, verbose=0)
+for n in range(3):
+    lines = few["valid_lens"][n]
+    names = [ITEMS[item] for item in few["items"][n, :lines]]
+    print(ITEMS[few["asked"][n, 0]], "among", names, answer["weights"][n, 0].round(3))
+
+figure = show_heatmaps(answer["weights"][None, None, :, 0], xlabel="Lines", ylabel="Receipts", figsize=(4, 3.6))
+figure.savefig("weights.png")
+
+# %% [markdown]
+# ## What masking promises
+#
+# What a length hides has no say, whatever it holds.
+
+# %%
+poisoned = {name: array.copy() for name, array in few.items()}
+for n, lines in enumerate(few["valid_lens"]):
+    poisoned["prices"][n, lines:] = np.nan
+    poisoned["items"][n, lines:] = few["asked"][n]  # and each of these lines claims to be the one
+print(np.array_equal(reader.predict(poisoned, verbose=0)["price"], answer["price"]))
+
+# %% [markdown]
+# A receipt without any line has weights of zero, and a price of zero.
+
+# %%
+empty = {**few, "valid_lens": np.zeros(12, "int32")}
+print(reader.predict(empty, verbose=0)["price"].ravel())
+
+# %% [markdown]
+# ## Save it
+
+# %%
+reader.save("receipts.keras")
+again = keras.saving.load_model("receipts.keras")
+print(np.array_equal(again.predict(few, verbose=0)["price"], answer["price"]))
+
+# %% [markdown]
+# ## Export it
+#
+# The folder that this writes holds the model, and the proof that it gives Keras's numbers.
+
+# %%
+from keras_attn_export import export_model
+
+bundle = export_model(reader, "bundle", overwrite=True)
+print(bundle.report.summary())
+
+# %%
+from pathlib import Path
+
+print(*sorted(path.relative_to("bundle").as_posix() for path in Path("bundle").glob("*")), sep="\n")
+
+# %% [markdown]
+# ## Run it without TensorFlow
+#
+# Check the folder with `keras-attn verify bundle`, or without this package with `python bundle/verify.py`. Then run it.
+# This cell is a program of its own, for a machine with numpy and onnxruntime.
+
+# %%
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession("bundle/model.onnx", providers=["CPUExecutionProvider"])
+receipt = {
+    "asked": np.array([[1]], "int32"),  # bread
+    "items": np.array([[4, 1, 7]], "int32"),  # eggs, bread, honey
+    "prices": np.array([[[2.99], [4.25], [6.50]]], "float32"),
+    "valid_lens": np.array([3], "int32"),
+}
+price, weights = session.run(["price", "weights"], receipt)
+print(price.round(2), weights.round(3))
