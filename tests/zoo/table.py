@@ -15,7 +15,7 @@ EQUAL = 1e-3  # relative: beyond it Keras's own file gives another answer, not a
 HEAD = """# Models
 
 Architectures that are exported and compared with Keras. Those of `keras.applications` and keras_hub are built by these,
-the others are written for these tests from their published descriptions ([tests/zoo](../tests/zoo)). All are small, and
+the others are written for these tests from their published descriptions (`tests/zoo`). All are small, and
 every weight is moved from where it is initialized. `scripts/zoo` makes this page.
 
 - **ours**: `export_model` with its defaults: the largest difference as a share of its limit, and of what stands beside

@@ -1,0 +1,146 @@
+"""Every block of code of the README and docs/ runs, and gives the output that is shown below it.
+
+The blocks of a page run in order, in one namespace and one empty folder. What they need and a page does not show stands
+in comments of the page, see page_blocks.py; which commands run, in page_commands.py.
+"""
+
+import contextlib
+import io
+import json
+import shutil
+import traceback
+import warnings
+from pathlib import Path
+from types import CodeType
+
+import keras
+import pytest
+from page_blocks import LANGUAGES, PAGES, ROOT, RUN_ELSEWHERE, Block, blocks_of, fences_without_language
+from page_commands import check, commands_of, run
+from page_output import differs
+
+pytestmark = pytest.mark.documents
+
+# The reasons of `<!-- not run: REASON -->`, and where such blocks run.
+NOT_RUN = {
+    "below": "needs what the page makes further down, and runs there in a comment",
+    "cuda": "needs a GPU and onnxruntime-gpu: runs on a machine that has one, as do the tests of the provider",
+    "jax": "needs JAX, of the extra [backends]: scripts/test-backends exports models that live there",
+    "npm": "needs onnxruntime-web of npm: scripts/test -m web writes such pages and opens them",
+    "toolchain": "needs a compiler of C# or C++ and onnxruntime's package for it; not tested, as the page says",
+    "torch": "needs torch, of the extra [backends]: scripts/test-backends moves weights from there",
+}
+# Commands that are looked at and not run, wherever they stand, for the same reasons.
+COMMANDS_NOT_RUN = {
+    "--provider cuda": "cuda",
+    "KERAS_BACKEND=jax": "jax",
+    "KERAS_BACKEND=torch": "torch",
+    " --live": "npm",
+}
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def is_left_out(block: Block, page: str) -> bool:
+    """Whether a block is not for this test to run, for a reason that is known or since another test runs it."""
+    kind, argument = block.mark or ("", "")
+    if kind == "not run":
+        assert argument in NOT_RUN, f"{page}, line {block.line}: `{argument}` is no reason of NOT_RUN in test_code_blocks.py"
+        if block.language == "python":
+            compiled(block, page)
+    elif kind == "run by":
+        assert Path(page).name in (ROOT / argument).read_text(encoding="utf-8"), f"{argument} does not name {page}"
+    return kind in ("not run", "run by")
+
+
+def run_commands(block: Block, folder: Path) -> str | None:
+    """Run the commands of a block, and return the outputs one after the other; None if one does not run here."""
+    code = int(block.mark[1]) if block.mark and block.mark[0] == "exits" else 0
+    outputs: list[str | None] = []
+    for words in commands_of(block.source):
+        if any(text in " ".join(words) for text in COMMANDS_NOT_RUN):
+            check(words)
+            outputs.append(None)
+        else:
+            outputs.append(run(words, folder, code))
+    return None if None in outputs else "".join(outputs)
+
+
+def compiled(block: Block, page: str) -> CodeType:
+    """Compile a block of Python as the lines of its page."""
+    return compile("\n" * (block.line - 1) + block.source, str(ROOT / page), "exec", dont_inherit=True)
+
+
+def run_python(block: Block, page: str, names: dict[str, object]) -> str:
+    """Run a block of Python, so that an error names the page and its line, and return what it printed."""
+    code = compiled(block, page)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(code, names)
+    except Exception as error:
+        lines = [
+            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == code.co_filename
+        ]
+        reason = " ".join(str(error).split())[:1000]
+        raise AssertionError(f"{page}, line {lines[-1]}: {type(error).__name__}: {reason}") from error
+    return out.getvalue()
+
+
+def run_page(page: str, text: str, folder: Path) -> None:
+    """Run the blocks of a page in a folder that is the current one."""
+    # What fails is on the page: pytest need not show what leads there.
+    __tracebackhide__ = True
+    names: dict[str, object] = {"__name__": "__main__"}
+    output: str | None = None
+    for block in blocks_of(text, page):
+        if is_left_out(block, page):
+            output = None
+        elif block.is_output:
+            difference = differs(block.source, output) if output is not None else ""
+            assert not difference, f"{page}, line {block.line}: {difference}"
+        elif block.language == "python":
+            output = run_python(block, page, names)
+        elif block.language == "sh":
+            output = run_commands(block, folder)
+        elif block.language == "json":
+            json.loads(block.source)
+        else:
+            assert block.language == "text", f"{page}, line {block.line}: say by which test this {block.language} runs"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return an empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    keras.utils.clear_session()  # or names such as `functional_1` would count the models of other pages
+    monkeypatch.syspath_prepend(tmp_path)
+    registered = {**keras.saving.get_custom_objects()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a reader sees them on standard error and goes on
+        yield tmp_path
+    keras.saving.get_custom_objects().clear()
+    keras.saving.get_custom_objects().update(registered)  # without the classes of the page
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN_ELSEWHERE])
+def test_the_blocks_of_a_page_run(page, folder):
+    run_page(page, text_of(page), folder)
+
+
+@pytest.mark.parametrize("page", RUN_ELSEWHERE)
+def test_the_commands_of_the_other_pages_are_there(page):
+    elsewhere = RUN_ELSEWHERE[page]
+    assert elsewhere is None or Path(page).name in (ROOT / elsewhere).read_text(encoding="utf-8")
+    for block in blocks_of(text_of(page), page):
+        assert elsewhere or block.language != "python", f"{page}, line {block.line}: nothing runs this block"
+        for words in commands_of(block.source) if block.language == "sh" else ():
+            check(words)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_its_language(page):
+    assert fences_without_language(text_of(page)) == []
+    assert {block.language for block in blocks_of(text_of(page), page)} <= set(LANGUAGES)

@@ -1,0 +1,54 @@
+"""The tables of docs/reference/command-line.md, of the parser of `keras-attn`.
+
+`python tests/support/command_line_page.py` writes the page anew, where an option has changed.
+"""
+
+import argparse
+from pathlib import Path
+
+from keras_attn_export._cli.main import _parser
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
+OF_ALL = ("--help", "--debug")
+
+
+def subcommands() -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each subcommand."""
+    (action,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(action.choices)
+
+
+def section(name: str, parser: argparse.ArgumentParser) -> str:
+    """Return the heading, the description and the table of a subcommand."""
+    rows = [row(action) for action in parser._actions if not set(action.option_strings) & set(OF_ALL)]
+    table = "\n".join(["| argument | what it is |", "|---|---|", *rows])
+    return f"## keras-attn {name}\n\n{parser.description}\n\n{table}\n"
+
+
+def row(action: argparse.Action) -> str:
+    """Return the row of one argument, with what `--help` says of it."""
+    name = action.option_strings[-1] if action.option_strings else ""
+    values = "" if action.nargs == 0 else argument_of(action)
+    text = (action.help or "") % {**vars(action), "prog": "keras-attn"}
+    text = text.replace("|", r"\|")
+    if action.choices and action.option_strings:
+        text += ": " + ", ".join(f"`{choice}`" for choice in action.choices)
+    needed = "; must be given" if action.required and action.option_strings else ""
+    return f"| `{f'{name} {values}'.strip()}` | {text}{needed} |".replace("keras-attn[sign]", "`keras-attn[sign]`")
+
+
+def argument_of(action: argparse.Action) -> str:
+    """Return how the value of an option is called."""
+    if isinstance(action.metavar, str):
+        return action.metavar
+    return action.dest.upper()
+
+
+def page() -> str:
+    """Return the page with the tables of the parser below its own beginning."""
+    head = PAGE.read_text(encoding="utf-8").partition("\n## ")[0].rstrip()
+    return "\n".join([head + "\n", *(section(name, parser) for name, parser in subcommands().items())])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
