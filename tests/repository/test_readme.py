@@ -18,29 +18,34 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = [
     ROOT / "README.md",
+    ROOT / "README.zh.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 
 def python_block(index: int) -> str:
     """Return one of the Python blocks of the README."""
     blocks = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2, "README.md must have two Python blocks: the quickstart and a score of one's own"
+    assert len(blocks) == 3, "README.md must have three Python blocks: the lines that matter, the quickstart, a score"
     return str(blocks[index])
 
 
-def quickstart() -> str:
+def lines_that_matter() -> str:
     return python_block(0)
+
+
+def quickstart() -> str:
+    return python_block(1)
 
 
 @pytest.fixture(scope="module")
 def own_layer() -> Any:
     """Return the class that the README defines."""
     names: dict[str, Any] = {"__name__": "own"}
-    exec(python_block(1), names)
+    exec(python_block(2), names)
     return names["ManhattanAttention"]
 
 
@@ -61,12 +66,18 @@ def test_quickstart_is_short():
     assert len(quickstart().splitlines()) <= 20
 
 
-def test_quickstart_runs_and_onnx_agrees(tmp_path):
+def test_quickstart_runs_and_onnx_agrees_and_so_do_the_lines_that_matter(tmp_path):
+    """The three lines at the top are run with the inputs and imports of the quickstart."""
+    script = f"{quickstart()}\nimport shutil\nshutil.rmtree('bundle')\n{lines_that_matter()}"
     done = subprocess.run(
-        [sys.executable, "-c", quickstart()], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.splitlines()[-1]) < 1e-5
+    difference, summary = done.stdout.splitlines()[-2:]
+    assert float(difference) < 1e-5
+    shown = lines_that_matter().partition("# ")[2].partition("...")[0]
+    assert len(shown) > 20
+    assert summary.startswith(shown)
     assert (tmp_path / "bundle" / "model.onnx").is_file()
 
 
@@ -74,7 +85,7 @@ def test_quickstart_runs_and_onnx_agrees(tmp_path):
 
 
 def test_the_subclass_is_15_lines():
-    assert len(python_block(1).splitlines()) <= 15
+    assert len(python_block(2).splitlines()) <= 15
 
 
 def test_the_subclass_gives_the_score_it_says(own_layer, inputs):
