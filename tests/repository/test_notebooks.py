@@ -69,6 +69,7 @@ def test_the_tutorial_and_its_page_have_the_same_code():
     assert cells == blocks_of_page()
 
 
+@pytest.mark.documents
 def test_the_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(run_cells, tmp_path, capsys):
     names = run_cells("tutorial", KERNEL)
     printed = capsys.readouterr().out
@@ -86,6 +87,7 @@ def test_the_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(run_cells, 
 # The others.
 
 
+@pytest.mark.documents
 def test_nadaraya_watson_runs_with_the_arguments_of_a_kernel(run_cells, tmp_path, capsys):
     run_cells("nadaraya_watson", KERNEL)
     assert "learned" in capsys.readouterr().out
