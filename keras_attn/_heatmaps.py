@@ -42,14 +42,9 @@ def show_heatmaps(
     Example:
         >>> show_heatmaps(weights[None], titles=["first example", "second example"], figsize=(5, 2.5))
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
-    except ImportError as error:
-        raise ImportError(
-            "`show_heatmaps` needs matplotlib, which is not installed. "
-            'Install it with `pip install "keras-attn[plot]"`.'
-        ) from error
+    figure_class = matplotlib_figure("show_heatmaps")
+    from matplotlib.ticker import MaxNLocator
+
     grid = ops.convert_to_numpy(matrices)
     if grid.ndim != 4 or grid.size == 0:
         raise ValueError(
@@ -62,7 +57,7 @@ def show_heatmaps(
         raise ValueError(
             f"`titles` must have one title for each column. Received: {len(titles)} titles, {columns} columns."
         )
-    figure = Figure(figsize=figsize, layout="constrained")
+    figure = figure_class(figsize=figsize, layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     low, high = float(np.nanmin(grid)), float(np.nanmax(grid))
     for row, column in product(range(rows), range(columns)):
@@ -78,3 +73,14 @@ def show_heatmaps(
             axis.set_title(titles[column])
     figure.colorbar(image, ax=axes, shrink=0.6)
     return figure
+
+
+def matplotlib_figure(asker: str) -> type[Figure]:
+    """The class of figures that pyplot does not hold; an ImportError in the name of who asks where there is none."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            f'`{asker}` needs matplotlib, which is not installed. Install it with `pip install "keras-attn[plot]"`.'
+        ) from error
+    return Figure

@@ -4,12 +4,17 @@ from typing import Any
 
 from keras.src.backend import in_symbolic_scope, set_keras_mask
 
-__all__ = ["calls_of", "in_symbolic_scope", "set_keras_mask", "sublayers_of"]
+__all__ = ["calls_of", "children_of", "in_symbolic_scope", "set_keras_mask", "sublayers_of"]
 
 
 def sublayers_of(layer: Any) -> list[Any]:
     """All layers within a layer, at any depth."""
     return list(layer._flatten_layers(include_self=False))
+
+
+def children_of(layer: Any) -> list[Any]:
+    """The layers that a layer holds itself."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
 def calls_of(layer: Any) -> list[Any]:

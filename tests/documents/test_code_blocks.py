@@ -47,7 +47,7 @@ def is_left_out(block: Block, page: str) -> bool:
     """Whether a block is not for this test to run, for a reason that is known or since another test runs it."""
     kind, argument = block.mark or ("", "")
     if kind == "not run":
-        assert argument in NOT_RUN, f"{page}, line {block.line}: `{argument}` is no reason of NOT_RUN in test_code_blocks.py"
+        assert argument in NOT_RUN, f"{page}, line {block.line}: `{argument}` is no reason of NOT_RUN"
         if block.language == "python":
             compiled(block, page)
     elif kind == "run by":

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import keras_attn
+import keras_attn.callbacks
 import keras_attn_export
 from keras_attn import _keys_state
 
@@ -78,6 +79,9 @@ SIGNATURES = {  # without annotations, self and **kwargs
         "kernel_regularizer=None, kernel_constraint=None)"
     ),
     "keras_attn.AttentionPooling.precompute": "(keys)",
+    "keras_attn.callbacks.AttentionLogger": (
+        "(log_dir, inputs, *, layers=None, every='epoch', max_examples=4, max_heads=8, labels=None, format=None)"
+    ),
     "keras_attn.attention_entropy": "(weights, *, mask=None)",
     "keras_attn.coverage": "(weights, *, mask=None)",
     "keras_attn_export.export_model": (
