@@ -30,7 +30,8 @@ def speller():
     """A small model of letters: two heads that look at them, and an answer of a letter at each of three places."""
     letters = keras.Input((None,), dtype="int32", name="letters")
     lens = keras.Input((), dtype="int32", name="lens")
-    x = keras.layers.Embedding(len(VOCABULARY), 8, name="embed")(letters)
+    far_apart = keras.initializers.RandomNormal(stddev=2.0)  # so that rows of weights, and their entropies, differ
+    x = keras.layers.Embedding(len(VOCABULARY), 8, far_apart, name="embed")(letters)
     heads = MultiHeadAttention(DotProductAttention(), num_heads=2, name="heads")
     y, weights = heads(x, x, x, lens, return_attention_scores=True)
     context, looks = AdditiveAttention(4, name="look")(y, x, x, lens, return_attention_scores=True)
