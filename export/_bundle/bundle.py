@@ -144,7 +144,7 @@ class Bundle:
                 missing.
         """
         page = beside(self.path) if path is None else Path(path)
-        check_place(page)
+        check_place(page, self.path)
         verify.check_model(self.path, self.manifest, verify.CASES)
         given = None if inputs is None else checked_inputs(self.manifest, inputs)
         content = content_of(
@@ -154,6 +154,7 @@ class Bundle:
             self.report.summary(),
             self.run,
             inputs=given,
+            live=live,
             labels=labels,
         )
         return write_page(page, content, live=live)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._bundle.atomic_folder import staged_folder
 from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import checked_tolerance
-from .._errors import UntraceableError
+from .._errors import ExportError, UntraceableError
 from .._options import ADAPTIVE, Options, check_options, checked_static_axes
 from .._progress import Progress, shown_progress
 from .._report.write_report import beside, check_place
@@ -109,7 +109,7 @@ def export_model(
         step("Checking onnxruntime and the place to write")
         verify.check_provider(provider)
         if report:
-            check_place(beside(target))
+            check_place(beside(target), target, in_a_folder=False)  # an export makes what is above it
         with staged_folder(target, overwrite=overwrite) as folder:
             options = Options(opset, lowering, precision, provider, tolerances, strict, static)
             _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
@@ -117,7 +117,10 @@ def export_model(
         bundle = load_bundle(target)
         if report:
             step("Writing the report")
-            bundle.write_report()
+            try:
+                bundle.write_report()
+            except ExportError as error:
+                raise ExportError(f"The bundle is in {target}, but its report was not written: {error}") from error
         return bundle
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import ProviderError
+from .._errors import BundleError, ProviderError
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
 from .labels import checked_labels
 from .layers import LayerGraph, read_layers
-from .maps import maps_of
+from .maps import YOURS, maps_of
 from .page_numbers import bytes_text, count_text
 from .picture import graph_svg
 from .timing import NOT_PLACED, layer_times
 
-YOURS = "your inputs"
+SHOWN = ("model", "layers", "opset", "precision", "versions")  # of the manifest, which runs without
+MOST_TYPED = 5000  # numbers that a form begins with
 Run = Callable[[Mapping[str, Any]], Arrays]
 
 
@@ -48,6 +50,7 @@ def content_of(
     *,
     inputs: Mapping[str, Any] | None = None,
     labels: Mapping[str, Any] | None = None,
+    live: bool = False,
 ) -> Content:
     """Gather what a page shows of a bundle whose files were checked.
 
@@ -59,11 +62,14 @@ def content_of(
         run: Runs the model on inputs, which it checks.
         inputs: Arrays of a user's, whose attention is shown first.
         labels: What ids of inputs and outputs are called, by name.
+        live: Whether the page has a form, which begins with an example.
 
     Raises:
         InputError: `inputs` do not fit the model, or `labels` are none.
         BundleError: A file is not what it should be.
     """
+    if missing := [key for key in SHOWN if key not in manifest]:
+        raise BundleError(f"{folder / verify.MANIFEST} says nothing of {', '.join(missing)}. Export the model again.")
     called = checked_labels(manifest, labels)
     cases = verify.load_cases(folder / verify.CASES)
     own = [] if inputs is None else [_own_case(inputs, run)]
@@ -73,11 +79,11 @@ def content_of(
         "names": [case.name for case in cases],
         "cases": drawn,
         "labels": called,
-        "first": {name: array[:1].tolist() if array.ndim else array.tolist() for name, array in first.inputs.items()},
+        "first": {name: _typed(array) for name, array in first.inputs.items()} if live else {},
         "lengths": _lengths(first, manifest),
     }
     shown = {
-        "folder": folder.name,
+        "folder": shlex.quote(folder.resolve().name),
         "manifest": manifest,
         "report": report,
         "summary": summary,
@@ -97,6 +103,20 @@ def _own_case(inputs: Mapping[str, Any], run: Run) -> Case:
     return Case(YOURS, {name: np.asarray(array) for name, array in inputs.items()}, outputs)
 
 
+def _typed(array: np.ndarray) -> Any:
+    """Return the first example for a form, as JSON has it; `None` where nobody would type so many numbers."""
+    one = array[:1] if array.ndim else array
+    return None if one.size > MOST_TYPED else _as_json(one.tolist())
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
 def _size(arrays: Arrays) -> int:
     return sum(array.size for array in arrays.values())
 
@@ -107,7 +127,7 @@ def _lengths(case: Case, manifest: Mapping[str, Any]) -> dict[str, int]:
     return {
         spec["name"]: max(0, int(case.inputs[counted[spec["shape"][1]]].flat[0]))
         for spec in manifest["inputs"]
-        if len(spec["shape"]) == 2 and spec["shape"][1] in counted
+        if len(spec["shape"]) == 2 and spec["shape"][1] in counted and case.inputs[counted[spec["shape"][1]]].size
     }
 
 

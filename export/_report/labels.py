@@ -32,7 +32,7 @@ def checked_labels(manifest: Mapping[str, Any], labels: Mapping[str, Any] | None
             raise InputError(f"`labels[{name!r}]` must be strings, one for each id. Received: {_kind(given)}.")
         shape, dtype = specs[name]["shape"], specs[name]["dtype"]
         scores = "float" in dtype and len(shape) > 1 and shape[-1] == len(given)
-        if not scores and "int" not in dtype:
+        if not scores and ("int" not in dtype or not shape):
             raise InputError(
                 f"`labels[{name!r}]` must be of ids, or of as many scores as there are labels. "
                 f"Received: {len(given)} labels for {dtype} of shape {tuple(shape)}."
@@ -58,10 +58,15 @@ def labels_along(
         examples: How many examples.
         positions: How many positions of each.
     """
-    for name, ids in _labelled(case, manifest, labels):
-        if ids.ndim == 2 and _shape_of(name, manifest)[1] == axis:
-            return [_words(row[:positions], labels[name]) for row in ids[:examples]]
-    return None
+    found = [
+        (name, ids)
+        for name, ids in _labelled(case, manifest, labels)
+        if ids.ndim == 2 and _shape_of(name, manifest)[1] == axis
+    ]
+    if not found or (isinstance(axis, int) and len(found) > 1):  # of one size by chance, it may be
+        return None
+    name, ids = found[0]
+    return [_words(row[:positions], labels[name]) for row in ids[:examples]]
 
 
 def caption_of(case: Case, manifest: Mapping[str, Any], labels: Labels, example: int) -> list[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,10 +16,14 @@ from .labels import Labels, caption_of, labels_along
 MOST_POSITIONS = 128  # of queries, and of keys
 MOST_HEADS = 16
 MOST_NUMBERS = 300_000  # weights on a page, some of them three bytes as text
+SHARE = 2  # a case takes at most this part of the room that is left, so that others have some
 SCALE = 10_000  # a weight is held as so many ten-thousandths: what the page shows is what it holds
-NOT_A_NUMBER, EXACT_ZERO = 65_534, 65_535  # in place of a number
+LOWEST_CODE, NOT_A_NUMBER, EXACT_ZERO = 65_533, 65_534, 65_535  # the last two in place of a number
+SAMPLES, YOURS = "samples", "your inputs"
+FIRST = (SAMPLES, YOURS, "base")  # cases that are cut rather than left out
 
 Map = dict[str, Any]
+Limits = tuple[int, int, int]  # of examples, heads and positions
 
 
 def maps_of(
@@ -30,44 +35,67 @@ def maps_of(
         cases: Names, inputs and outputs.
         manifest: That of a bundle; outputs with `weights_of` are drawn.
         labels: What ids are called.
-        examples: How many examples of a case are drawn at most; cases called "samples" have four times as many.
+        examples: How many examples of a case are drawn at most; samples have four times as many.
     """
     drawn, left_out, room = [], [], MOST_NUMBERS
+    specs = [spec for spec in manifest["outputs"] if "weights_of" in spec]
     for case in cases:
-        most = 4 * examples if case.name == "samples" else examples
-        maps = [
-            _map(spec, case, manifest, labels, most)
-            for spec in manifest["outputs"]
-            if "weights_of" in spec and case.outputs[spec["name"]].size
-        ]
-        numbers = sum(int(np.prod(each["shape"])) for each in maps)
-        if not maps:
+        shown = [spec for spec in specs if case.outputs[spec["name"]].size]
+        if not shown:
             continue
-        if numbers > room:
+        limits: Limits | None = (4 * examples if case.name == SAMPLES else examples, MOST_HEADS, MOST_POSITIONS)
+        while limits and sum(_numbers(case.outputs[spec["name"]], limits) for spec in shown) > room // SHARE:
+            limits = _halved(limits) if case.name in FIRST else None
+        if limits is None:
             left_out.append(case.name)
             continue
-        room -= numbers
-        shown = max(each["shape"][0] for each in maps)
-        captions = [caption_of(case, manifest, labels, example) for example in range(shown)]
+        maps = [_map(spec, case, manifest, labels, limits) for spec in shown]
+        room -= sum(math.prod(each["shape"]) for each in maps)
+        count = max(each["shape"][0] for each in maps)
+        captions = [caption_of(case, manifest, labels, example) for example in range(count)]
         drawn.append({"name": case.name, "maps": maps, "captions": captions})
     return drawn, left_out
 
 
-def _map(spec: Mapping[str, Any], case: Case, manifest: Mapping[str, Any], labels: Labels, most: int) -> Map:
+def _numbers(weights: np.ndarray, limits: Limits) -> int:
+    examples, heads, positions = limits
+    whole = _four_axes(weights).shape
+    return math.prod(map(min, whole, (examples, heads, positions, positions)))
+
+
+def _halved(limits: Limits) -> Limits | None:
+    """Return smaller limits: of examples first, then of heads down to 8, of positions down to 32, and again of both.
+
+    `None` where there is one of each.
+    """
+    examples, heads, positions = limits
+    if examples > 1:
+        return examples // 2, heads, positions
+    if heads > 8 or (heads > 1 and positions <= 32):
+        return 1, heads // 2, positions
+    return (1, heads, positions // 2) if positions > 1 else None
+
+
+def _map(spec: Mapping[str, Any], case: Case, manifest: Mapping[str, Any], labels: Labels, limits: Limits) -> Map:
     name, weights = spec["name"], case.outputs[spec["name"]]
+    most, heads, positions = limits
     whole = _four_axes(weights).astype(np.float32)
-    shown = whole[:most, :MOST_HEADS, :MOST_POSITIONS, :MOST_POSITIONS]
+    shown = whole[:most, :heads, :positions, :positions]
     queries, keys = shown.shape[-2:]
     axes = spec["shape"]
+    plain = weights.ndim <= 4  # else several maps belong to one example
     return {
         "output": name,
         "layer": spec["weights_of"],
         "shape": list(shown.shape),
         "of": list(whole.shape),
-        "weights": _packed(_codes(shown)),
+        "scale": (scale := _scale(shown)),
+        "weights": _packed(_codes(shown, scale)),
         "entropy": _packed(row_entropy(whole[: len(shown), : shown.shape[1], :queries]).astype("<f4")),
-        "queries": labels_along(axes[-2], case, manifest, labels, len(shown), queries) if len(axes) > 2 else None,
-        "keys": labels_along(axes[-1], case, manifest, labels, len(shown), keys),
+        "queries": labels_along(axes[-2], case, manifest, labels, len(shown), queries)
+        if plain and len(axes) > 2
+        else None,
+        "keys": labels_along(axes[-1], case, manifest, labels, len(shown), keys) if plain else None,
     }
 
 
@@ -80,9 +108,16 @@ def _four_axes(weights: np.ndarray) -> np.ndarray:
     return weights.reshape(-1, *weights.shape[-3:])
 
 
-def _codes(weights: np.ndarray) -> np.ndarray:
+def _scale(weights: np.ndarray) -> int:
+    """Return in what parts of 1 weights are held: ten-thousandths, or coarser where they are larger than 6."""
+    largest = float(np.max(np.abs(weights), initial=0.0, where=np.isfinite(weights)))
+    return SCALE if largest * SCALE < LOWEST_CODE else max(1, int(LOWEST_CODE / largest))
+
+
+def _codes(weights: np.ndarray, scale: int) -> np.ndarray:
+    """Return weights as whole parts; a layer of a user's own may give negative ones, which are held as 0."""
     finite = np.isfinite(weights)
-    codes = np.round(np.clip(np.where(finite, weights, 0), 0, 6) * SCALE).astype("<u2")
+    codes: np.ndarray = np.round(np.clip(np.where(finite, weights, 0) * scale, 0, LOWEST_CODE)).astype("<u2")
     codes[~finite] = NOT_A_NUMBER
     codes[weights == 0] = EXACT_ZERO
     return codes

@@ -37,7 +37,7 @@ def rendered(content: Content, web: WebRuntime | None = None) -> str:
             generator=GENERATOR,
             style=_markup(style),
             script=_markup(script),
-            json=_markup(json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")),
+            json=_markup(json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
             most=MOST_ROWS,
         )
     )

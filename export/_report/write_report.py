@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from pathlib import Path
 
 from .._errors import ExportError
@@ -12,7 +13,7 @@ from .content import Content
 from .page import GENERATOR, rendered
 from .runtime import WebRuntime, web_runtime
 
-MOST_LIVE = 256 * 2**20  # bytes of a model that a page takes along
+MOST_LIVE = 64 * 2**20  # bytes of a model and its cases that a page takes along
 
 
 def beside(bundle: Path) -> Path:
@@ -21,21 +22,32 @@ def beside(bundle: Path) -> Path:
     return folder.with_name(f"{folder.name}.html")
 
 
-def check_place(page: Path) -> None:
-    """Check that a report may be written somewhere.
+def check_place(page: Path, bundle: Path, *, in_a_folder: bool = True) -> None:
+    """Check that the report of a bundle may be written somewhere.
+
+    Args:
+        page: The place.
+        bundle: The bundle.
+        in_a_folder: Whether the folder must be there yet.
 
     Raises:
-        ExportError: Something else than a report is there, or the folder is not.
+        ExportError: Something else than a report is there, the folder is not, or it is the bundle.
     """
-    if not page.parent.is_dir():
+    if Path(os.path.realpath(page)).is_relative_to(bundle.resolve()):
+        raise ExportError(f"{page} is in the bundle, which holds only what its manifest lists. Choose another place.")
+    if in_a_folder and not page.parent.is_dir():
         raise ExportError(f"There is no folder {page.parent} to write {page.name} to.")
-    if not page.exists():
-        return
-    if not page.is_file():
-        raise ExportError(f"{page} is there and is not a file; it will not be replaced. Choose another place.")
-    with page.open("rb") as file:
-        if f'<meta name="generator" content="{GENERATOR}">'.encode() not in file.read(4096):
-            raise ExportError(f"{page} is there and is no report; it will not be replaced. Choose another place.")
+    try:
+        if not os.path.lexists(page):
+            return
+        if page.is_symlink() or not page.is_file():
+            raise ExportError(f"{page} is there and is not a file; it will not be replaced. Choose another place.")
+        with page.open("rb") as file:
+            is_report = f'<meta name="generator" content="{GENERATOR}">'.encode() in file.read(4096)
+    except OSError as error:
+        raise ExportError(f"Cannot write {page}: {error.strerror}.") from error
+    if not is_report:
+        raise ExportError(f"{page} is there and is no report; it will not be replaced. Choose another place.")
 
 
 def write_page(page: Path, content: Content, *, live: bool) -> Path:
@@ -44,11 +56,12 @@ def write_page(page: Path, content: Content, *, live: bool) -> Path:
     Raises:
         ExportError: Something else is in its place, it cannot be written, or what a live page needs is missing.
     """
-    check_place(page)
     text = rendered(content, _runtime(content) if live else None)
-    partial = page.with_name(f".{page.name}.{os.getpid()}.partial")
+    check_place(page, content.folder)  # again: something may have appeared there meanwhile
+    partial = page.with_name(f".{uuid.uuid4().hex}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
+        # names that are no Unicode, as of folders, are shown with a question mark
+        partial.write_bytes(text.encode("utf-8", "replace"))
         partial.replace(page)
     except OSError as error:
         raise ExportError(f"Cannot write {page}: {error.strerror}.") from error
@@ -60,10 +73,10 @@ def write_page(page: Path, content: Content, *, live: bool) -> Path:
 
 def _runtime(content: Content) -> WebRuntime:
     files = [name for name in content.shown["manifest"]["sha256"] if name.startswith(verify.MODEL)]
-    size = sum((content.folder / name).stat().st_size for name in files)
+    size = sum((content.folder / name).stat().st_size for name in (*files, verify.CASES))
     if files != [verify.MODEL] or size > MOST_LIVE:
         raise ExportError(
-            f"A live page takes models of up to {MOST_LIVE >> 20} MiB in one file along. Received: {size >> 20} MiB in "
-            f"{len(files)} file{'s' if len(files) > 1 else ''}. Leave `live` out."
+            f"A live page takes a model in one file and its cases along, up to {MOST_LIVE >> 20} MiB in all. Received: "
+            f"{size / 2**20:.0f} MiB, the model in {len(files)} file{'s' if len(files) > 1 else ''}. Leave `live` out."
         )
     return web_runtime(content.shown["manifest"]["lowest_onnxruntime"])

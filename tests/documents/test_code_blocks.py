@@ -24,7 +24,7 @@ pytestmark = pytest.mark.documents
 # The reasons of `<!-- not run: REASON -->`, and where such blocks run.
 NOT_RUN = {
     "below": "needs what the page makes further down, and runs there in a comment",
-    "cuda": "needs a GPU and onnxruntime-gpu: runs on a machine that has one, as do the tests of the provider",
+    "cuda": "needs a GPU and onnxruntime-gpu, which no machine that runs these tests has; not tested, as the page says",
     "jax": "needs JAX, of the extra [backends]: scripts/test-backends exports models that live there",
     "npm": "needs onnxruntime-web of npm: scripts/test -m web writes such pages and opens them",
     "toolchain": "needs a compiler of C# or C++ and onnxruntime's package for it; not tested, as the page says",

@@ -18,8 +18,8 @@ REPORT_FAULTS = (
     ),
     fault(
         "a report replaces any file",
-        "encode() not in file.read(4096):",
-        'encode() == b"":',
+        "encode() in file.read(4096)\n",
+        'encode() != b""\n',
         "test_page -k nothing_else",
     ),
     fault(
@@ -54,8 +54,8 @@ REPORT_FAULTS = (
     ),
     fault(
         "labels of another axis",
-        "if ids.ndim == 2 and _shape_of(name, manifest)[1] == axis:",
-        "if ids.ndim == 2:",
+        "        if ids.ndim == 2 and _shape_of(name, manifest)[1] == axis\n",
+        "        if ids.ndim == 2\n",
         "test_labels -k along",
     ),
     fault(

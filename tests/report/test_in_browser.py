@@ -113,7 +113,7 @@ def test_dark_and_light_are_told_apart(browser, page):
 def expected(bundle, case, output, example, head, query, key):
     weights = case.outputs[output][example].reshape(-1, *case.outputs[output].shape[-2:])[head]
     entropy = float(row_entropy(weights[query]))
-    held = "masked" if weights[query, key] == 0 else f"weight {weights[query, key]:.4f}"
+    held = "exactly 0" if weights[query, key] == 0 else f"weight {weights[query, key]:.4f}"
     return f"{held}; entropy of the row {entropy:.3f}, that of {np.exp(entropy):.1f} keys alike"
 
 
@@ -128,7 +128,7 @@ def test_keys_show_the_numbers_of_the_case(browser, page, bundle):
     assert said(browser, "weights") == f"head 1, query 2 “c”, key 1 “b”: {rest}"
     browser.keys("END")
     assert said(browser, "weights").endswith(expected(bundle, case, "weights", 0, 1, 2, 4))
-    assert "masked" in said(browser, "weights")
+    assert "exactly 0" in said(browser, "weights")
     browser.keys("ARROW_RIGHT")  # there is none further
     assert "key 4" in said(browser, "weights")
 
@@ -142,8 +142,8 @@ def test_the_pointer_shows_the_same(browser, page, bundle):
     at_the_start = said(browser, "weights")
     assert at_the_start.endswith(expected(bundle, case, "weights", 0, 0, 0, 0))
     canvas = section(browser, "weights").find_element("css selector", "canvas")
-    ActionChains(browser.driver).move_to_element(canvas).perform()  # its middle: another cell
-    middle = re.match(r"head 0, query (\d+) “.”, key (\d+) “.?”: ", said(browser, "weights"))
+    ActionChains(browser.driver).move_to_element(browser.find("h1")).move_to_element(canvas).perform()  # its middle
+    middle = re.match(r"head 0, query (\d+) “.?”, key (\d+) “.?”: ", said(browser, "weights"))
     assert middle, said(browser, "weights")
     assert said(browser, "weights") != at_the_start
     query, key = int(middle[1]), int(middle[2])
@@ -249,6 +249,79 @@ def test_the_form_runs_the_model(browser, live_page, bundle):
     text.send_keys(4 * Keys.BACKSPACE)
     browser.wait("document.querySelector('#answer .error')?.textContent === 'letters is empty'")
     assert browser.complaints() == []
+
+
+TAGGED = ["<pad>", "<s>", "</s>", "a", "b"]
+
+
+class Odd(keras.Model):
+    """What a form must know to run it: a fixed length and batch, bytes, truth values, whole numbers of 64 bits."""
+
+    def call(self, inputs):
+        total = keras.ops.sum(keras.ops.cast(inputs["letters"], "int64"), axis=1) * 1_000_000
+        total = total + keras.ops.cast(inputs["byte"], "int64")
+        return {"total": total, "flag": keras.ops.logical_not(inputs["flag"]), "half": inputs["x"] / 2}
+
+
+def type_in(browser, name, text):
+    """Type into a field of the form, and return what is then answered."""
+    turn = browser.run("return document.querySelector('#answer').dataset.turn")
+    script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', { bubbles: true }))"
+    browser.run(script, browser.find(f"#form [name={name}]"), text)
+    browser.wait(f"document.querySelector('#answer').dataset.turn !== '{turn}'")
+    return browser.find("#answer").text
+
+
+def test_a_form_of_odd_inputs(browser, tmp_path, monkeypatch_module):
+    samples = {
+        "letters": np.array([[1, 3, 4, 2, 0, 0], [1, 4, 2, 0, 0, 0]], "int32"),
+        "byte": np.array([7, 9], "uint8"),
+        "flag": np.array([True, False]),
+        "x": np.array([[1.5, 2.0], [0, 1]], "float32"),
+    }
+    static = {"batch": 2, "letters_length": 6}
+    made = export_model(Odd(), tmp_path / "bundle", sample_inputs=samples, static_axes=static)
+    shapes = {spec["name"]: spec["shape"] for spec in made.manifest["inputs"]}
+    assert shapes["letters"] == [2, 6]
+    samples["x"][0, 1] = np.nan
+    browser.open(made.write_report(labels={"letters": TAGGED}, inputs=samples, live=True))
+    browser.wait("document.querySelector('#answer')?.dataset.turn")
+    assert browser.find("#form [name=letters]").get_attribute("value") == "<s>ab</s>"
+    assert json.loads(browser.find("#form [name=x]").get_attribute("value")) == [[1.5, "NaN"]]
+    answer = browser.find("#answer").text
+    assert "total 10000007" in answer
+    assert "flag_output false" in answer
+    assert "half 0.750000 NaN" in answer
+    assert "total 10000255" in type_in(browser, "byte", "255")
+    for wrong in ("256", "-1", "1.5", ""):
+        assert "byte must hold uint8" in type_in(browser, "byte", wrong)
+    type_in(browser, "byte", "1")
+    assert "total 4000001" in type_in(browser, "letters", "<s>a")
+    assert "letters takes 6 at most; it has 7" in type_in(browser, "letters", "aaaaaaa")
+    assert "is not among its labels" in type_in(browser, "letters", "a<t>")
+    assert browser.complaints() == []
+
+
+def test_the_case_that_was_chosen_last_is_shown(browser, page):
+    browser.open(page)
+    browser.wait(DRAWN)
+    names = browser.run("return [...document.querySelectorAll('#maps select')[0].options].map((option) => option.text)")
+    label = "return document.querySelector('#maps .map').getAttribute('aria-label')"
+    at, other = names.index("lengths mixed"), names.index("batch 1")
+    choose(browser, 0, "lengths mixed")
+    browser.wait(f"{DRAWN} === '{at}/0'")
+    expected_label = browser.run(label)
+    script = """
+        const select = document.querySelectorAll('#maps select')[0]
+        for (let i = 0; i < 60; i++) {
+          select.value = String(i % 2 ? arguments[0] : arguments[1])
+          select.dispatchEvent(new Event('change'))
+        }
+        return new Promise((resolve) => setTimeout(resolve, 500))
+    """
+    browser.run(script, at, other)
+    assert browser.run(f"return {DRAWN}") == f"{at}/0"
+    assert browser.run(label) == expected_label
 
 
 def test_a_page_whose_model_was_changed_says_so(browser, live_page, tmp_path):

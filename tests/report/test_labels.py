@@ -12,6 +12,7 @@ MANIFEST = {
         {"name": "tokens", "dtype": "int32", "shape": ["batch", "tokens_length"]},
         {"name": "lens", "dtype": "int32", "shape": ["batch"], "counts": "tokens_length"},
         {"name": "country", "dtype": "int32", "shape": ["batch"]},
+        {"name": "single", "dtype": "int32", "shape": []},
     ],
     "outputs": [
         {"name": "weights", "dtype": "float32", "shape": ["batch", 3, "tokens_length"], "weights_of": "attend"},
@@ -39,6 +40,16 @@ def test_labels_stand_along_the_axis_of_their_tensor(case):
     assert labels_along("tokens_length", case, MANIFEST, {}, 2, 4) is None
 
 
+def test_an_axis_that_only_has_the_size_of_others_has_no_labels(case):
+    shapes = {"tokens": ["batch", 4], "answer": ["batch", 4, 2], "weights": ["batch", 3, 4]}
+    sides = {
+        side: [{**spec, "shape": shapes.get(spec["name"], spec["shape"])} for spec in MANIFEST[side]]
+        for side in MANIFEST
+    }
+    assert labels_along(4, case, sides, {"tokens": LABELS["tokens"]}, 2, 4)[0] == ["the", "cat", "", ""]
+    assert labels_along(4, case, sides, checked_labels(sides, LABELS), 2, 4) is None
+
+
 def test_a_caption_leaves_out_padding(case):
     labels = checked_labels(MANIFEST, LABELS)
     assert caption_of(case, MANIFEST, labels, 0) == [["tokens", "the cat"], ["country", "de"], ["answer", "+-+"]]
@@ -56,6 +67,7 @@ def test_a_caption_leaves_out_padding(case):
         ({"tokens": ["a", 3]}, "must be strings"),
         ({"answer": ["a", "b", "c"]}, "as many scores as there are labels. Received: 3 labels for float32"),
         ({"weights": "abcd"}, "as many scores as there are labels"),
+        ({"single": "ab"}, r"Received: 2 labels for int32 of shape \(\)"),
     ],
 )
 def test_labels_that_are_none(labels, said):

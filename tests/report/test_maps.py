@@ -62,22 +62,41 @@ def test_entropy_is_that_of_the_layers(weights):
 def test_axes_of_every_number(shape, four):
     ((drawn,), _) = maps_of([case_of(np.ones(shape, "float32"))], manifest(*"abcde"[: len(shape)]), {}, examples=9)
     assert drawn["maps"][0]["of"] == four
+    assert drawn["maps"][0]["scale"] == 10_000
 
 
 def test_what_is_large_is_cut(weights):
     ((drawn,), _) = maps_of([case_of(np.ones((9, 20, 200, 150), "float32"))], manifest(*"abcd"), {}, examples=1)
     held = drawn["maps"][0]
-    assert (held["shape"], held["of"]) == ([1, 16, 128, 128], [9, 20, 200, 150])
+    assert (held["shape"], held["of"]) == ([1, 8, 128, 128], [9, 20, 200, 150])
     # the entropy is that of the whole row, of which a part is shown
     np.testing.assert_allclose(unpacked(held["entropy"], "<f4"), np.log(150), rtol=1e-6)
 
 
 def test_what_there_is_no_room_for_is_named(weights, monkeypatch):
-    monkeypatch.setattr(maps, "MOST_NUMBERS", weights.size)
+    monkeypatch.setattr(maps, "MOST_NUMBERS", 2 * weights.size)
     cases = [case_of(weights, "first"), case_of(weights, "second")]
     drawn, left_out = maps_of(cases, manifest("batch", 2, "queries", "keys"), {})
     assert [each["name"] for each in drawn] == ["first"]
     assert left_out == ["second"]
+
+
+@pytest.mark.parametrize(("room", "shape"), [(140, [1, 2, 5, 7]), (70, [1, 1, 5, 7]), (8, [1, 1, 2, 2]), (1, None)])
+def test_ones_own_arrays_are_cut_until_there_is_room(weights, monkeypatch, room, shape):
+    monkeypatch.setattr(maps, "MOST_NUMBERS", room)
+    monkeypatch.setattr(maps, "MOST_POSITIONS", 16)
+    drawn, left_out = maps_of([case_of(weights, "your inputs")], manifest("batch", 2, "queries", "keys"), {})
+    assert left_out == ([] if shape else ["your inputs"])
+    assert [each["maps"][0]["shape"] for each in drawn] == ([shape] if shape else [])
+    assert all(2 * np.prod(each["maps"][0]["shape"]) <= room for each in drawn)
+
+
+def test_weights_of_a_normalizer_of_ones_own_may_be_large():
+    ((drawn,), _) = maps_of([case_of(np.array([[[70.0, 0.5, -1, 0]]], "float32"))], manifest("b", "q", "k"), {})
+    (held,) = drawn["maps"]
+    codes = unpacked(held["weights"], "<u2").tolist()
+    assert [code / held["scale"] for code in codes[:2]] == pytest.approx([70.0, 0.5], abs=1e-3)
+    assert codes[2:] == [0, EXACT_ZERO]
 
 
 def test_a_model_without_weights_has_no_maps():

@@ -9,12 +9,12 @@ import os
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
-from bundles import alter_golden_outputs, alter_manifest, flip_byte, names, reseal, small_inputs
+from bundles import alter_manifest, flip_byte, names, reseal, small_inputs
 
 from keras_attn_export import BundleError, ExportError, InputError, ProviderError, load_bundle
 from keras_attn_export._report import content, runtime, write_report
-from keras_attn_export._report.page import GENERATOR
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -260,7 +260,57 @@ def test_a_page_without_onnxruntime_has_no_times(bundle, monkeypatch):
     assert "Times were not measured: onnxruntime is not installed." in page
 
 
-def test_it_shows_only_what_the_export_said_not_what_is_resealed(bundle):
-    """Golden outputs that were altered are drawn as they are; the page of such a bundle is not its check."""
-    alter_golden_outputs(bundle)
-    assert GENERATOR in load_bundle(bundle).write_report().read_text("utf-8")
+def test_a_page_in_the_bundle_would_spoil_it(bundle, tmp_path):
+    opened = load_bundle(bundle)
+    (tmp_path / "link").symlink_to(bundle)
+    for place in (bundle / "page.html", bundle / "parity" / "page.html", tmp_path / "link" / "page.html"):
+        with pytest.raises(ExportError, match="is in the bundle, which holds only what its manifest lists"):
+            opened.write_report(place)
+    load_bundle(bundle)
+
+
+def test_a_link_is_not_replaced(bundle, tmp_path):
+    (tmp_path / "page.html").symlink_to(tmp_path / "nothing")
+    with pytest.raises(ExportError, match="is there and is not a file"):
+        load_bundle(bundle).write_report(tmp_path / "page.html")
+    with pytest.raises(ExportError, match=r"Cannot write .*: File name too long"):
+        load_bundle(bundle).write_report(tmp_path / (300 * "x"))
+
+
+def test_inputs_that_are_no_numbers_are_json(bundle, web):
+    inputs = small_inputs(B=1, Tq=2, Tk=3)
+    inputs["queries"][0, 0, :3] = np.nan, np.inf, -np.inf
+    page = load_bundle(bundle).write_report(inputs=inputs, live=True).read_text("utf-8")
+    data = json.loads(
+        re.search(r'<script id="data" type="application/json">(.*?)</script>', page)[1], parse_constant=pytest.fail
+    )
+    assert data["first"]["queries"][0][0][:3] == ["NaN", "Infinity", "-Infinity"]
+
+
+def test_an_example_is_only_in_a_page_with_a_form_and_only_where_it_is_small(bundle, web, monkeypatch):
+    def first(**options):
+        page = load_bundle(bundle).write_report(**options).read_text("utf-8")
+        return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page)[1])["first"]
+
+    assert first() == {}
+    assert len(first(live=True)["keys"]) == 1
+    monkeypatch.setattr(content, "MOST_TYPED", 1)
+    assert [name for name, value in first(live=True).items() if value is not None] == ["valid_lens"]
+
+
+def test_a_name_that_is_no_unicode_is_shown_with_a_question_mark(bundle):
+    alter_manifest(bundle, model="a\ud800b")
+    assert "<h1>a?b</h1>" in load_bundle(bundle).write_report().read_text("utf-8")
+
+
+def test_commands_are_quoted(bundle, tmp_path):
+    odd = bundle.rename(tmp_path / "a $(id) b")
+    page = html.unescape(load_bundle(odd).write_report().read_text("utf-8"))
+    assert "keras-attn verify 'a $(id) b'" in page
+    assert "python 'a $(id) b'/verify.py" in page
+
+
+def test_a_manifest_that_lacks_what_is_shown(bundle):
+    alter_manifest(bundle, layers=..., versions=...)
+    with pytest.raises(BundleError, match="says nothing of layers, versions"):
+        load_bundle(bundle).write_report()

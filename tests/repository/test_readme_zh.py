@@ -26,8 +26,8 @@ TERMS = (
 
 
 def without_comments(code: str) -> list[str]:
-    """Return the lines of code or commands; comments are in the language of the page."""
-    return [line for each in code.splitlines() if (line := re.sub(r"\s*(?:^|\s)# .*$", "", each).rstrip())]
+    """Return the lines of code or commands; comments are in the language of the page, but for what is printed."""
+    return [line for each in code.splitlines() if (line := re.sub(r"\s*(?:^|\s)# (?!all ).*$", "", each).rstrip())]
 
 
 def python_blocks(text: str) -> list[list[str]]:

@@ -39,7 +39,7 @@ export async function proveHere(live, place) {
         `largest difference ${worst.toFixed(2)} of its limit). The hashes of model and cases are those of the manifest.`,
     failed.length ? 'bad' : 'good')
     window.replayed = rows
-    return failed.length ? null : { ort, session, manifest }
+    return failed.length ? null : { ort, session, manifest, golden }
   } catch (error) {
     say(`The replay failed: ${error.message ?? error}`, 'bad')
     return null
@@ -47,15 +47,17 @@ export async function proveHere(live, place) {
 }
 
 const isWhole = (dtype) => /int/.test(dtype)
-const oneLetterEach = (labels) => labels.every((label) => [...label].length <= 1 || /^[<[].*[>\]]$/.test(label))
+const isSpecial = (label) => /^[<[].*[>\]]$/.test(label)
+const oneLetterEach = (labels) => labels.every((label) => [...label].length <= 1 || isSpecial(label))
 const isSequence = (spec) => spec.shape.length === 2 && isWhole(spec.dtype)
+const isPadding = (label) => label === '' || /^[<[]?pad[>\]]?$/i.test(label)
 
 /** The form: text for labelled sequences, a list for labelled ids, numbers else; what lengths count is filled in. */
 export function showForm(page, running, form, answer) {
   const { manifest } = running
   const fields = new Map()
   for (const spec of manifest.inputs) {
-    const field = fieldOf(spec, page)
+    const field = fieldOf(spec, page, running.golden[0])
     fields.set(spec.name, field)
     if (!field.hidden) form.append(field.element)
   }
@@ -67,7 +69,8 @@ export function showForm(page, running, form, answer) {
     try {
       const arrays = readForm(manifest, fields, page)
       const feeds = Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, toTensor(running.ort, array)]))
-      running.last = (running.last ?? Promise.resolve()).catch(() => {}).then(() => running.session.run(feeds))
+      const before = running.last ?? Promise.resolve()
+      running.last = before.catch(() => {}).then(() => mine === turn ? running.session.run(feeds) : null)
       const outputs = await running.last
       if (mine === turn) answer.replaceChildren(...answersOf(manifest, arrays, outputs, page))
     } catch (error) {
@@ -80,7 +83,7 @@ export function showForm(page, running, form, answer) {
   return run()
 }
 
-function fieldOf(spec, page) {
+function fieldOf(spec, page, golden) {
   const labels = page.labels[spec.name], first = page.first[spec.name]
   const labelled = (control, wide = false) =>
     make('label', { textContent: spec.name, className: wide ? 'wide' : '' }, control)
@@ -90,18 +93,20 @@ function fieldOf(spec, page) {
     select.value = String([first].flat()[0])
     return { element: labelled(select), read: () => [Number(select.value)] }
   }
-  if (labels && isSequence(spec)) {
-    const text = make('input', { name: spec.name, type: 'text', autocomplete: 'off', spellcheck: false, value: textOf([first].flat(2), labels, page.lengths[spec.name]) })
-    return { element: labelled(text, true), read: () => [idsOf(text.value, labels, spec.name)] }
+  const written = labels && isSequence(spec) && first ? textOf(first[0], labels, page.lengths[spec.name]) : null
+  if (written !== null) {
+    const text = make('input', { name: spec.name, type: 'text', autocomplete: 'off', spellcheck: false, value: written })
+    return { element: labelled(text, true), read: () => [padded(idsOf(text.value, labels, spec.name), spec, labels)] }
   }
-  if (spec.counts) {
-    return { hidden: true, counts: spec.counts }
-  }
+  if (spec.counts) return { hidden: true }
+  if (first === null) return { hidden: true, given: firstOf(golden.inputs.get(spec.name)) } // too many numbers to type
   if (spec.shape.length <= 1) {
-    const number = make('input', { name: spec.name, type: spec.dtype === 'bool' ? 'checkbox' : 'number', step: isWhole(spec.dtype) ? '1' : 'any' })
-    if (spec.dtype === 'bool') number.checked = Boolean([first].flat()[0])
-    else number.value = String([first].flat()[0])
-    return { element: labelled(number), read: () => [spec.dtype === 'bool' ? number.checked : number.value === '' ? NaN : Number(number.value)] }
+    const isBool = spec.dtype === 'bool'
+    const number = make('input', { name: spec.name, type: isBool ? 'checkbox' : 'number', step: isWhole(spec.dtype) ? '1' : 'any' })
+    const value = [first].flat()[0]
+    if (isBool) number.checked = Boolean(value)
+    else number.value = String(value)
+    return { element: labelled(number), read: () => [isBool ? number.checked : number.value === '' ? NaN : Number(number.value)] }
   }
   const area = make('textarea', { name: spec.name, spellcheck: false, value: JSON.stringify(first) })
   return { element: labelled(area, true), read: () => {
@@ -113,48 +118,101 @@ function fieldOf(spec, page) {
   } }
 }
 
+/** The first example of an array. */
+function firstOf({ dtype, shape, data }) {
+  return { dtype, shape: [1, ...shape.slice(1)], data: data.slice(0, data.length / (shape[0] || 1)) }
+}
+
+/** A text that stands for these ids and no others, or null where labels have none. */
 function textOf(ids, labels, length) {
-  const words = ids.slice(0, length ?? ids.length).map((id) => labels[id] ?? '')
-  return words.join(oneLetterEach(labels) ? '' : ' ').trim()
+  const shown = ids.slice(0, length ?? ids.length)
+  while (length === undefined && shown.length > 1 && isPadding(labels[shown.at(-1)] ?? '-')) shown.pop()
+  const text = shown.map((id) => labels[id] ?? '').join(oneLetterEach(labels) ? '' : ' ')
+  try {
+    return String(idsOf(text, labels, '')) === String(shown) ? text : null
+  } catch {
+    return null
+  }
 }
 
-/** The ids of a text: of its characters where labels are such, else of its words. */
+/** The ids of a text: at each place of the longest label that stands there, or of the unknown one. */
 function idsOf(text, labels, name) {
-  const words = oneLetterEach(labels) ? [...text] : text.split(/\s+/).filter(Boolean)
-  if (!words.length) throw new Error(`${name} is empty`)
+  const letters = oneLetterEach(labels), ids = new Map(), found = []
+  labels.forEach((label, id) => { if (label && !ids.has(label)) ids.set(label, id) })
+  const longest = Math.max(...labels.map((label) => label.length))
   const unknown = labels.findIndex((label) => /^[<[]?unk(nown)?[>\]]?$/i.test(label))
-  return words.map((word) => {
-    const id = labels.indexOf(word)
-    if (id < 0 && unknown < 0) throw new Error(`${name}: “${word}” is not among its labels`)
-    return id < 0 ? unknown : id
-  })
+  const ends = (at) => letters || at >= text.length || text[at] === ' '
+  for (let at = 0; at < text.length;) {
+    if (!letters && text[at] === ' ') {
+      at++
+      continue
+    }
+    let size = Math.min(longest, text.length - at)
+    while (size > 0 && !(ids.has(text.slice(at, at + size)) && ends(at + size))) size--
+    if (size === 0) {
+      const word = letters ? String.fromCodePoint(text.codePointAt(at)) : text.slice(at).split(' ')[0]
+      if (unknown < 0) throw new Error(`${name}: “${word}” is not among its labels`)
+      size = word.length
+      found.push(unknown)
+    } else {
+      found.push(ids.get(text.slice(at, at + size)))
+    }
+    at += size
+  }
+  if (!found.length) throw new Error(`${name} is empty`)
+  return found
 }
 
-/** Arrays of one example by input name, checked against the manifest. */
+/** Ids of a sequence, with padding where the model has but one length. */
+function padded(ids, spec, labels) {
+  const size = spec.shape[1]
+  if (typeof size === 'string') return ids
+  if (ids.length > size) throw new Error(`${spec.name} takes ${size} at most; it has ${ids.length}`)
+  return [...ids, ...Array(size - ids.length).fill(Math.max(0, labels.findIndex(isPadding)))]
+}
+
+/** Arrays of one example by input name, checked against the manifest; repeated where the batch is fixed. */
 function readForm(manifest, fields, page) {
   const sizes = {}, arrays = {}
+  const fit = (spec, shape) => {
+    const wanted = `${spec.name} must have shape ${spec.shape.join(' × ') || '()'}`
+    if (shape.length !== spec.shape.length) throw new Error(`${wanted}; it has ${shape.length} axes`)
+    spec.shape.forEach((size, axis) => {
+      const known = typeof size === 'string' ? (sizes[size] ??= shape[axis]) : size
+      const where = typeof size === 'string' ? `, where ${size} is ${known}` : ''
+      if (known !== shape[axis]) throw new Error(`${wanted}${where}; it has ${shape.join(' × ')}`)
+    })
+  }
+  const batchOf = (spec) => typeof spec.shape[0] === 'number' ? spec.shape[0] : 1
+  for (const spec of manifest.inputs) {
+    const { given } = fields.get(spec.name)
+    if (!given) continue
+    arrays[spec.name] = repeated(given, batchOf(spec))
+    fit(spec, arrays[spec.name].shape)
+  }
   for (const spec of manifest.inputs) {
     const field = fields.get(spec.name)
     if (field.hidden) continue
     const value = field.read()
-    const shape = shapeOf(value, spec.name)
-    const wanted = `${spec.name} must have shape ${spec.shape.join(' × ') || '()'}`
-    const given = spec.shape.length === 0 ? [] : shape
-    if (given.length !== spec.shape.length) throw new Error(`${wanted}; it has ${given.length} axes`)
-    spec.shape.forEach((size, axis) => {
-      const known = typeof size === 'string' ? (sizes[size] ??= given[axis]) : size
-      if (known !== given[axis]) throw new Error(`${wanted}, where ${size} is ${known}; it is ${given[axis]}`)
-    })
-    arrays[spec.name] = arrayOf(spec, given, [value].flat(Infinity))
+    const isScalar = spec.shape.length === 0
+    const array = arrayOf(spec, isScalar ? [] : shapeOf(value, spec.name), [value].flat(Infinity))
+    arrays[spec.name] = isScalar || array.shape[0] !== 1 ? array : repeated(array, batchOf(spec))
+    fit(spec, arrays[spec.name].shape)
   }
   for (const spec of manifest.inputs) {
-    if (!spec.counts || arrays[spec.name]) continue
+    if (arrays[spec.name]) continue // else a length, full
     const shape = spec.shape.map((size) => typeof size === 'string' ? sizes[size] ?? 1 : size)
     const count = shape.reduce((a, b) => a * b, 1)
-    const full = sizes[spec.counts] ?? page.first[spec.name].flat(Infinity)[0]
-    arrays[spec.name] = arrayOf(spec, shape, Array(count).fill(full))
+    arrays[spec.name] = arrayOf(spec, shape, Array(count).fill(sizes[spec.counts]))
   }
   return arrays
+}
+
+function repeated(array, times) {
+  if (times === 1 || array.shape[0] !== 1) return array
+  const data = new array.data.constructor(array.data.length * times)
+  for (let i = 0; i < times; i++) data.set(array.data, i * array.data.length)
+  return { ...array, shape: [times, ...array.shape.slice(1)], data }
 }
 
 function shapeOf(value, name) {
@@ -164,47 +222,59 @@ function shapeOf(value, name) {
   return [value.length, ...(inner[0] ?? [])]
 }
 
+const HOLDERS = { float32: Float32Array, float64: Float64Array, bool: Uint8Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array,
+  uint16: Uint16Array, int32: Int32Array, uint32: Uint32Array, int64: BigInt64Array, uint64: BigUint64Array }
+const NOT_FINITE = ['NaN', 'Infinity', '-Infinity'] // JSON has them as text only
+
 function arrayOf(spec, shape, given) {
-  const holders = { float32: Float32Array, float64: Float64Array, bool: Uint8Array, int8: Int8Array, uint8: Uint8Array,
-    int16: Int16Array, uint16: Uint16Array, int32: Int32Array, uint32: Uint32Array, int64: BigInt64Array, uint64: BigUint64Array }
-  const wide = /64/.test(spec.dtype) && isWhole(spec.dtype)
-  for (const number of given) {
-    const fits = spec.dtype === 'bool' ? true : isWhole(spec.dtype) ? Number.isInteger(number) : typeof number === 'number' && !Number.isNaN(number)
-    if (!fits) throw new Error(`${spec.name} must hold ${spec.dtype}`)
+  for (const value of given) {
+    if (!fits(value, spec.dtype)) throw new Error(`${spec.name} must hold ${spec.dtype}; ${JSON.stringify(value)} is none`)
   }
   if (spec.dtype === 'float16') {
     if (!globalThis.Float16Array) throw new Error(`${spec.name} is float16, which this browser does not have`)
-    return { dtype: spec.dtype, shape, data: new Uint16Array(globalThis.Float16Array.from(given).buffer) }
+    return { dtype: spec.dtype, shape, data: new Uint16Array(globalThis.Float16Array.from(given, Number).buffer) }
   }
-  return { dtype: spec.dtype, shape, data: holders[spec.dtype].from(wide ? given.map(BigInt) : given.map(Number)) }
+  const isWide = /int64/.test(spec.dtype)
+  return { dtype: spec.dtype, shape, data: HOLDERS[spec.dtype].from(isWide ? given.map(BigInt) : given.map(Number)) }
+}
+
+function fits(value, dtype) {
+  if (dtype === 'bool') return [true, false, 0, 1].includes(value)
+  if (!isWhole(dtype)) return Number.isFinite(value) || NOT_FINITE.includes(value)
+  const bits = Number(dtype.match(/\d+/)[0]), signed = !dtype.startsWith('u')
+  const [low, high] = signed ? [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] : [0, 2 ** bits - 1]
+  return Number.isSafeInteger(value) && value >= low && value <= high
 }
 
 /** What a run gave: text for labelled outputs, maps of attention, and the first numbers of the rest. */
 function answersOf(manifest, arrays, outputs, page) {
-  const words = {}
+  const words = {} // of the first example
   for (const spec of [...manifest.inputs, ...manifest.outputs]) {
     const labels = page.labels[spec.name]
     if (!labels) continue
-    const array = withNumbers(arrays[spec.name] ?? fromTensor(outputs[spec.name]))
-    const ids = /float/.test(spec.dtype) ? largest(array) : Array.from(array.data, Number)
-    words[spec.name] = ids.map((id) => labels[id] ?? String(id))
+    const array = withNumbers(firstOf(arrays[spec.name] ?? fromTensor(outputs[spec.name])))
+    const isScores = /float/.test(spec.dtype)
+    const ids = isScores ? largest(array) : Array.from(array.data, Number)
+    const axes = isScores ? spec.shape.length - 1 : spec.shape.length
+    words[spec.name] = { axes, axis: spec.shape[1], each: ids.map((id) => labels[id] ?? String(id)) }
+  }
+  const along = (axis) => {
+    const found = Object.values(words).filter((one) => one.axes === 2 && one.axis === axis)
+    return found.length === 1 || (found.length && typeof axis === 'string') ? [found[0].each] : null
   }
   const parts = []
   for (const spec of manifest.outputs) {
-    const array = withNumbers(fromTensor(outputs[spec.name]))
+    const array = withNumbers(firstOf(fromTensor(outputs[spec.name])))
     if (words[spec.name]) {
-      const joined = words[spec.name].join(oneLetterEach(page.labels[spec.name]) ? '' : ' ')
+      const joined = words[spec.name].each.join(oneLetterEach(page.labels[spec.name]) ? '' : ' ')
       parts.unshift(make('p', { className: 'note', textContent: spec.name }), make('p', { className: 'answer', textContent: joined }))
     } else if (spec.weights_of) {
-      const along = (axis) => {
-        const found = [...manifest.inputs, ...manifest.outputs].find((each) => words[each.name] && each.shape[1] === axis)
-        return found ? [words[found.name]] : null
-      }
       const size = spec.shape.length
       const map = mapOf(spec, array.data, array.shape, size > 2 ? along(spec.shape[size - 2]) : null, along(spec.shape[size - 1]))
       parts.push(make('section', {}, make('h3', { textContent: `${spec.name}: weights of ${spec.weights_of}` }), exampleView(map, 0)))
     } else {
-      const shown = Array.from(array.data.slice(0, 60), (x) => typeof x === 'bigint' ? String(x) : Number(x).toPrecision(6))
+      const write = /float/.test(spec.dtype) ? (x) => Number(x).toPrecision(6) : spec.dtype === 'bool' ? (x) => String(Boolean(x)) : String
+      const shown = Array.from(array.data.slice(0, 60), write)
       const more = array.data.length > 60 ? ` … (${array.data.length} numbers)` : ''
       parts.push(make('p', {}, make('b', { textContent: `${spec.name} ` }), make('code', { textContent: shown.join(' ') + more })))
     }

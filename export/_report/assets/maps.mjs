@@ -1,13 +1,14 @@
 // Heat maps of attention weights: a canvas a head, with hover, arrow keys, and the same numbers as a table.
 
-const SCALE = 10000 // weights are held as so many ten-thousandths: maps.py
 const NOT_A_NUMBER = 65534
 const EXACT_ZERO = 65535
 const LARGEST_TABLE = 64 * 64
+const MOST_POSITIONS = 128 // of queries, and of keys, that are drawn: maps.py
 
 /** The bytes of compressed base64 text. */
 export async function unpacked(text) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))
+  const letters = atob(text), bytes = new Uint8Array(letters.length) // `Uint8Array.from` takes 100 MiB to make 5
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i)
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))
   return new Response(stream).arrayBuffer()
 }
@@ -16,7 +17,7 @@ export async function unpacked(text) {
 export async function readMap(packed) {
   const codes = new Uint16Array(await unpacked(packed.weights))
   const weights = Float64Array.from(codes, (code) =>
-    code === EXACT_ZERO ? -0 : code === NOT_A_NUMBER ? NaN : code / SCALE)
+    code === EXACT_ZERO ? -0 : code === NOT_A_NUMBER ? NaN : code / packed.scale)
   return { ...packed, weights, entropy: new Float32Array(await unpacked(packed.entropy)) }
 }
 
@@ -25,11 +26,21 @@ export function mapOf(spec, weights, shape, queries, keys) {
   const four = shape.length === 2 ? [shape[0], 1, 1, shape[1]]
     : shape.length === 3 ? [shape[0], 1, shape[1], shape[2]]
     : [shape.slice(0, -3).reduce((a, b) => a * b, 1), ...shape.slice(-3)]
-  const marked = Float64Array.from(weights, (w) => Number(w) === 0 ? -0 : Number(w))
-  const columns = four[3]
-  const entropy = Float32Array.from({ length: columns ? marked.length / columns : 0 }, (_, row) =>
-    entropyOf(marked.subarray(row * columns, (row + 1) * columns)))
-  return { output: spec.name, layer: spec.weights_of, shape: four, of: four, weights: marked, entropy, queries, keys }
+  const [examples, heads, rows, columns] = four
+  const cut = [examples, heads, Math.min(rows, MOST_POSITIONS), Math.min(columns, MOST_POSITIONS)]
+  const marked = new Float64Array(cut.reduce((a, b) => a * b, 1))
+  const entropy = new Float32Array(examples * heads * cut[2])
+  for (let map = 0; map < examples * heads; map++) {
+    for (let row = 0; row < cut[2]; row++) {
+      const start = (map * rows + row) * columns
+      const whole = Array.from(weights.slice(start, start + columns), Number)
+      entropy[map * cut[2] + row] = entropyOf(whole)
+      whole.slice(0, cut[3]).forEach((weight, column) => {
+        marked[(map * cut[2] + row) * cut[3] + column] = weight === 0 ? -0 : weight
+      })
+    }
+  }
+  return { output: spec.name, layer: spec.weights_of, shape: cut, of: four, weights: marked, entropy, queries, keys }
 }
 
 function entropyOf(row) {
@@ -37,7 +48,7 @@ function entropyOf(row) {
   return row.reduce((total, w) => w > 0 && sum > 0 ? total - (w / sum) * Math.log(w / sum) : total, 0)
 }
 
-const isMasked = (weight) => Object.is(weight, -0)
+const isZero = (weight) => Object.is(weight, -0)
 const named = (kind, index, label) => `${kind} ${index}` + (label === undefined ? '' : ` “${label}”`)
 export const make = (tag, properties = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), properties)
@@ -61,7 +72,7 @@ export function exampleView(map, example) {
     const title = heads > 1 ? `head ${head}` : `${rows} × ${columns}`
     const tell = (row, column) => {
       const weight = at(row, column)
-      const held = isMasked(weight) ? 'masked' : Number.isNaN(weight) ? 'not a number' : `weight ${weight.toFixed(4)}`
+      const held = isZero(weight) ? 'exactly 0' : Number.isNaN(weight) ? 'not a number' : `weight ${weight.toFixed(4)}`
       said.textContent = (heads > 1 ? `${title}, ` : '') + `${named('query', row, labels.queries[row])}, ` +
         `${named('key', column, labels.keys[column])}: ${held}; entropy of the row ${entropy(row).toFixed(3)}, ` +
         `that of ${Math.exp(entropy(row)).toFixed(1)} keys alike`
@@ -70,8 +81,8 @@ export function exampleView(map, example) {
     figures.append(make('figure', {}, make('figcaption', { textContent: title }), canvasOf(shownHead), tableOf(shownHead)))
   }
   const whole = map.of
-  const cut = map.shape.some((size, axis) => axis > 0 && size < whole[axis])
-  const note = cut ? `The first ${heads} of ${whole[1]} heads, ${rows} of ${whole[2]} queries, ${columns} of ${whole[3]} keys. ` : ''
+  const isCut = map.shape.some((size, axis) => axis > 0 && size < whole[axis])
+  const note = isCut ? `The first ${heads} of ${whole[1]} heads, ${rows} of ${whole[2]} queries, ${columns} of ${whole[3]} keys. ` : ''
   return make('div', {}, figures, said, make('p', { className: 'note', textContent: `${note}The largest weight of these maps is ${top.toFixed(4)}.` }))
 }
 
@@ -111,7 +122,7 @@ function canvasOf(head) {
     for (let row = 0; row < head.rows; row++) {
       for (let column = 0; column < head.columns; column++) {
         const weight = head.at(row, column), x = left + column * cell, y = above + row * cell
-        if (isMasked(weight) || Number.isNaN(weight)) {
+        if (isZero(weight) || Number.isNaN(weight)) {
           pen.strokeStyle = Number.isNaN(weight) ? colour('--bad') : colour('--hatch')
           pen.beginPath()
           pen.moveTo(x, y + cell)
@@ -180,9 +191,13 @@ function canvasOf(head) {
     move(...to)
   })
   draw()
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw)
+  canvas.redraw = draw
   return frame
 }
+
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  for (const canvas of document.querySelectorAll('canvas')) canvas.redraw?.()
+})
 
 const shown = (label, most) => label.length > most ? `${label.slice(0, most - 1)}…` : label === ' ' ? '␣' : label
 
@@ -200,7 +215,7 @@ function tableOf(head) {
       const line = make('tr', {}, Object.assign(make('th', { textContent: label(head.labels.queries, row) }), { scope: 'row' }))
       for (let column = 0; column < head.columns; column++) {
         const weight = head.at(row, column)
-        line.append(make('td', { className: 'number', textContent: isMasked(weight) ? 'masked' : weight.toFixed(4) }))
+        line.append(make('td', { className: 'number', textContent: isZero(weight) ? 'exactly 0' : weight.toFixed(4) }))
       }
       line.append(make('td', { className: 'number', textContent: head.entropy(row).toFixed(3) }))
       body.append(line)
@@ -225,9 +240,11 @@ export function showCases(cases, place) {
   const [caseLabel, caseSelect] = choice('Case', cases.map((each) => each.name))
   const [exampleLabel, exampleSelect] = choice('Example', [])
   const views = make('div')
+  let turn = 0
   const showExample = async () => {
-    const one = cases[Number(caseSelect.value)], example = Number(exampleSelect.value)
+    const one = cases[Number(caseSelect.value)], example = Number(exampleSelect.value), mine = ++turn
     const maps = await Promise.all(one.maps.map(readMap))
+    if (mine !== turn) return // another was chosen meanwhile
     const caption = make('p', { className: 'caption' })
     for (const [name, text] of one.captions[example] ?? []) {
       caption.append(make('b', { textContent: `${name}: ` }), `${text}  `)
