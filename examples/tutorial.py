@@ -18,7 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is impor
 # %%
 import numpy as np
 
-ITEMS = ["apples", "bread", "cheese", "dates", "eggs", "flour", "grapes", "honey", "ice", "jam"]
+ITEMS = ["apples", "bread", "cheese", "dates", "eggs"]
+ITEMS += ["flour", "grapes", "honey", "ice", "jam"]
 
 
 def write_receipts(count, seed):
@@ -28,8 +29,9 @@ def write_receipts(count, seed):
     prices = rng.uniform(1, 9, (count, 8, 1)).round(2).astype("float32")
     valid_lens = rng.integers(2, 9, count).astype("int32")
     rows, line = np.arange(count), rng.integers(0, valid_lens)
-    receipts = {"asked": items[rows, line][:, None], "items": items, "prices": prices, "valid_lens": valid_lens}
-    return receipts, prices[rows, line][:, None]
+    asked, paid = items[rows, line][:, None], prices[rows, line][:, None]
+    receipts = {"asked": asked, "items": items, "prices": prices}
+    return {**receipts, "valid_lens": valid_lens}, paid
 
 
 receipts, paid = write_receipts(20_000, seed=0)
@@ -53,8 +55,10 @@ valid_lens = keras.Input((), dtype="int32", name="valid_lens")
 
 embed = keras.layers.Embedding(len(ITEMS), 16, name="embed")
 attend = AdditiveAttention(num_hiddens=64, name="attend")
-price, weights = attend(embed(asked), embed(items), prices, valid_lens, return_attention_scores=True)
-model = keras.Model([asked, items, prices, valid_lens], price)
+query, keys = embed(asked), embed(items)
+price, weights = attend(query, keys, prices, valid_lens, return_attention_scores=True)
+inputs = [asked, items, prices, valid_lens]
+model = keras.Model(inputs, price)
 
 model.compile(keras.optimizers.Adam(0.01), "mae")
 history = model.fit(receipts, paid, batch_size=256, epochs=4, verbose=0)
@@ -76,7 +80,7 @@ print(f"{np.mean(error < 0.005):.1%} of the prices are right to the cent")
 # %%
 from keras_attn import show_heatmaps
 
-reader = keras.Model([asked, items, prices, valid_lens], {"price": price, "weights": weights})
+reader = keras.Model(inputs, {"price": price, "weights": weights})
 few = {name: array[:12] for name, array in new_receipts.items()}
 answer = reader.predict(few, verbose=0)
 for n in range(3):
@@ -84,7 +88,8 @@ for n in range(3):
     names = [ITEMS[item] for item in few["items"][n, :lines]]
     print(ITEMS[few["asked"][n, 0]], "among", names, answer["weights"][n, 0].round(3))
 
-figure = show_heatmaps(answer["weights"][None, None, :, 0], xlabel="Lines", ylabel="Receipts", figsize=(4, 3.6))
+grid = answer["weights"][None, None, :, 0]
+figure = show_heatmaps(grid, xlabel="Lines", ylabel="Receipts", figsize=(4, 3.6))
 figure.savefig("weights.png")
 
 # %% [markdown]
@@ -96,7 +101,7 @@ figure.savefig("weights.png")
 poisoned = {name: array.copy() for name, array in few.items()}
 for n, lines in enumerate(few["valid_lens"]):
     poisoned["prices"][n, lines:] = np.nan
-    poisoned["items"][n, lines:] = few["asked"][n]  # and each of these lines claims to be the one
+    poisoned["items"][n, lines:] = few["asked"][n]  # each claims to be the one
 print(np.array_equal(reader.predict(poisoned, verbose=0)["price"], answer["price"]))
 
 # %% [markdown]
@@ -128,7 +133,7 @@ print(bundle.report.summary())
 # %%
 from pathlib import Path
 
-print(*sorted(path.relative_to("bundle").as_posix() for path in Path("bundle").glob("*")), sep="\n")
+print(*sorted(path.name for path in Path("bundle").glob("*")), sep="\n")
 
 # %% [markdown]
 # ## Run it without TensorFlow
@@ -140,7 +145,8 @@ print(*sorted(path.relative_to("bundle").as_posix() for path in Path("bundle").g
 import numpy as np
 import onnxruntime
 
-session = onnxruntime.InferenceSession("bundle/model.onnx", providers=["CPUExecutionProvider"])
+providers = ["CPUExecutionProvider"]
+session = onnxruntime.InferenceSession("bundle/model.onnx", providers=providers)
 receipt = {
     "asked": np.array([[1]], "int32"),  # bread
     "items": np.array([[4, 1, 7]], "int32"),  # eggs, bread, honey

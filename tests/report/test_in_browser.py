@@ -313,11 +313,14 @@ def test_the_case_that_was_chosen_last_is_shown(browser, page):
     expected_label = browser.run(label)
     script = """
         const select = document.querySelectorAll('#maps select')[0]
-        for (let i = 0; i < 60; i++) {
-          select.value = String(i % 2 ? arguments[0] : arguments[1])
-          select.dispatchEvent(new Event('change'))
-        }
-        return new Promise((resolve) => setTimeout(resolve, 500))
+        const choose = (value) => { select.value = String(value); select.dispatchEvent(new Event('change')) }
+        const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds))
+        const unpack = Response.prototype.arrayBuffer
+        Response.prototype.arrayBuffer = async function () { await pause(300); return unpack.call(this) }
+        choose(arguments[1]) // takes long to unpack
+        Response.prototype.arrayBuffer = unpack
+        choose(arguments[0])
+        return pause(900)
     """
     browser.run(script, at, other)
     assert browser.run(f"return {DRAWN}") == f"{at}/0"

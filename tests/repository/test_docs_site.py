@@ -106,17 +106,38 @@ def test_the_command_line_has_every_option_of_help(name):
     assert shown == set(re.findall(r"^  (--[\w-]+)", done.stdout, flags=re.MULTILINE)) - {"--debug"}
 
 
-def test_docstrings_have_sections_that_are_known():
+def docstring_names():
+    """The names of scripts/docstrings.py, which mkdocstrings loads by its path."""
     script = ROOT / "scripts" / "docstrings.py"
     names = {"__name__": "docstrings"}
     exec(compile(script.read_text(encoding="utf-8"), script, "exec"), names)
+    return names
+
+
+def test_docstrings_have_sections_that_are_known():
     text = (
-        "Line.\n\nCall arguments:\n    keys: Floats,\n        `B`.\n    values: More.\n\nExample:\n    >>> x: int = 1"
+        "Line.\n\nCall arguments:\n    keys: Floats,\n        `B`.\n    values, training: More.\n\n"
+        "Example:\n    >>> x: int = 1\n\nSee `docs/export.md`."
     )
-    assert names["with_known_sections"](text) == (
-        "Line.\n\nCall arguments:\n    - `keys`: Floats,\n        `B`.\n    - `values`: More.\n\n"
-        "Examples:\n    >>> x: int = 1"
+    assert docstring_names()["with_known_sections"](text) == (
+        "Line.\n\nCall arguments:\n    - `keys`: Floats,\n        `B`.\n    - `values`, `training`: More.\n\n"
+        "Examples:\n    >>> x: int = 1\n\nSee [the page on export](../export.md)."
     )
+
+
+def test_signatures_show_texts_and_nothing_private(tmp_path):
+    (tmp_path / "sample.py").write_text(
+        "from dataclasses import dataclass, field\nSLOW, fast, SIZE = 'slow', 'fast', 2\nWAY = 'way'\n"
+        "def f(way=WAY, other=fast, size=SIZE, unknown=NOWHERE, *, text='t', number=1): ...\n"
+        "@dataclass\nclass Pair:\n    path: str\n    kind: str = WAY\n    _open: dict = field(default_factory=dict)\n",
+        encoding="utf-8",
+    )
+    names = docstring_names()
+    griffe = names["griffe"]
+    extensions = griffe.load_extensions(names["Readable"])
+    sample = griffe.load("sample", search_paths=[tmp_path], extensions=extensions)
+    assert [str(each.default) for each in sample["f"].parameters] == ["'way'", "fast", "SIZE", "NOWHERE", "'t'", "1"]
+    assert [(each.name, each.default) for each in sample["Pair"].parameters][1:] == [("path", None), ("kind", "'way'")]
 
 
 # Faults that are put in are found.

@@ -42,8 +42,9 @@ def counted(results: Mapping[str, Mapping[str, Result]]) -> str:
     passed = sum("error" not in each for each in tried)
     keras = [each["keras"] for each in results.values() if "keras" in each]
     right = sum(is_right(each) for each in keras)
+    some = f"{len(tried)} were tried, and " if len(tried) < len(ZOO) else ""
     return (
-        f"Of {len(ZOO)} models {len(tried)} were tried, and {passed} are exported by ours and proven equal. "
+        f"Of {len(ZOO)} models {some}{passed} are exported by ours and proven equal. "
         f"Of {len(keras)} that Keras's own "
         f"exporter was given, {right} came out as files that run in every case and are within {EQUAL:g} of Keras.\n"
     )
