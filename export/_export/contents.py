@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,22 +120,15 @@ def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[
     assert options.opset is not None
     told = lowered.layers(options.opset)
     varied = max(golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape}))
-    weights_of = attention_outputs(model, outputs_of(reference.signature), varied.inputs)
     return {
         "model": model.name,
-        "inputs": [
-            {
-                "name": s.name,
-                "dtype": s.dtype,
-                "shape": list(golden.axes[s.name]),
-                **_told("counts", golden.lengths, s.name),
-            }
-            for s in inputs
-        ],
+        "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in inputs],
         "outputs": [
-            {"name": n, "dtype": str(first[n].dtype), "shape": list(shape), **_told("weights_of", weights_of, n)}
+            {"name": n, "dtype": str(first[n].dtype), "shape": list(shape)}
             for n, shape in lowered.outputs(golden).items()
         ],
+        "counts": golden.lengths,
+        "weights_of": attention_outputs(model, outputs_of(reference.signature), varied.inputs),
         "multiples": golden.multiples,
         "static": golden.static,
         "opset": options.opset,
@@ -157,7 +149,3 @@ def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[
         "lowest_onnxruntime": lowest_onnxruntime(options.opset, lowered.lowerings.values()),
         "parity": {"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
     }
-
-
-def _told(key: str, known: Mapping[str, str], name: str) -> dict[str, str]:
-    return {key: known[name]} if name in known else {}

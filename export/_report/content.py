@@ -70,6 +70,7 @@ def content_of(
     """
     if missing := [key for key in SHOWN if key not in manifest]:
         raise BundleError(f"{folder / verify.MANIFEST} says nothing of {', '.join(missing)}. Export the model again.")
+    manifest = _with_roles(manifest)
     called = checked_labels(manifest, labels)
     cases = verify.load_cases(folder / verify.CASES)
     own = [] if inputs is None else [_own_case(inputs, run)]
@@ -96,6 +97,19 @@ def content_of(
         "left_out": left_out,
     }
     return Content(folder, shown, data)
+
+
+def _with_roles(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest that says of each input what it counts, and of each output whose weights it is."""
+    counts, weights_of = manifest.get("counts", {}), manifest.get("weights_of", {})
+    inputs = [
+        spec | {"counts": counts[spec["name"]]} if spec["name"] in counts else spec for spec in manifest["inputs"]
+    ]
+    outputs = [
+        spec | {"weights_of": weights_of[spec["name"]]} if spec["name"] in weights_of else spec
+        for spec in manifest["outputs"]
+    ]
+    return {**manifest, "inputs": inputs, "outputs": outputs}
 
 
 def _own_case(inputs: Mapping[str, Any], run: Run) -> Case:

@@ -200,9 +200,7 @@ def test_names_are_text(browser, tmp_path, bundle):
     manifest = json.loads(json.dumps(bundle.manifest))
     manifest["model"] = HOSTILE
     manifest["layers"][0]["name"] = manifest["layers"][0]["form"] = HOSTILE
-    for spec in manifest["outputs"]:
-        if "weights_of" in spec:
-            spec["weights_of"] = HOSTILE
+    manifest["weights_of"] = dict.fromkeys(manifest["weights_of"], HOSTILE)
     hostile = replace(bundle, manifest=manifest)
     page = hostile.write_report(tmp_path / "page.html", labels={**LABELS, "letters": [HOSTILE, *VOCABULARY[1:]]})
     browser.open(page)

@@ -11,6 +11,8 @@ export async function proveHere(live, place) {
   }
   try {
     const manifest = await checkManifest(live.manifest)
+    for (const spec of manifest.inputs) spec.counts = manifest.counts?.[spec.name] // as content.py has it
+    for (const spec of manifest.outputs) spec.weights_of = manifest.weights_of?.[spec.name]
     const [model, cases] = (await Promise.all([live.model, live.cases].map(unpacked))).map((buffer) => new Uint8Array(buffer))
     for (const [name, bytes] of [['model.onnx', model], ['parity/cases.npz', cases]]) {
       if ((await sha256(bytes)) !== manifest.sha256[name]) throw new Error(`${name} in this page is not the file of the manifest`)
