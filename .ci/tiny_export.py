@@ -46,9 +46,10 @@ def main() -> None:
         save_model(work / "tiny.keras")
         json.loads(keras_attn_command("export", "tiny.keras", "bundle", "--json", cwd=work))
         keras_attn_command("verify", "bundle", cwd=work)
+        keras_attn_command("report", "bundle", cwd=work)  # which reads files that are no Python
         keras_attn_command("verify", "missing", cwd=work, code=1)
         keras_attn_command("no-such-command", cwd=work, code=2)
-    print("tiny export: exported, verified, and refused what it should")
+    print("tiny export: exported, verified, shown, and refused what it should")
 
 
 if __name__ == "__main__":
