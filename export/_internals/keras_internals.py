@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,6 +43,24 @@ def nodes_of(functional: Any) -> Iterator[Any]:
 def operation_of(tensor: keras.KerasTensor) -> Any:
     """Return the operation that made a tensor of a functional model."""
     return tensor._keras_history.operation
+
+
+@contextmanager
+def through_calls(
+    layers: Sequence[Any], wrap: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """Let `wrap(layer, call)` give, within the context, what is called in the place of each layer's `call`."""
+    before = [vars(layer).get("call") for layer in layers]
+    for layer in layers:
+        vars(layer)["call"] = wrap(layer, layer.call)  # past Keras, which tracks what a layer is given
+    try:
+        yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            if own is None:
+                del vars(layer)["call"]
+            else:
+                vars(layer)["call"] = own
 
 
 @contextmanager

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -12,7 +11,7 @@ import numpy as np
 
 from keras_attn import AttentionPooling, MaskedSoftmax
 
-from .._internals.keras_internals import layers_of
+from .._internals.keras_internals import layers_of, through_calls
 from .._internals.stock_attention import is_stock_attention
 from .._standalone.verify import Arrays
 
@@ -43,7 +42,8 @@ def attention_outputs(
     layers = [layer for layer in layers_of(model) if is_attention(layer)]
     if not layers:
         return {}
-    with _watched(layers) as seen:
+    seen: list[_Seen] = []
+    with through_calls(layers, lambda layer, call: _watching(layer, call, seen)):
         given = outputs(dict(inputs))
     return {
         name: each.layer
@@ -51,23 +51,6 @@ def attention_outputs(
         for each in seen[::-1]
         if each.weights.shape == array.shape and np.array_equal(each.weights, array, equal_nan=True)
     }
-
-
-@contextmanager
-def _watched(layers: Sequence[Any]) -> Iterator[list[_Seen]]:
-    """Note, within the context, the weights that layers return."""
-    seen: list[_Seen] = []
-    before = [vars(layer).get("call") for layer in layers]
-    for layer in layers:
-        vars(layer)["call"] = _watching(layer, layer.call, seen)  # past Keras, which tracks what a layer is given
-    try:
-        yield seen
-    finally:
-        for layer, own in zip(layers, before, strict=True):
-            if own is None:
-                del vars(layer)["call"]
-            else:
-                vars(layer)["call"] = own
 
 
 def _watching(layer: Any, call: Callable[..., Any], seen: list[_Seen]) -> Callable[..., Any]:

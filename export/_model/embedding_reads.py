@@ -19,7 +19,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._internals.keras_internals import layers_of
+from .._internals.keras_internals import layers_of, through_calls
 from .draws import Ids
 from .signature import InputSpec, Signature
 
@@ -162,17 +162,8 @@ def _stay(reads: list[Read] | None, reached: Iterable[int]) -> bool:
 def watched(tables: Sequence[Any]) -> Iterator[list[Read]]:
     """Note, within the context, what the tables are asked for, and let none fail because it lies outside."""
     reads: list[Read] = []
-    before = [vars(table).get("call") for table in tables]
-    for table in tables:
-        vars(table)["call"] = _watching(table, table.call, reads)  # past Keras, which tracks what a layer is given
-    try:
+    with through_calls(tables, lambda table, call: _watching(table, call, reads)):
         yield reads
-    finally:
-        for table, own in zip(tables, before, strict=True):
-            if own is None:
-                del vars(table)["call"]
-            else:
-                vars(table)["call"] = own
 
 
 def _watching(table: Any, call: Callable[..., Any], reads: list[Read]) -> Callable[..., Any]:
