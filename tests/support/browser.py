@@ -25,7 +25,9 @@ class Browser:
     def open(self, page: Path, *, size: tuple[int, int] = (1200, 900), scheme: str = "light") -> None:
         """Open a page in a window of a size, light or dark."""
         self.driver.set_window_size(*size)
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        # without motion, or a pointer would meet the page while it still scrolls
+        preferences = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        media = {"features": [{"name": name, "value": value} for name, value in preferences.items()]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
         self.driver.get_log("browser")  # of the page before
         self.driver.get(page.resolve().as_uri())
