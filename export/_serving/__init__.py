@@ -1,0 +1,1 @@
+"""What servers read, written from a bundle."""
