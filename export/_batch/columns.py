@@ -1,0 +1,155 @@
+"""A column of nested lists as flat numbers with sizes, and back; without a Python object for any number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._bundle.arrays import as_dtype
+from .._errors import InputError
+
+Problems = dict[int, str]  # by row, why it cannot be run
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """An array a row, each of its own sizes, flat and one after another.
+
+    Attributes:
+        values: The numbers of all rows.
+        starts: Where each row begins, and at the end where the last one ends.
+        sizes: The size of every axis of every row: (rows, axes).
+    """
+
+    values: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+
+    def row(self, index: int) -> np.ndarray:
+        """Return the array of a row."""
+        flat: np.ndarray = self.values[self.starts[index] : self.starts[index + 1]]
+        return flat.reshape(self.sizes[index])
+
+
+def column_problem(kind: Any, spec: Mapping[str, Any]) -> str | None:
+    """Return why a column of an Arrow type cannot be an input, or `None` if it can."""
+    depth, inner = 0, kind
+    while _is_list(inner):
+        depth, inner = depth + 1, inner.value_type
+    axes = len(spec["shape"]) - 1
+    needed = f"lists of {spec['dtype']}, nested {axes} deep" if axes else spec["dtype"]
+    try:
+        number = np.dtype(inner.to_pandas_dtype())
+    except NotImplementedError:
+        number = np.dtype(object)
+    fits = number.kind in "biuf" and np.can_cast(number, spec["dtype"], casting="same_kind")
+    if depth == axes and fits:
+        return None
+    return f"column `{spec['name']}` must hold {needed}, for an input of shape {tuple(spec['shape'])}; it is {kind}"
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def read_column(column: Any, spec: Mapping[str, Any]) -> tuple[Ragged, Problems]:
+    """Return a `pyarrow.Array` as arrays of an input's dtype, and the rows that are none; those hold nothing.
+
+    Args:
+        column: Lists nested as deep as the input has axes behind that of the batch.
+        spec: Name, dtype and shape of the input.
+    """
+    rows, problems = len(column), dict[int, str]()
+    bounds = np.arange(rows + 1)  # where each row begins, among what `column` holds at this depth
+    sizes = np.zeros((rows, len(spec["shape"]) - 1), np.int64)
+    for axis, known in enumerate(spec["shape"][1:]):
+        owners = np.repeat(np.arange(rows), np.diff(bounds))
+        _add_nulls(column, bounds, owners, spec, problems)
+        offsets = _offsets(column)
+        lengths = np.diff(offsets[bounds[0] : bounds[-1] + 1])
+        begun = np.minimum(bounds[:-1] - bounds[0], max(len(lengths) - 1, 0))
+        empty = known if isinstance(known, int) else 0  # the size of an axis in a row that has nothing in it
+        sizes[:, axis] = np.where(np.diff(bounds) > 0, lengths[begun] if len(lengths) else 0, empty)
+        for row in np.unique(owners[lengths != sizes[owners, axis]]):
+            problems.setdefault(int(row), f"`{spec['name']}` has lists of different lengths side by side")
+        if isinstance(known, int):
+            for row in np.flatnonzero(sizes[:, axis] != known):
+                problems.setdefault(
+                    int(row),
+                    f"`{spec['name']}` must have shape {tuple(spec['shape'])}; it has {sizes[row, axis]} for {known}",
+                )
+        bounds, column = offsets[bounds], column.values
+    owners = np.repeat(np.arange(rows), np.diff(bounds))
+    _add_nulls(column, bounds, owners, spec, problems)
+    values = _numbers(column.slice(bounds[0], bounds[-1] - bounds[0]), bounds - bounds[0], spec, problems)
+    return _without(problems, Ragged(values, bounds - bounds[0], sizes)), problems
+
+
+def _offsets(lists: Any) -> np.ndarray:
+    """Return where each list begins among `lists.values`, and where the last one ends."""
+    from pyarrow import types
+
+    if types.is_fixed_size_list(lists.type):
+        width = lists.type.list_size
+        return (lists.offset + np.arange(len(lists) + 1, dtype=np.int64)) * width
+    return np.asarray(lists.offsets).astype(np.int64)
+
+
+def _add_nulls(
+    column: Any, bounds: np.ndarray, owners: np.ndarray, spec: Mapping[str, Any], problems: Problems
+) -> None:
+    if not column.null_count:
+        return
+    missing = column.is_null().to_numpy(zero_copy_only=False)[bounds[0] : bounds[-1]]
+    for row in np.unique(owners[missing]):
+        problems.setdefault(int(row), f"`{spec['name']}` is null, or holds one")
+
+
+def _numbers(flat: Any, bounds: np.ndarray, spec: Mapping[str, Any], problems: Problems) -> np.ndarray:
+    """Return the numbers in the input's dtype; where they do not fit, the row has a problem."""
+    if flat.null_count:
+        flat = flat.fill_null(False if str(flat.type) == "bool" else 0)
+    values = flat.to_numpy(zero_copy_only=False)
+    try:
+        return as_dtype("", values, spec["dtype"])
+    except InputError:
+        whole = np.zeros(len(values), spec["dtype"])
+    for row, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        try:
+            whole[start:stop] = as_dtype(f"`{spec['name']}`", values[start:stop], spec["dtype"])
+        except InputError as error:
+            problems.setdefault(row, str(error).rstrip("."))
+    return whole
+
+
+def _without(problems: Problems, ragged: Ragged) -> Ragged:
+    """Return the arrays, with none in the rows that have a problem."""
+    if not problems:
+        return ragged
+    sizes = ragged.sizes.copy()
+    sizes[list(problems)] = 0
+    return Ragged(ragged.values, ragged.starts, sizes)
+
+
+def to_lists(values: np.ndarray, sizes: np.ndarray) -> Any:
+    """Return a `pyarrow.Array` of nested lists, one a row.
+
+    Args:
+        values: The numbers of all rows, flat and one after another.
+        sizes: The size of every axis of every row: (rows, axes).
+    """
+    import pyarrow as pa
+
+    made = pa.array(values)
+    for axis in reversed(range(sizes.shape[1])):
+        # how many lists of this axis each row has, and how long each is
+        lists = np.prod(sizes[:, :axis], axis=1, dtype=np.int64)
+        lengths = np.repeat(sizes[:, axis], lists)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)  # windows hold far fewer numbers than that
+        made = pa.ListArray.from_arrays(offsets, made)
+    return made

@@ -1,0 +1,150 @@
+"""The folder that a run writes: what is done in it, and what the run was, so that another one can go on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .._errors import ExportError, InputError
+from .._whole_file import reason_of, whole_file
+from .source import Part
+
+try:
+    import fcntl
+except ImportError:  # Windows: two runs at once to one folder are then not refused
+    fcntl = None  # type: ignore[assignment]
+
+# Readers of folders leave out what begins with `_`, so that tables hold outputs and nothing else.
+OWN = "_predict"
+MANIFEST = "manifest.json"
+ERRORS = "errors.parquet"
+SCHEMA_VERSION = 1
+
+
+class Destination:
+    """A folder with a file for each part that is done.
+
+    `_predict/` in it holds the manifest, `errors.parquet`, the errors of each part, and files while they are written.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Name the folder; nothing is made yet."""
+        self.folder = Path(os.path.abspath(folder))
+        self.own = self.folder / OWN
+        self.partial = self.own / "partial"
+
+    def target(self, part: Part) -> Path:
+        """Return the file of a part; where it is, the part is done."""
+        return self.folder / part.name
+
+    def errors_of(self, part: Part) -> Path:
+        """Return the file of the errors of a part."""
+        return self.own / "errors" / part.name
+
+    @property
+    def errors(self) -> Path:
+        """The file of all errors, which is there after a run that had any."""
+        return self.own / ERRORS
+
+    @contextlib.contextmanager
+    def begun(
+        self, run: Mapping[str, Any], parts: Sequence[Part], *, resume: bool, more: Callable[[], Mapping[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """Make the folder, or go on in it; nobody else may meanwhile. Yields what stands in the manifest.
+
+        Args:
+            run: What the run is: its bundle, and what is asked of it.
+            parts: The parts of its source.
+            resume: Whether to go on where a run was begun.
+            more: What else a run that is begun notes, for those that go on with it.
+
+        Raises:
+            InputError: It holds something else, the outputs of another bundle or source, or is not to be gone on with.
+            ExportError: It cannot be written, or another run writes to it at this moment.
+        """
+        self._check_place(resume)
+        try:
+            self.own.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExportError(f"Cannot write {self.folder}: {reason_of(error)}.") from error
+        with self._alone():
+            known = self._known(run, parts, more)
+            shutil.rmtree(self.partial, ignore_errors=True)  # what a killed run left
+            self.partial.mkdir()
+            with whole_file(self.own / MANIFEST, folder=self.partial) as file:
+                file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+            yield known
+
+    def _check_place(self, resume: bool) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(
+                f"{self.folder} is a file. Outputs go to a folder, a file for each part: choose another place."
+            )
+        if not self.folder.is_dir() or not any(self.folder.iterdir()):
+            return
+        if not (self.own / MANIFEST).is_file() and {path.name for path in self.folder.iterdir()} != {OWN}:
+            raise InputError(f"{self.folder} holds other files, and no run was begun there. Choose another place.")
+        if not resume:
+            raise InputError(f"{self.folder} holds a run already, and it is not to be resumed. Choose another place.")
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        with (self.own / "lock").open("w") as lock:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
+                except OSError as error:
+                    raise ExportError(f"Another run writes to {self.folder}. Wait until it is done.") from error
+            yield
+
+    def _known(
+        self, run: Mapping[str, Any], parts: Sequence[Part], more: Callable[[], Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Return the manifest, of the run that was begun here if it is this one."""
+        named = {**run, "parts": [part.to_dict() for part in parts]}
+        file = self.own / MANIFEST
+        if not file.is_file():
+            return {"schema_version": SCHEMA_VERSION, **named, **more()}
+        try:
+            before = json.loads(file.read_text(encoding="utf-8"))
+            version, known = before["schema_version"], {part["name"]: part for part in before["parts"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{file} is not the manifest of a run ({type(error).__name__}). Choose another place."
+            ) from error
+        if version != SCHEMA_VERSION:
+            raise InputError(
+                f"{file} has schema version {version!r}; this release knows {SCHEMA_VERSION}. Choose another place."
+            )
+        for name, value in run.items():
+            if name in _IDENTITY and before.get(name) != value:
+                raise InputError(
+                    f"{self.folder} was begun with another {_IDENTITY[name]}: {before.get(name)!r:.200}, not {value!r:.200}. "
+                    "Choose another place, or go on with that one."
+                )
+        self._check_parts(known, named["parts"])
+        return {**before, "parts": named["parts"]}
+
+    def _check_parts(self, known: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> None:
+        names = {part["name"] for part in parts}
+        odd = sorted(names ^ set(known))
+        # a part that is not done may have been mended meanwhile
+        odd += [
+            part["name"]
+            for part in parts
+            if not odd and (self.folder / part["name"]).exists() and part != known[part["name"]]
+        ]
+        if odd:
+            raise InputError(
+                f"{self.folder} was begun with another source: `{odd[0]}` was not the same there"
+                f"{', and others' if len(odd) > 1 else ''}. Choose another place for this source."
+            )
+
+
+# What must be the same for a run to go on, and what messages call it.
+_IDENTITY = {"bundle": "bundle", "outputs": "choice of outputs", "key": "key"}

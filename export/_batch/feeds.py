@@ -1,0 +1,41 @@
+"""Rows put together for one run, padded with zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .windows import Window
+
+
+def longest_of(manifest: Mapping[str, Any], window: Window, rows: np.ndarray, padded: frozenset[str]) -> dict[str, int]:
+    """Return how long rows are together, by axis: the longest of them, and what the model takes if it may be padded."""
+    longest = {axis: int(length[rows].max(initial=0)) for axis, length in window.lengths.items()}
+    return {axis: padded_size(manifest, axis, size) if axis in padded else size for axis, size in longest.items()}
+
+
+def padded_size(manifest: Mapping[str, Any], axis: str, size: int) -> int:
+    """Return the least size of an axis that the model takes, of `size` or more."""
+    step: int = manifest.get("multiples", {}).get(axis, 1)
+    return -(-max(size, 1) // step) * step  # an axis of nothing is none that a model is proven on
+
+
+def feeds_of(
+    manifest: Mapping[str, Any], window: Window, rows: np.ndarray, longest: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Return the inputs of rows, as long as is said."""
+    feeds = {}
+    for spec in manifest["inputs"]:
+        ragged = window.inputs[spec["name"]]
+        shape = [size if isinstance(size, int) else longest[size] for size in spec["shape"][1:]]
+        if not shape:
+            feeds[spec["name"]] = ragged.values[ragged.starts[rows]]
+            continue
+        padded = np.zeros((len(rows), *shape), ragged.values.dtype)
+        sizes, starts, ends = (of[rows].tolist() for of in (ragged.sizes, ragged.starts, ragged.starts[1:]))
+        for own, size, start, end in zip(padded, sizes, starts, ends, strict=True):
+            own[tuple(map(slice, size))] = ragged.values[start:end].reshape(size)
+        feeds[spec["name"]] = padded
+    return feeds

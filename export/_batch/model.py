@@ -1,0 +1,71 @@
+"""A bundle that runs rows of a window: padded together, and cut apart again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._bundle.bundle import Bundle, load_bundle
+from .._errors import BundleError, ProviderError
+from .feeds import feeds_of, longest_of
+from .job import Job, specs_of
+from .parquet import said
+from .results import Results
+from .session import LimitedSession, is_device, is_memory
+from .windows import Batches, Window
+
+
+class Model:
+    """A bundle opened for a job, once in a process, for all its threads."""
+
+    def __init__(self, job: Job, bundle: Bundle | None = None) -> None:
+        """Open the session.
+
+        Raises:
+            BundleError: The bundle is not whole, or is another than that of the job.
+            ProviderError: The provider is absent.
+        """
+        bundle = load_bundle(job.bundle) if bundle is None else bundle
+        if bundle.manifest["manifest_sha256"] != job.digest:
+            raise BundleError(f"{job.bundle} is another bundle here than where the run was begun.")
+        self.job, self.manifest = job, bundle.manifest
+        self.outputs = specs_of(self.manifest, job.outputs)
+        self.batches = Batches(job.batch_size, job.padded)
+        self._session = LimitedSession(bundle, job.provider, job.limit)
+
+    def _feeds(self, window: Window, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return feeds_of(self.manifest, window, rows, longest_of(self.manifest, window, rows, self.job.padded))
+
+    def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the outputs of the job, as they come from onnxruntime."""
+        return self._session.run(list(self.job.outputs), feeds)
+
+    def run_rows(self, window: Window, rows: np.ndarray, results: Results) -> None:
+        """Run rows together, and half as many at a time where that fails, down to the rows whose fault it is.
+
+        Raises:
+            ProviderError: The device failed, which is no fault of a row.
+        """
+        try:
+            results.put(rows, self.run(self._feeds(window, rows)))
+        except Exception as error:  # whatever onnxruntime makes of an index out of range, or of too little memory
+            if is_device(error):
+                raise ProviderError(f"onnxruntime failed on {self.job.provider}: {said(error)}.") from error
+            if is_memory(error):
+                self.batches.lower(window.lengths, rows)
+            if len(rows) == 1:
+                self._run_alone(window, rows, results, error)
+                return
+            for half in np.array_split(rows, 2):
+                self.run_rows(window, half, results)
+
+    def _run_alone(self, window: Window, rows: np.ndarray, results: Results, error: Exception) -> None:
+        """Give a row up, unless it may have been other threads that held the memory it needs."""
+        row, why = int(rows[0]), said(error)
+        if is_memory(error):
+            why = f"needs more than the {self.job.limit >> 20} MiB that the model may take"
+            try:
+                results.put(rows, self._session.run_alone(list(self.job.outputs), self._feeds(window, rows)))
+                return
+            except Exception as again:  # as above
+                why = why if is_memory(again) else said(again)
+        results.problems[row] = why

@@ -1,0 +1,110 @@
+"""The parts of a run as tasks on Ray, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from .._errors import ExportError
+from .destination import Destination
+from .job import Job
+from .model import Model
+from .part_file import write_errors
+from .run_parts import Done, run_parts
+from .source import Part
+
+TRIES = 4  # of a part whose worker dies under it; then the part is to blame
+AHEAD = 2  # tasks that wait for each that runs
+
+_models: dict[Job, Model] = {}  # of this worker: one session, however many parts it runs
+
+
+def run_on_ray(parts: Sequence[Part], job: Job, destination: Destination, done: Done, *, workers: int | None) -> None:
+    """Run parts, each as a task of one core. Bundle, source and destination must be the same files for every machine.
+
+    Args:
+        parts: What to run.
+        job: How.
+        destination: Where to write.
+        done: Called with how many rows were written and how many failed, after each part.
+        workers: How many tasks at once; `None` for a task a core of the cluster.
+
+    Raises:
+        ExportError: Ray is not installed, or does not start; or as for `run_parts`.
+    """
+    with _started(workers) as ray:
+        cores = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        # a task that takes a core each leaves none idle; one that takes none would be run on the machine of the driver
+        task = ray.remote(num_cpus=1, max_retries=TRIES - 1, retry_exceptions=False)(_run_part)
+        waiting, running = list(reversed(parts)), dict[Any, Part]()
+        one = replace(job, workers=1)
+        try:
+            while waiting or running:
+                while (
+                    waiting and len(running) < cores * AHEAD if workers is None else waiting and len(running) < workers
+                ):
+                    part = waiting.pop()
+                    running[task.remote(part, one, str(destination.folder))] = part
+                ready, _ = ray.wait(list(running))
+                for reference in ready:
+                    _collect(ray, reference, running.pop(reference), destination, done)
+        except BaseException:
+            for reference in running:
+                ray.cancel(reference, force=True)
+            raise
+
+
+def _run_part(part: Part, job: Job, folder: str) -> tuple[int, int]:
+    """Run one part in a worker, and return how many rows were written and how many failed."""
+    if job not in _models:
+        _models.clear()
+        _models[job] = Model(job)
+    counted = [0, 0]
+
+    def count(written: int, failed: int) -> None:
+        counted[0] += written
+        counted[1] += failed
+
+    run_parts([part], job, _models[job], Destination(folder), count)
+    return counted[0], counted[1]
+
+
+def _collect(ray: ModuleType, reference: Any, part: Part, destination: Destination, done: Done) -> None:
+    try:
+        done(*ray.get(reference))
+    except ray.exceptions.RayTaskError as error:
+        cause = getattr(error, "cause", None)
+        raise cause if isinstance(cause, ExportError) else error from None
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
+        why = f"its worker died {TRIES} times ({type(error).__name__})"
+        write_errors(destination, part, [(None, None, why)])
+        done(0, part.rows)
+
+
+@contextlib.contextmanager
+def _started(workers: int | None) -> Iterator[ModuleType]:
+    """Yield Ray, on the cluster of `RAY_ADDRESS` or, without one, on this machine alone, where nobody else can reach it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it reports to its makers
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise ExportError(f"Ray cannot be imported ({error}). Install keras-attn[ray].") from error
+    if ray.is_initialized():
+        yield ray
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    own = {} if address else {"num_cpus": workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    try:
+        ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **own)
+    except (OSError, RuntimeError, ValueError) as error:
+        where = f"the cluster at RAY_ADDRESS={address}" if address else "this machine"
+        raise ExportError(f"Ray does not start on {where}: {str(error).partition(chr(10))[0]}.") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()

@@ -1,0 +1,171 @@
+"""A part's file in the destination: outputs beside the columns that are no inputs; and a file of its errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._errors import ExportError
+from .._whole_file import reason_of, whole_file
+from .columns import to_lists
+from .destination import Destination
+from .source import Part
+
+
+class PartFile:
+    """What is written of one part; it is in the destination once it is whole, its errors before it."""
+
+    def __init__(self, part: Part, destination: Destination, kept: Any, outputs: Iterable[Mapping[str, Any]]) -> None:
+        """Begin a file.
+
+        Args:
+            part: The part.
+            destination: Where it goes.
+            kept: The `pyarrow.Schema` of the columns that are passed on.
+            outputs: Entries of the outputs in the manifest.
+        """
+        import pyarrow as pa
+
+        self.part, self._destination = part, destination
+        self.schema = kept
+        for spec in outputs:
+            nothing = to_lists(np.zeros(0, spec["dtype"]), np.zeros((0, len(spec["shape"]) - 1), np.int64))
+            self.schema = self.schema.append(pa.field(spec["name"], nothing.type))
+        self.rows = 0
+        self.errors: list[tuple[int | None, str | None, str]] = []
+        self._writer: Any = None
+        self._whole = contextlib.ExitStack()
+
+    def write(self, kept: Any, outputs: list[Any], problems: Mapping[int, str], names: Any, first_row: int) -> None:
+        """Write rows, without those that have a problem, which go to the errors.
+
+        Args:
+            kept: A `pyarrow.RecordBatch` of the columns that are passed on.
+            outputs: A `pyarrow.Array` an output.
+            problems: Why a row could not be run, by row of `kept`.
+            names: What the key says of each row, or `None`.
+            first_row: Which row of the source file the first one is.
+        """
+        import pyarrow as pa
+
+        table = pa.RecordBatch.from_arrays([*kept.columns, *outputs], schema=self.schema)
+        if problems:
+            good = np.setdiff1d(np.arange(len(table)), list(problems))
+            table = table.take(pa.array(good))
+            for row in sorted(problems):
+                name = None if names is None else str(names[row].as_py())
+                self.errors.append((first_row + row, name, problems[row]))
+        if len(table):
+            with self._said():
+                self._open().write_batch(table)
+        self.rows += len(table)
+
+    def fail_rows(self, rows: range, why: str) -> None:
+        """Say of rows that could not even be read why."""
+        self.errors += [(row, None, why) for row in rows]
+
+    def finish(self) -> None:
+        """Put the errors in place, and then the file."""
+        with self._said(), self._whole:
+            self._open().close()
+            self._writer = None
+            write_errors(self._destination, self.part, self.errors)
+            self._destination.target(self.part).parent.mkdir(parents=True, exist_ok=True)
+
+    def abandon(self) -> None:
+        """Remove what is written so far."""
+        with contextlib.suppress(Exception):
+            if self._writer is not None:
+                self._writer.close()
+        with contextlib.suppress(_Abandoned), self._whole:
+            raise _Abandoned
+
+    def _open(self) -> Any:
+        if self._writer is None:
+            from pyarrow import parquet
+
+            target = self._destination.target(self.part)
+            file = self._whole.enter_context(whole_file(target, folder=self._destination.partial))
+            # numbers that hardly ever repeat are no larger without a dictionary, and written in half the time
+            texts = [field.name for field in self.schema if "string" in str(field.type)]
+            self._writer = parquet.ParquetWriter(file, self.schema, use_dictionary=texts)
+        return self._writer
+
+    @contextlib.contextmanager
+    def _said(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self._destination.target(self.part), error) from error
+
+
+class _Abandoned(Exception):
+    """Ends the writing of a file that is not to be."""
+
+
+def cannot_write(target: Path, error: OSError) -> ExportError:
+    """Return the error for a disk that is full, or a folder that has gone."""
+    return ExportError(
+        f"Cannot write {target}: {reason_of(error)}. The parts that are done stay; the same command goes on from there."
+    )
+
+
+def write_errors(destination: Destination, part: Part, errors: list[tuple[int | None, str | None, str]]) -> None:
+    """Write the errors of a part, or remove those of an earlier run."""
+    file = destination.errors_of(part)
+    if not errors:
+        file.unlink(missing_ok=True)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows, keys, reasons = zip(*errors, strict=True)
+    _write(_errors([part.name] * len(errors), rows, keys, reasons), file, destination)
+
+
+def merge_errors(destination: Destination, parts: Iterable[Part]) -> int:
+    """Write the errors of all parts to one file, or remove that of an earlier run.
+
+    Returns:
+        How many there are.
+    """
+    from pyarrow import parquet
+
+    found = [file for part in parts if (file := destination.errors_of(part)).is_file()]
+    if not found:
+        destination.errors.unlink(missing_ok=True)
+        return 0
+    count = 0
+    with (
+        whole_file(destination.errors, folder=destination.partial) as file,
+        parquet.ParquetWriter(file, _schema()) as writer,
+    ):
+        for each in found:
+            table = parquet.read_table(each, partitioning=None)
+            writer.write_table(table)
+            count += len(table)
+    return count
+
+
+def _write(table: Any, file: Path, destination: Destination) -> None:
+    from pyarrow import parquet
+
+    with whole_file(file, folder=destination.partial) as partial:
+        parquet.write_table(table, partial)
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    # a row of None: the whole part
+    return pa.schema([("part", pa.string()), ("row", pa.int64()), ("key", pa.string()), ("reason", pa.string())])
+
+
+def _errors(*columns: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, _schema(), strict=True)], schema=_schema()
+    )

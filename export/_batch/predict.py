@@ -1,0 +1,208 @@
+"""Run a bundle on tables in Parquet, of any number of rows."""
+
+from __future__ import annotations
+
+import numbers
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .._bundle.bundle import Bundle, load_bundle
+from .._errors import InputError
+from .._machine import usable_cpus
+from .._standalone.verify import check_provider
+from .destination import Destination
+from .job import BATCH_ROWS, Job, checked_outputs, row_axes
+from .memory import memory_limit
+from .model import Model
+from .on_ray import run_on_ray
+from .padding import padded_axes
+from .parquet import READ_ERRORS, check_pyarrow, open_parquet
+from .part_file import merge_errors
+from .progress import shown_rows
+from .run_parts import run_parts, schema_problem
+from .source import Part, find_parts
+
+ENGINES = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a run has written.
+
+    Attributes:
+        destination: The folder.
+        errors_file: The table of rows that could not be read or run, or `None` if there are none.
+        rows: How many rows were written, in this run.
+        errors: How many rows are in the table of errors; a part that cannot be read at all counts as one.
+        parts: How many parts the source has.
+        resumed: How many of them were done before.
+        seconds: How long it took.
+        exact_axes: Axes along which only rows of one length ran together, since padding changes the outputs.
+    """
+
+    destination: Path
+    errors_file: Path | None
+    rows: int
+    errors: int
+    parts: int
+    resumed: int
+    seconds: float
+    exact_axes: tuple[str, ...]
+
+
+def predict(
+    bundle: str | Path | Bundle,
+    source: str | Path,
+    destination: str | Path,
+    *,
+    engine: str = "local",
+    batch_size: int | None = None,
+    workers: int | None = None,
+    key: str | None = None,
+    provider: str = "cpu",
+    outputs: Sequence[str] | None = None,
+    limit_memory: int | str | None = None,
+    resume: bool = True,
+    progress: bool | Callable[[int, int], None] | None = None,
+) -> Predictions:
+    """Run a bundle on every row of a table in Parquet, and write its outputs as Parquet.
+
+    The source has a column for each input, with lists nested as deep as the input has axes behind that of the batch; along
+    a dynamic axis, rows may differ. A column of lengths may be absent: it is filled in from the lists. All other columns are
+    passed on. Outputs are nested lists without padding. Each file of the source becomes one of the destination (several, if
+    it is large), in the order of its rows, and appears whole or not at all; a run that was ended goes on where it stopped.
+    Needs `keras-attn[batch]`.
+
+    Args:
+        bundle: A bundle, or its folder.
+        source: A Parquet file, a folder of them, or a pattern such as `"data/*.parquet"`.
+        destination: A folder: a new one, an empty one, or that of a run that is to go on.
+        engine: `"local"` for this machine, or `"ray"` for tasks on Ray, on this machine or on the cluster that the
+            environment variable `RAY_ADDRESS` names; needs `keras-attn[ray]`.
+        batch_size: The most rows of one run of the model; `None` for 32.
+        workers: How many runs at once; `None` for one a core.
+        key: The column that names rows in the table of errors; also passed on if it is an input.
+        provider: `"cpu"` or `"cuda"`.
+        outputs: The outputs to compute; `None` for all.
+        limit_memory: How much memory the tensors of the model may take in a process, in bytes or as a text such as
+            `"2G"`; `None` for half of what is free. Batches become smaller where it does not do.
+        resume: Whether to go on with a run that the destination holds; if not, such a destination is refused.
+        progress: A function that is called with the rows done and all rows; `None` or `True` for a bar on standard error
+            where that is a terminal; `False` for nothing.
+
+    Returns:
+        What was written, and how many rows failed. Rows that cannot be read or run raise nothing: they are in
+        `errors_file`, each with the reason.
+
+    Raises:
+        InputError: An argument, or no part of the source, fits the model; or the destination holds something else, or the
+            outputs of another bundle or source.
+        BundleError: As for `load_bundle`; or the model has no dynamic batch.
+        ProviderError: The provider is absent, or fails.
+        ExportError: pyarrow or Ray is missing, the destination cannot be written, or another run writes to it.
+    """
+    begun = time.monotonic()
+    check_pyarrow()
+    _check_arguments(engine, batch_size, workers, key)
+    opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+    check_provider(provider)
+    chosen = checked_outputs(opened.manifest, outputs)
+    row_axes(opened.manifest, chosen)
+    _check_apart(Path(source), Path(destination), opened.path)
+    job = Job(
+        bundle=os.path.abspath(opened.path),
+        digest=opened.manifest["manifest_sha256"],
+        provider=provider,
+        outputs=chosen,
+        key=key,
+        batch_size=batch_size or BATCH_ROWS,
+        limit=memory_limit(limit_memory),
+        padded=frozenset(),
+        workers=workers or (usable_cpus() if provider == "cpu" else 2),
+    )
+    parts = find_parts(source)
+    _check_schemas(parts, opened, job, source)
+    place = Destination(destination)
+    run = {"bundle": job.digest, "outputs": list(chosen), "key": key, "source": str(source)}
+    with place.begun(
+        run, parts, resume=resume, more=lambda: {"padded": sorted(padded_axes(Model(job, opened), parts))}
+    ) as known:
+        job = replace(job, padded=frozenset(known["padded"]))
+        left = [part for part in parts if not place.target(part).exists()]
+        counted = _Count(
+            sum(part.rows for part in parts), sum(part.rows for part in parts) - sum(part.rows for part in left)
+        )
+        with shown_rows(progress) as show:
+            show(counted.done, counted.all)
+
+            def done(written: int, failed: int) -> None:
+                counted.written += written
+                counted.done += written + failed
+                show(counted.done, counted.all)
+
+            if engine == "ray":
+                run_on_ray(left, job, place, done, workers=workers)
+            elif left:
+                run_parts(left, job, Model(job, opened), place, done)
+        errors = merge_errors(place, parts)
+    exact = tuple(axis for axis in row_axes(opened.manifest, chosen) if axis not in job.padded)
+    return Predictions(
+        place.folder,
+        place.errors if errors else None,
+        counted.written,
+        errors,
+        len(parts),
+        len(parts) - len(left),
+        time.monotonic() - begun,
+        exact,
+    )
+
+
+@dataclass
+class _Count:
+    all: int
+    done: int
+    written: int = 0
+
+
+def _check_arguments(engine: Any, batch_size: Any, workers: Any, key: Any) -> None:
+    if engine not in ENGINES:
+        raise InputError(f"`engine` must be one of {list(ENGINES)}. Received: {engine!r}.")
+    for name, value in (("batch_size", batch_size), ("workers", workers)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1):
+            raise InputError(f"`{name}` must be a whole number of 1 or more. Received: {value!r}.")
+    if key is not None and not isinstance(key, str):
+        raise InputError(f"`key` must be the name of a column. Received: {key!r}.")
+
+
+def _check_apart(source: Path, destination: Path, bundle: Path) -> None:
+    """Refuse outputs among the inputs, which the next run would read, and in the bundle, which would be one no more."""
+    target = Path(os.path.realpath(destination))
+    if target.is_relative_to(os.path.realpath(bundle)):
+        raise InputError(f"{destination} is in the bundle. Choose another place.")
+    folder = Path(os.path.realpath(source))
+    if folder.is_dir() and (target.is_relative_to(folder) or folder.is_relative_to(target)):
+        raise InputError(f"{destination} and the source {source} are one in the other. Choose another place.")
+    if folder.is_file() and folder.parent == target:
+        raise InputError(f"{destination} holds the source {source}. Choose another place.")
+
+
+def _check_schemas(parts: Sequence[Part], bundle: Bundle, job: Job, source: str | Path) -> None:
+    """Refuse a source of which no part fits; where some do, the others are errors."""
+    first = None
+    for part in parts:
+        problem = part.problem
+        if problem is None:
+            try:
+                with open_parquet(part.path) as opened:
+                    problem = schema_problem(opened.schema_arrow, bundle.manifest, job)
+            except READ_ERRORS as error:
+                problem = f"cannot be read: {error}"
+        if problem is None:
+            return
+        first = first or f"{part.path} {problem}"
+    raise InputError(f"No part of {source} can be run: {first}.")

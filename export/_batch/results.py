@@ -1,0 +1,57 @@
+"""The outputs of a window, without padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .columns import to_lists
+from .windows import Window, output_sizes
+
+
+class Results:
+    """The outputs of a window, into which threads put those of their rows."""
+
+    def __init__(self, specs: list[dict[str, Any]], window: Window, start: int, stop: int) -> None:
+        """Make room for rows from `start` to before `stop`."""
+        self.start, self.problems = start, {row: why for row, why in window.problems.items() if start <= row < stop}
+        self._sizes = [output_sizes(spec, window)[start:stop] for spec in specs]
+        for sizes in self._sizes:
+            sizes[list(row - start for row in self.problems)] = 0
+        self._apart = [bool((sizes < 0).any()) for sizes in self._sizes]  # how large, only the model knows
+        self._rows: list[dict[int, np.ndarray]] = [{} for _ in specs]
+        counts = [np.prod(sizes, axis=1, dtype=np.int64) for sizes in self._sizes]
+        self._starts = [np.concatenate([[0], np.cumsum(count)]) for count in counts]
+        self._values = [
+            np.empty(0 if apart else starts[-1], spec["dtype"])
+            for spec, apart, starts in zip(specs, self._apart, self._starts, strict=True)
+        ]
+
+    def put(self, rows: np.ndarray, outputs: list[np.ndarray]) -> None:
+        """Keep the outputs of rows of the window, without padding."""
+        for number, output in enumerate(outputs):
+            sizes, starts, values = self._sizes[number], self._starts[number], self._values[number]
+            for own, row in zip(output, rows - self.start, strict=True):
+                cut = without_padding(own, sizes[row])
+                if self._apart[number]:
+                    self._rows[number][int(row)] = cut.copy()
+                else:
+                    values[starts[row] : starts[row + 1]].reshape(sizes[row])[...] = cut
+
+    def columns(self) -> list[Any]:
+        """Return a `pyarrow.Array` for each output; rows with a problem are in it, with anything."""
+        return [self._column(number) for number in range(len(self._sizes))]
+
+    def _column(self, number: int) -> Any:
+        sizes, values = self._sizes[number], self._values[number]
+        if self._apart[number]:
+            found = self._rows[number]
+            sizes = np.stack([found[row].shape if row in found else (0,) * sizes.shape[1] for row in range(len(sizes))])
+            values = np.concatenate([values, *(found[row].ravel() for row in sorted(found))])
+        return to_lists(values, sizes)
+
+
+def without_padding(output: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return what belongs to a row: `sizes` of each axis, all of it where that is -1."""
+    return output[tuple(slice(size if size >= 0 else None) for size in sizes)]

@@ -1,0 +1,94 @@
+"""A session whose tensors take no more memory than they may, for several threads."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from .._bundle.bundle import Bundle
+
+_NO_MEMORY = ("available memory of", "failed to allocate memory", "bad_alloc", "bad allocation", "out of memory")
+_NO_DEVICE = ("cuda failure", "cudnn failure", "cublas failure", "cuda error")
+
+
+def is_memory(error: Exception) -> bool:
+    """Tell whether there was too little memory."""
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _NO_MEMORY)
+
+
+def is_device(error: Exception) -> bool:
+    """Tell whether the device failed, which no row is to blame for."""
+    return not is_memory(error) and any(sign in str(error).lower() for sign in _NO_DEVICE)
+
+
+class LimitedSession:
+    """An onnxruntime session with a limit to the memory of its tensors.
+
+    A thread a run: several runs at once are faster than one run on several threads, since most models have parts that
+    only one thread works on. onnxruntime holds the CPU to the limit, and a run that needs more fails; on CUDA none is set.
+    """
+
+    def __init__(self, bundle: Bundle, provider: str, limit: int) -> None:
+        """Open it.
+
+        Args:
+            bundle: The bundle.
+            provider: `"cpu"` or `"cuda"`.
+            limit: In bytes.
+        """
+        import onnxruntime as ort
+
+        self._options, self._shrinking = ort.RunOptions(), ort.RunOptions()
+        self._turns = _Turns()
+        if provider != "cpu":
+            self._session = bundle.session(provider)
+            return
+        where = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+        # 1: it takes as much as is asked for, where the default doubles what it takes
+        ort.create_and_register_allocator(where, ort.OrtArenaCfg({"max_mem": limit, "arena_extend_strategy": 1}))
+        self._shrinking.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        fresh = Bundle(bundle.path, bundle.manifest)  # a session keeps the arena that was registered when it was opened
+        self._session = fresh.session("cpu", threads=1, config={"session.use_env_allocators": "1"})
+
+    def run(self, outputs: list[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return outputs, while other threads may run too."""
+        with self._turns.beside():
+            found: list[np.ndarray] = self._session.run(outputs, dict(feeds), self._options)
+            return found
+
+    def run_alone(self, outputs: list[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return outputs, while no other thread runs, of all the memory that there is."""
+        with self._turns.alone():
+            with contextlib.suppress(
+                Exception
+            ):  # gives back what is held in pieces; a run that fails gives back nothing
+                self._session.run(outputs, {name: array[:0] for name, array in feeds.items()}, self._shrinking)
+            found: list[np.ndarray] = self._session.run(outputs, dict(feeds), self._shrinking)
+            return found
+
+
+class _Turns:
+    """Many at once, or one alone."""
+
+    def __init__(self) -> None:
+        self._changed, self._running = threading.Condition(), 0
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        with self._changed:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:  # held to the end, so that nobody begins
+            self._changed.wait_for(lambda: self._running == 0)
+            yield

@@ -1,0 +1,40 @@
+"""A file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from ._errors import ExportError
+
+
+@contextlib.contextmanager
+def whole_file(target: Path, *, folder: Path | None = None) -> Iterator[Path]:
+    """Yield a path to write to; when the block ends well, that file becomes `target`, else it is removed.
+
+    Args:
+        target: The file to write or replace.
+        folder: Where the file lies while it is written, on the same disk; `None` for beside `target`, hidden.
+
+    Raises:
+        ExportError: The file cannot be written; `target` is what it was.
+    """
+    partial = (target.parent if folder is None else folder) / f".{target.name[-100:]}.{uuid.uuid4().hex[:8]}.partial"
+    try:
+        yield partial
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.replace(target)
+    except OSError as error:
+        raise ExportError(f"Cannot write {target}: {reason_of(error)}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def reason_of(error: OSError) -> str:
+    """Return what the system says of an error, in its own words where it has a number."""
+    return os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
