@@ -3,6 +3,7 @@
 Importing this package loads neither TensorFlow nor Keras; `export_model` does when it is called.
 """
 
+from ._batch.predict import Predictions, predict
 from ._bundle.bundle import Bundle, load_bundle
 from ._bundle.parity import ParityError, ParityReport
 from ._bundle.signing import sign_bundle
@@ -18,11 +19,13 @@ __all__ = [
     "InputError",
     "ParityError",
     "ParityReport",
+    "Predictions",
     "ProviderError",
     "UnsupportedModelError",
     "convert_bundle",
     "export_model",
     "load_bundle",
+    "predict",
     "sign_bundle",
     "verify_bundle",
 ]

@@ -22,7 +22,9 @@ def whole_file(target: Path, *, folder: Path | None = None) -> Iterator[Path]:
     Raises:
         ExportError: The file cannot be written; `target` is what it was.
     """
-    partial = (target.parent if folder is None else folder) / f".{target.name[-100:]}.{uuid.uuid4().hex[:8]}.partial"
+    partial = (
+        target.parent if folder is None else folder
+    ) / f".{uuid.uuid4().hex}.partial"  # as long as any name may be
     try:
         yield partial
         with partial.open("rb+") as file:

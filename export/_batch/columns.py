@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def column_problem(kind: Any, spec: Mapping[str, Any]) -> str | None:
 def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
-    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def read_column(column: Any, spec: Mapping[str, Any]) -> tuple[Ragged, Problems]:
@@ -96,8 +97,9 @@ def _offsets(lists: Any) -> np.ndarray:
 
     if types.is_fixed_size_list(lists.type):
         width = lists.type.list_size
-        return (lists.offset + np.arange(len(lists) + 1, dtype=np.int64)) * width
-    return np.asarray(lists.offsets).astype(np.int64)
+        return np.arange(lists.offset, lists.offset + len(lists) + 1, dtype=np.int64) * width
+    offsets: np.ndarray = np.asarray(lists.offsets, np.int64)
+    return offsets
 
 
 def _add_nulls(
@@ -119,7 +121,7 @@ def _numbers(flat: Any, bounds: np.ndarray, spec: Mapping[str, Any], problems: P
         return as_dtype("", values, spec["dtype"])
     except InputError:
         whole = np.zeros(len(values), spec["dtype"])
-    for row, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for row, (start, stop) in enumerate(pairwise(bounds)):
         try:
             whole[start:stop] = as_dtype(f"`{spec['name']}`", values[start:stop], spec["dtype"])
         except InputError as error:

@@ -124,7 +124,8 @@ class Destination:
         for name, value in run.items():
             if name in _IDENTITY and before.get(name) != value:
                 raise InputError(
-                    f"{self.folder} was begun with another {_IDENTITY[name]}: {before.get(name)!r:.200}, not {value!r:.200}. "
+                    f"{self.folder} was begun with another {_IDENTITY[name]}: {before.get(name)!r:.99}, not "
+                    f"{value!r:.99}. "
                     "Choose another place, or go on with that one."
                 )
         self._check_parts(known, named["parts"])

@@ -27,7 +27,8 @@ class Job:
         key: The column that names rows, or `None`.
         batch_size: The most rows of one run.
         limit: The most bytes that the model may take for its tensors, in each process.
-        padded: The axes that may be padded, for it changes no output; along others, only rows of one length run together.
+        padded: The axes that may be padded, since that changes no output; along others, only rows of one length run
+            together.
         workers: How many runs at once.
     """
 

@@ -34,7 +34,7 @@ def memory_limit(asked: int | str | None) -> int:
 
 
 def free_memory() -> int:
-    """Return how many bytes this process may still take, as far as Linux and its control groups tell; 4 GiB elsewhere."""
+    """Return how many bytes this process may still take, by Linux and its control groups; elsewhere 4 GiB."""
     try:
         told = re.search(
             r"^MemAvailable:\s+([0-9]+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE

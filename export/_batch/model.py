@@ -66,6 +66,6 @@ class Model:
             try:
                 results.put(rows, self._session.run_alone(list(self.job.outputs), self._feeds(window, rows)))
                 return
-            except Exception as again:  # as above
+            except Exception as again:  # noqa: BLE001 - whatever onnxruntime makes of it
                 why = why if is_memory(again) else said(again)
         results.problems[row] = why

@@ -85,15 +85,25 @@ def _collect(ray: ModuleType, reference: Any, part: Part, destination: Destinati
         done(0, part.rows)
 
 
-@contextlib.contextmanager
-def _started(workers: int | None) -> Iterator[ModuleType]:
-    """Yield Ray, on the cluster of `RAY_ADDRESS` or, without one, on this machine alone, where nobody else can reach it."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it reports to its makers
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+def check_ray() -> ModuleType:
+    """Return Ray, which is told not to report to its makers.
+
+    Raises:
+        ExportError: It is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError as error:
         raise ExportError(f"Ray cannot be imported ({error}). Install keras-attn[ray].") from error
+    module: ModuleType = ray
+    return module
+
+
+@contextlib.contextmanager
+def _started(workers: int | None) -> Iterator[ModuleType]:
+    """Yield Ray, on the cluster of `RAY_ADDRESS`; without one on this machine, where nobody else can reach it."""
+    ray = check_ray()
     if ray.is_initialized():
         yield ray
         return

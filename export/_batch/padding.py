@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -9,15 +10,15 @@ import numpy as np
 from .feeds import feeds_of, padded_size
 from .job import row_axes
 from .model import Model
-from .parquet import READ_ERRORS, open_parquet
+from .parquet import READ_ERRORS
 from .results import without_padding
-from .run_parts import schema_problem
+from .run_parts import open_part
 from .source import Part
 from .windows import Window, output_sizes, read_window
 
 ROWS = 8
-# What rounding does, by precision, of the largest number of a row: padding makes sums of other lengths. What padding does
-# to a model that does not expect it is more: a mean over twice as many numbers is half as large.
+# What rounding does, by precision, as a share of the largest number of a row: with padding, sums have other lengths.
+# What padding does to a model that does not expect it is more: a mean over twice as many numbers is half as large.
 ALIKE = {"float32": 1e-4, "float16": 2e-2, "int8": 5e-2}
 
 
@@ -39,14 +40,12 @@ def padded_axes(model: Model, parts: Iterable[Part]) -> frozenset[str]:
 def _sample(model: Model, parts: Iterable[Part]) -> Window | None:
     """Return the first rows of the source that can be read."""
     for part in parts:
-        try:
-            with open_parquet(part.path) as opened:
-                if part.problem or not part.rows or schema_problem(opened.schema_arrow, model.manifest, model.job):
-                    continue
-                for batch in opened.iter_batches(256, row_groups=list(range(*part.groups)), use_threads=False):
-                    return read_window(batch, model.manifest, part.first_row, frozenset())
-        except READ_ERRORS:
+        opened = open_part(part, model.manifest, model.job)
+        if isinstance(opened, str) or not part.rows:
             continue
+        with opened, contextlib.suppress(*READ_ERRORS):
+            batch = next(opened.iter_batches(256, row_groups=list(range(*part.groups)), use_threads=False))
+            return read_window(batch, model.manifest, part.first_row, frozenset())
     return None
 
 
@@ -71,11 +70,10 @@ def _no_matter(model: Model, axis: str, window: Window, rows: list[int]) -> bool
             )
         except Exception:  # noqa: BLE001 - such a row says nothing of padding; the run itself will name it
             continue
+        precision = model.manifest.get("precision", "float32")
         for spec, one, other in zip(model.outputs, alone, more, strict=True):
             sizes = output_sizes(spec, window)[row]
-            if not _alike(
-                *(without_padding(each[0], sizes) for each in (one, other)), model.manifest.get("precision", "")
-            ):
+            if not _alike(without_padding(one[0], sizes), without_padding(other[0], sizes), precision):
                 return False
         tried += 1
     return tried > 0

@@ -81,8 +81,8 @@ class PartFile:
         with contextlib.suppress(Exception):
             if self._writer is not None:
                 self._writer.close()
-        with contextlib.suppress(_Abandoned), self._whole:
-            raise _Abandoned
+        with contextlib.suppress(_AbandonedError), self._whole:
+            raise _AbandonedError
 
     def _open(self) -> Any:
         if self._writer is None:
@@ -103,7 +103,7 @@ class PartFile:
             raise cannot_write(self._destination.target(self.part), error) from error
 
 
-class _Abandoned(Exception):
+class _AbandonedError(Exception):
     """Ends the writing of a file that is not to be."""
 
 

@@ -18,12 +18,12 @@ from .destination import Destination
 from .job import BATCH_ROWS, Job, checked_outputs, row_axes
 from .memory import memory_limit
 from .model import Model
-from .on_ray import run_on_ray
+from .on_ray import check_ray, run_on_ray
 from .padding import padded_axes
-from .parquet import READ_ERRORS, check_pyarrow, open_parquet
+from .parquet import check_pyarrow
 from .part_file import merge_errors
 from .progress import shown_rows
-from .run_parts import run_parts, schema_problem
+from .run_parts import open_part, run_parts
 from .source import Part, find_parts
 
 ENGINES = ("local", "ray")
@@ -71,11 +71,11 @@ def predict(
 ) -> Predictions:
     """Run a bundle on every row of a table in Parquet, and write its outputs as Parquet.
 
-    The source has a column for each input, with lists nested as deep as the input has axes behind that of the batch; along
-    a dynamic axis, rows may differ. A column of lengths may be absent: it is filled in from the lists. All other columns are
-    passed on. Outputs are nested lists without padding. Each file of the source becomes one of the destination (several, if
-    it is large), in the order of its rows, and appears whole or not at all; a run that was ended goes on where it stopped.
-    Needs `keras-attn[batch]`.
+    The source has a column for each input, with lists nested as deep as the input has axes behind that of the batch;
+    along a dynamic axis, rows may differ. A column of lengths may be absent: it is filled in from the lists. All other
+    columns are passed on. Outputs are nested lists without padding. Each file of the source becomes one of the
+    destination (several, if it is large), in the order of its rows, and appears whole or not at all; a run that was
+    ended goes on where it stopped. Needs `keras-attn[batch]`.
 
     Args:
         bundle: A bundle, or its folder.
@@ -91,16 +91,16 @@ def predict(
         limit_memory: How much memory the tensors of the model may take in a process, in bytes or as a text such as
             `"2G"`; `None` for half of what is free. Batches become smaller where it does not do.
         resume: Whether to go on with a run that the destination holds; if not, such a destination is refused.
-        progress: A function that is called with the rows done and all rows; `None` or `True` for a bar on standard error
-            where that is a terminal; `False` for nothing.
+        progress: A function that is called with the rows done and all rows; `None` or `True` for a bar on standard
+            error where that is a terminal; `False` for nothing.
 
     Returns:
         What was written, and how many rows failed. Rows that cannot be read or run raise nothing: they are in
         `errors_file`, each with the reason.
 
     Raises:
-        InputError: An argument, or no part of the source, fits the model; or the destination holds something else, or the
-            outputs of another bundle or source.
+        InputError: An argument does not fit the model, no part of the source does, or the destination holds something
+            else, or the outputs of another bundle or source.
         BundleError: As for `load_bundle`; or the model has no dynamic batch.
         ProviderError: The provider is absent, or fails.
         ExportError: pyarrow or Ray is missing, the destination cannot be written, or another run writes to it.
@@ -108,6 +108,8 @@ def predict(
     begun = time.monotonic()
     check_pyarrow()
     _check_arguments(engine, batch_size, workers, key)
+    if engine == "ray":
+        check_ray()
     opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     check_provider(provider)
     chosen = checked_outputs(opened.manifest, outputs)
@@ -193,16 +195,11 @@ def _check_apart(source: Path, destination: Path, bundle: Path) -> None:
 
 def _check_schemas(parts: Sequence[Part], bundle: Bundle, job: Job, source: str | Path) -> None:
     """Refuse a source of which no part fits; where some do, the others are errors."""
-    first = None
+    first = ""
     for part in parts:
-        problem = part.problem
-        if problem is None:
-            try:
-                with open_parquet(part.path) as opened:
-                    problem = schema_problem(opened.schema_arrow, bundle.manifest, job)
-            except READ_ERRORS as error:
-                problem = f"cannot be read: {error}"
-        if problem is None:
+        opened = open_part(part, bundle.manifest, job)
+        if not isinstance(opened, str):
+            opened.close()
             return
-        first = first or f"{part.path} {problem}"
+        first = first or f"{part.path} {opened}"
     raise InputError(f"No part of {source} can be run: {first}.")

@@ -29,8 +29,9 @@ def shown_rows(progress: bool | Progress | None) -> Iterator[Progress]:
 @contextlib.contextmanager
 def _bar() -> Iterator[Progress]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, Text, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Display
+    from rich.text import Text
 
     class Speed(ProgressColumn):
         def render(self, task: Task) -> Text:

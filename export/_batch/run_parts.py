@@ -67,14 +67,9 @@ def _steps(
     parts: Iterable[Part], job: Job, model: Model, destination: Destination, pool: ThreadPoolExecutor, done: Done
 ) -> Iterator[_Step]:
     for part in parts:
-        problem = part.problem
-        try:
-            opened = None if problem else open_parquet(part.path)
-            problem = problem or schema_problem(opened.schema_arrow, model.manifest, job)
-        except READ_ERRORS as error:
-            problem = f"cannot be read: {said(error)}"
-        if problem:
-            write_errors(destination, part, [(None, None, problem)])
+        opened = open_part(part, model.manifest, job)
+        if isinstance(opened, str):
+            write_errors(destination, part, [(None, None, opened)])
             done(0, part.rows)
             continue
         with opened:
@@ -92,6 +87,20 @@ def _steps(
             except BaseException:
                 file.abandon()
                 raise
+
+
+def open_part(part: Part, manifest: Mapping[str, Any], job: Job) -> Any:
+    """Return the opened file of a part, a context manager, or why it cannot be run, as a string."""
+    if part.problem:
+        return part.problem
+    try:
+        opened = open_parquet(part.path)
+    except READ_ERRORS as error:
+        return f"cannot be read: {said(error)}"
+    problem = schema_problem(opened.schema_arrow, manifest, job)
+    if problem:
+        opened.close()
+    return problem or opened
 
 
 def _windows(

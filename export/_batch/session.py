@@ -28,7 +28,7 @@ class LimitedSession:
     """An onnxruntime session with a limit to the memory of its tensors.
 
     A thread a run: several runs at once are faster than one run on several threads, since most models have parts that
-    only one thread works on. onnxruntime holds the CPU to the limit, and a run that needs more fails; on CUDA none is set.
+    only one thread works on. On the CPU a run that needs more than the limit fails; on CUDA none is set.
     """
 
     def __init__(self, bundle: Bundle, provider: str, limit: int) -> None:

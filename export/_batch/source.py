@@ -112,10 +112,10 @@ def _runs(metadata: Any) -> Iterator[tuple[tuple[int, int], int]]:
 
 
 def _fingerprint(file: Path) -> str:
-    """Return the size of a file and a hash of its footer, which says how large each column is, packed, and what is in it.
+    """Return the size of a file and a hash of its footer, which says how large each column is, packed, and more.
 
-    The file need not be read for it: two that differ in anything but this would have columns of the same sizes, with
-    the same smallest and largest numbers.
+    The file need not be read for it: two that differ, and have the same, have columns of the same sizes to the byte,
+    with the same smallest and largest numbers.
     """
     with file.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)

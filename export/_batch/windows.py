@@ -12,8 +12,8 @@ import numpy as np
 from .columns import Problems, Ragged, read_column
 from .job import WINDOW_BYTES, specs_of
 
-FEWEST = 8  # rows of a run that is cut short for the sake of less padding
-PADDING = 1.25  # times the numbers of the rows themselves
+PADDING = 0.25  # of the places of the rows themselves is as much as is padded, unless it is less than a run costs:
+RUN = 500  # places, such as steps of a sequence or pairs of query and key
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,29 @@ def read_window(batch: Any, manifest: Mapping[str, Any], first_row: int, padded:
                 own = inputs[name].sizes[:, axis]
                 known = lengths.setdefault(size, own)
                 whose = owners.setdefault(size, name)
-                for row in np.flatnonzero(known != own):
-                    problems.setdefault(
-                        int(row), f"`{name}` is {own[row]} long and `{whose}` {known[row]}; both are `{size}`"
-                    )
+                for row in np.flatnonzero(known != own).tolist():
+                    both = f"`{name}` is {own[row]} long and `{whose}` {known[row]}; both are `{size}`"
+                    problems.setdefault(row, both)
     for axis, step in manifest.get("multiples", {}).items():
         if axis in lengths and axis not in padded:
-            for row in np.flatnonzero(lengths[axis] % step):
-                problems.setdefault(int(row), f"`{axis}` must be a multiple of {step}; it is {lengths[axis][row]}")
+            for row in np.flatnonzero(lengths[axis] % step).tolist():
+                problems.setdefault(row, f"`{axis}` must be a multiple of {step}; it is {lengths[axis][row]}")
     for spec in manifest["inputs"]:
-        if spec["name"] not in inputs:
-            counted = lengths[manifest["counts"][spec["name"]]].astype(spec["dtype"])
-            inputs[spec["name"]] = Ragged(counted, np.arange(rows + 1), np.zeros((rows, 0), np.int64))
+        counted = manifest.get("counts", {}).get(spec["name"])
+        if counted in lengths:
+            inputs[spec["name"]] = _counts(inputs.get(spec["name"]), lengths[counted], spec["dtype"])
     return Window(first_row, rows, inputs, lengths, problems)
+
+
+def _counts(given: Ragged | None, lengths: np.ndarray, dtype: str) -> Ragged:
+    """Return an input that counts: the lengths of the rows, or what is given, but no more than these.
+
+    More than there are counts all, and would count padding too.
+    """
+    if given is None:
+        return Ragged(lengths.astype(dtype), np.arange(len(lengths) + 1), np.zeros((len(lengths), 0), np.int64))
+    most = np.repeat(lengths, np.diff(given.starts)).astype(given.values.dtype)
+    return Ragged(np.minimum(given.values, most), given.starts, given.sizes)
 
 
 def output_sizes(spec: Mapping[str, Any], window: Window) -> np.ndarray:
@@ -127,7 +137,7 @@ class Batches:
         )
 
     def _sorted(self, padded: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-        """Return rows of like lengths beside each other; of two axes, the second is sorted within slices of the first."""
+        """Return rows of like lengths beside each other; a second axis is sorted within slices of the first."""
         if not padded:
             return rows
         (first, *others) = padded
@@ -139,19 +149,18 @@ class Batches:
         return np.concatenate([self._sorted(rest, each) for each in np.array_split(rows, slices)])
 
     def _cut(self, lengths: Mapping[str, np.ndarray], rows: np.ndarray) -> Iterator[np.ndarray]:
+        """Cut sorted rows where there are too many, or too much of them is padding."""
         axes = np.stack([length[rows] for length in lengths.values()], axis=1).tolist() if lengths else [[]] * len(rows)
         start, largest, own = 0, [1] * len(lengths), 0
         for index, sizes in enumerate(axes):
-            count = index - start
             together = [max(pair) for pair in zip(largest, sizes, strict=True)]
-            cells = math.prod(max(1, size) for size in sizes)
-            padding = count >= FEWEST and math.prod(together) * (count + 1) > PADDING * (own + cells)
-            if count and (
-                padding or count >= min(self.most, self._fewer.get(math.prod(together).bit_length(), self.most))
-            ):
+            places, here = math.prod(together), math.prod(max(1, size) for size in sizes)
+            most = min(self.most, self._fewer.get(places.bit_length(), self.most))
+            padding = places * (index + 1 - start) - (own + here)
+            if index > start and (index - start >= most or padding > max(RUN, PADDING * (own + here))):
                 yield rows[start:index]
                 start, together, own = index, [max(1, size) for size in sizes], 0
-            largest, own = together, own + cells
+            largest, own = together, own + here
         if len(rows):
             yield rows[start:]
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .._errors import ExportError
-from . import bench, convert, export, inspect, report, run, sign, verify
+from . import bench, convert, export, inspect, layout, predict, report, run, sign, verify
 
 # One module each: its parser and its main.
-COMMANDS = (export, verify, sign, run, inspect, report, convert, bench)
+COMMANDS = (export, verify, sign, run, predict, inspect, report, convert, layout, bench)
 
 # Signals that tell a process to end: by whoever runs it, or because its terminal is closed (not on Windows).
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -33,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _heeding_signals() as ending:
         try:
             arguments.run(arguments)
-        except KeyboardInterrupt:
-            print("interrupted: nothing was written", file=sys.stderr)
+        except KeyboardInterrupt as stop:
+            print(str(stop) or "interrupted: nothing was written", file=sys.stderr)
             return 130
         except SystemExit as end:
             if ending:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from .._bundle.bundle import load_bundle
 from .._errors import ExportError
+from .._whole_file import whole_file
 from .shared import add_provider, new_parser, read_arrays
 
 
@@ -30,23 +30,14 @@ def main(arguments: argparse.Namespace) -> None:
     if target.exists() and not target.is_file():
         raise ExportError(f"{target} is there and is not a file; it will not be replaced. Choose another place.")
     outputs = load_bundle(arguments.bundle).run(read_arrays(arguments.inputs), provider=arguments.provider)
-    try:
-        write_arrays(target, outputs)
-    except OSError as error:
-        raise ExportError(f"Cannot write {target}: {error.strerror}.") from error
+    write_arrays(target, outputs)
     shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in outputs.items())
     print(f"{target}: {shapes}")
 
 
 def write_arrays(target: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write an `.npz` file that appears whole or not at all; `np.savez` would not take an array called `file`."""
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        with zipfile.ZipFile(partial, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
-        partial.replace(target)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    with whole_file(target) as partial, zipfile.ZipFile(partial, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)

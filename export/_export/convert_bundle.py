@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from .._errors import BundleError, ExportError, UnsupportedModelError
 from .._options import PRECISIONS
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
+from .._whole_file import whole_file
 from .litert import check_litert, run_litert, to_litert
 
 LITERT = "litert"
@@ -55,7 +54,8 @@ def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overw
     if not report.passed:
         raise ParityError(_difference(report), report)
     _check_place(target, bundle.path, overwrite=overwrite)  # something may have appeared there meanwhile
-    _write(target, content)
+    with whole_file(target) as partial:
+        partial.write_bytes(content)
     return report
 
 
@@ -126,19 +126,3 @@ def _difference(report: ParityReport) -> str:
         f"{len(failed)} of {len(report.rows)} outputs of the LiteRT file differ from Keras's, so it was not written: "
         f"`{first.name}` in case `{first.case}` {first.problem}{far}{', and more' if len(failed) > 1 else ''}."
     )
-
-
-def _write(target: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all."""
-    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        with partial.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-    except OSError as error:
-        raise ExportError(f"Cannot write {target}: {error.strerror}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import uuid
 from pathlib import Path
 
 from .._errors import ExportError
 from .._standalone import verify
+from .._whole_file import whole_file
 from .content import Content
 from .page import GENERATOR, rendered
 from .runtime import WebRuntime, web_runtime
@@ -58,16 +57,8 @@ def write_page(page: Path, content: Content, *, live: bool) -> Path:
     """
     text = rendered(content, _runtime(content) if live else None)
     check_place(page, content.folder)  # again: something may have appeared there meanwhile
-    partial = page.with_name(f".{uuid.uuid4().hex}.partial")
-    try:
-        # names that are no Unicode, as of folders, are shown with a question mark
-        partial.write_bytes(text.encode("utf-8", "replace"))
-        partial.replace(page)
-    except OSError as error:
-        raise ExportError(f"Cannot write {page}: {error.strerror}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    with whole_file(page) as partial:
+        partial.write_bytes(text.encode("utf-8", "replace"))  # a name that is no Unicode is shown with a question mark
     return page
 
 

@@ -14,7 +14,7 @@ from keras_attn_export._cli.main import main
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
-COMMANDS = ("export", "verify", "sign", "run", "inspect", "report", "convert", "bench")
+COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "convert", "layout", "bench")
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,13 @@ NAMES = {
         "InputError",
         "ParityError",
         "ParityReport",
+        "Predictions",
         "ProviderError",
         "UnsupportedModelError",
         "convert_bundle",
         "export_model",
         "load_bundle",
+        "predict",
         "sign_bundle",
         "verify_bundle",
     ],
@@ -90,6 +92,10 @@ SIGNATURES = {  # without annotations, self and **kwargs
         "static_axes=None, report=False)"
     ),
     "keras_attn_export.convert_bundle": "(path, out, *, to='litert', overwrite=False)",
+    "keras_attn_export.predict": (
+        "(bundle, source, destination, *, engine='local', batch_size=None, workers=None, key=None, provider='cpu', "
+        "outputs=None, limit_memory=None, resume=True, progress=None)"
+    ),
     "keras_attn_export.load_bundle": "(path)",
     "keras_attn_export.sign_bundle": "(path, *, key, signature=None)",
     "keras_attn_export.verify_bundle": (

@@ -1,0 +1,49 @@
+"""`keras-attn layout BUNDLE FOLDER --target triton|tfserving|mlserver`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from .._report.page_numbers import bytes_text
+from .._serving.layout import TARGETS, Layout, write_layout
+from .shared import add_json, add_provider, new_parser
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand."""
+    text = "write the folder that a server reads, and the command that starts the server"
+    parser = new_parser(commands, "layout", main, text)
+    parser.add_argument("bundle", metavar="BUNDLE", help="the folder to serve")
+    parser.add_argument("folder", metavar="FOLDER", help="the server's folder of models, in which the model's is made")
+    parser.add_argument("--target", choices=TARGETS, required=True, help="the server")
+    parser.add_argument("--name", metavar="NAME", help="what the model is called there (default: as in the manifest)")
+    add_provider(parser)
+    add_json(parser)
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Write it, and say how the server is started."""
+    made = write_layout(
+        arguments.bundle, arguments.folder, target=arguments.target, name=arguments.name, provider=arguments.provider
+    )
+    size = sum((made.folder / name).stat().st_size for name in made.files)
+    if arguments.json:
+        print(json.dumps(_content(made, size), indent=2))
+        return
+    count = f"{len(made.files)} file{'s' if len(made.files) > 1 else ''}"
+    print(f"{made.folder}: for {made.server}, {count}, {bytes_text(size)}", *made.notes, sep="\n")
+    print(f"start it with:\n{made.command}")
+
+
+def _content(made: Layout, size: int) -> dict[str, Any]:
+    return {
+        "folder": str(made.folder),
+        "target": made.target,
+        "model": made.model,
+        "files": made.files,
+        "bytes": size,
+        "notes": made.notes,
+        "command": made.command,
+    }

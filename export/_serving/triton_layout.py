@@ -1,0 +1,105 @@
+"""What Triton reads: a version folder with the ONNX file, and `config.pbtxt`, the text form of its `ModelConfig`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .._bundle.bundle import Bundle
+from .._standalone import verify
+from .batching import why_not_merged
+from .copying import copy_files, onnx_files
+from .specs import datatype, unchecked_multiples
+
+SERVER = "Triton"
+CONFIG = "config.pbtxt"
+MAX_BATCH = 64
+DELAY = 1000  # microseconds that a request may wait for others
+KINDS = {"cpu": "KIND_CPU", "cuda": "KIND_GPU"}
+TYPES = {
+    "bool": "TYPE_BOOL",
+    "bfloat16": "TYPE_BF16",
+    **{f"float{bits}": f"TYPE_FP{bits}" for bits in (16, 32, 64)},
+    **{f"{u}int{bits}": f"TYPE_{u.upper()}INT{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)},
+}
+# TensorFloat-32 would cost three decimal digits, and the bundle was proven without
+NO_TF32 = """\
+optimization {
+  execution_accelerators {
+    gpu_execution_accelerator { name: "cuda" parameters { key: "use_tf32" value: "0" } }
+  }
+}"""
+
+
+def fill(folder: Path, bundle: Bundle, name: str, provider: str) -> list[str]:
+    """Fill the folder of a model; return what its user should know."""
+    reason = why_not_merged(bundle)
+    text = config(bundle.manifest, name, provider, merged=reason is None)
+    copy_files(bundle, onnx_files(bundle), folder / "1")
+    (folder / CONFIG).write_text(text, encoding="utf-8")
+    return [*_told(bundle.manifest, reason), *unchecked_multiples(bundle.manifest, SERVER)]
+
+
+def _told(manifest: Mapping[str, Any], reason: str | None) -> Iterator[str]:
+    if reason is not None:
+        yield f"requests are not merged: {reason}"
+        return
+    yield f"requests may be merged: up to {MAX_BATCH} examples a batch"
+    specs = (*manifest["inputs"], *manifest["outputs"])
+    if single := [f"`{spec['name']}`" for spec in specs if len(spec["shape"]) == 1]:
+        yield f"{', '.join(single)}: of shape (batch, 1) here, as Triton has none without a second axis"
+
+
+def command(repository: Path, name: str) -> str:
+    """Return the command that starts the server, on this machine alone.
+
+    Without its last options Triton would listen on all interfaces, and put a batch size of its own in the place of 0.
+    """
+    place = shlex.quote(f"--model-repository={repository}")
+    return f"tritonserver {place} --http-address=127.0.0.1 --grpc-address=127.0.0.1 --disable-auto-complete-config"
+
+
+def config(manifest: Mapping[str, Any], name: str, provider: str, *, merged: bool) -> str:
+    """Return the text of `config.pbtxt`.
+
+    Args:
+        manifest: What the bundle says.
+        name: What the model is called.
+        provider: `"cpu"` or `"cuda"`.
+        merged: Whether requests may be merged along the first axis, which then is no part of `dims`.
+
+    Raises:
+        UnsupportedModelError: Triton lacks a dtype.
+    """
+    lines = [
+        f"name: {quoted(name)}",
+        'backend: "onnxruntime"',
+        f"default_model_filename: {quoted(verify.MODEL)}",
+        f"max_batch_size: {MAX_BATCH if merged else 0}",
+    ]
+    for kind in ("input", "output"):
+        for spec in manifest[f"{kind}s"]:
+            lines += [f"{kind} {{", *(f"  {line}" for line in _tensor(spec, merged)), "}"]
+    lines.append(f"instance_group {{ count: 1 kind: {KINDS[provider]} }}")
+    if merged:  # of requests whose other axes are equal: lengths must be padded alike
+        lines.append(f"dynamic_batching {{ max_queue_delay_microseconds: {DELAY} }}")
+    if provider == "cuda":
+        lines.append(NO_TF32)
+    return "\n".join(lines) + "\n"
+
+
+def _tensor(spec: Mapping[str, Any], merged: bool) -> Iterator[str]:
+    dims = [-1 if isinstance(size, str) else size for size in spec["shape"][1 if merged else 0 :]]
+    yield f"name: {quoted(spec['name'])}"
+    yield f"data_type: {datatype(spec, TYPES, SERVER)}"
+    yield f"dims: {dims or [1]}"
+    if not dims:  # which may not be empty: a client sends a 1, and Triton takes it away
+        yield "reshape { shape: [] }"
+
+
+def quoted(text: str) -> str:
+    """Return a string of protobuf's text format; what is not plain ASCII by its bytes in octal."""
+    plain = (chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\' else f"\\{byte:03o}" for byte in text.encode())
+    return f'"{"".join(plain)}"'

@@ -1,0 +1,89 @@
+"""Serves a bundle in MLServer, which loads this file from beside `model-settings.json`.
+
+It imports nothing of keras-attn: the machine that serves needs mlserver, onnxruntime and numpy. Each request runs by
+itself, so one that is refused, with 400 (gRPC: INVALID_ARGUMENT) and a sentence, changes no other. onnxruntime refuses
+wrong names, dtypes, ranks and fixed sizes, and ids outside an embedding; what it would take is refused here.
+"""
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from mlserver import MLModel
+from mlserver.codecs.numpy import to_datatype, to_dtype
+from mlserver.errors import InferenceError
+from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput, ResponseOutput
+from mlserver.utils import get_model_uri
+
+KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}  # what a kind of number may be given as: an integer never as 1.5
+
+
+class BundleModel(MLModel):
+    """A bundle whose files are what its manifest says."""
+
+    async def load(self) -> bool:
+        """Check the hashes, and open the model on the provider of the settings."""
+        bundle = Path(await get_model_uri(self.settings))
+        self.manifest = json.loads((bundle / "manifest.json").read_bytes())
+        for name, digest in self.manifest["sha256"].items():
+            with (bundle / name).open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                    raise RuntimeError(f"{bundle / name} is not the file that was exported. Lay the bundle out again.")
+        provider = self.settings.parameters.extra["provider"]
+        options = {"use_tf32": "0"} if provider == "CUDAExecutionProvider" else {}  # the bundle was proven without
+        if options and hasattr(ort, "preload_dlls"):
+            ort.preload_dlls()
+        self.session = ort.InferenceSession(bundle / "model.onnx", providers=[(provider, options)])
+        if self.session.get_providers()[0] != provider:  # else the CPU takes over in silence
+            raise RuntimeError(f"onnxruntime has no {provider}, only {self.session.get_providers()}.")
+        self.inputs, self.outputs = ([_described(**spec) for spec in self.manifest[k]] for k in ("inputs", "outputs"))
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Run one request, while others are read and run."""
+        return await asyncio.to_thread(self._answer, payload)
+
+    def _answer(self, payload: InferenceRequest) -> InferenceResponse:
+        names = [each.name for each in payload.outputs or self.outputs]
+        try:
+            feeds = {each.name: _array(each) for each in payload.inputs}
+            if len(feeds) < len(payload.inputs):
+                raise ValueError("an input is given twice.")
+            self._check_axes(feeds)
+            found = self.session.run(names, feeds)
+        except Exception as error:
+            raise InferenceError(f"These inputs cannot be run: {str(error).partition(chr(10))[0]}") from error
+        # not by MLServer's own codec, which makes (B, 1) of an output (B,)
+        outputs = [
+            ResponseOutput(name=name, shape=[*a.shape], datatype=to_datatype(a.dtype), data=a.ravel().tolist())
+            for name, a in zip(names, found, strict=True)
+        ]
+        return InferenceResponse(model_name=self.name, outputs=outputs)
+
+    def _check_axes(self, feeds: dict[str, np.ndarray]) -> None:
+        """Refuse sizes that disagree: onnxruntime would repeat what has size 1."""
+        sizes: dict[str, int] = {}
+        for spec in self.manifest["inputs"]:
+            shape = feeds[spec["name"]].shape if spec["name"] in feeds else ()
+            for axis, size in zip(spec["shape"], shape, strict=True) if len(shape) == len(spec["shape"]) else ():
+                step = self.manifest.get("multiples", {}).get(axis, 1)
+                if isinstance(axis, str) and (sizes.setdefault(axis, size) != size or size % step):
+                    rule = f"`{axis}` is {sizes[axis]}" if sizes[axis] != size else f"`{axis}` is a multiple of {step}"
+                    raise ValueError(f"input `{spec['name']}` has size {size} where {rule}.")
+
+
+def _array(given: RequestInput) -> np.ndarray:
+    raw, dtype = np.asarray(getattr(given.data, "root", given.data)), to_dtype(given)
+    array = raw.astype(dtype).reshape(given.shape)
+    changed = dtype.kind in "biu" and (array.ravel() != raw.ravel()).any()
+    if raw.size and (changed or raw.dtype.kind not in KINDS.get(dtype.kind, "")):
+        raise ValueError(f"the data of input `{given.name}` are not numbers of its datatype.")
+    return array
+
+
+def _described(name: str, dtype: str, shape: list[int | str]) -> MetadataTensor:
+    sizes = [-1 if isinstance(size, str) else size for size in shape]
+    return MetadataTensor(name=name, datatype=to_datatype(np.dtype(dtype)), shape=sizes)

@@ -1,0 +1,101 @@
+"""Batches that need too much memory become smaller, and only a row that needs too much by itself is given up."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from onnx_bundles import onnx_bundle
+
+from keras_attn_export import InputError, predict
+from keras_attn_export._batch import memory
+from keras_attn_export._batch.memory import free_memory, memory_limit
+
+# The largest product of two numbers of a row, through all of them: n numbers take n * n.
+PAIRS = """
+    one = Constant <value = int64[1] {1}> ()
+    two = Constant <value = int64[1] {2}> ()
+    across = Unsqueeze (x, one)
+    down = Unsqueeze (x, two)
+    products = Mul (across, down)
+    y = ReduceMax <axes = [1, 2], keepdims = 0> (products)
+"""
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    inputs, outputs = {"x": ("float32", ["batch", "time"])}, {"y": ("float32", ["batch"])}
+    return onnx_bundle(tmp_path / "bundle", PAIRS, inputs, outputs)
+
+
+def run(bundle, rows, folder, **options):
+    pq.write_table(pa.table({"x": pa.array(rows, pa.list_(pa.float32()))}), folder / "x.parquet")
+    done = predict(bundle, folder / "x.parquet", folder / "out", progress=False, **options)
+    errors = [] if done.errors_file is None else pq.read_table(done.errors_file).to_pylist()
+    return pq.read_table(folder / "out" / "x.parquet").column("y").to_pylist(), errors
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_rows_that_do_not_fit_together_run_apart(pairs, tmp_path, workers):
+    """32 rows of 1,000 numbers are 128 MB of products, of which 32 MB are allowed: 8 rows at most."""
+    rng = np.random.default_rng(0)
+    rows = [rng.standard_normal(1000).astype("float32") for _ in range(70)]
+    found, errors = run(pairs, rows, tmp_path, limit_memory="32MiB", workers=workers)
+    assert errors == []
+    np.testing.assert_allclose(found, [np.outer(row, row).max() for row in rows], rtol=1e-6)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_row_too_large_by_itself_is_given_up(pairs, tmp_path, workers):
+    sizes = [1000, 10, 5000, 2000, 7, 1500]  # 5,000 take 100 MB; 2,000 16 MB, while others want as much
+    rows = [np.full(size, number + 1, "float32") for number, size in enumerate(sizes)]
+    found, errors = run(pairs, rows, tmp_path, limit_memory=40 * 2**20, workers=workers, batch_size=1)
+    assert found == [1, 4, 16, 25, 36]
+    (error,) = errors
+    assert (error["row"], error["reason"]) == (2, "needs more than the 40 MiB that the model may take")
+
+
+def test_what_did_not_fit_is_not_tried_again(pairs, tmp_path, monkeypatch):
+    from keras_attn_export._batch.session import LimitedSession
+
+    sizes, honest = [], LimitedSession.run
+
+    def watched(self, outputs, feeds):
+        sizes.append(len(feeds["x"]))
+        return honest(self, outputs, feeds)
+
+    monkeypatch.setattr(LimitedSession, "run", watched)
+    monkeypatch.setattr("keras_attn_export._batch.run_parts.WINDOW_ROWS", 64)
+    rows = [np.ones(1000, "float32")] * 256
+    found, errors = run(pairs, rows, tmp_path, limit_memory="32MiB", workers=1)
+    assert (set(found), errors) == ({1.0}, [])
+    # what was planned before it was known, of two windows, and no more
+    assert sizes.count(32) <= 4
+    assert max(sizes[-10:]) <= 8
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"),
+    [("2G", 2 * 2**30), ("512MiB", 2**29), ("1.5 gb", 3 * 2**29), (2**20, 2**20), ("1048576", 2**20), ("64m", 2**26)],
+)
+def test_limits(asked, limit):
+    assert memory_limit(asked) == limit
+
+
+@pytest.mark.parametrize("asked", ["", "much", "-1G", "2 apples", True, 1.5, "1000", "1k"])
+def test_no_limits(asked):
+    with pytest.raises(InputError, match=r"limit of memory"):
+        memory_limit(asked)
+
+
+def test_without_a_limit_half_of_what_is_free(monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda: 6 * 2**30)
+    assert memory_limit(None) == 3 * 2**30
+
+
+def test_a_control_group_may_allow_less(monkeypatch, tmp_path):
+    (tmp_path / "most").write_text("3000000000\n")
+    (tmp_path / "used").write_text("2900000000\n")
+    monkeypatch.setattr(memory, "_CONTROL_GROUPS", ((tmp_path / "most", tmp_path / "used"),))
+    assert free_memory() == 100_000_000
+    (tmp_path / "most").write_text("max\n")
+    assert free_memory() > 100_000_000

@@ -1,0 +1,181 @@
+"""Faults in what servers read, and in what runs in them; the latter are seen where scripts/serving-setup has run."""
+
+from .fault import fault
+
+SERVING_FAULTS = (
+    fault(
+        "dims hold the batch axis too",
+        'for size in spec["shape"][1 if merged else 0 :]]',
+        'for size in spec["shape"]]',
+        "test_triton_layout -k whole",
+    ),
+    fault(
+        "dims without a batch lack their first axis",
+        'for size in spec["shape"][1 if merged else 0 :]]',
+        'for size in spec["shape"][1:]]',
+        "test_triton_layout -k without_a_batch",
+    ),
+    fault(
+        "dynamic axes are static",
+        'dims = [-1 if isinstance(size, str) else size for size in spec["shape"]',
+        'dims = [1 if isinstance(size, str) else size for size in spec["shape"]',
+        "test_triton_layout -k whole",
+    ),
+    fault(
+        "Triton's dtypes are swapped",
+        'f"TYPE_FP{bits}" for bits in (16, 32, 64)',
+        'f"TYPE_FP{96 - bits}" for bits in (32, 64)',
+        "test_triton_layout -k whole",
+    ),
+    fault(
+        "unsigned integers are signed",
+        'f"TYPE_{u.upper()}INT{bits}"',
+        'f"TYPE_INT{bits}"',
+        "test_triton_layout -m serving -k every_dtype",
+    ),
+    fault(
+        "no reshape for an axis that is none",
+        'yield "reshape { shape: [] }"',
+        'yield ""',
+        "test_triton_layout -k whole",
+    ),
+    fault(
+        "Triton merges whatever comes",
+        "why_not_merged(bundle)\n    text",
+        "None\n    text",
+        "test_batching -k see_each_other",
+    ),
+    fault(
+        "examples are not run one by one",
+        "array[index : index + 1] for name, array",
+        "array for name, array",
+        "test_batching -k apart_are_merged",
+    ),
+    fault(
+        "only the axes say whether examples are apart",
+        'if failed := [row["name"] for row in rows if not row["passed"]]:',
+        "if failed := []:",
+        "test_batching -k see_each_other",
+    ),
+    fault(
+        "a batch that must be a multiple is merged",
+        'if (step := manifest.get("multiples", {}).get(axis, 1)) != 1:',
+        "if (step := 1) != 1:",
+        "test_batching -k multiples",
+    ),
+    fault(
+        "names are not quoted for Triton",
+        "if 32 <= byte < 127 and chr(byte) not in",
+        "if 32 <= byte < 127 or chr(byte) in",
+        "test_triton_layout -k quoted",
+    ),
+    fault(
+        "Triton makes a batch size of its own",
+        " --disable-auto-complete-config",
+        "",
+        "test_batching -k see_each_other",
+    ),
+    fault(
+        "TensorFlow Serving finds no version",
+        'copy_files(bundle, files, folder / "1")',
+        "copy_files(bundle, files, folder)",
+        "test_layout -k tensorflow_serving",
+    ),
+    fault(
+        "copies are not hashed",
+        "if verify.sha256(copy) != hashes[name]:",
+        "if not copy.exists():",
+        "test_layout -k replaced_meanwhile",
+    ),
+    fault(
+        "a layout is written in place",
+        "with staged_folder(place, overwrite=False) as staged:",
+        "with __import__('contextlib').nullcontext(place) as staged:",
+        "test_layout -k in_the_middle",
+    ),
+    fault(
+        "a model that is there is not looked for",
+        "    if os.path.lexists(place):\n        raise ExportError(",
+        "    if False:\n        raise ExportError(",
+        "test_layout -k side_by_side",
+    ),
+    fault(
+        "a layout may lie in a bundle",
+        ".is_relative_to(os.path.realpath(bundle.path)) or is_bundle(repository)",
+        ".is_relative_to(os.path.realpath(bundle.path / verify.MODEL))",
+        "test_layout -k places",
+    ),
+    fault(
+        "any name is a folder's",
+        "or not _NAME.fullmatch(model):",
+        "or not model:",
+        "test_layout -k no_folder",
+    ),
+    fault(
+        "the server is open to all",
+        "MLSERVER_HOST=127.0.0.1 MLSERVER",
+        "MLSERVER_HOST=0.0.0.0 MLSERVER",
+        "test_layout -k mlserver",
+        "test_mlserver -m serving -k alone",
+    ),
+    fault(
+        "MLServer gives outputs in another order",
+        "for name, a in zip(names, found, strict=True)",
+        "for name, a in zip(names, found[::-1], strict=True)",
+        "test_mlserver -m serving -k golden",
+    ),
+    fault(
+        "MLServer answers with another shape",
+        "shape=[*a.shape], datatype",
+        "shape=[*a.shape, 1][: max(a.ndim, 2)], datatype",
+        "test_mlserver -m serving -k golden",
+    ),
+    fault(
+        "MLServer serves an altered file",
+        'if hashlib.file_digest(file, "sha256").hexdigest() != digest:',
+        "if not digest:",
+        "test_mlserver -m serving -k altered",
+    ),
+    fault(
+        "MLServer takes the CPU in silence",
+        "if self.session.get_providers()[0] != provider:  # else",
+        "if not self.session.get_providers():  # else",
+        "test_mlserver -m serving -k absent",
+    ),
+    fault(
+        "MLServer takes sizes that disagree",
+        "            self._check_axes(feeds)\n",
+        "            self._check_axes({})\n",
+        "test_mlserver -m serving -k refused",
+    ),
+    fault(
+        "MLServer cuts fractions off",
+        "if raw.size and (changed or raw.dtype.kind",
+        "if raw.size and (raw.dtype.kind",
+        "test_mlserver -m serving -k refused",
+    ),
+    fault(
+        "MLServer takes text for numbers",
+        'raw.dtype.kind not in KINDS.get(dtype.kind, "")',
+        'raw.dtype.kind not in "biufOU"',
+        "test_mlserver -m serving -k refused",
+    ),
+    fault(
+        "MLServer takes an input that is given twice",
+        "if len(feeds) < len(payload.inputs):",
+        "if not feeds:",
+        "test_mlserver -m serving -k refused",
+    ),
+    fault(
+        "a request that cannot be run is a fault of the server",
+        'raise InferenceError(f"These inputs',
+        'raise RuntimeError(f"These inputs',
+        "test_mlserver -m serving -k refused",
+    ),
+    fault(
+        "MLServer keeps what it was asked",
+        "            found = self.session.run(names, feeds)\n",
+        "            found = self.session.run(names, feeds)\n            KINDS[str(id(feeds))] = str(feeds) * 20\n",
+        "test_mlserver -m serving --requests 5000 -k many_clients",
+    ),
+)

@@ -1,0 +1,56 @@
+"""Bundles around a graph written by hand, in a moment: for what runs a bundle and does not care who made it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from keras_attn_export._bundle.bundle import seal
+from keras_attn_export._standalone import verify
+
+
+def onnx_bundle(
+    folder: Path,
+    nodes: str,
+    inputs: Mapping[str, tuple[str, Sequence[Any]]],
+    outputs: Mapping[str, tuple[str, Sequence[Any]]],
+    **manifest: Any,
+) -> Path:
+    """Write a bundle whose graph is `nodes`, in ONNX's text format; its one golden case proves nothing.
+
+    Inputs and outputs are dtypes and shapes by name, the sizes of dynamic axes strings.
+    """
+    (folder / "parity").mkdir(parents=True)
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g ({_typed(inputs)}) => ({_typed(outputs)}) {{ {nodes} }}'
+    )
+    onnx.checker.check_model(model)
+    onnx.save(model, str(folder / verify.MODEL))
+    zeros = {name: np.zeros([1] * len(shape), dtype) for name, (dtype, shape) in inputs.items()}
+    verify.save_cases(folder / verify.CASES, [verify.Case("nothing", zeros, {})])
+    seal(
+        folder,
+        {
+            "inputs": [{"name": name, "dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in inputs.items()],
+            "outputs": [
+                {"name": name, "dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in outputs.items()
+            ],
+            "precision": "float32",
+            "parity": {"tolerance": {"relative": 0.0, "absolute": 0.0}, "cases": 1},
+            "lowest_onnxruntime": "1.18",
+            **manifest,
+        },
+    )
+    return folder
+
+
+_ONNX_NAMES = {"float32": "float", "float64": "double"}
+
+
+def _typed(tensors: Mapping[str, tuple[str, Sequence[Any]]]) -> str:
+    return ", ".join(
+        f"{_ONNX_NAMES.get(dtype, dtype)}[{', '.join(map(str, shape))}] {name}"
+        for name, (dtype, shape) in tensors.items()
+    )
