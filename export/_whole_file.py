@@ -22,9 +22,8 @@ def whole_file(target: Path, *, folder: Path | None = None) -> Iterator[Path]:
     Raises:
         ExportError: The file cannot be written; `target` is what it was.
     """
-    partial = (
-        target.parent if folder is None else folder
-    ) / f".{uuid.uuid4().hex}.partial"  # as long as any name may be
+    # a name of its own, since that of `target` may be as long as names may be
+    partial = (target.parent if folder is None else folder) / f".{uuid.uuid4().hex}.partial"
     try:
         yield partial
         with partial.open("rb+") as file:

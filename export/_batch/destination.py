@@ -68,14 +68,15 @@ class Destination:
             ExportError: It cannot be written, or another run writes to it at this moment.
         """
         self._check_place(resume)
-        try:
-            self.own.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ExportError(f"Cannot write {self.folder}: {reason_of(error)}.") from error
-        with self._alone():
+        with contextlib.ExitStack() as held:
+            try:
+                self.own.mkdir(parents=True, exist_ok=True)
+                held.enter_context(self._alone())
+                shutil.rmtree(self.partial, ignore_errors=True)  # what a killed run left
+                self.partial.mkdir(exist_ok=True)  # a worker of it may still be writing there
+            except OSError as error:
+                raise ExportError(f"Cannot write {self.folder}: {reason_of(error)}.") from error
             known = self._known(run, parts, more)
-            shutil.rmtree(self.partial, ignore_errors=True)  # what a killed run left
-            self.partial.mkdir()
             with whole_file(self.own / MANIFEST, folder=self.partial) as file:
                 file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
             yield known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,21 @@ def feeds_of(
             feeds[spec["name"]] = ragged.values[ragged.starts[rows]]
             continue
         padded = np.zeros((len(rows), *shape), ragged.values.dtype)
-        sizes, starts, ends = (of[rows].tolist() for of in (ragged.sizes, ragged.starts, ragged.starts[1:]))
-        for own, size, start, end in zip(padded, sizes, starts, ends, strict=True):
-            own[tuple(map(slice, size))] = ragged.values[start:end].reshape(size)
+        sizes, starts, ends = ragged.sizes[rows], ragged.starts[rows].tolist(), ragged.starts[rows + 1].tolist()
+        if comes_first(sizes, shape):
+            for own, start, end in zip(padded.reshape(len(rows), -1), starts, ends, strict=True):
+                own[: end - start] = ragged.values[start:end]
+        else:
+            for own, size, start, end in zip(padded, sizes.tolist(), starts, ends, strict=True):
+                own[tuple(map(slice, size))] = ragged.values[start:end].reshape(size)
         feeds[spec["name"]] = padded
     return feeds
+
+
+def comes_first(sizes: np.ndarray, shape: Sequence[int]) -> bool:
+    """Tell whether rows of these sizes, padded to one shape, are all padding behind what they hold: a slice, not a box.
+
+    So it is where only the first axis differs, but for those that are 1.
+    """
+    behind = next((axis for axis, size in enumerate(shape) if size != 1), 0) + 1
+    return bool((sizes[:, behind:] == list(shape[behind:])).all() and (sizes[:, : behind - 1] == 1).all())

@@ -115,6 +115,8 @@ def predict(
     chosen = checked_outputs(opened.manifest, outputs)
     row_axes(opened.manifest, chosen)
     _check_apart(Path(source), Path(destination), opened.path)
+    cores = workers or (usable_cpus() if provider == "cpu" else 2)
+    beside = cores if engine == "ray" else 1  # processes of one machine, which share what is free
     job = Job(
         bundle=os.path.abspath(opened.path),
         digest=opened.manifest["manifest_sha256"],
@@ -122,9 +124,9 @@ def predict(
         outputs=chosen,
         key=key,
         batch_size=batch_size or BATCH_ROWS,
-        limit=memory_limit(limit_memory),
+        limit=memory_limit(limit_memory) // (beside if limit_memory is None else 1),
         padded=frozenset(),
-        workers=workers or (usable_cpus() if provider == "cpu" else 2),
+        workers=cores,
     )
     parts = find_parts(source)
     _check_schemas(parts, opened, job, source)

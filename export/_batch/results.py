@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .columns import to_lists
+from .feeds import comes_first
 from .windows import Window, output_sizes
 
 
@@ -31,13 +32,18 @@ class Results:
     def put(self, rows: np.ndarray, outputs: list[np.ndarray]) -> None:
         """Keep the outputs of rows of the window, without padding."""
         for number, output in enumerate(outputs):
-            sizes, starts, values = self._sizes[number], self._starts[number], self._values[number]
-            for own, row in zip(output, rows - self.start, strict=True):
-                cut = without_padding(own, sizes[row])
-                if self._apart[number]:
-                    self._rows[number][int(row)] = cut.copy()
-                else:
-                    values[starts[row] : starts[row + 1]].reshape(sizes[row])[...] = cut
+            places = rows - self.start
+            sizes, starts, values = self._sizes[number][places], self._starts[number], self._values[number]
+            begins, ends = starts[places].tolist(), starts[places + 1].tolist()
+            if self._apart[number]:
+                for own, place, size in zip(output, places.tolist(), sizes, strict=True):
+                    self._rows[number][place] = without_padding(own, size).copy()
+            elif comes_first(sizes, output.shape[1:]):
+                for own, begin, end in zip(output.reshape(len(rows), -1), begins, ends, strict=True):
+                    values[begin:end] = own[: end - begin]
+            else:
+                for own, begin, end, size in zip(output, begins, ends, sizes, strict=True):
+                    values[begin:end].reshape(size)[...] = without_padding(own, size)
 
     def columns(self) -> list[Any]:
         """Return a `pyarrow.Array` for each output; rows with a problem are in it, with anything."""

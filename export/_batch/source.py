@@ -92,7 +92,8 @@ def _parts_of(file: Path, name: PurePosixPath) -> list[Part]:
         return [Part(str(name), str(file), fingerprint=fingerprint, problem=f"is not a Parquet file: {said(error)}")]
     parts, first_row = [], 0
     for number, (groups, rows) in enumerate(runs):
-        own = name if len(runs) == 1 else name.with_name(f"{name.stem}-{number:05d}{name.suffix}")
+        # a folder in place of the file: no other file of the source can be called so
+        own = name if len(runs) == 1 else name / f"part-{number:05d}.parquet"
         parts.append(Part(str(own), str(file), groups, first_row, rows, fingerprint))
         first_row += rows
     return parts

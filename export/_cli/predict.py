@@ -66,7 +66,7 @@ def main(arguments: argparse.Namespace) -> None:
             outputs=None if arguments.outputs is None else arguments.outputs.split(","),
             limit_memory=arguments.limit_memory,
             resume=arguments.resume,
-            progress=False if arguments.json else None,
+            progress=None if not arguments.json else False,
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
