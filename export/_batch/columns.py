@@ -42,14 +42,17 @@ def column_problem(kind: Any, spec: Mapping[str, Any]) -> str | None:
         depth, inner = depth + 1, inner.value_type
     axes = len(spec["shape"]) - 1
     needed = f"lists of {spec['dtype']}, nested {axes} deep" if axes else spec["dtype"]
-    try:
-        number = np.dtype(inner.to_pandas_dtype())
-    except NotImplementedError:
-        number = np.dtype(object)
-    fits = number.kind in "biuf" and np.can_cast(number, spec["dtype"], casting="same_kind")
-    if depth == axes and fits:
+    number = _NUMBERS.get(str(inner))
+    if depth == axes and number is not None and np.can_cast(number, spec["dtype"], casting="same_kind"):
         return None
     return f"column `{spec['name']}` must hold {needed}, for an input of shape {tuple(spec['shape'])}; it is {kind}"
+
+
+_WIDTHS = (8, 16, 32, 64)
+# Arrow's names of types, and NumPy's: its own `to_pandas_dtype` wants pandas to be installed, before pyarrow 21
+_NUMBERS = {"bool": "bool", "halffloat": "float16", "float": "float32", "double": "float64"} | {
+    name: name for width in _WIDTHS for name in (f"int{width}", f"uint{width}")
+}
 
 
 def _is_list(kind: Any) -> bool:
@@ -96,10 +99,9 @@ def _offsets(lists: Any) -> np.ndarray:
     from pyarrow import types
 
     if types.is_fixed_size_list(lists.type):
-        width = lists.type.list_size
-        return np.arange(lists.offset, lists.offset + len(lists) + 1, dtype=np.int64) * width
-    offsets: np.ndarray = np.asarray(lists.offsets, np.int64)
-    return offsets
+        offsets: np.ndarray = np.arange(lists.offset, lists.offset + len(lists) + 1) * lists.type.list_size
+        return offsets
+    return np.asarray(lists.offsets, np.int64)
 
 
 def _add_nulls(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def memory_limit(asked: int | str | None) -> int:
         InputError: It is neither, or less than 1 MiB.
     """
     if asked is None:
-        return max(LEAST, free_memory() // 2)
+        return _default()
     told = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?\s*", str(asked), flags=re.IGNORECASE)
     if isinstance(asked, bool) or not isinstance(asked, int | str) or told is None:
         raise InputError(
@@ -31,6 +32,12 @@ def memory_limit(asked: int | str | None) -> int:
     if limit < LEAST:
         raise InputError(f"A limit of memory must be 1 MiB or more. Received: {asked!r}.")
     return limit
+
+
+@functools.cache
+def _default() -> int:
+    """Return half of what is free at first: what a run takes for later ones is not free then."""
+    return max(LEAST, free_memory() // 2)
 
 
 def free_memory() -> int:

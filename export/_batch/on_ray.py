@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
@@ -13,6 +15,7 @@ from .._errors import ExportError
 from .destination import Destination
 from .job import Job
 from .model import Model
+from .parquet import said
 from .part_file import write_errors
 from .run_parts import Done, run_parts
 from .source import Part
@@ -86,12 +89,17 @@ def _collect(ray: ModuleType, reference: Any, part: Part, destination: Destinati
 
 
 def check_ray() -> ModuleType:
-    """Return Ray, which is told not to report to its makers.
+    """Return Ray, which is told not to report to its makers, and to serve nobody without a token if it is started here.
+
+    It listens on every address of the machine, and whoever reaches it could run code.
 
     Raises:
         ExportError: It is not installed.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if "ray" not in sys.modules and not os.environ.get("RAY_ADDRESS"):  # it reads these when it is imported
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        os.environ.update({} if "RAY_AUTH_MODE" in os.environ else token)
     try:
         import ray
     except ImportError as error:
@@ -102,18 +110,18 @@ def check_ray() -> ModuleType:
 
 @contextlib.contextmanager
 def _started(workers: int | None) -> Iterator[ModuleType]:
-    """Yield Ray, on the cluster of `RAY_ADDRESS`; without one on this machine, where nobody else can reach it."""
+    """Yield Ray, on the cluster of `RAY_ADDRESS`; without one on this machine, for this process alone."""
     ray = check_ray()
     if ray.is_initialized():
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS")
-    own = {} if address else {"num_cpus": workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    own = {} if address else {"num_cpus": workers, "include_dashboard": False}
     try:
         ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **own)
     except (OSError, RuntimeError, ValueError) as error:
         where = f"the cluster at RAY_ADDRESS={address}" if address else "this machine"
-        raise ExportError(f"Ray does not start on {where}: {str(error).partition(chr(10))[0]}.") from error
+        raise ExportError(f"Ray does not start on {where}: {said(error)}.") from error
     try:
         yield ray
     finally:

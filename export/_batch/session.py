@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from .._bundle.bundle import Bundle
+from .._errors import InputError
 
 _NO_MEMORY = ("available memory of", "failed to allocate memory", "bad_alloc", "bad allocation", "out of memory")
 _NO_DEVICE = ("cuda failure", "cudnn failure", "cublas failure", "cuda error")
@@ -46,9 +48,7 @@ class LimitedSession:
         if provider != "cpu":
             self._session = bundle.session(provider)
             return
-        where = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-        # 1: it takes as much as is asked for, where the default doubles what it takes
-        ort.create_and_register_allocator(where, ort.OrtArenaCfg({"max_mem": limit, "arena_extend_strategy": 1}))
+        _set_limit(ort, limit)
         self._shrinking.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         fresh = Bundle(bundle.path, bundle.manifest)  # a session keeps the arena that was registered when it was opened
         self._session = fresh.session("cpu", threads=1, config={"session.use_env_allocators": "1"})
@@ -68,6 +68,30 @@ class LimitedSession:
                 self._session.run(outputs, {name: array[:0] for name, array in feeds.items()}, self._shrinking)
             found: list[np.ndarray] = self._session.run(outputs, dict(feeds), self._shrinking)
             return found
+
+
+_limits: list[int] = []  # the one that onnxruntime has in this process
+
+
+def _set_limit(ort: Any, limit: int) -> None:
+    """Let the sessions that are opened from now on share an arena of so many bytes.
+
+    Raises:
+        InputError: This process has another limit already, and its onnxruntime takes only one.
+    """
+    where = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    # 1: it takes as much as is asked for, where the default doubles what it takes
+    arena = ort.OrtArenaCfg({"max_mem": limit, "arena_extend_strategy": 1})
+    try:
+        ort.create_and_register_allocator(where, arena)
+    except RuntimeError as error:
+        if not _limits or _limits[0] > limit:
+            raise InputError(
+                f"onnxruntime {ort.__version__} takes one limit of memory in a process, and this one has another. "
+                "Upgrade onnxruntime, or leave `limit_memory` as it was."
+            ) from error
+    else:
+        _limits[:] = [limit]
 
 
 class _Turns:

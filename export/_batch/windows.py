@@ -127,6 +127,7 @@ class Batches:
         groups = [rows]
         if exact:
             _, of_group = np.unique(np.stack(exact), axis=1, return_inverse=True)
+            of_group = of_group.reshape(-1)  # NumPy 2.0 gives it two axes
             groups = [rows[of_group == group] for group in range(of_group.max(initial=-1) + 1)]
         padded = {axis: length for axis, length in lengths.items() if axis in self.padded}
         found = [batch for group in groups for batch in self._cut(lengths, self._sorted(padded, group))]
