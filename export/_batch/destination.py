@@ -12,6 +12,7 @@ from typing import Any
 
 from .._errors import ExportError, InputError
 from .._whole_file import reason_of, whole_file
+from .parquet import UNREAD
 from .source import Part
 
 try:
@@ -38,13 +39,25 @@ class Destination:
         self.own = self.folder / OWN
         self.partial = self.own / "partial"
 
-    def target(self, part: Part) -> Path:
-        """Return the file of a part; where it is, the part is done."""
-        return self.folder / part.name
+    def target(self, part: str) -> Path:
+        """Return the file of a part, by its name."""
+        return self.folder / part
 
-    def errors_of(self, part: Part) -> Path:
-        """Return the file of the errors of a part."""
-        return self.own / "errors" / part.name
+    def errors_of(self, part: str) -> Path:
+        """Return the file of the errors of a part, by its name."""
+        return self.own / "errors" / part
+
+    def is_done(self, part: str) -> bool:
+        """Tell whether a part is written; one of which rows could not be read may be mended, and is to be tried again."""
+        from pyarrow import parquet
+
+        if not self.target(part).exists():
+            return False
+        errors = self.errors_of(part)
+        if not errors.is_file():
+            return True
+        reasons = parquet.read_table(errors, columns=["reason"], partitioning=None).column("reason").to_pylist()
+        return not any(reason.startswith(UNREAD) for reason in reasons)
 
     @property
     def errors(self) -> Path:
@@ -136,11 +149,8 @@ class Destination:
         names = {part["name"] for part in parts}
         odd = sorted(names ^ set(known))
         # a part that is not done may have been mended meanwhile
-        odd += [
-            part["name"]
-            for part in parts
-            if not odd and (self.folder / part["name"]).exists() and part != known[part["name"]]
-        ]
+        changed = [] if odd else [part["name"] for part in parts if part != known[part["name"]]]
+        odd += [name for name in changed if self.is_done(name)]
         if odd:
             raise InputError(
                 f"{self.folder} was begun with another source: `{odd[0]}` was not the same there"

@@ -32,7 +32,11 @@ def open_parquet(file: str | Path) -> Any:
     """
     from pyarrow.parquet import ParquetFile
 
-    return ParquetFile(file, pre_buffer=False, buffer_size=2**20)
+    # a checksum costs little, where the file has any: without it, numbers that are not those that were written come out
+    return ParquetFile(file, pre_buffer=False, buffer_size=2**20, page_checksum_verification=True)
+
+
+UNREAD = "cannot be read"  # how the reason begins
 
 
 def said(error: BaseException) -> str:

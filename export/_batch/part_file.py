@@ -74,7 +74,7 @@ class PartFile:
             self._open().close()
             self._writer = None
             write_errors(self._destination, self.part, self.errors)
-            self._destination.target(self.part).parent.mkdir(parents=True, exist_ok=True)
+            self._destination.target(self.part.name).parent.mkdir(parents=True, exist_ok=True)
 
     def abandon(self) -> None:
         """Remove what is written so far."""
@@ -88,11 +88,11 @@ class PartFile:
         if self._writer is None:
             from pyarrow import parquet
 
-            target = self._destination.target(self.part)
+            target = self._destination.target(self.part.name)
             file = self._whole.enter_context(whole_file(target, folder=self._destination.partial))
             # numbers that hardly ever repeat are no larger without a dictionary, and written in half the time
             texts = [field.name for field in self.schema if "string" in str(field.type)]
-            self._writer = parquet.ParquetWriter(file, self.schema, use_dictionary=texts)
+            self._writer = parquet.ParquetWriter(file, self.schema, use_dictionary=texts, write_page_checksum=True)
         return self._writer
 
     @contextlib.contextmanager
@@ -100,7 +100,7 @@ class PartFile:
         try:
             yield
         except OSError as error:
-            raise cannot_write(self._destination.target(self.part), error) from error
+            raise cannot_write(self._destination.target(self.part.name), error) from error
 
 
 class _AbandonedError(Exception):
@@ -116,7 +116,7 @@ def cannot_write(target: Path, error: OSError) -> ExportError:
 
 def write_errors(destination: Destination, part: Part, errors: list[tuple[int | None, str | None, str]]) -> None:
     """Write the errors of a part, or remove those of an earlier run."""
-    file = destination.errors_of(part)
+    file = destination.errors_of(part.name)
     if not errors:
         file.unlink(missing_ok=True)
         return
@@ -133,7 +133,7 @@ def merge_errors(destination: Destination, parts: Iterable[Part]) -> int:
     """
     from pyarrow import parquet
 
-    found = [file for part in parts if (file := destination.errors_of(part)).is_file()]
+    found = [file for part in parts if (file := destination.errors_of(part.name)).is_file()]
     if not found:
         destination.errors.unlink(missing_ok=True)
         return 0

@@ -136,7 +136,7 @@ def predict(
         run, parts, resume=resume, more=lambda: {"padded": sorted(padded_axes(Model(job, opened), parts))}
     ) as known:
         job = replace(job, padded=frozenset(known["padded"]))
-        left = [part for part in parts if not place.target(part).exists()]
+        left = [part for part in parts if not place.is_done(part.name)]
         counted = _Count(
             sum(part.rows for part in parts), sum(part.rows for part in parts) - sum(part.rows for part in left)
         )

@@ -13,7 +13,7 @@ from .columns import column_problem
 from .destination import Destination
 from .job import WINDOW_BYTES, WINDOW_ROWS, Job
 from .model import Model
-from .parquet import READ_ERRORS, open_parquet, said
+from .parquet import READ_ERRORS, UNREAD, open_parquet, said
 from .part_file import PartFile, write_errors
 from .results import Results
 from .source import Part
@@ -96,7 +96,7 @@ def open_part(part: Part, manifest: Mapping[str, Any], job: Job) -> Any:
     try:
         opened = open_parquet(part.path)
     except READ_ERRORS as error:
-        return f"cannot be read: {said(error)}"
+        return f"{UNREAD}: {said(error)}"
     problem = schema_problem(opened.schema_arrow, manifest, job)
     if problem:
         opened.close()
@@ -119,7 +119,7 @@ def _windows(
                     yield read_window(batch, model.manifest, row, job.padded), batch
                 row += batch.num_rows
         except READ_ERRORS as error:
-            file.fail_rows(range(row, last), f"cannot be read: {said(error)}")
+            file.fail_rows(range(row, last), f"{UNREAD}: {said(error)}")
             done(0, last - row)
         first = last
 
