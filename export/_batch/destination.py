@@ -48,7 +48,7 @@ class Destination:
         return self.own / "errors" / part
 
     def is_done(self, part: str) -> bool:
-        """Tell whether a part is written; one of which rows could not be read may be mended, and is to be tried again."""
+        """Tell whether a part is written; one that could not all be read may be mended, and is to be tried again."""
         from pyarrow import parquet
 
         if not self.target(part).exists():

@@ -19,12 +19,12 @@ from .job import BATCH_ROWS, Job, checked_outputs, row_axes
 from .memory import memory_limit
 from .model import Model
 from .on_ray import check_ray, run_on_ray
-from .padding import padded_axes
 from .parquet import check_pyarrow
 from .part_file import merge_errors
 from .progress import shown_rows
 from .run_parts import open_part, run_parts
 from .source import Part, find_parts
+from .trial import tried
 
 ENGINES = ("local", "ray")
 
@@ -42,6 +42,7 @@ class Predictions:
         resumed: How many of them were done before.
         seconds: How long it took.
         exact_axes: Axes along which only rows of one length ran together, since padding changes the outputs.
+        one_by_one: Whether each row ran by itself, since what is beside a row changes its outputs.
     """
 
     destination: Path
@@ -52,6 +53,7 @@ class Predictions:
     resumed: int
     seconds: float
     exact_axes: tuple[str, ...]
+    one_by_one: bool
 
 
 def predict(
@@ -132,10 +134,14 @@ def predict(
     _check_schemas(parts, opened, job, source)
     place = Destination(destination)
     run = {"bundle": job.digest, "outputs": list(chosen), "key": key, "source": str(source)}
-    with place.begun(
-        run, parts, resume=resume, more=lambda: {"padded": sorted(padded_axes(Model(job, opened), parts))}
-    ) as known:
-        job = replace(job, padded=frozenset(known["padded"]))
+
+    def notes() -> dict[str, Any]:
+        trial = tried(Model(job, opened), parts)
+        return {"padded": sorted(trial.padded), "together": trial.together}
+
+    with place.begun(run, parts, resume=resume, more=notes) as known:
+        together = bool(known["together"])
+        job = replace(job, padded=frozenset(known["padded"]), batch_size=job.batch_size if together else 1)
         left = [part for part in parts if not place.is_done(part.name)]
         counted = _Count(
             sum(part.rows for part in parts), sum(part.rows for part in parts) - sum(part.rows for part in left)
@@ -163,6 +169,7 @@ def predict(
         len(parts) - len(left),
         time.monotonic() - begun,
         exact,
+        not together,
     )
 
 

@@ -86,6 +86,8 @@ def _show(done: Predictions, *, as_json: bool) -> None:
     print(f"{done.destination}: {done.rows:,} rows in {done.seconds:.1f} s{speed}")
     if done.resumed:
         print(f"{done.resumed:,} of {done.parts:,} parts were done before")
-    if done.exact_axes:
+    if done.one_by_one:
+        print("each row ran by itself: what is beside a row changes what the model gives for it")
+    elif done.exact_axes:
         axes = ", ".join(f"`{axis}`" for axis in done.exact_axes)
         print(f"only rows of one length ran together along {axes}: padding changes what the model gives")

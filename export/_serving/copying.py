@@ -10,8 +10,6 @@ from .._bundle.bundle import SAVED_MODEL, Bundle
 from .._errors import BundleError
 from .._standalone import verify
 
-AGAIN = "Lay the bundle out again."
-
 
 def onnx_files(bundle: Bundle) -> dict[str, str]:
     """Return the ONNX file and its external data, each under its own name: the one finds the other by that."""

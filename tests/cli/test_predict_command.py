@@ -84,6 +84,7 @@ def test_json(bundle, source, tmp_path, call):
         "parts": 2,
         "resumed": 0,
         "exact_axes": ["time"],
+        "one_by_one": False,
     }
 
 

@@ -20,6 +20,7 @@ from .fault import Fault, StaleFaultError, arguments_for, place_of, sources
 from .layer_faults import LAYER_FAULTS
 from .model_faults import MODEL_FAULTS
 from .report_faults import REPORT_FAULTS
+from .serving_faults import SERVING_FAULTS
 from .workshop import NO_TESTS, SOME_FAILED, Workshop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,7 @@ FAULTS = (
     *CONVERSION_FAULTS,
     *BUNDLE_FAULTS,
     *REPORT_FAULTS,
+    *SERVING_FAULTS,
     *COMMAND_FAULTS,
 )
 FINE = ("caught", "equivalent")

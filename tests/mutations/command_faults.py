@@ -54,7 +54,7 @@ COMMAND_FAULTS = (
     ),
     fault(
         "earlier outputs are overwritten piece by piece",
-        'partial = target.with_name(f".{target.name}.partial")',
+        'partial = (target.parent if folder is None else folder) / f".{uuid.uuid4().hex}.partial"',
         "partial = target",
         "test_run_command -k earlier_outputs",
     ),

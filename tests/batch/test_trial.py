@@ -1,4 +1,4 @@
-"""Only axes are padded along which padding changes nothing, which rows of the source tell."""
+"""Only axes are padded along which padding changes nothing, and rows run together only if that does: rows tell."""
 
 import numpy as np
 import pyarrow as pa
@@ -113,3 +113,27 @@ def test_a_run_that_goes_on_pads_as_it_was_begun(tmp_path):
     second = predict(bundle, source, tmp_path / "out", progress=False)
     assert (second.exact_axes, second.resumed, second.rows) == (first.exact_axes, 1, len(ROWS))
     assert pq.read_table(tmp_path / "out" / "b.parquet") == pq.read_table(tmp_path / "out" / "a.parquet")
+
+
+FROM_THE_MEAN = "middle = ReduceMean <axes = [0], keepdims = 1> (x)\n y = Sub (x, middle)"
+RANKED = "zero = Constant <value = int64 {0}> ()\n y = CumSum (x, zero)"  # what came before in the batch, added up
+
+
+@pytest.mark.parametrize("nodes", [FROM_THE_MEAN, RANKED], ids=["mean", "sum so far"])
+def test_rows_that_see_each_other_run_one_by_one(tmp_path, nodes):
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"x": ("float32", ["batch", 2])}, {"y": ("float32", ["batch", 2])})
+    rows = [[1.0, 2.0], [3.0, 5.0], [4.0, 0.0]]
+    pq.write_table(pa.table({"x": rows}), tmp_path / "x.parquet")
+    done = predict(bundle, tmp_path / "x.parquet", tmp_path / "out", progress=False)
+    assert done.one_by_one
+    alone = [[0.0, 0.0]] * 3 if nodes == FROM_THE_MEAN else rows
+    assert pq.read_table(tmp_path / "out").column("y").to_pylist() == alone
+
+
+def test_whole_numbers_that_see_each_other(tmp_path):
+    nodes = "zero = Constant <value = int64 {0}> ()\n y = CumSum (ids, zero)"
+    shape = ["batch", "time"]
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", shape)}, {"y": ("int64", shape)})
+    pq.write_table(pa.table({"ids": [[1, 2], [3, 4], [5]]}), tmp_path / "x.parquet")
+    done = predict(bundle, tmp_path / "x.parquet", tmp_path / "out", progress=False)
+    assert (done.one_by_one, pq.read_table(tmp_path / "out").column("y").to_pylist()) == (True, [[1, 2], [3, 4], [5]])

@@ -1,0 +1,245 @@
+"""What `write_layout` writes for each server, what it refuses, and that it is all or nothing."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bundles import alter_manifest, flip_byte, names, read_manifest, reseal, small_inputs
+
+from keras_attn_export import BundleError, ExportError, ProviderError, UnsupportedModelError, load_bundle
+from keras_attn_export._serving import copying
+from keras_attn_export._serving.layout import TARGETS, write_layout
+from keras_attn_export._standalone import verify
+
+pytest_plugins = ("bundle_fixtures",)
+
+RUNTIME = Path(verify.__file__).with_name("bundle_runtime.py")
+
+
+def files_in(folder):
+    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.fixture
+def models(tmp_path):
+    return tmp_path / "models"
+
+
+def add_external_data(bundle):
+    """Put a file of weights beside the ONNX file, as models beyond 2 GiB have it."""
+    (bundle / "model.onnx.data").write_bytes(b"weights")
+    reseal(bundle, "model.onnx.data")
+
+
+def test_triton(exported, models):
+    layout = write_layout(exported, models, target="triton")
+    assert files_in(models) == ["small/1/model.onnx", "small/config.pbtxt"]
+    assert (layout.folder, layout.files) == (models / "small", ("1/model.onnx", "config.pbtxt"))
+    assert (models / "small/1/model.onnx").read_bytes() == (exported / "model.onnx").read_bytes()
+    assert layout.notes == (
+        "requests may be merged: up to 64 examples a batch",
+        "`valid_lens`: of shape (batch, 1) here, as Triton has none without a second axis",
+    )
+    program, *options = shlex.split(layout.command)
+    assert program == "tritonserver"
+    assert {f"--model-repository={models}", "--http-address=127.0.0.1", "--grpc-address=127.0.0.1"} < set(options)
+
+
+def test_tensorflow_serving(exported, models):
+    layout = write_layout(exported, models, target="tfserving")
+    inside = files_in(exported / "saved_model")
+    assert "saved_model.pb" in inside
+    assert files_in(models) == [f"small/1/{name}" for name in inside]
+    for name in inside:
+        assert (models / "small" / "1" / name).read_bytes() == (exported / "saved_model" / name).read_bytes()
+    assert "all interfaces" in " ".join(layout.notes)
+    assert shlex.split(layout.command)[-2:] == ["--model_name=small", f"--model_base_path={models / 'small'}"]
+
+
+def test_tensorflow_runs_the_version(exported, models):
+    import tensorflow as tf
+
+    write_layout(exported, models, target="tfserving")
+    loaded, inputs = tf.saved_model.load(models / "small" / "1"), small_inputs()
+    found = loaded.signatures["serving_default"](**{name: tf.constant(array) for name, array in inputs.items()})
+    for name, expected in load_bundle(exported).run(inputs).items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.out_of_turn
+def test_tensorflows_own_tool_runs_the_version(exported, models, tmp_path):
+    write_layout(exported, models, target="tfserving")
+    inputs = small_inputs()
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    given = ";".join(f"{name}={tmp_path / 'inputs.npz'}[{name}]" for name in inputs)
+    tool = [sys.executable, "-P", "-m", "tensorflow.python.tools.saved_model_cli"]
+    what = ["--tag_set", "serve", "--signature_def", "serving_default", "--inputs", given, "--outdir", tmp_path / "out"]
+    done = subprocess.run([*tool, "run", "--dir", models / "small" / "1", *what], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    for name, expected in load_bundle(exported).run(inputs).items():
+        np.testing.assert_allclose(np.load(tmp_path / "out" / f"{name}.npy"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_mlserver(exported, models):
+    layout = write_layout(exported, models, target="mlserver")
+    bundle = [f"bundle/{name}" for name in files_in(exported)]
+    assert files_in(models / "small") == sorted([*bundle, "bundle_runtime.py", "model-settings.json"])
+    assert load_bundle(models / "small" / "bundle").manifest == read_manifest(exported)
+    assert (models / "small" / RUNTIME.name).read_bytes() == RUNTIME.read_bytes()
+    assert json.loads((models / "small" / "model-settings.json").read_text()) == {
+        "name": "small",
+        "implementation": "bundle_runtime.BundleModel",
+        "parameters": {"uri": "./bundle", "extra": {"provider": "CPUExecutionProvider"}},
+    }
+    assert layout.command.startswith("MLSERVER_HOST=127.0.0.1 ")
+    assert shlex.split(layout.command)[-3:] == ["mlserver", "start", str(models)]
+
+
+def test_the_runtime_needs_no_more_than_it_says():
+    text = RUNTIME.read_text()
+    imported = {line.split()[1].split(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
+    assert imported <= {*sys.stdlib_module_names, "numpy", "onnxruntime", "mlserver"}
+
+
+def test_cuda_is_named_to_the_servers_that_choose(exported, models):
+    write_layout(exported, models, target="mlserver", provider="cuda")
+    assert '"CUDAExecutionProvider"' in (models / "small" / "model-settings.json").read_text()
+    write_layout(exported, models, target="triton", name="other", provider="cuda")
+    assert "KIND_GPU" in (models / "other" / "config.pbtxt").read_text()
+    with pytest.raises(ExportError, match="takes the GPU by itself"):
+        write_layout(exported, models, target="tfserving", name="third", provider="cuda")
+    assert names(models) == ["other", "small"]
+
+
+@pytest.mark.parametrize(("target", "place"), [("triton", "1"), ("mlserver", "bundle")])
+def test_external_data_stays_beside_the_model(bundle, models, target, place):
+    add_external_data(bundle)
+    write_layout(bundle, models, target=target)
+    assert (models / "small" / place / "model.onnx.data").read_bytes() == b"weights"
+
+
+def test_a_path_is_quoted_and_whole(exported, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for target in TARGETS:
+        layout = write_layout(exported, "my models", target=target, name=target)
+        assert any(str(tmp_path / "my models") in word for word in shlex.split(layout.command))
+
+
+def test_models_stand_side_by_side(exported, models):
+    models.mkdir()
+    (models / "theirs").write_text("kept")
+    write_layout(exported, models, target="triton")
+    write_layout(exported, models, target="triton", name="second.model-2")
+    assert names(models) == ["second.model-2", "small", "theirs"]
+    assert 'name: "second.model-2"\n' in (models / "second.model-2" / "config.pbtxt").read_text()
+    before = files_in(models)
+    with pytest.raises(ExportError, match=r"small already exists; it will not be replaced, .*\(--name\)"):
+        write_layout(exported, models, target="mlserver")
+    assert files_in(models) == before
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "-option", "a/b", "a b", "Modell-ä", "a\n", "x" * 129])
+def test_a_name_that_is_no_folder(exported, models, name):
+    with pytest.raises(ExportError, match=r"calls a model by letters, digits.*\(--name\)"):
+        write_layout(exported, models, target="triton", name=name)
+    assert not models.exists()
+
+
+def test_the_manifests_own_name_may_be_none(bundle, models):
+    alter_manifest(bundle, model="my model")
+    with pytest.raises(ExportError, match=r"Received: 'my model'\. Give another name"):
+        write_layout(bundle, models, target="tfserving")
+    write_layout(bundle, models, target="tfserving", name="mine")
+    assert names(models) == ["mine"]
+
+
+def test_places_that_will_not_do(exported, bundle, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "small").symlink_to(tmp_path / "nowhere")
+    for place, said in (
+        (exported, "is a bundle, which holds only what its manifest lists"),
+        (exported / "models", "is a bundle, which holds only"),
+        (bundle, "is a bundle, which holds only"),  # not the one that is laid out
+        (tmp_path / "file", "is a file, so .* cannot be made"),
+        (tmp_path / "linked", "small already exists"),
+    ):
+        with pytest.raises(ExportError, match=said):
+            write_layout(exported, place, target="triton")
+    load_bundle(exported)
+    assert names(tmp_path) == ["bundle", "file", "linked"]
+
+
+def test_what_is_asked_for_must_be_known(exported, models):
+    with pytest.raises(ExportError, match=r"`target` must be one of \['triton', 'tfserving', 'mlserver'\]"):
+        write_layout(exported, models, target="torchserve")
+    with pytest.raises(ProviderError, match=r"`provider` must be one of \['cpu', 'cuda'\]"):
+        write_layout(exported, models, target="triton", provider="tpu")
+    assert not models.exists()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_damaged_bundle_is_not_served(bundle, models, target):
+    flip_byte(bundle / "saved_model" / "saved_model.pb")
+    with pytest.raises(BundleError, match=r"saved_model\.pb is not the file that was exported"):
+        write_layout(bundle, models, target=target)
+    assert not models.exists()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_file_that_is_replaced_meanwhile_is_not_served(bundle, models, target, monkeypatch):
+    def another(source, copy):
+        copy.write_bytes(source.read_bytes())
+        flip_byte(copy)
+
+    monkeypatch.setattr(copying.shutil, "copyfile", another)
+    with pytest.raises(BundleError, match="was replaced since it was checked"):
+        write_layout(bundle, models, target=target)
+    assert not models.exists()
+
+
+def test_a_file_that_is_gone_meanwhile(bundle, models, monkeypatch):
+    loaded = load_bundle(bundle)
+    (bundle / "saved_model" / "saved_model.pb").unlink()
+    monkeypatch.setattr("keras_attn_export._serving.layout.load_bundle", lambda _: loaded)
+    with pytest.raises(BundleError, match=r"saved_model\.pb is gone since it was checked"):
+        write_layout(bundle, models, target="tfserving")
+    assert not models.exists()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), OSError(28, os.strerror(28)), SystemExit(143)], ids=repr)
+def test_stopped_in_the_middle_it_leaves_nothing(exported, models, target, stop, monkeypatch):
+    models.mkdir()
+    (models / "theirs").write_text("kept")
+    real, done = copying.shutil.copyfile, []
+
+    def copy(source, new):
+        if done:
+            raise stop
+        done.append(real(source, new))
+
+    monkeypatch.setattr(copying.shutil, "copyfile", copy)
+    if target == "triton":
+        monkeypatch.setattr("pathlib.Path.write_text", lambda *_, **__: copy("", ""))
+    with pytest.raises(BundleError if isinstance(stop, OSError) else type(stop)):
+        write_layout(exported, models, target=target)
+    assert done
+    assert names(models) == ["theirs"]
+
+
+@pytest.mark.parametrize(("target", "dtype"), [("mlserver", "bfloat16"), ("triton", "bfloat32")])
+def test_a_dtype_that_a_server_lacks(bundle, models, target, dtype):
+    inputs = read_manifest(bundle)["inputs"]
+    inputs[0]["dtype"] = dtype
+    alter_manifest(bundle, inputs=inputs)
+    with pytest.raises(
+        UnsupportedModelError, match=f"`queries` has dtype {dtype}, and .* takes (bfloat16, )?bool, float16, "
+    ):
+        write_layout(bundle, models, target=target)
+    assert not models.exists()

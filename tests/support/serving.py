@@ -1,0 +1,138 @@
+"""A server that is started for a test marked `serving`, and the environment that it and its clients run in.
+
+A test that wants .venv-serving and finds it missing fails and says so: whoever chose the marker asked for it.
+"""
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+# Beside the environment that pytest lies in: scripts/mutate runs a copy of the tests, on a Python of its own.
+SERVING = Path(pytest.__file__).parents[5] / ".venv-serving"
+PORTS = ("HTTP", "GRPC", "METRICS")
+# 127.0.0.1, as /proc/net writes it, and the same as an address of IPv6
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
+def serving_python() -> Path:
+    """Return the Python of .venv-serving; fail where there is none."""
+    if not (SERVING / ".complete").is_file():
+        pytest.fail("Tests marked `serving` need .venv-serving. Run scripts/serving-setup.", pytrace=False)
+    return SERVING / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs.
+
+    Attributes:
+        process: Its process, which leads a group of its own.
+        ports: Where it listens, by `HTTP`, `GRPC` and `METRICS`.
+        log: What it writes.
+    """
+
+    process: subprocess.Popen[bytes]
+    ports: dict[str, int]
+    log: Path
+
+    def address(self, name: str) -> str:
+        """Return host and port."""
+        return f"127.0.0.1:{self.ports[name]}"
+
+    def ready(self, path: str = "/v2/health/ready") -> bool:
+        """Whether it says that it is ready."""
+        connection = http.client.HTTPConnection(self.address("HTTP"), timeout=5)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def resident(self) -> int:
+        """Return the bytes of memory that it holds (Linux)."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+    def listening(self) -> dict[str, str]:
+        """Return the address that each port is open on, as /proc/net writes it."""
+        names = {f"{port:04X}": name for name, port in self.ports.items()}
+        lines = [
+            line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()
+        ]
+        found = (line[1].split(":") for line in lines if line[3] == "0A")
+        return {names[port]: address for address, port in found if port in names}
+
+
+def free_ports() -> dict[str, int]:
+    """Return ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in PORTS]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return {name: each.getsockname()[1] for name, each in zip(PORTS, sockets, strict=True)}
+
+
+@contextlib.contextmanager
+def started(command: str, folder: Path, *, wait: float = 60) -> Iterator[Server]:
+    """Start a server by the command that `keras-attn layout` prints, on free ports, until the block ends.
+
+    It is ready or has ended when the block begins, and all its processes are gone afterwards.
+    """
+    serving_python()
+    ports, log = free_ports(), folder / "server.log"
+    variables = {f"MLSERVER_{name}_PORT": str(port) for name, port in ports.items()}
+    path = os.pathsep.join([str(SERVING / "bin"), os.environ["PATH"]])
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["sh", "-c", f"exec env {command}"],
+            cwd=folder,
+            env={**clean, **variables, "PATH": path},
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    server = Server(process, ports, log)
+    try:
+        until = time.monotonic() + wait
+        while process.poll() is None and not server.ready() and time.monotonic() < until:
+            time.sleep(0.1)
+        yield server
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Tell a server to end, and see that nothing of its group is left."""
+    process.terminate()
+    try:
+        process.wait(timeout=20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise AssertionError("the server left processes behind, or did not end when it was told to")
+
+
+def in_serving(script: Path, *arguments: object, timeout: float) -> None:
+    """Run a script in .venv-serving, and fail with what it says where it fails."""
+    done = subprocess.run(
+        [str(serving_python()), str(script), *map(str, arguments)],
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
