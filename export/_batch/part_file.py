@@ -69,12 +69,21 @@ class PartFile:
         self.errors += [(row, None, why) for row in rows]
 
     def finish(self) -> None:
-        """Put the errors in place, and then the file."""
-        with self._said(), self._whole:
-            self._open().close()
-            self._writer = None
-            write_errors(self._destination, self.part, self.errors)
-            self._destination.target(self.part.name).parent.mkdir(parents=True, exist_ok=True)
+        """Put the errors in place, and then the file.
+
+        Where it replaces one that lacks rows, the errors come last: they say so until then.
+        """
+        target = self._destination.target(self.part.name)
+        again = target.exists()
+        with self._said():
+            with self._whole:
+                self._open().close()
+                self._writer = None
+                if not again:
+                    write_errors(self._destination, self.part, self.errors)
+                target.parent.mkdir(parents=True, exist_ok=True)
+            if again:
+                write_errors(self._destination, self.part, self.errors)
 
     def abandon(self) -> None:
         """Remove what is written so far."""

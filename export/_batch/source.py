@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._errors import InputError
-from .parquet import READ_ERRORS, open_parquet, said
+from .parquet import READ_ERRORS, UNREAD, open_parquet, said
 
 # A file of more is cut between its row groups: what a killed run loses is at most a part, and parts go to workers.
 PART_BYTES = 128 * 2**20
@@ -89,7 +89,7 @@ def _parts_of(file: Path, name: PurePosixPath) -> list[Part]:
         with open_parquet(file) as opened:
             runs = list(_runs(opened.metadata))
     except READ_ERRORS as error:
-        return [Part(str(name), str(file), fingerprint=fingerprint, problem=f"is not a Parquet file: {said(error)}")]
+        return [Part(str(name), str(file), fingerprint=fingerprint, problem=f"{UNREAD}: {said(error)}")]
     parts, first_row = [], 0
     for number, (groups, rows) in enumerate(runs):
         # a folder in place of the file: no other file of the source can be called so
