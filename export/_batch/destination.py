@@ -92,8 +92,10 @@ class Destination:
             known = self._known(run, parts, more)
             with whole_file(self.own / MANIFEST, folder=self.partial) as file:
                 file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-            yield known
-            shutil.rmtree(self.partial, ignore_errors=True)  # what a killed worker left
+            try:
+                yield known
+            finally:
+                shutil.rmtree(self.partial, ignore_errors=True)  # what a killed worker left
 
     def _check_place(self, resume: bool) -> None:
         if self.folder.exists() and not self.folder.is_dir():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
@@ -117,8 +119,11 @@ def _started(workers: int | None) -> Iterator[ModuleType]:
         return
     address = os.environ.get("RAY_ADDRESS")
     own = {} if address else {"num_cpus": workers, "include_dashboard": False}
+    ending = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **own)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, ending)  # Ray's own ends the process before anything is put in order
     except (OSError, RuntimeError, ValueError) as error:
         where = f"the cluster at RAY_ADDRESS={address}" if address else "this machine"
         raise ExportError(f"Ray does not start on {where}: {said(error)}.") from error
