@@ -72,8 +72,8 @@ def read_column(column: Any, spec: Mapping[str, Any]) -> tuple[Ragged, Problems]
     bounds = np.arange(rows + 1)  # where each row begins, among what `column` holds at this depth
     sizes = np.zeros((rows, len(spec["shape"]) - 1), np.int64)
     for axis, known in enumerate(spec["shape"][1:]):
+        _add_nulls(column, bounds, spec, problems)
         owners = np.repeat(np.arange(rows), np.diff(bounds))
-        _add_nulls(column, bounds, owners, spec, problems)
         offsets = _offsets(column)
         lengths = np.diff(offsets[bounds[0] : bounds[-1] + 1])
         begun = np.minimum(bounds[:-1] - bounds[0], max(len(lengths) - 1, 0))
@@ -88,8 +88,7 @@ def read_column(column: Any, spec: Mapping[str, Any]) -> tuple[Ragged, Problems]
                     f"`{spec['name']}` must have shape {tuple(spec['shape'])}; it has {sizes[row, axis]} for {known}",
                 )
         bounds, column = offsets[bounds], column.values
-    owners = np.repeat(np.arange(rows), np.diff(bounds))
-    _add_nulls(column, bounds, owners, spec, problems)
+    _add_nulls(column, bounds, spec, problems)
     values = _numbers(column.slice(bounds[0], bounds[-1] - bounds[0]), bounds - bounds[0], spec, problems)
     return _without(problems, Ragged(values, bounds - bounds[0], sizes)), problems
 
@@ -104,14 +103,12 @@ def _offsets(lists: Any) -> np.ndarray:
     return np.asarray(lists.offsets, np.int64)
 
 
-def _add_nulls(
-    column: Any, bounds: np.ndarray, owners: np.ndarray, spec: Mapping[str, Any], problems: Problems
-) -> None:
+def _add_nulls(column: Any, bounds: np.ndarray, spec: Mapping[str, Any], problems: Problems) -> None:
     if not column.null_count:
         return
-    missing = column.is_null().to_numpy(zero_copy_only=False)[bounds[0] : bounds[-1]]
-    for row in np.unique(owners[missing]):
-        problems.setdefault(int(row), f"`{spec['name']}` is null, or holds one")
+    missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)[bounds[0] : bounds[-1]]) + bounds[0]
+    for row in np.unique(np.searchsorted(bounds, missing, side="right") - 1).tolist():
+        problems.setdefault(row, f"`{spec['name']}` is null, or holds one")
 
 
 def _numbers(flat: Any, bounds: np.ndarray, spec: Mapping[str, Any], problems: Problems) -> np.ndarray:

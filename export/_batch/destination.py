@@ -56,8 +56,8 @@ class Destination:
         errors = self.errors_of(part)
         if not errors.is_file():
             return True
-        reasons = parquet.read_table(errors, columns=["reason"], partitioning=None).column("reason").to_pylist()
-        return not any(reason.startswith(UNREAD) for reason in reasons)
+        found = parquet.read_table(errors, columns=["row", "reason"], partitioning=None).to_pylist()
+        return not any(each["row"] is None or each["reason"].startswith(UNREAD) for each in found)
 
     @property
     def errors(self) -> Path:
@@ -80,9 +80,9 @@ class Destination:
             InputError: It holds something else, the outputs of another bundle or source, or is not to be gone on with.
             ExportError: It cannot be written, or another run writes to it at this moment.
         """
-        self._check_place(resume)
         with contextlib.ExitStack() as held:
             try:
+                self._check_place(resume)
                 self.own.mkdir(parents=True, exist_ok=True)
                 held.enter_context(self._alone())
                 shutil.rmtree(self.partial, ignore_errors=True)  # what a killed run left
@@ -115,8 +115,10 @@ class Destination:
             if fcntl is not None:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
-                except OSError as error:
+                except BlockingIOError as error:
                     raise ExportError(f"Another run writes to {self.folder}. Wait until it is done.") from error
+                except OSError:  # a shared file system without locks
+                    pass
             yield
 
     def _known(

@@ -9,7 +9,7 @@ from pathlib import Path
 from .._errors import InputError
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-LEAST = 2**20
+LEAST, MOST = 2**20, 2**50
 
 
 def memory_limit(asked: int | str | None) -> int:
@@ -28,7 +28,7 @@ def memory_limit(asked: int | str | None) -> int:
         raise InputError(
             f"A limit of memory is a number of bytes, or a text such as '2G' or '512MiB'. Received: {asked!r}."
         )
-    limit = int(float(told[1]) * _UNITS[told[2].lower()])
+    limit = min(int(float(told[1]) * _UNITS[told[2].lower()]), MOST)
     if limit < LEAST:
         raise InputError(f"A limit of memory must be 1 MiB or more. Received: {asked!r}.")
     return limit

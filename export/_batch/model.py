@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from .._bundle.bundle import Bundle, load_bundle
-from .._errors import BundleError, ProviderError
+from .._errors import BundleError, ExportError, ProviderError
+from .alone import alike, feeds_alone
 from .feeds import feeds_of, longest_of
 from .job import Job, specs_of
 from .parquet import said
-from .results import Results
+from .results import Results, without_padding
 from .session import LimitedSession, is_device, is_memory
-from .windows import Batches, Window
+from .windows import Batches, Window, output_sizes
 
 
 class Model:
@@ -38,6 +39,29 @@ class Model:
     def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the outputs of the job, as they come from onnxruntime."""
         return self._session.run(list(self.job.outputs), feeds)
+
+    def check_alone(self, window: Window, row: int, results: Results) -> None:
+        """Run a row once more, by itself, and see that it gives what it gave among others.
+
+        The trial took a few rows; this one is of those that count.
+
+        Raises:
+            ExportError: It gives something else.
+        """
+        try:
+            alone = self.run(feeds_alone(self.manifest, window, row))
+        except Exception:  # noqa: BLE001 - too little memory beside the others, say
+            return
+        precision = self.manifest.get("precision", "float32")
+        for number, (spec, output) in enumerate(zip(self.outputs, alone, strict=True)):
+            one, other = without_padding(output[0], output_sizes(spec, window)[row]), results.row(number, row)
+            # whole numbers may be another for a tie that rounding decides
+            if one.dtype.kind == "f" and not alike(one, other, results.sizes_of_channels(number, spec), precision):
+                raise ExportError(
+                    f"Row {window.first_row + row} gives another `{spec['name']}` among other rows than by itself, "
+                    "though the rows that were tried did not: padding, or what is beside it, changes what the model "
+                    "gives. Remove the destination, and run with a batch size of 1."
+                )
 
     def run_rows(self, window: Window, rows: np.ndarray, results: Results) -> None:
         """Run rows together, and half as many at a time where that fails, down to the rows whose fault it is.

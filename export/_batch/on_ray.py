@@ -23,7 +23,7 @@ from .run_parts import Done, run_parts
 from .source import Part
 
 TRIES = 4  # of a part whose worker dies under it; then the part is to blame
-AHEAD = 2  # tasks that wait for each that runs
+AHEAD = 2  # tasks for each core: one runs, and one waits for its end
 
 _models: dict[Job, Model] = {}  # of this worker: one session, however many parts it runs
 
@@ -42,16 +42,14 @@ def run_on_ray(parts: Sequence[Part], job: Job, destination: Destination, done: 
         ExportError: Ray is not installed, or does not start; or as for `run_parts`.
     """
     with _started(workers) as ray:
-        cores = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        # a task that takes a core each leaves none idle; one that takes none would be run on the machine of the driver
-        task = ray.remote(num_cpus=1, max_retries=TRIES - 1, retry_exceptions=False)(_run_part)
+        most = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        gpus = {} if job.provider == "cpu" else {"num_gpus": 1}
+        task = ray.remote(num_cpus=1, **gpus, max_retries=TRIES - 1, retry_exceptions=False)(_run_part)
         waiting, running = list(reversed(parts)), dict[Any, Part]()
         one = replace(job, workers=1)
         try:
             while waiting or running:
-                while (
-                    waiting and len(running) < cores * AHEAD if workers is None else waiting and len(running) < workers
-                ):
+                while waiting and len(running) < most:
                     part = waiting.pop()
                     running[task.remote(part, one, str(destination.folder))] = part
                 ready, _ = ray.wait(list(running))
@@ -85,9 +83,14 @@ def _collect(ray: ModuleType, reference: Any, part: Part, destination: Destinati
         cause = getattr(error, "cause", None)
         raise cause if isinstance(cause, ExportError) else error from None
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
+        if destination.is_done(part.name):  # it died after that
+            done(part.rows, 0)
+            return
         why = f"its worker died {TRIES} times ({type(error).__name__})"
         write_errors(destination, part, [(None, None, why)])
         done(0, part.rows)
+    except ray.exceptions.RayError as error:
+        raise ExportError(f"Ray failed: {said(error)}. The same command goes on from there.") from error
 
 
 def check_ray() -> ModuleType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,15 @@ class PartFile:
 
         table = pa.RecordBatch.from_arrays([*kept.columns, *outputs], schema=self.schema)
         if problems:
-            good = np.setdiff1d(np.arange(len(table)), list(problems))
-            table = table.take(pa.array(good))
+            # slices, since not every type of a column that is passed on can be taken from, row by row
+            cuts = [-1, *sorted(problems), len(table)]
+            good = [table.slice(before + 1, after - before - 1) for before, after in pairwise(cuts)]
+            table = pa.Table.from_batches(good, schema=self.schema)
             for row in sorted(problems):
-                name = None if names is None else str(names[row].as_py())
-                self.errors.append((first_row + row, name, problems[row]))
+                self.errors.append((first_row + row, None if names is None else _text(names[row]), problems[row]))
         if len(table):
             with self._said():
-                self._open().write_batch(table)
+                self._open().write(table)
         self.rows += len(table)
 
     def fail_rows(self, rows: range, why: str) -> None:
@@ -110,6 +112,15 @@ class PartFile:
             yield
         except OSError as error:
             raise cannot_write(self._destination.target(self.part.name), error) from error
+
+
+def _text(name: Any) -> str | None:
+    """Return what a key says, as text; whatever Arrow can hold may be one."""
+    try:
+        text: str | None = name.cast("string").as_py()
+    except (ValueError, NotImplementedError):
+        text = str(name)
+    return text
 
 
 class _AbandonedError(Exception):

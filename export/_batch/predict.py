@@ -42,7 +42,7 @@ class Predictions:
         resumed: How many of them were done before.
         seconds: How long it took.
         exact_axes: Axes along which only rows of one length ran together, since padding changes the outputs.
-        one_by_one: Whether each row ran by itself, since what is beside a row changes its outputs.
+        one_by_one: Whether each row ran by itself, since rows that were tried did not give the same beside others.
     """
 
     destination: Path
@@ -198,6 +198,9 @@ def _check_apart(source: Path, destination: Path, bundle: Path) -> None:
     folder = Path(os.path.realpath(source))
     if folder.is_dir() and (target.is_relative_to(folder) or folder.is_relative_to(target)):
         raise InputError(f"{destination} and the source {source} are one in the other. Choose another place.")
+    head = Path(str(source).partition("**")[0] or ".")
+    if "**" in str(source) and target.is_relative_to(os.path.realpath(head)):
+        raise InputError(f"{destination} is where {source} looks for files. Choose another place.")
     if folder.is_file() and folder.parent == target:
         raise InputError(f"{destination} holds the source {source}. Choose another place.")
 

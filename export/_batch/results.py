@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from .alone import sizes_of_channels
 from .columns import to_lists
 from .feeds import comes_first
 from .windows import Window, output_sizes
@@ -25,7 +27,7 @@ class Results:
         counts = [np.prod(sizes, axis=1, dtype=np.int64) for sizes in self._sizes]
         self._starts = [np.concatenate([[0], np.cumsum(count)]) for count in counts]
         self._values = [
-            np.empty(0 if apart else starts[-1], spec["dtype"])
+            np.zeros(0 if apart else starts[-1], spec["dtype"])
             for spec, apart, starts in zip(specs, self._apart, self._starts, strict=True)
         ]
 
@@ -44,6 +46,22 @@ class Results:
             else:
                 for own, begin, end, size in zip(output, begins, ends, sizes, strict=True):
                     values[begin:end].reshape(size)[...] = without_padding(own, size)
+
+    def row(self, number: int, row: int) -> np.ndarray:
+        """Return an output of a row of the window that has run."""
+        place = row - self.start
+        if self._apart[number]:
+            return self._rows[number][place]
+        begin, end = self._starts[number][place : place + 2]
+        own: np.ndarray = self._values[number][begin:end].reshape(self._sizes[number][place])
+        return own
+
+    def sizes_of_channels(self, number: int, spec: Mapping[str, Any]) -> np.ndarray:
+        """Return the largest number of each channel of an output, over all rows."""
+        if self._apart[number]:
+            values = np.concatenate([output.ravel() for output in self._rows[number].values()])
+            return sizes_of_channels(values, spec)
+        return sizes_of_channels(self._values[number], spec)
 
     def columns(self) -> list[Any]:
         """Return a `pyarrow.Array` for each output; rows with a problem are in it, with anything."""

@@ -17,7 +17,10 @@ from .parquet import READ_ERRORS, UNREAD, open_parquet, said
 from .part_file import PartFile, write_errors
 from .results import Results
 from .source import Part
-from .windows import Window, read_window, spans
+from .windows import Window, output_bytes, read_window, spans
+
+SAMPLE = 16  # rows that tell how large the others are
+MOST_BYTES = 2**31 - 2**20  # of lists within each other, which Arrow counts in 32 bits
 
 Done = Callable[[int, int], None]  # rows that are written, rows that failed
 
@@ -52,10 +55,10 @@ def run_parts(parts: Iterable[Part], job: Job, model: Model, destination: Destin
         try:
             for step in _steps(parts, job, model, destination, pool, done):
                 if last is not None:
-                    _finish(last, job, done)
+                    _finish(last, job, model, done)
                 last = step
             if last is not None:
-                _finish(last, job, done)
+                _finish(last, job, model, done)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             if last is not None:
@@ -77,7 +80,7 @@ def _steps(
             file = PartFile(part, destination, kept, model.outputs)
             try:
                 for window, batch in _windows(part, opened, file, model, job, done):
-                    for start, stop in spans(window, model.manifest, job.outputs):
+                    for start, stop in spans(window, model.outputs):
                         results = Results(model.outputs, window, start, stop)
                         good = np.array([row for row in range(start, stop) if row not in results.problems], np.int64)
                         batches = model.batches.of(window.lengths, good)
@@ -108,23 +111,75 @@ def _windows(
 ) -> Iterator[tuple[Window, Any]]:
     """Yield windows of a part, and their record batches; rows that cannot be read are errors."""
     first = part.first_row
-    for group in range(*part.groups):
-        told = opened.metadata.row_group(group)
-        rows = max(1, min(WINDOW_ROWS, WINDOW_BYTES * max(1, told.num_rows) // max(1, told.total_byte_size)))
-        row, last = first, first + told.num_rows
-        try:
-            # a pyarrow of one thread: the others have work of their own
-            for batch in opened.iter_batches(rows, row_groups=[group], use_threads=False):
-                if batch.num_rows:
-                    yield read_window(batch, model.manifest, row, job.padded), batch
-                row += batch.num_rows
-        except READ_ERRORS as error:
-            file.fail_rows(range(row, last), f"{UNREAD}: {said(error)}")
-            done(0, last - row)
+    for groups in _small_groups(opened.metadata, *part.groups):
+        last = first + sum(opened.metadata.row_group(group).num_rows for group in groups)
+        for row, batch in _batches(opened, groups, first):
+            if isinstance(batch, str):
+                file.fail_rows(range(row[0], row[1]), f"{UNREAD}: {batch}")
+                done(0, row[1] - row[0])
+                continue
+            window = read_window(batch, model.manifest, row[0], job.padded)
+            _refuse_gigantic(window, model.outputs, job.limit)
+            yield window, batch
         first = last
 
 
-def _finish(step: _Step, job: Job, done: Done) -> None:
+def _small_groups(metadata: Any, start: int, stop: int) -> Iterator[list[int]]:
+    """Yield row groups, small ones together: files of many have a window of several."""
+    groups, rows = list[int](), 0
+    for group in range(start, stop):
+        groups, rows = [*groups, group], rows + metadata.row_group(group).num_rows
+        if rows >= WINDOW_ROWS or group == stop - 1:
+            yield groups
+            groups, rows = [], 0
+
+
+def _batches(opened: Any, groups: list[int], first: int) -> Iterator[tuple[tuple[int, int], Any]]:
+    """Yield rows of row groups: from where to where in the file, and a record batch, or why they cannot be read.
+
+    Of several groups, the others are read where one cannot be.
+    """
+    counts = [opened.metadata.row_group(group).num_rows for group in groups]
+    row, last = first, first + sum(counts)
+    try:
+        # a pyarrow of one thread: the others have work of their own
+        for batch in opened.iter_batches(_rows_at_once(opened, groups), row_groups=groups, use_threads=False):
+            if batch.num_rows:
+                yield (row, row + batch.num_rows), batch
+            row += batch.num_rows
+    except READ_ERRORS as error:
+        if len(groups) == 1:
+            yield (row, last), said(error)
+            return
+        begin = first
+        for group, count in zip(groups, counts, strict=True):
+            for (start, stop), batch in _batches(opened, [group], begin):
+                if stop > row:  # the rest was yielded before
+                    cut = max(0, row - start)
+                    yield (start + cut, stop), batch if isinstance(batch, str) else batch.slice(cut)
+            begin += count
+
+
+def _rows_at_once(opened: Any, groups: list[int]) -> int:
+    """Return how many rows a window may have; a few are read for it, since what is packed well may be large."""
+    told = [opened.metadata.row_group(group) for group in groups]
+    rows = max(1, sum(group.num_rows for group in told))
+    each = max(1, sum(group.total_byte_size for group in told)) / rows
+    head = next(opened.iter_batches(SAMPLE, row_groups=groups[:1], use_threads=False), None)
+    if head is not None and head.num_rows:
+        each = max(each, head.nbytes / head.num_rows)
+    return max(1, min(WINDOW_ROWS, int(WINDOW_BYTES / each)))
+
+
+def _refuse_gigantic(window: Window, outputs: list[dict[str, Any]], limit: int) -> None:
+    """Refuse rows of which an output is larger than may be, before there is room made for it."""
+    largest = output_bytes(outputs, window)[0]
+    for row in np.flatnonzero(largest > min(limit, MOST_BYTES)).tolist():
+        why = f"has an output of {largest[row] / 2**20:,.0f} MiB, and {min(limit, MOST_BYTES) >> 20} MiB are the limit"
+        window.problems.setdefault(row, why)
+
+
+def _finish(step: _Step, job: Job, model: Model, done: Done) -> None:
     """Wait for rows and write them, or the end of their part."""
     if step.window is None or step.results is None:
         step.file.finish()
@@ -132,6 +187,10 @@ def _finish(step: _Step, job: Job, done: Done) -> None:
     for future in step.running:
         future.result()
     start = step.results.start
+    # a row a window, or of small windows a row of 64
+    row = start + (step.window.first_row + start) * 2654435761 % 2**32 % max(64, step.batch.num_rows)
+    if job.batch_size > 1 and row < start + step.batch.num_rows and row not in step.results.problems:
+        model.check_alone(step.window, row, step.results)
     problems = {row - start: why for row, why in step.results.problems.items()}
     outputs = step.results.columns()
     kept = step.batch.select(step.file.schema.names[: len(step.file.schema) - len(outputs)])

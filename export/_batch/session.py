@@ -12,7 +12,14 @@ import numpy as np
 from .._bundle.bundle import Bundle
 from .._errors import InputError
 
-_NO_MEMORY = ("available memory of", "failed to allocate memory", "bad_alloc", "bad allocation", "out of memory")
+_NO_MEMORY = (
+    "available memory of",
+    "failed to allocate memory",
+    "bad_alloc",
+    "bad allocation",
+    "out of memory",
+    "alloc_failed",
+)
 _NO_DEVICE = ("cuda failure", "cudnn failure", "cublas failure", "cuda error")
 
 

@@ -15,6 +15,7 @@ from .parquet import READ_ERRORS, UNREAD, open_parquet, said
 
 # A file of more is cut between its row groups: what a killed run loses is at most a part, and parts go to workers.
 PART_BYTES = 128 * 2**20
+SLICES, SLICE = 16, 2**16
 SUFFIXES = (".parquet", ".parq", ".pq")
 
 
@@ -55,6 +56,8 @@ def find_parts(source: str | Path) -> list[Part]:
         InputError: There is no such file, or none of Parquet in the folder.
     """
     files, root = _files(str(source))
+    if hidden := [file for file in files if file.name[0] in "_."]:
+        raise InputError(f"{hidden[0]} begins with `_` or `.`, as what readers of folders leave out. Rename it.")
     return [part for file in files for part in _parts_of(file, PurePosixPath(file.relative_to(root).as_posix()))]
 
 
@@ -62,23 +65,33 @@ def _files(source: str) -> tuple[list[Path], Path]:
     path = Path(os.path.abspath(source))
     if path.is_file():
         return [path], path.parent
-    if path.is_dir():
-        found = sorted(_in_folder(path))
-        if not found:
-            raise InputError(f"{source} holds no Parquet: no file in it or below ends in {', '.join(SUFFIXES)}.")
-        return found, path
-    if not glob.has_magic(source):
-        raise InputError(f"There is no file or folder {source}.")
-    matched = (Path(os.path.abspath(file)) for file in glob.glob(source, recursive=True))
-    found = sorted(file for file in matched if file.is_file())
+    if path.is_dir() and source:
+        found, root = set(_in_folder(path)), path
+    elif not glob.has_magic(source):
+        raise InputError(f"There is no file or folder {source or repr(source)}.")
+    else:
+        matched = [Path(os.path.abspath(each)) for each in glob.glob(source, recursive=True)]
+        found = {file for each in matched for file in (_in_folder(each) if each.is_dir() else [each])}
+        root = Path(os.path.commonpath([file.parent for file in found])) if found else path
     if not found:
-        raise InputError(f"No file matches {source}.")
-    return found, Path(os.path.commonpath([file.parent for file in found]))
+        if not path.is_dir():
+            raise InputError(f"No file matches {source}.")
+        raise InputError(f"{source} holds no Parquet: no file in it or below ends in {', '.join(SUFFIXES)}.")
+    return sorted(found), root
 
 
 def _in_folder(folder: Path) -> Iterator[Path]:
-    for above, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name[0] not in "_."]
+    """Yield the files of Parquet in a folder and those below it, also where a link leads, but not in circles."""
+    entered = set()
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"Cannot read {error.filename}: {error.strerror}.") from error
+
+    for above, folders, names in os.walk(folder, followlinks=True, onerror=refuse):
+        entered.add(os.path.realpath(above))
+        folders[:] = [
+            name for name in folders if name[0] not in "_." and os.path.realpath(Path(above, name)) not in entered
+        ]
         yield from (Path(above, name) for name in names if name[0] not in "_." and name.lower().endswith(SUFFIXES))
 
 
@@ -113,14 +126,15 @@ def _runs(metadata: Any) -> Iterator[tuple[tuple[int, int], int]]:
 
 
 def _fingerprint(file: Path) -> str:
-    """Return the size of a file and a hash of its footer, which says how large each column is, packed, and more.
+    """Return the size of a file and a hash of its end and of slices all over it.
 
-    The file need not be read for it: two that differ, and have the same, have columns of the same sizes to the byte,
-    with the same smallest and largest numbers.
+    The end says how large each column is, packed, and more. The slices tell numbers apart that take the same room, as
+    ids do; not all of the file is read, since that takes as long as running it may.
     """
     with file.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
-        opened.seek(max(0, size - 8))
-        footer = int.from_bytes(opened.read(4), "little") + 8  # what stands before the closing PAR1
-        opened.seek(max(0, size - min(footer, 64 * 2**20)))
-        return f"{size}-{hashlib.sha256(opened.read()).hexdigest()[:32]}"
+        found = hashlib.sha256()
+        for start in [*(size * part // SLICES for part in range(SLICES)), max(0, size - SLICE)]:
+            opened.seek(start)
+            found.update(opened.read(SLICE))
+    return f"{size}-{found.hexdigest()[:32]}"

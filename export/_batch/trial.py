@@ -1,19 +1,21 @@
 """What rows of the source tell of a model: which axes may be padded, and whether rows may run together at all.
 
 No manifest says that zeros behind a row change nothing, or that one example does not see another. So some rows are run
-as they are, and again with zeros behind them, and with another row beside them.
+as they are, and again with zeros behind them, and between other rows: with their own numbers, and with others, since a
+largest number, say, minds zeros only where all are negative.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .._standalone.verify import Arrays
-from .feeds import feeds_of, padded_size
+from .alone import alike, feeds_alone, sizes_of_channels
 from .job import row_axes
 from .model import Model
 from .parquet import READ_ERRORS
@@ -22,10 +24,10 @@ from .run_parts import open_part
 from .source import Part
 from .windows import Window, output_sizes, read_window
 
-ROWS = 8
-# What rounding does, by precision, as a share of the largest number of a row: with padding, sums have other lengths.
-# What padding does to a model that does not expect it is more: a mean over twice as many numbers is half as large.
-ALIKE = {"float32": 1e-4, "float16": 2e-2, "int8": 5e-2}
+PARTS, READ, ROWS = 3, 256, 6
+TIMES = (1.0, -1.0, 1e-2, 1e2)  # what the numbers of a row are multiplied by
+
+Row = tuple[Window, int]
 
 
 @dataclass(frozen=True)
@@ -34,98 +36,123 @@ class Trial:
 
     Attributes:
         padded: The axes along which zeros behind a row change no output of it.
-        together: Whether a row beside it changes no output of a row.
+        together: Whether rows beside it change no output of a row.
     """
 
     padded: frozenset[str] = frozenset()
     together: bool = False
 
 
-def tried(model: Model, parts: Iterable[Part]) -> Trial:
-    """Try some rows of the first part that can be read.
+def tried(model: Model, parts: Sequence[Part]) -> Trial:
+    """Try rows of the first part, of one in the middle, and of the last.
 
     Args:
         model: The bundle, opened.
         parts: The parts of the source.
     """
-    window = _sample(model, parts)
-    if window is None:
-        return Trial()
-    rows = [row for row in _different(window) if row not in window.problems]
+    axes, full = row_axes(model.manifest, model.job.outputs), [part for part in parts if part.rows]
+    if not full:
+        return Trial(frozenset(axes), together=True)
+    rows = list(_rows(model, full))
 
     def may_be_padded(axis: str) -> bool:
-        return _same(model, window, rows, lambda row: _longer(model, axis, window, row))
+        return _same(
+            model, rows, lambda window, row: feeds_alone(model.manifest, window, row, axis), lambda feeds: feeds
+        )
 
-    padded = frozenset(filter(may_be_padded, row_axes(model.manifest, model.job.outputs)))
-    return Trial(padded, _same(model, window, rows, lambda row: _beside(_as_it_is(model, window, row))))
+    alone = [feeds_alone(model.manifest, window, row) for window, row in rows]
+    numbers = {name: np.concatenate([feeds[name] for feeds in alone]) for name in _single(model)} if rows else {}
+    together = _same(
+        model,
+        rows,
+        lambda window, row: feeds_alone(model.manifest, window, row),
+        lambda feeds: _between(feeds, numbers),
+    )
+    return Trial(frozenset(filter(may_be_padded, axes)), together)
 
 
-def _sample(model: Model, parts: Iterable[Part]) -> Window | None:
-    """Return the first rows of the source that can be read."""
-    for part in parts:
-        opened = open_part(part, model.manifest, model.job)
-        if isinstance(opened, str) or not part.rows:
+def _single(model: Model) -> list[str]:
+    """Return the inputs that are one number a row."""
+    return [spec["name"] for spec in model.manifest["inputs"] if len(spec["shape"]) == 1]
+
+
+def _rows(model: Model, parts: Sequence[Part]) -> Iterator[Row]:
+    """Yield rows that can be read, of lengths as different as there are; of further parts while there are none."""
+    some = np.unique(np.linspace(0, len(parts) - 1, PARTS).astype(int)).tolist()
+    found = 0
+    for index in [*some, *(index for index in range(len(parts)) if index not in some)]:
+        if found and index not in some:
+            return
+        window = _head(model, parts[index])
+        if window is None:
             continue
-        with opened, contextlib.suppress(*READ_ERRORS):
-            batch = next(opened.iter_batches(256, row_groups=list(range(*part.groups)), use_threads=False))
-            return read_window(batch, model.manifest, part.first_row, frozenset())
+        good = np.array([row for row in range(window.rows) if row not in window.problems], np.int64)
+        order = good[np.lexsort([length[good] for length in window.lengths.values()])] if window.lengths else good
+        chosen = order[np.unique(np.linspace(0, len(order) - 1, ROWS).astype(int))] if len(order) else order
+        found += len(chosen)
+        yield from ((window, int(row)) for row in chosen)
+
+
+def _head(model: Model, part: Part) -> Window | None:
+    opened = open_part(part, model.manifest, model.job)
+    if isinstance(opened, str):
+        return None
+    with opened, contextlib.suppress(*READ_ERRORS, StopIteration):
+        batch = next(opened.iter_batches(READ, row_groups=list(range(*part.groups)), use_threads=False))
+        # rows of any length: they are compared at the next one that the model takes
+        return read_window(batch, model.manifest, part.first_row, frozenset(model.manifest.get("multiples", {})))
     return None
 
 
-def _different(window: Window) -> list[int]:
-    """Return some rows, of lengths as different as there are; long ones are slow, so none beyond the median."""
-    if not window.lengths:
-        return list(range(min(ROWS, window.rows)))
-    order = np.lexsort(list(window.lengths.values()))
-    half = order[: max(1, (len(order) + 1) // 2)]
-    return [int(row) for row in half[np.unique(np.linspace(0, len(half) - 1, ROWS).astype(int))]]
+def _between(feeds: Arrays, numbers: Mapping[str, np.ndarray]) -> Arrays:
+    """Return a row between two others of the same lengths, which hold other numbers.
 
+    Args:
+        feeds: The row.
+        numbers: By inputs that are one whole number a row, those of other rows.
+    """
 
-def _as_it_is(model: Model, window: Window, row: int) -> Arrays:
-    own = {axis: int(length[row]) for axis, length in window.lengths.items()}
-    return feeds_of(model.manifest, window, np.array([row]), own)
-
-
-def _longer(model: Model, axis: str, window: Window, row: int) -> Arrays:
-    """Return a row padded along an axis, to more than twice its length."""
-    own = {each: int(length[row]) for each, length in window.lengths.items()}
-    longer = {**own, axis: padded_size(model.manifest, axis, 2 * own[axis] + 1)}
-    return feeds_of(model.manifest, window, np.array([row]), longer)
-
-
-def _beside(feeds: Arrays) -> Arrays:
-    """Return a row between two of another one, which has halves of its numbers, or whole ones the other way round."""
-
-    def other(array: np.ndarray) -> np.ndarray:
+    def others(name: str, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if array.dtype.kind == "f":
-            half: np.ndarray = (array / 2).astype(array.dtype)
-            return half
-        return array[:, ::-1] if array.ndim > 1 else array
+            return (array * -100).astype(array.dtype), np.zeros_like(array)
+        if array.ndim > 1:
+            return array[:, ::-1], np.zeros_like(array)
+        return numbers[name].max(keepdims=True), numbers[name].min(keepdims=True)
 
-    return {name: np.concatenate([other(array), array, other(array)]) for name, array in feeds.items()}
+    pairs = {name: others(name, array) for name, array in feeds.items()}
+    return {name: np.concatenate([pairs[name][0], array, pairs[name][1]]) for name, array in feeds.items()}
 
 
-def _same(model: Model, window: Window, rows: list[int], changed: Callable[[int], Arrays]) -> bool:
-    """Tell whether rows give, when they run otherwise, what they give as they are."""
+def _times(feeds: Arrays, factor: float) -> Arrays:
+    return {
+        name: (array * factor).astype(array.dtype) if array.dtype.kind == "f" else array
+        for name, array in feeds.items()
+    }
+
+
+def _same(
+    model: Model, rows: list[Row], inputs: Callable[[Window, int], Arrays], among: Callable[[Arrays], Arrays]
+) -> bool:
+    """Tell whether rows give, when they run otherwise, what they give as they are; not so where none can be run."""
     compared = 0
-    for row in rows:
-        try:
-            alone, more = model.run(_as_it_is(model, window, row)), model.run(changed(row))
-        except Exception:  # noqa: BLE001 - such a row tells nothing; the run itself will name it
-            continue
-        precision = model.manifest.get("precision", "float32")
-        for spec, one, other in zip(model.outputs, alone, more, strict=True):
-            sizes, middle = output_sizes(spec, window)[row], len(other) // 2
-            if not _alike(without_padding(one[0], sizes), without_padding(other[middle], sizes), precision):
-                return False
-        compared += 1
+    for factor in TIMES:
+        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in model.outputs]
+        for window, row in rows:
+            try:
+                alone = model.run(_times(feeds_alone(model.manifest, window, row), factor))
+                otherwise = model.run(among(_times(inputs(window, row), factor)))
+            except Exception:  # noqa: BLE001 - such a row tells nothing; the run itself will name it
+                continue
+            for pairs, spec, one, other in zip(found, model.outputs, alone, otherwise, strict=True):
+                sizes = output_sizes(spec, window)[row]
+                pairs.append((without_padding(one[0], sizes), without_padding(other[len(other) // 2], sizes)))
+        if not all(_alike(model, spec, pairs) for spec, pairs in zip(model.outputs, found, strict=True)):
+            return False
+        compared += len(found[0])
     return compared > 0
 
 
-def _alike(one: np.ndarray, other: np.ndarray, precision: str) -> bool:
-    if one.shape != other.shape:
-        return False
-    if one.dtype.kind != "f":
-        return bool(np.array_equal(one, other))
-    size = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
-    return bool(np.allclose(one, other, rtol=0, atol=ALIKE.get(precision, 0.0) * float(size), equal_nan=True))
+def _alike(model: Model, spec: dict[str, Any], pairs: list[tuple[np.ndarray, np.ndarray]]) -> bool:
+    sizes = np.max([sizes_of_channels(one, spec) for one, _ in pairs], axis=0, initial=0.0)
+    precision = model.manifest.get("precision", "float32")
+    return all(alike(one, other, sizes, precision) for one, other in pairs)

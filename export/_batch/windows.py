@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .columns import Problems, Ragged, read_column
-from .job import WINDOW_BYTES, specs_of
+from .job import WINDOW_BYTES
 
 PADDING = 0.25  # of the places of the rows themselves is as much as is padded, unless it is less than a run costs:
 RUN = 500  # places, such as steps of a sequence or pairs of query and key
@@ -87,13 +87,25 @@ def output_sizes(spec: Mapping[str, Any], window: Window) -> np.ndarray:
     return np.stack(sizes, axis=1).astype(np.int64) if sizes else np.zeros((window.rows, 0), np.int64)
 
 
-def spans(window: Window, manifest: Mapping[str, Any], outputs: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+def output_bytes(specs: Iterable[Mapping[str, Any]], window: Window) -> np.ndarray:
+    """Return how many bytes the largest output of each row takes, and all of them: (2, rows).
+
+    An axis that only the model knows is taken for as long as the longest that is known.
+    """
+    longest = np.max([np.ones(window.rows), *window.lengths.values()], axis=0)[:, None]
+    each = []
+    for spec in specs:
+        sizes = output_sizes(spec, window)
+        each.append(np.prod(np.where(sizes < 0, longest, sizes), axis=1) * np.dtype(spec["dtype"]).itemsize)
+    return np.stack([np.max(each, axis=0), np.sum(each, axis=0)])
+
+
+def spans(window: Window, outputs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
     """Yield runs of rows whose inputs and outputs do not take more memory than a window may, a row at least."""
-    sizes = np.zeros(window.rows)
+    sizes = output_bytes(outputs, window)[1]
+    sizes[list(window.problems)] = 0
     for ragged in window.inputs.values():
         sizes += np.prod(ragged.sizes, axis=1) * ragged.values.itemsize
-    for spec in specs_of(manifest, outputs):
-        sizes += np.prod(np.abs(output_sizes(spec, window)), axis=1) * np.dtype(spec["dtype"]).itemsize
     start, taken = 0, 0.0
     for row, size in enumerate(sizes):
         if row > start and taken + size > WINDOW_BYTES:
@@ -118,7 +130,7 @@ class Batches:
 
     def lower(self, lengths: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
         """Take fewer rows of such lengths from now on: these were too many."""
-        size = _size({axis: int(length[rows].max(initial=1)) for axis, length in lengths.items()})
+        size = _magnitude([max(1, int(length[rows].max(initial=1))) for length in lengths.values()])
         self._fewer[size] = min(self._fewer.get(size, self.most), max(1, len(rows) // 2))
 
     def of(self, lengths: Mapping[str, np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
@@ -156,7 +168,7 @@ class Batches:
         for index, sizes in enumerate(axes):
             together = [max(pair) for pair in zip(largest, sizes, strict=True)]
             places, here = math.prod(together), math.prod(max(1, size) for size in sizes)
-            most = min(self.most, self._fewer.get(places.bit_length(), self.most))
+            most = min(self.most, self._fewer.get(_magnitude(together), self.most))
             padding = places * (index + 1 - start) - (own + here)
             if index > start and (index - start >= most or padding > max(RUN, PADDING * (own + here))):
                 yield rows[start:index]
@@ -166,5 +178,5 @@ class Batches:
             yield rows[start:]
 
 
-def _size(lengths: Mapping[str, int]) -> int:
-    return math.prod(max(1, length) for length in lengths.values()).bit_length()
+def _magnitude(sizes: Iterable[int]) -> int:
+    return math.prod(sizes).bit_length()

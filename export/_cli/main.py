@@ -47,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return 128 + ending[-1]
             _print_error(error, debug=arguments.debug)
             return 1
+        if ending:  # what it raised was lost, as while onnxruntime is imported
+            return 128 + ending[-1]
     return 0
 
 

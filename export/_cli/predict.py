@@ -39,7 +39,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--limit-memory",
         metavar="M",
-        help="how much memory the model's tensors may take in a process, such as 2G (default half of what is free)",
+        help="how much memory the model's tensors may take in a process, such as 2G (default half of what is free); "
+        "on a CPU",
     )
     parser.add_argument(
         "--resume",
@@ -87,7 +88,7 @@ def _show(done: Predictions, *, as_json: bool) -> None:
     if done.resumed:
         print(f"{done.resumed:,} of {done.parts:,} parts were done before")
     if done.one_by_one:
-        print("each row ran by itself: what is beside a row changes what the model gives for it")
+        print("each row ran by itself: rows that were tried did not give the same beside others")
     elif done.exact_axes:
         axes = ", ".join(f"`{axis}`" for axis in done.exact_axes)
         print(f"only rows of one length ran together along {axes}: padding changes what the model gives")

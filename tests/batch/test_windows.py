@@ -83,4 +83,4 @@ def test_a_window_is_cut_where_its_inputs_and_outputs_take_too_much(monkeypatch,
     window = Window(0, 4, {"x": ragged}, {"time": sizes[:, 0]}, {})
     # a row takes 4 bytes a number, and its square in the output: 24, 48, 360, 80
     outputs = [{"name": "pairs", "dtype": "float32", "shape": ["batch", "time", "time"]}]
-    assert list(spans(window, {"outputs": outputs}, ("pairs",))) == expected
+    assert list(spans(window, outputs)) == expected

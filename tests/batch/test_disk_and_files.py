@@ -1,0 +1,213 @@
+"""A disk that is full, files that are broken: one sentence, and nothing lost."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from batch_killing import files_of, leftovers
+from batch_tables import make_table, own_files, plain_loop, read_errors, same_rows, write_source, written_files
+from bundles import assert_one_line, flip_byte
+
+from keras_attn_export import predict
+
+pytest_plugins = ("bundle_fixtures",)
+
+FILES = {f"part-{number}.parquet": 60 for number in range(4)}
+# The command in a process whose files may not grow beyond so many bytes.
+LIMITED = """
+import resource, sys
+from keras_attn_export._cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+sys.exit(main(sys.argv[2:]))
+"""
+# The command, with a disk of its own of so many bytes at its destination, which it copies to another place at the end.
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size="$1" none "$2" || exit 99
+"$3" -m keras_attn_export predict "$4" "$5" "$2/out"
+code=$?
+cp -a "$2/out" "$6"
+umount "$2"
+exit $code
+"""
+
+
+def write_files(folder, files=None):
+    return write_source(folder, FILES if files is None else files)
+
+
+def predicted(bundle, source, target, **options):
+    return predict(bundle, source, target, progress=False, **options)
+
+
+def largest_output(bundle, source, folder):
+    """Return the size of the largest file that a whole run writes."""
+    predicted(bundle, source, folder)
+    return max(file.stat().st_size for (file,) in written_files(folder).values())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process; CI runs Linux")
+def test_a_file_that_may_not_grow(exported, tmp_path):
+    """The third part is larger than a file may be here, as on a disk without room: it is not there, two others are."""
+    source = write_files(tmp_path / "in", FILES | {"part-2.parquet": 600})
+    limit = largest_output(exported, source, tmp_path / "whole") // 2
+    command = ["predict", str(exported), str(source), str(tmp_path / "out"), "--workers", "1"]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(limit), *command], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert_one_line(done.stderr, "error: Cannot write ")
+    assert "part-2.parquet: File too large" in done.stderr
+    goes_on_with_room(exported, source, tmp_path / "out", {"part-0.parquet", "part-1.parquet"})
+
+
+def can_mount():
+    """Tell whether a process may have a disk of its own, as root or as its own namespace's."""
+    probe = ["unshare", "-rm", "sh", "-c", "mount -t tmpfs none /mnt"]
+    return (
+        shutil.which("unshare") is not None and subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    )
+
+
+@pytest.mark.skipif(not can_mount(), reason="may not mount a disk here; test_a_file_that_may_not_grow runs everywhere")
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.out_of_turn)])
+def test_a_disk_that_is_full(exported, tmp_path, engine):
+    source = write_files(tmp_path / "in", {f"part-{number}.parquet": 400 for number in range(8)})
+    largest = largest_output(exported, source, tmp_path / "whole")
+    (tmp_path / "disk").mkdir()
+    places = [tmp_path / "disk", sys.executable, exported, source, tmp_path / "out"]
+    script = ON_A_SMALL_DISK.replace('"$2/out"\ncode', f'"$2/out" --engine {engine} --workers 1\ncode')
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, "sh", str(int(4.5 * largest)), *map(str, places)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert_one_line(done.stderr, "error: Cannot write ")
+    assert "No space left on device" in done.stderr
+    done_before = set(files_of(tmp_path / "out"))
+    assert 3 <= len(done_before) < 8
+    goes_on_with_room(exported, source, tmp_path / "out", done_before)
+
+
+def goes_on_with_room(bundle, source, target, expected):
+    """Check what a run left that found no room, and that another one ends well."""
+    before = files_of(target)
+    assert set(before) == expected
+    assert leftovers(target) == []
+    done = predicted(bundle, source, target)
+    assert (done.errors, done.resumed) == (0, len(before))
+    assert {name: place for name, place in files_of(target).items() if name in before} == before
+    same_rows(target, plain_loop(bundle, source))
+
+
+def test_no_room_for_anything(exported, tmp_path):
+    """Not even for the manifest."""
+    source = write_files(tmp_path / "in")
+    command = ["predict", str(exported), str(source), str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, "10", *command], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert_one_line(done.stderr, "error: Cannot write ")
+    goes_on_with_room(exported, source, tmp_path / "out", set())
+
+
+def truncated(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def without_footer(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def garbage(file):
+    file.write_bytes(bytes(range(256)) * 20)
+
+
+def empty(file):
+    file.write_bytes(b"")
+
+
+def other_columns(file):
+    table = pq.read_table(file)
+    pq.write_table(table.rename_columns([name.replace("keys", "clefs") for name in table.column_names]), file)
+
+
+def gone(file):
+    file.unlink()
+    file.symlink_to("nowhere")
+
+
+def test_a_broken_file_among_a_hundred(exported, tmp_path):
+    breaks_and_is_mended(exported, tmp_path, 100, truncated, "is not a Parquet file: ")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (without_footer, "is not a Parquet file: "),
+        (garbage, "is not a Parquet file: "),
+        (empty, "is not a Parquet file: "),
+        (other_columns, "has no column `keys`, an input of the model"),
+        (gone, "is not a Parquet file: .*No such file"),
+    ],
+)
+def test_files_broken_in_other_ways(exported, tmp_path, damage, reason):
+    breaks_and_is_mended(exported, tmp_path, 6, damage, reason)
+
+
+def breaks_and_is_mended(bundle, folder, files, damage, reason):
+    """Break the second file of some, and see all others done; mend it, and see it done too, and nothing else."""
+    source = write_files(folder / "in", {f"part-{number:02d}.parquet": 3 for number in range(files)})
+    oracle, file = plain_loop(bundle, source), source / "part-01.parquet"
+    shutil.copy(file, folder / "kept")
+    damage(file)
+    done = predicted(bundle, source, folder / "out")
+    assert (done.rows, done.errors, done.parts) == (3 * files - 3, 1, files)
+    (error,) = read_errors(folder / "out")
+    assert (error["part"], error["row"], error["key"]) == (file.name, None, None)
+    assert re.match(reason, error["reason"])
+    assert leftovers(folder / "out") == []
+    same_rows(folder / "out", {name: rows for name, rows in oracle.items() if name != file.name})
+    before = files_of(folder / "out")
+
+    again = predicted(bundle, source, folder / "out")
+    assert (again.rows, again.errors, again.resumed) == (0, 1, files - 1)
+    file.unlink()
+    shutil.copy(folder / "kept", file)
+    mended = predicted(bundle, source, folder / "out")
+    assert (mended.rows, mended.errors, mended.errors_file, mended.resumed) == (3, 0, None, files - 1)
+    assert own_files(folder / "out") == ["lock", "manifest.json"]
+    assert {name: place for name, place in files_of(folder / "out").items() if name in before} == before
+    same_rows(folder / "out", oracle)
+
+
+@pytest.mark.parametrize("compression", ["snappy", "none"])
+def test_a_flipped_bit_in_a_page_of_data(exported, tmp_path, compression):
+    """Files with checksums of their pages say so; the rows of that page and what stands behind them are errors."""
+    source = tmp_path / "in"
+    source.mkdir()
+    options = {"compression": compression, "write_page_checksum": True, "row_group_size": 20}
+    for number in range(3):
+        table = make_table(60, seed=number, first_id=60 * number)
+        pq.write_table(table, source / f"part-{number}.parquet", **options)
+    oracle = plain_loop(exported, source)
+    shutil.copy(source / "part-1.parquet", tmp_path / "kept")
+    flip_byte(source / "part-1.parquet")  # the middle is among the values of the second row group
+    done = predicted(exported, source, tmp_path / "out", key="id")
+    errors = read_errors(tmp_path / "out")
+    assert [(each["part"], each["row"]) for each in errors] == [("part-1.parquet", row) for row in range(20, 40)]
+    assert all("cannot be read" in each["reason"] for each in errors)
+    assert (done.rows, done.errors) == (160, 20)
+    same_rows(tmp_path / "out", oracle, without=range(80, 100))
+
+    shutil.copy(tmp_path / "kept", source / "part-1.parquet")
+    mended = predicted(exported, source, tmp_path / "out", key="id")
+    assert (mended.rows, mended.errors) == (60, 0)
+    same_rows(tmp_path / "out", oracle)
+    assert own_files(tmp_path / "out") == ["lock", "manifest.json"]

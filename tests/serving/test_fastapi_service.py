@@ -1,0 +1,300 @@
+"""`examples/serve_bundle.py`, which docs/serving.md shows, as a process of its own: golden cases, bad requests, load.
+
+It runs where neither TensorFlow nor Keras nor this package is installed; this process is its client, and judges.
+"""
+
+import contextlib
+import http.client
+import json
+import random
+import re
+import subprocess
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from bundle_service import LOG, ROOT, SERVICE, running, start
+from bundles import PACKAGES, assert_one_line, flip_byte, read_manifest
+from serving import LOOPBACK, Server, serving_python
+
+from keras_attn import AdditiveAttention
+from keras_attn_export import export_model
+from keras_attn_export._standalone import verify
+
+pytest_plugins = ("bundle_fixtures",)
+
+CLIENTS = 16
+MOST_GROWTH = 4 * 2**20  # bytes of memory that two thirds of the requests may add; none was seen
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service, and the bundle that it serves."""
+
+    server: Server
+    bundle: Path
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[http.client.HTTPConnection]:
+        with contextlib.closing(http.client.HTTPConnection(self.server.address("HTTP"), timeout=60)) as connection:
+            yield connection
+
+    def ask(self, body: Any) -> tuple[int, bytes]:
+        """Return the status and the body of the answer to a request on a connection of its own."""
+        with self.connection() as connection:
+            return answer(connection, body)
+
+
+def answer(connection: http.client.HTTPConnection, body: Any) -> tuple[int, bytes]:
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    connection.request("POST", "/predict", content, {"Content-Type": "application/json"})
+    came = connection.getresponse()
+    return came.status, came.read()
+
+
+@pytest.fixture(scope="module")
+def service(exported, tmp_path_factory):
+    with running(tmp_path_factory.mktemp("service"), exported) as server:
+        yield Service(server, exported)
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    """Return a service of a model with ids and a boolean mask, whole numbers beside floats, and one that overflows."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    seen = keras.Input((None, None), dtype="bool", name="seen")
+    gain = keras.Input((), name="gain")
+    embedded = keras.layers.Embedding(11, 6)(ids)
+    context = AdditiveAttention(4, name="attention")(embedded, embedded, embedded, attention_mask=seen)
+    outputs = {"context": context, "largest": keras.ops.argmax(context, axis=-1), "odds": keras.ops.exp(gain)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a softmax over one key
+        bundle = export_model(
+            keras.Model([ids, seen, gain], outputs), tmp_path_factory.mktemp("tokens") / "bundle"
+        ).path
+    with running(tmp_path_factory.mktemp("service"), bundle) as server:
+        yield Service(server, bundle)
+
+
+def cases_of(bundle: Path) -> tuple[list[verify.Case], list[verify.Case]]:
+    """Return the golden cases that JSON has words for, and the others: NaN or infinity goes in or comes out."""
+    cases = verify.load_cases(bundle / verify.CASES)
+    arrays = [[*case.inputs.values(), *case.outputs.values()] for case in cases]
+    finite = [all(np.isfinite(array).all() for array in each) for each in arrays]
+    split = [[case for case, each in zip(cases, finite, strict=True) if each is want] for want in (True, False)]
+    return split[0], split[1]
+
+
+# By service, those whose padding is NaN, and those in which an exponential overflows.
+BEYOND_JSON = {"service": ["poisoned padding"], "tokens": ["large values"]}
+
+
+def request_of(case: verify.Case) -> dict[str, Any]:
+    return {name: array.tolist() for name, array in case.inputs.items()}
+
+
+def mismatches(service: Service, case: verify.Case, content: bytes) -> list[str]:
+    """Compare an answer with what Keras gave, within the limits of `verify`."""
+    manifest = read_manifest(service.bundle)
+    dtypes = {spec["name"]: spec["dtype"] for spec in manifest["outputs"]}
+    actual = {name: np.array(value, dtypes.get(name)) for name, value in json.loads(content).items()}
+    rows = verify.compare(case, actual, manifest["parity"]["tolerance"])
+    return [f"{row['case']}, {row['name']}: {row['problem']}" for row in rows if not row["passed"]]
+
+
+def good_request() -> dict[str, Any]:
+    """Return a request of the small model: two examples, queries of three, keys of two."""
+    return {
+        "queries": np.ones((2, 3, 4)).tolist(),
+        "keys": np.ones((2, 2, 6)).tolist(),
+        "values": np.ones((2, 2, 5)).tolist(),
+        "valid_lens": [1, 2],
+    }
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in good_request().items() if key != name}
+
+
+# What is wrong with each: the body, and what the answer says of it.
+BAD: dict[str, tuple[Any, str]] = {
+    "no JSON": (b'{"queries": [[', "Expecting value"),
+    "no text": (b"\xff\xfe\x00", "can't decode"),
+    "deep": (b"[" * 100_000, "recursion"),
+    "a list": ([1, 2], "A request is a JSON object with the inputs"),
+    "an input too few": (without("valid_lens"), "['queries', 'keys', 'values', 'valid_lens'] and nothing else"),
+    "an unknown input": ({**good_request(), "mask": [1]}, "and nothing else"),
+    "a wrong rank": ({**good_request(), "keys": [[1.0]]}, "`keys` must have shape ['batch', 'keys_length', 6]"),
+    "a wrong size": ({**good_request(), "queries": np.ones((2, 3, 7)).tolist()}, "Received: (2, 3, 7)"),
+    "sizes that disagree": ({**good_request(), "valid_lens": [1]}, "`valid_lens` must have shape ['batch']"),
+    "other lengths": ({**good_request(), "values": np.ones((2, 4, 5)).tolist()}, "'keys_length': 2"),
+    "too long": ({**good_request(), "queries": np.ones((2, 4097, 4), int).tolist()}, "'queries_length': 4097"),
+    "rows of unequal lengths": ({**good_request(), "keys": [[[1.0] * 6], [[1.0] * 6] * 2]}, "Pad them"),
+    "floats for integers": ({**good_request(), "valid_lens": [1.5, 2.0]}, "finite numbers that fit int32"),
+    "integers that wrap round": ({**good_request(), "valid_lens": [2**32 + 1, 2]}, "finite numbers that fit int32"),
+    "floats that overflow": ({**good_request(), "queries": np.full((2, 3, 4), 1e39).tolist()}, "that fit float32"),
+    "text": ({**good_request(), "valid_lens": ["1", "2"]}, "finite numbers that fit int32"),
+    "null": ({**good_request(), "valid_lens": [None, 2]}, "finite numbers that fit int32"),
+    "NaN": ({**good_request(), "queries": np.full((2, 3, 4), np.nan).tolist()}, "finite numbers that fit float32"),
+    "infinity": ({**good_request(), "queries": np.full((2, 3, 4), np.inf).tolist()}, "finite numbers"),
+}
+
+
+def test_the_page_shows_the_service():
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    assert f"\n```python\n{SERVICE.read_text(encoding='utf-8')}```\n" in page
+
+
+@pytest.mark.serving
+@pytest.mark.parametrize("which", ["service", "tokens"])
+def test_the_golden_cases_match_over_http(which, request):
+    service = request.getfixturevalue(which)
+    cases, beyond_json = cases_of(service.bundle)
+    assert len(cases) >= 10
+    for case in cases:
+        status, content = service.ask(request_of(case))
+        assert (status, mismatches(service, case, content)) == (200, []), content[:300]
+    assert [case.name for case in beyond_json] == BEYOND_JSON[which]
+    for case in beyond_json:
+        status, content = service.ask(request_of(case))
+        assert status == 422
+        assert re.search("must hold finite numbers|Out of range float values", json.loads(content)["detail"])
+
+
+@pytest.mark.serving
+def test_health_says_which_bundle_is_served(service):
+    with service.connection() as connection:
+        connection.request("GET", "/health")
+        came = connection.getresponse()
+        told = json.loads(came.read())
+    manifest = read_manifest(service.bundle)
+    assert came.status == 200
+    assert told == {key: manifest[key] for key in ("model", "manifest_sha256", "inputs", "outputs")}
+
+
+@pytest.mark.serving
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_request_is_told_what_is_wrong(service, kind):
+    body, said = BAD[kind]
+    status, content = service.ask(body)
+    assert status == 422
+    assert said in json.loads(content)["detail"]
+
+
+IDS = {"ids": [[1, 2, 3]], "seen": np.ones((1, 3, 3), bool).tolist(), "gain": [1]}
+
+
+@pytest.mark.serving
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ids": [[1, 2, 11]]}, "onnxruntime cannot run the model on inputs `ids` (1, 3)"),
+        ({"seen": np.ones((1, 3, 3)).tolist()}, "`seen` must hold finite numbers that fit bool. Received: float64."),
+        ({"gain": [1000]}, "Out of range float values are not JSON compliant"),
+    ],
+    ids=["an id outside the embedding", "floats for a mask", "an answer that is infinite"],
+)
+def test_what_only_the_model_can_tell(tokens, change, said):
+    assert tokens.ask(IDS)[0] == 200
+    status, content = tokens.ask(IDS | change)
+    assert status == 422
+    assert said in json.loads(content)["detail"]
+
+
+@pytest.mark.serving
+def test_of_a_body_that_is_too_large_no_more_is_kept(service):
+    """In pieces, so that no header says how much will come."""
+    before = service.server.resident()
+    with service.connection() as connection:
+        connection.request("POST", "/predict", (b" " * 2**20 for _ in range(128)))
+        came = connection.getresponse()
+        told = json.loads(came.read())["detail"]
+    assert (came.status, told) == (413, "A request may have 8388608 bytes. Send fewer rows at once.")
+    assert service.server.resident() - before < 64 * 2**20
+    assert service.ask(good_request())[0] == 200
+
+
+@pytest.mark.serving
+def test_many_clients_at_once_each_get_their_own_answer(service, request):
+    each = request.config.getoption("--requests") // CLIENTS
+    cases, _ = cases_of(service.bundle)
+    good = [(json.dumps(request_of(case)).encode(), case) for case in cases]
+    alone = {body: service.ask(body)[1] for body, _ in good}
+    assert len({*alone.values()}) > len(good) / 2, "cases alike would not tell whose answer came"
+    bad = [body if isinstance(body, bytes) else json.dumps(body).encode() for body, _ in BAD.values()]
+
+    def client(number: int, count: int) -> Counter[str]:
+        draw, found = random.Random(number), Counter()
+        with service.connection() as connection:
+            for _ in range(count):
+                if draw.random() < 0.2:
+                    status, _ = answer(connection, draw.choice(bad))
+                    found["refused" if status == 422 else f"status {status} for a bad request"] += 1
+                    continue
+                body, case = draw.choice(good)
+                status, content = answer(connection, body)
+                right = status == 200 and content == alone[body] and not mismatches(service, case, content)
+                found["right" if right else f"wrong, status {status}"] += 1
+        return found
+
+    def wave(seed: int, count: int) -> Counter[str]:
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            return sum(pool.map(client, range(seed, seed + CLIENTS), [count] * CLIENTS), Counter())
+
+    found = wave(0, each // 3)
+    before = service.server.resident()
+    found += wave(CLIENTS, each - each // 3)
+    assert {*found} == {"right", "refused"}, found
+    assert found.total() == CLIENTS * each
+    assert found["refused"] > found.total() / 10
+    assert service.server.resident() - before < MOST_GROWTH
+
+
+@pytest.mark.serving
+def test_it_listens_on_this_machine_alone(service):
+    assert [address in LOOPBACK for address in service.server.listening().values()] == [True]
+
+
+@pytest.mark.serving
+def test_it_stops_within_a_second_and_answers_what_it_has_begun(exported, tmp_path):
+    body = json.dumps(good_request()).encode()
+    with running(tmp_path, exported) as server:
+        service = Service(server, exported)
+        with service.connection() as idle, service.connection() as begun:
+            whole = answer(idle, body)
+            begun.putrequest("POST", "/predict")
+            begun.putheader("Content-Length", str(len(body)))
+            begun.endheaders(body[:10])
+            time.sleep(0.2)  # until it has come
+            server.process.terminate()
+            time.sleep(0.2)
+            begun.send(body[10:])
+            came = begun.getresponse()
+            assert (came.status, came.read()) == whole
+            server.process.wait(1)
+            with pytest.raises(ConnectionRefusedError):
+                service.ask(body)
+
+
+@pytest.mark.serving
+def test_an_altered_bundle_is_not_served(bundle, tmp_path):
+    flip_byte(bundle / "model.onnx")
+    (tmp_path / "app").mkdir()
+    assert start(tmp_path / "app", bundle).wait(60) == 1
+    said = (tmp_path / "app" / LOG).read_text(encoding="utf-8")
+    assert_one_line(said, f"error: {bundle / 'model.onnx'} is not the file that was exported")
+
+
+@pytest.mark.serving
+def test_it_needs_none_of_the_packages_that_made_the_bundle(tmp_path):
+    looks = f"import importlib.util as of; print([name for name in {PACKAGES} if of.find_spec(name)])"
+    (tmp_path / "look.py").write_text(looks, encoding="utf-8")
+    assert subprocess.check_output([serving_python(), "look.py"], cwd=tmp_path, text=True) == "[]\n"

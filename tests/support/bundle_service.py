@@ -1,0 +1,57 @@
+"""`examples/serve_bundle.py` as a process of its own, laid out and started as docs/serving.md says."""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from serving import Server, end, serving_python
+
+from keras_attn_export._standalone import verify
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICE = ROOT / "examples" / "serve_bundle.py"
+OPTIONS = ("--host", "127.0.0.1", "--port", "0", "--limit-concurrency", "64")  # 0: any free port
+LOG = "log.txt"
+
+
+def start(folder: Path, bundle: Path) -> subprocess.Popen[bytes]:
+    """Start the service in a folder with its file and `verify.py`."""
+    shutil.copy(SERVICE, folder)
+    shutil.copy(verify.__file__, folder / "verify.py")
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    with (folder / LOG).open("wb") as log:
+        return subprocess.Popen(
+            [str(serving_python()), "-m", "uvicorn", "serve_bundle:app", *OPTIONS],
+            cwd=folder,
+            env={**clean, "BUNDLE": str(bundle)},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+@contextlib.contextmanager
+def running(folder: Path, bundle: Path) -> Iterator[Server]:
+    """Start the service, wait until it says where it listens, and end it. Nothing may have surprised it."""
+    process = start(folder, bundle)
+    try:
+        yield Server(process, {"HTTP": _port(process, folder / LOG)}, folder / LOG)
+    finally:
+        end(process)
+    assert "Traceback" not in (folder / LOG).read_text(encoding="utf-8")
+
+
+def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        said = log.read_text(encoding="utf-8")
+        if found := re.search(r"running on http://127\.0\.0\.1:(\d+)", said):
+            return int(found[1])
+        assert process.poll() is None, said
+        time.sleep(0.05)
+    raise AssertionError(f"no service within a minute: {said}")
