@@ -104,10 +104,11 @@ def test_runs_stopped_at_random_moments(exported, place, random_seed, kills):
     assert kills < 20 or sum(count for name, count in found["found"].items() if name.endswith("midway")) > kills / 4
 
 
-def test_runs_killed_around_every_rename(exported, place, random_seed):
-    found = stopped("renames", exported, place, random_seed, 1, parts=2, rows=30)
+@pytest.mark.parametrize("moments", [["before"], pytest.param(["before", "after"], marks=pytest.mark.out_of_turn)])
+def test_runs_killed_at_every_rename(exported, place, random_seed, moments):
+    found = stopped("renames", exported, place, random_seed, len(moments), parts=2, rows=30)
     # the manifest, two parts, the errors of one of them and of the one that is broken, and all errors
-    assert found["found"] == {"killed before": 6, "killed after": 6}
+    assert found["found"] == {f"killed {moment}": 6 for moment in moments}
 
 
 @pytest.mark.out_of_turn

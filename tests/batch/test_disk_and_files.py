@@ -144,17 +144,17 @@ def gone(file):
 
 
 def test_a_broken_file_among_a_hundred(exported, tmp_path):
-    breaks_and_is_mended(exported, tmp_path, 100, truncated, "is not a Parquet file: ")
+    breaks_and_is_mended(exported, tmp_path, 100, truncated, "cannot be read: ")
 
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (without_footer, "is not a Parquet file: "),
-        (garbage, "is not a Parquet file: "),
-        (empty, "is not a Parquet file: "),
+        (without_footer, "cannot be read: "),
+        (garbage, "cannot be read: "),
+        (empty, "cannot be read: "),
         (other_columns, "has no column `keys`, an input of the model"),
-        (gone, "is not a Parquet file: .*No such file"),
+        (gone, "cannot be read: .*No such file"),
     ],
 )
 def test_files_broken_in_other_ways(exported, tmp_path, damage, reason):

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .batch_faults import BATCH_FAULTS
 from .bundle_faults import BUNDLE_FAULTS
 from .command_faults import COMMAND_FAULTS
 from .conversion_faults import CONVERSION_FAULTS
@@ -28,6 +29,7 @@ FAULTS = (
     *LAYER_FAULTS,
     *MODEL_FAULTS,
     *CONVERSION_FAULTS,
+    *BATCH_FAULTS,
     *BUNDLE_FAULTS,
     *REPORT_FAULTS,
     *SERVING_FAULTS,

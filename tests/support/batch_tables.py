@@ -1,0 +1,168 @@
+"""Tables for the small model of bundles.py, and what a plain loop over their rows gives.
+
+The loop takes one row at a time through onnxruntime: no batches, no padding, and nothing of the package that is tested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+WIDTHS = {
+    "queries": 4,
+    "keys": 6,
+    "values": 5,
+}  # as in bundles.py, which imports Keras; the processes that are killed start without
+LONGEST = 400
+OUTPUTS = ("context", "weights")
+PASSED_ON = ("id", "name")
+# A row among others is summed in another order. Times the largest number of an output; measured, it is at most 5.
+ROUNDING = 32 * float(np.finfo("float32").eps)
+
+Row = dict[str, Any]
+Oracle = Mapping[str, Sequence[Row]]  # by file of the source
+
+
+def make_table(
+    rows: int, *, seed: int, first_id: int = 0, typical: float = 20, longest: int = LONGEST, lens: bool = False
+) -> pa.Table:
+    """Return a table of some rows, whose numbers of keys are log-normal and whose numbers of queries are 1 to 4.
+
+    Args:
+        rows: How many.
+        seed: What they are drawn from.
+        first_id: The id of the first one; the others follow.
+        typical: The median number of keys.
+        longest: The largest number of keys.
+        lens: Whether lengths are given, from 0 to beyond the number of keys; else they are to be filled in.
+    """
+    rng = np.random.default_rng(seed)
+    keys = np.clip(rng.lognormal(math.log(typical), 1, rows).astype(int), 1, longest)
+    queries = rng.integers(1, 5, rows)
+    ids = range(first_id, first_id + rows)
+    names = [f"row {number}" if number % 7 else None for number in ids]
+    columns = {
+        "id": pa.array(ids, pa.int64()),
+        "keys": _lists(rng, keys, WIDTHS["keys"]),
+        "queries": _lists(rng, queries, WIDTHS["queries"]),
+        "name": pa.array(names, pa.string()),
+        "values": _lists(rng, keys, WIDTHS["values"]),
+    }
+    if lens:
+        columns["valid_lens"] = pa.array(rng.integers(0, keys + 3), pa.int64())
+    return pa.table(columns)
+
+
+def _lists(rng: np.random.Generator, lengths: np.ndarray, width: int) -> pa.Array:
+    total = int(lengths.sum())
+    inner = pa.ListArray.from_arrays(
+        np.arange(total + 1, dtype="int32") * width, pa.array(rng.standard_normal(total * width, dtype="float32"))
+    )
+    return pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]).astype("int32"), inner)
+
+
+def write_source(folder: Path, files: Mapping[str, int], *, row_group: int | None = None, **options: Any) -> Path:
+    """Write a folder of tables, whose ids go on from one to the next.
+
+    Args:
+        folder: Where.
+        files: How many rows each file has, by name.
+        row_group: How many rows a row group has; `None` for as many as the file.
+        options: As for `make_table`.
+    """
+    first_id = 0
+    for number, (name, rows) in enumerate(files.items()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        table = make_table(rows, seed=number, first_id=first_id, **options)
+        pq.write_table(table, folder / name, row_group_size=row_group)
+        first_id += rows
+    return folder
+
+
+def plain_loop(bundle: Path, root: Path, outputs: Sequence[str] = OUTPUTS) -> dict[str, list[Row]]:
+    """Return what each row of each table below a folder gives, one at a time."""
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(str(bundle / "model.onnx"), providers=["CPUExecutionProvider"])
+    files = sorted(root.rglob("*.parquet"))
+    return {
+        file.relative_to(root).as_posix(): [_run(session, row, outputs) for row in _rows(file, with_inputs=True)]
+        for file in files
+    }
+
+
+def _rows(file: Path, *, with_inputs: bool) -> Iterator[Row]:
+    with pq.ParquetFile(file) as opened:
+        assert with_inputs == ("keys" in opened.schema_arrow.names), opened.schema_arrow.names
+        for batch in opened.iter_batches(256):
+            yield from batch.to_pylist()
+
+
+def _run(session: Any, row: Row, outputs: Sequence[str]) -> Row:
+    feeds = {name: np.array([row[name]], "float32") for name in ("queries", "keys", "values")}
+    feeds["valid_lens"] = np.array([row.get("valid_lens", len(row["keys"]))], "int32")
+    found = session.run(list(outputs), feeds)
+    passed_on = {name: row[name] for name in PASSED_ON}
+    return passed_on | {name: array[0] for name, array in zip(outputs, found, strict=True)}
+
+
+def written_files(destination: Path) -> dict[str, list[Path]]:
+    """Return the files of a destination by that of the source they are of: one, or those in a folder of its name."""
+    found: dict[str, list[Path]] = {}
+    for file in sorted(destination.rglob("*")):
+        own = file.relative_to(destination)
+        if file.is_file() and own.parts[0] != "_predict":
+            of = own.parent if own.parent.suffix == ".parquet" else own
+            found.setdefault(of.as_posix(), []).append(file)
+    return found
+
+
+def same_rows(destination: Path, oracle: Oracle, *, without: Sequence[int] = ()) -> None:
+    """Check that a destination holds what the plain loop gave: every row once, in order, without padding.
+
+    Args:
+        destination: What a run wrote.
+        oracle: What `plain_loop` gave, by file of the source.
+        without: Ids of rows that are not to be there.
+    """
+    found = written_files(destination)
+    expected = {name: [row for row in rows if row["id"] not in without] for name, rows in oracle.items()}
+    assert set(found) == set(expected)
+    for name, rows in expected.items():
+        written = [row for file in found[name] for row in _rows(file, with_inputs=False)]
+        assert [row["id"] for row in written] == [row["id"] for row in rows], name
+        for own, one in zip(written, rows, strict=True):
+            same_row(own, one, f"{name}, id {one['id']}")
+
+
+def same_row(own: Row, one: Row, place: str) -> None:
+    """Check that what was written of a row is what the plain loop gave of it."""
+    assert set(own) == set(one), place
+    for name, value in one.items():
+        if not isinstance(value, np.ndarray):
+            assert own[name] == value, (place, name)
+            continue
+        assert (len(own[name]), len(own[name][0])) == value.shape, (place, name)
+        numbers = np.array(own[name], "float32")  # which refuses lists of different lengths
+        np.testing.assert_allclose(
+            numbers, value, rtol=0, atol=ROUNDING * float(np.abs(value).max()), err_msg=f"{place}, {name}"
+        )
+
+
+def own_files(destination: Path) -> list[str]:
+    """Return what lies in `_predict/`, without folders."""
+    own = destination / "_predict"
+    return sorted(file.relative_to(own).as_posix() for file in own.rglob("*") if file.is_file())
+
+
+def read_errors(destination: Path) -> list[Row]:
+    """Return the rows of the table of errors; none where there is no such table."""
+    file = destination / "_predict" / "errors.parquet"
+    rows: list[Row] = pq.read_table(file).to_pylist() if file.is_file() else []
+    return rows

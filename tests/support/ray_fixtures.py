@@ -1,0 +1,35 @@
+"""Ray, started once for all tests of a process: that takes five to twenty seconds.
+
+A pytest plugin: a test file that wants it says `pytest_plugins = ("ray_fixtures",)`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from batch_processes import WORKERS, ended, family
+
+from keras_attn_export._batch.on_ray import check_ray
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """Start Ray in this process; the address is for `RAY_ADDRESS` of others."""
+    ray = check_ray()  # which also sees to it that nobody else can use what is started here
+    others = family([os.getpid()])
+    heeds = signal.getsignal(signal.SIGTERM)  # Ray has a handler of its own
+    ray.init(
+        address="local",
+        num_cpus=WORKERS,
+        include_dashboard=False,
+        logging_level="ERROR",
+        log_to_driver=False,
+    )
+    started = family([os.getpid()]) - others
+    yield ray.get_runtime_context().gcs_address
+    ray.shutdown()
+    signal.signal(signal.SIGTERM, heeds)
+    assert ended(started) == {}
