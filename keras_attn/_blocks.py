@@ -254,10 +254,13 @@ def _fold(
         sums, result = step(sums, blocks[index], others[index])
         return index + 1, tf.tensor_scatter_nd_update(results, [[index]], result[None]), *sums
 
-    count = ops.shape(blocks)[0]
-    start = tf.constant(0), tf.zeros_like(blocks, sums[0].dtype), *sums
+    zeros, count = tf.zeros_like(blocks, sums[0].dtype), ops.shape(blocks)[0]
+    if 0 in tuple(blocks.shape):  # TensorFlow updates no tensor without entries, as that of a batch without examples
+        return sums, zeros
+    steps = tf.minimum(count, tf.size(blocks))  # the same where sizes are unknown
+    start = tf.constant(0), zeros, *sums
     # XLA needs to know how many steps there are at most.
     _, results, *sums = tf.while_loop(
-        lambda index, *_: index < count, body, start, maximum_iterations=count, parallel_iterations=1
+        lambda index, *_: index < steps, body, start, maximum_iterations=count, parallel_iterations=1
     )
     return tuple(sums), results

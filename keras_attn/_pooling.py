@@ -14,6 +14,7 @@ from ._keys_state import Keys, check_projected, refuse_state
 from ._layer import AttentionLayer
 from ._masking import combine_masks, each_sees_itself, hide, hide_rows, hide_unseen
 from ._normalizers import SOFTMAX
+from ._replicas import SeedGenerator
 from ._types import Masks, Pairs, Shape, Tensor
 
 _CALL = ("call", "_attend", "_pooled", "_lowered", "precompute")  # what a call of a layer is, beside its score
@@ -95,7 +96,7 @@ class AttentionPooling(AttentionLayer):
         self.dropout = check_dropout(dropout)
         self.seed = check_seed(seed)
         self.normalizer = check_normalizer(normalizer)
-        self.seed_generator = keras.random.SeedGenerator(self.seed) if self.dropout else None
+        self.seed_generator = SeedGenerator(self.seed) if self.dropout else None
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Checks the shapes; a subclass makes its weights here."""

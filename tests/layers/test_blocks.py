@@ -225,6 +225,18 @@ def test_an_axis_of_no_entry(size):
     assert_identical(as_numpy(call(layer_of(2), inputs)), as_numpy(call(layer_of(None), inputs)))
 
 
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "xla"])  # XLA compiles no update of no entries
+def test_a_batch_of_no_example_has_gradients(mode):
+    """One of several devices may get none of a last batch."""
+    layer, names = layer_of(2), ("queries", "keys", "values")
+    signature = [((None, None, size), "float32") for size in (Dq, Dk, Dv)]
+    program = compiled(gradients_of(lambda *inputs: ops.sum(layer(*inputs)), 3), mode, signature=signature)
+    found = program(*(ops.zeros((0, *array.shape[1:])) for array in arrays().values()))
+    assert {name: tuple(each.shape) for name, each in zip(names, found, strict=True)} == {
+        name: (0, *array.shape[1:]) for name, array in arrays().items()
+    }
+
+
 @in_64_bits
 @every_mode
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float64"])

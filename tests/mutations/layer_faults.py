@@ -262,8 +262,8 @@ _LAYERS = (
     ),
     fault(
         "the seed is forgotten",
-        "keras.random.SeedGenerator(self.seed)",
-        "keras.random.SeedGenerator()",
+        "= SeedGenerator(self.seed) if",
+        "= SeedGenerator() if",
         "test_contract_saving -k seed",
     ),
     fault(

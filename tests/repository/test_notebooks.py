@@ -11,7 +11,7 @@ from bundles import PACKAGES, python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-NOTEBOOKS = ("tutorial", "nadaraya_watson", "scoring_functions", "translate_step_by_step")
+NOTEBOOKS = ("tutorial", "nadaraya_watson", "scoring_functions", "translate_step_by_step", "distributed_training")
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 KERNEL = ["/somewhere/ipykernel_launcher.py", "-f", "/somewhere/kernel.json"]  # what Jupyter starts its kernel with
 

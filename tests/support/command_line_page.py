@@ -27,7 +27,7 @@ def section(name: str, parser: argparse.ArgumentParser) -> str:
 
 def row(action: argparse.Action) -> str:
     """Return the row of one argument, with what `--help` says of it."""
-    name = action.option_strings[-1] if action.option_strings else ""
+    name = next((each for each in action.option_strings if each.startswith("--")), "")
     values = "" if action.nargs == 0 else argument_of(action)
     text = (action.help or "") % {**vars(action), "prog": "keras-attn"}
     text = text.replace("|", r"\|")

@@ -1,0 +1,60 @@
+"""The rules by which docs/howto/distributed-training.md divides weights: none that is large is left out."""
+
+import keras
+import pytest
+from distributed_models import Dk, Dq, Dv, U, build
+from distributed_page import rules
+from distributed_rules import rule_of
+
+from keras_attn import AdditiveAttention, BilinearAttention, CosineAttention, GaussianAttention, MultiHeadAttention
+
+LAYERS = {
+    "additive": lambda: AdditiveAttention(U, name="additive"),
+    "normalized": lambda: AdditiveAttention(U, normalize=True, name="normalized"),
+    "bilinear": lambda: BilinearAttention(name="bilinear"),
+    "cosine": lambda: CosineAttention(name="cosine"),
+    "gaussian": lambda: GaussianAttention(name="gaussian"),
+    "heads": lambda: MultiHeadAttention(AdditiveAttention(U, name="score"), 2, name="heads"),
+    "grouped": lambda: MultiHeadAttention(BilinearAttention(name="score"), 4, 2, num_kv_heads=2, name="grouped"),
+}
+
+
+def weights_of(name):
+    """The weights of a layer, by paths as they are in a model."""
+    size = Dq if name in ("cosine", "gaussian") else Dk
+    queries, keys, values = (keras.Input((None, each)) for each in (Dq, size, Dv))
+    return {
+        each.path: each for each in keras.Model([queries, keys, values], LAYERS[name]()(queries, keys, values)).weights
+    }
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_large_weight_falls_under_one_rule(name):
+    weights = weights_of(name)
+    assert weights
+    for path, weight in weights.items():
+        axes = rule_of(path, rules())
+        assert axes is not None or len(weight.shape) < 2, f"{path} {weight.shape} is whole on each device"
+        assert axes is None or (len(axes) == len(weight.shape) and axes.count("model") == 1), f"{path}: {axes}"
+
+
+def test_every_rule_has_a_weight():
+    paths = [path for name in LAYERS for path in weights_of(name)]
+    left = {pattern for pattern in rules() if not any(rule_of(path, {pattern: True}) for path in paths)}
+    assert left == set()
+
+
+def test_weights_of_other_layers_are_left_alone():
+    others = [each.path for each in build().weights if "_head/" in each.path or "same_size" in each.path]
+    assert len(others) > 10
+    assert [path for path in others if rule_of(path, rules())] == []
+
+
+def test_rules_are_patterns_of_whole_paths_as_keras_takes_them():
+    """Keras 3.15 matches whole paths; before, it searched them."""
+    layout = keras.distribution.LayoutMap(keras.distribution.DeviceMesh((1, 1), ("batch", "model"), ["cpu:0"]))
+    for pattern, axes in rules().items():
+        layout[pattern] = axes
+    for path in weights_of("heads"):
+        found = layout[path]
+        assert (None if found is None else found.axes) == rule_of(path, rules())

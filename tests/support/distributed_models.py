@@ -1,0 +1,208 @@
+"""The model that is trained on one device and on two, and its data: one branch for each thing that could go wrong.
+
+Each branch has its own layer, head and loss, so a difference tells by its name where it comes from. The steps are those
+of plain gradient descent with momentum: Adam divides a gradient by its size, and makes a difference of 1e-9 in one that
+should be zero, as that of the bias of `W_k` is, a step like any other.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+from backends import gradients_of
+
+from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention
+
+Tq, Tk, Dq, Dk, Dv, U = 5, 7, 4, 6, 3, 8
+BATCH, STEPS = 8, 20
+LAST = 5  # rows in the last batch: three for one of two devices, two for the other
+RATE, MOMENTUM = 0.1, 0.5
+MASKED_BY = {
+    "lengths": "valid_lens",
+    "blocks": "query_lens",
+    "mask": "mask",
+    "heads": "valid_lens",
+    "causal": "query_lens",
+    "dropped": "valid_lens",
+}
+BRANCHES = tuple(MASKED_BY)
+DROPPED = "dropped"
+Arrays = dict[str, np.ndarray]
+
+
+def _attended(queries: Any, keys: Any, values: Any, masks: Mapping[str, Any]) -> dict[str, Any]:
+    lens, query_lens = masks["valid_lens"], masks["query_lens"]
+    same_size = keras.layers.Dense(Dq, name="same_size")(keys)
+    plain = AdditiveAttention(U, query_block_size=None, name="lengths")
+    blocks = AdditiveAttention(U, normalize=True, query_block_size=2, name="blocks")
+    causal = AdditiveAttention(U, query_block_size=2, name="causal_score")
+    return {
+        "lengths": plain(queries, keys, values, lens),
+        "blocks": blocks(queries, keys, values, query_lens),
+        "mask": DotProductAttention(name="mask_layer")(
+            queries, same_size, values, attention_mask=keras.ops.cast(masks["mask"], "bool")
+        ),
+        "heads": MultiHeadAttention(BilinearAttention(name="heads_score"), 2, key_dim=4, name="heads")(
+            queries, keys, values, lens
+        ),
+        "causal": MultiHeadAttention(causal, 2, key_dim=4, name="causal")(
+            queries, keys, values, query_lens, use_causal_mask=True
+        ),
+        "dropped": AdditiveAttention(U, dropout=0.4, seed=11, name="dropped")(queries, keys, values, lens),
+    }
+
+
+def build(branches: Sequence[str] = BRANCHES, rate: float = RATE) -> keras.Model:
+    """Return the model, compiled, from the same weights each time, whichever branches it has."""
+    keras.utils.set_random_seed(5)
+    queries, keys, values = (
+        keras.Input(shape, name=name)
+        for name, shape in {"queries": (None, Dq), "keys": (None, Dk), "values": (None, Dv)}.items()
+    )
+    masks = {
+        "valid_lens": keras.Input((), dtype="int32", name="valid_lens"),
+        "query_lens": keras.Input((None,), dtype="int32", name="query_lens"),
+        # Keras takes the mean of a batch over the devices before it trains, and there is none of booleans.
+        "mask": keras.Input((None, None), dtype="uint8", name="mask"),
+    }
+    attended = _attended(queries, keys, values, masks)
+    outputs = {name: keras.layers.Dense(1, name=f"{name}_head")(attended[name]) for name in BRANCHES}
+    model = keras.Model([queries, keys, values, *masks.values()], {name: outputs[name] for name in branches})
+    model.compile(keras.optimizers.SGD(rate, MOMENTUM), {name: "mse" for name in branches})
+    return model
+
+
+def data(branches: Sequence[str] = BRANCHES, last: int = LAST) -> tuple[Arrays, Arrays]:
+    """Return inputs and targets: whole batches and a last one of fewer rows.
+
+    In the first half of each batch some rows have length 0, in the second none has: only one of two devices meets them.
+    """
+    rows = (STEPS - 1) * BATCH + last
+    rng = np.random.default_rng(17)
+    first_half = (np.arange(rows) % BATCH) < BATCH // 2
+    lens, query_lens = rng.integers(1, Tk + 1, rows), rng.integers(1, Tk + 1, (rows, Tq))
+    mask = rng.random((rows, Tq, Tk)) < 0.6
+    empty = first_half & (rng.random(rows) < 0.3)
+    lens[empty], query_lens[empty, :2], mask[empty, 1:3] = 0, 0, False
+    inputs = {
+        name: rng.normal(size=(rows, *shape)).astype("float32")
+        for name, shape in {"queries": (Tq, Dq), "keys": (Tk, Dk), "values": (Tk, Dv)}.items()
+    }
+    inputs |= {
+        "valid_lens": lens.astype("int32"),
+        "query_lens": query_lens.astype("int32"),
+        "mask": mask.astype("uint8"),
+    }
+    goal = inputs["values"].mean(1, keepdims=True).sum(-1, keepdims=True) + inputs["queries"][..., :1]
+    return inputs, {name: goal for name in branches}
+
+
+def share_of(arrays: Arrays, start: int, rank: int, size: int) -> Arrays:
+    """Return the rows of a batch that one of several devices gets; the first get one more where they do not divide."""
+    return {name: np.array_split(array[start : start + BATCH], size)[rank] for name, array in arrays.items()}
+
+
+def shares_of(arrays: Arrays, rank: int, size: int) -> Arrays:
+    """Return the rows of all batches that one of several devices gets, one batch after the other."""
+    rows = len(next(iter(arrays.values())))
+    shares = [share_of(arrays, start, rank, size) for start in range(0, rows, BATCH)]
+    return {name: np.concatenate([share[name] for share in shares]) for name in arrays}
+
+
+def weights_of(model: keras.Model) -> Arrays:
+    """Return the variables of a model by their paths, but for seeds, whose names count all that were made before."""
+    named = {each.path: each for each in model.variables if "seed_generator_state" not in each.path}
+    return {path: keras.ops.convert_to_numpy(each) for path, each in named.items()}
+
+
+class Losses(keras.callbacks.Callback):
+    """The losses of each step, as `fit` tells them: the means of the steps so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, float]] = []
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        self.rows.append({name: float(loss) for name, loss in (logs or {}).items()})
+
+
+def means_so_far(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Return what `fit` would tell of these losses, a step each, of batches of which the last may be short.
+
+    It counts examples, but on TensorFlow, where a step is traced for any number of them, batches.
+    """
+    steps = np.arange(1, len(rows) + 1)
+    counts = steps if keras.backend.backend() == "tensorflow" else np.minimum(steps * BATCH, (STEPS - 1) * BATCH + LAST)
+    sizes = np.diff(counts, prepend=0)
+    sums = {name: np.cumsum(np.array([row[name] for row in rows]) * sizes) for name in rows[0]}
+    return [{name: float(each[at] / counts[at]) for name, each in sums.items()} for at in range(len(rows))]
+
+
+def trained_alone(
+    branches: Sequence[str], replicas: int = 1, last: int = LAST, rate: float = RATE, swapped: bool = False
+) -> tuple[keras.Model, list[dict[str, float]]]:
+    """Train on one device, by `fit`; return the model and the losses.
+
+    Args:
+        branches: Of the model.
+        replicas: Among how many the last batch is divided: there the mean of their means is the loss, which differs
+            from that of all rows where they do not divide.
+        last: The rows of the last batch.
+        rate: The learning rate; a fault where it is another.
+        swapped: Whether each half of a batch gets the masks of the other half: a fault.
+    """
+    model = build(branches, rate)
+    x, y = data(branches, last)
+    weights = np.ones((STEPS * BATCH, Tq), "float32")[: len(x["queries"])]
+    for share in np.array_split(np.arange(last), replicas):
+        weights[len(weights) - last + share] = last / (replicas * len(share))
+    if swapped:
+        rows = np.arange(len(weights))
+        x |= {name: x[name][np.where(rows ^ 4 < len(rows), rows ^ 4, rows)] for name in set(MASKED_BY.values())}
+    losses = Losses()
+    model.fit(
+        x,
+        y,
+        sample_weight={name: weights for name in branches},
+        batch_size=BATCH,
+        shuffle=False,
+        verbose=0,
+        callbacks=[losses],
+    )
+    return model, losses.rows
+
+
+def trained_in_turns(
+    branch: str, replicas: int, draws_as: Callable[[int], int]
+) -> tuple[keras.Model, list[dict[str, float]]]:
+    """Train one branch on one device, one share of a batch after the other, and average: what several devices must do.
+
+    Args:
+        branch: Of the model.
+        replicas: How many shares a batch has.
+        draws_as: The number of the replica for which a share's dropout is drawn.
+    """
+    model = build([branch])
+    seeds = [each for each in model.non_trainable_variables if "seed" in each.path]
+    x, y = data([branch])
+    rows = []
+    for start in range(0, len(y[branch]), BATCH):
+        before = [keras.ops.copy(each.value) for each in seeds]
+        found: list[Any] = []
+
+        def loss(start: int = start, before: list[Any] = before, found: list[Any] = found) -> Any:
+            for rank in range(replicas):
+                for variable, state in zip(seeds, before, strict=True):
+                    variable.assign(state)  # every replica begins a step with the same
+                with mock.patch("keras_attn._replicas.replica_number", lambda rank=rank: draws_as(rank)):
+                    output = model(share_of(x, start, rank, replicas), training=True)[branch]
+                goal = keras.ops.convert_to_tensor(share_of(y, start, rank, replicas)[branch])
+                found.append(keras.ops.mean((output - goal) ** 2))
+            return sum(found) / replicas
+
+        gradients = gradients_of(loss, 0, model.trainable_variables)()
+        model.optimizer.apply(gradients, model.trainable_variables)
+        rows.append({f"{branch}_loss": sum(float(keras.ops.convert_to_numpy(each)) for each in found) / replicas})
+    return model, means_so_far(rows)

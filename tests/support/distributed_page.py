@@ -1,0 +1,31 @@
+"""What docs/howto/distributed-training.md shows, taken from there, so that the page is what the tests run."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import keras
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "distributed-training.md"
+
+
+def block_with(text: str) -> str:
+    """Return the one block of Python of the page that has this text in it."""
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    (found,) = [block for block in blocks if text in block]
+    return found
+
+
+def rules() -> dict[str, tuple[str | None, ...]]:
+    """Return the page's rules: for paths of weights, as expressions, the axis of the mesh for each axis of theirs."""
+    names: dict[str, Any] = {}
+    exec(re.findall(r"^RULES = \{.*?^\}", block_with("RULES = {"), flags=re.MULTILINE | re.DOTALL)[0], names)
+    return dict(names["RULES"])
+
+
+def layout_of(mesh: Any) -> Any:
+    """Return the page's rules as Keras takes them."""
+    layout = keras.distribution.LayoutMap(mesh)
+    for path, axes in rules().items():
+        layout[path] = axes
+    return layout

@@ -1,0 +1,153 @@
+"""Train the model of distributed_models.py on several devices: `python distributed_worker.py ENGINE FOLDER BRANCH...`.
+
+Devices are counted before a backend starts, so each run is a process, or two that find each other by their environment.
+What came of it is in FOLDER/RANK.npz (weights by their paths) and FOLDER/RANK.json.
+"""
+
+import faulthandler
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import distributed_models as models
+import keras
+import numpy as np
+from distributed_sockets import LIMIT, peers
+
+Result = tuple[keras.Model, list[dict[str, float]], dict[str, Any]]
+FOLDER, BRANCHES = Path(sys.argv[2]), tuple(sys.argv[3:])
+
+
+def fitted(model: keras.Model, last: int = models.LAST, rank: int = 0, size: int = 1) -> list[dict[str, float]]:
+    """Train by `fit` on a process's share of each batch, and return the losses."""
+    arrays = [models.shares_of(each, rank, size) for each in models.data(BRANCHES, last=last)]
+    losses = models.Losses()
+    model.fit(*arrays, batch_size=models.BATCH // size, shuffle=False, verbose=0, callbacks=[losses])
+    return losses.rows
+
+
+def mirrored() -> Result:
+    """Two logical devices in one process, and `fit`."""
+    import tensorflow as tf
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+    with strategy.scope():
+        model = models.build(BRANCHES)
+    traces: list[None] = []
+    step = model.train_step
+    model.train_step = lambda batch: (traces.append(None), step(batch))[1]
+    losses = fitted(model)
+    return model, losses, {"replicas": 2, "rank": 0, "traces": len(traces) // 2}
+
+
+def multi_worker() -> Result:
+    """Two processes, told of each other by TF_CONFIG, and a loop: `fit` knows no such strategy (keras#20585)."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = models.build(BRANCHES)
+        model.optimizer.build(model.trainable_variables)
+    dataset = tf.data.Dataset.from_tensor_slices(models.data(BRANCHES)).batch(models.BATCH)
+    size, traces = strategy.num_replicas_in_sync, []
+
+    def in_replica(x: Any, y: Any) -> dict[str, Any]:
+        traces.append(None)
+        with tf.GradientTape() as tape:
+            outputs = model(x, training=True)
+            losses = {name: tf.reduce_mean((outputs[name] - y[name]) ** 2) for name in BRANCHES}
+            total = sum(losses.values()) / size
+        gradients = tape.gradient(total, [each.value for each in model.trainable_variables])
+        model.optimizer.apply(gradients, model.trainable_variables)
+        return losses
+
+    @tf.function
+    def step(batch: Any) -> dict[str, Any]:
+        losses = strategy.run(in_replica, args=batch)
+        return {name: strategy.reduce("MEAN", loss, axis=None) for name, loss in losses.items()}
+
+    rows, met = [], []
+    for batch in strategy.experimental_distribute_dataset(dataset):
+        rows.append({f"{name}_loss": float(loss) for name, loss in step(batch).items()})
+        met = met or peers()
+    found = {"replicas": size, "rank": strategy.cluster_resolver.task_id, "traces": len(traces), "peers": met}
+    return model, models.means_so_far(rows), found
+
+
+def data_parallel() -> Result:
+    """Devices of one process, each with a share of the batch."""
+    distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
+    keras.distribution.set_distribution(distribution)
+    model = models.build(BRANCHES)
+    return model, fitted(model, models.BATCH), {"replicas": distribution.device_mesh.shape[0], "rank": 0}
+
+
+def processes() -> Result:
+    """Two processes with a device each, told of each other by KERAS_DISTRIBUTION_*."""
+    keras.distribution.initialize()
+    import jax
+
+    rank, size = jax.process_index(), jax.process_count()
+    keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
+    model = models.build(BRANCHES)
+    losses = fitted(model, models.BATCH, rank, size)
+    return model, losses, {"replicas": size, "rank": rank}
+
+
+def model_parallel() -> Result:
+    """Devices of one process: two shares of the batch by two shares of the weights, as the page lays them out."""
+    from distributed_page import layout_of
+
+    mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"))
+    distribution = keras.distribution.ModelParallel(layout_map=layout_of(mesh), auto_shard_dataset=False)
+    keras.distribution.set_distribution(distribution)
+    model = models.build(BRANCHES)
+    losses = fitted(model, models.BATCH)
+    shards = {v.path: list(v.value.sharding.shard_shape(v.value.shape)) for v in model.trainable_variables}
+    return model, losses, {"replicas": mesh.shape[0], "rank": 0, "shards": shards}
+
+
+def ddp() -> Result:
+    """Two processes in a group of torch, each with its half of every batch."""
+    import torch
+    from torch import distributed
+
+    distributed.init_process_group("gloo")
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    model = models.build(BRANCHES)
+    x, y = models.data(BRANCHES)
+    shares = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(shares.parameters(), models.RATE, models.MOMENTUM)
+    rows, met = [], []
+    for start in range(0, len(y[BRANCHES[0]]), models.BATCH):
+        inputs, targets = models.share_of(x, start, rank, size), models.share_of(y, start, rank, size)
+        outputs = shares(inputs, training=True)
+        losses = {name: torch.mean((outputs[name] - torch.as_tensor(targets[name])) ** 2) for name in BRANCHES}
+        optimizer.zero_grad()
+        sum(losses.values()).backward()
+        optimizer.step()
+        means = torch.stack([loss.detach() for loss in losses.values()]) / size
+        distributed.all_reduce(means)
+        rows.append({f"{name}_loss": float(mean) for name, mean in zip(losses, means, strict=True)})
+        met = met or peers()
+    distributed.barrier()  # the first process holds the store that the others still ask
+    distributed.destroy_process_group()
+    return model, models.means_so_far(rows), {"replicas": size, "rank": rank, "peers": met}
+
+
+def main() -> None:
+    """Train on the engine that was asked for, and write what came of it."""
+    warnings.simplefilter("ignore")  # a strategy warns of its own deprecated calls, Keras of those of NumPy
+    faulthandler.dump_traceback_later(LIMIT - 10)  # where it stands, before it is stopped
+    engines = {each.__name__: each for each in (mirrored, multi_worker, data_parallel, processes, model_parallel, ddp)}
+    model, losses, found = engines[sys.argv[1]]()
+    rank = found["rank"]
+    np.savez(FOLDER / f"{rank}.npz", **models.weights_of(model))
+    (FOLDER / f"{rank}.json").write_text(json.dumps({"peers": peers()} | found | {"losses": losses}))
+
+
+main()
