@@ -194,6 +194,20 @@ def multi_head_training(spec: dict[str, Any]) -> Build:
     return lambda inputs: _training_runner(_multi_head.Training(options, inputs, RATE), weights)
 
 
+def loop_over_rows(spec: dict[str, Any]) -> Build:
+    """A plain loop over the rows of a table."""
+    import _rows
+
+    return _rows.loop(spec)
+
+
+def predict(spec: dict[str, Any]) -> Build:
+    """`predict` over the rows of a table."""
+    import _rows
+
+    return _rows.ours(spec)
+
+
 KINDS = {
     "onnx": onnx,
     "tensorflow": tensorflow,
@@ -201,4 +215,6 @@ KINDS = {
     "multi-head training": multi_head_training,
     "torch": torch,
     "torch training": torch_training,
+    "loop over rows": loop_over_rows,
+    "predict": predict,
 }

@@ -67,7 +67,7 @@ def _build(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     before = peak_memory._resident()
     start = time.perf_counter()
     runner = state["runner"] = state["build"](state["inputs"])
-    for _ in range(RUNS):
+    for _ in range(spec["options"].get("runs", RUNS)):
         runner.run()
     memory, seconds = peak_memory._peak() - before, time.perf_counter() - start
     np.savez(spec["answer"], *runner.answer())
