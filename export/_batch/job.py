@@ -12,7 +12,7 @@ from .._errors import BundleError, InputError
 WINDOW_BYTES = 64 * 2**20
 WINDOW_ROWS = 4096
 # More rows at once are no faster on a core, and of fewer the calls cost more than the numbers; see benchmarks/batch.py.
-BATCH_ROWS = 32
+BATCH_ROWS = 64
 
 
 @dataclass(frozen=True)

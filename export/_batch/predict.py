@@ -85,7 +85,7 @@ def predict(
         destination: A folder: a new one, an empty one, or that of a run that is to go on.
         engine: `"local"` for this machine, or `"ray"` for tasks on Ray, on this machine or on the cluster that the
             environment variable `RAY_ADDRESS` names; needs `keras-attn[ray]`.
-        batch_size: The most rows of one run of the model; `None` for 32.
+        batch_size: The most rows of one run of the model; `None` for 64.
         workers: How many runs at once; `None` for one a core.
         key: The column that names rows in the table of errors; also passed on if it is an input.
         provider: `"cpu"` or `"cuda"`.

@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
         "without one on this machine",
     )
     parser.add_argument(
-        "--batch-size", metavar="N", type=int, help="the most rows of one run of the model (default 32)"
+        "--batch-size", metavar="N", type=int, help="the most rows of one run of the model (default 64)"
     )
     parser.add_argument("--workers", metavar="N", type=int, help="how many runs at once (default one a core)")
     parser.add_argument("--key", metavar="NAME", help="the column that names rows in the table of errors")

@@ -39,7 +39,7 @@ def test_rows_that_do_not_fit_together_run_apart(pairs, tmp_path, workers):
     """32 rows of 1,000 numbers are 128 MB of products, of which 32 MB are allowed: 8 rows at most."""
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal(1000).astype("float32") for _ in range(70)]
-    found, errors = run(pairs, rows, tmp_path, limit_memory="32MiB", workers=workers)
+    found, errors = run(pairs, rows, tmp_path, limit_memory="32MiB", workers=workers, batch_size=32)
     assert errors == []
     np.testing.assert_allclose(found, [np.outer(row, row).max() for row in rows], rtol=1e-6)
 
@@ -66,7 +66,7 @@ def test_what_did_not_fit_is_not_tried_again(pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(LimitedSession, "run", watched)
     monkeypatch.setattr("keras_attn_export._batch.run_parts.WINDOW_ROWS", 64)
     rows = [np.ones(1000, "float32")] * 256
-    found, errors = run(pairs, rows, tmp_path, limit_memory="32MiB", workers=1)
+    found, errors = run(pairs, rows, tmp_path, limit_memory="32MiB", workers=1, batch_size=32)
     assert (set(found), errors) == ({1.0}, [])
     # what was planned before it was known, of two windows, and no more
     assert sizes.count(32) <= 4
