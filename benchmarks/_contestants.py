@@ -5,31 +5,18 @@ needs and returns `build`; `build(inputs)` makes the model and returns a `Runner
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _runner import Arrays, Build, Runner
 from _sizes import Size
 
-Arrays = dict[str, np.ndarray]
 LARGE_RATE, RATE = 1e3, 1e-3  # a large step shows the gradient in float32 weights; timed steps leave them as they are
 
 
 class UnavailableError(Exception):
     """This machine lacks what the contestant needs."""
-
-
-@dataclass(frozen=True)
-class Runner:
-    """A contestant that is ready: `run` does the work once, to its end; `answer` gives what it computes."""
-
-    run: Callable[[], Any]
-    answer: Callable[[], list[np.ndarray]]
-
-
-Build = Callable[[Arrays], Runner]
 
 
 def onnx(spec: dict[str, Any]) -> Build:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _contestants import Arrays, Build, Runner
+from _runner import Arrays, Build, Runner
 
 from keras_attn_export import load_bundle, predict
 from keras_attn_export._batch import columns, results, windows

@@ -86,7 +86,9 @@ def _rows(model: Model, parts: Sequence[Part]) -> Iterator[Row]:
         window = _head(model, parts[index])
         if window is None:
             continue
-        good = np.array([row for row in range(window.rows) if row not in window.problems], np.int64)
+        # rows of nothing run as one zero, not as none
+        full = np.all([np.ones(window.rows, bool), *(length > 0 for length in window.lengths.values())], axis=0)
+        good = np.array([row for row in np.flatnonzero(full).tolist() if row not in window.problems], np.int64)
         order = good[np.lexsort([length[good] for length in window.lengths.values()])] if window.lengths else good
         chosen = order[np.unique(np.linspace(0, len(order) - 1, ROWS).astype(int))] if len(order) else order
         found += len(chosen)

@@ -137,3 +137,21 @@ def test_whole_numbers_that_see_each_other(tmp_path):
     pq.write_table(pa.table({"ids": [[1, 2], [3, 4], [5]]}), tmp_path / "x.parquet")
     done = predict(bundle, tmp_path / "x.parquet", tmp_path / "out", progress=False)
     assert (done.one_by_one, pq.read_table(tmp_path / "out").column("y").to_pylist()) == (True, [[1, 2], [3, 4], [5]])
+
+
+def test_a_row_of_nothing_runs_as_a_zero_and_says_nothing(tmp_path):
+    """What a model gives for no step at all is not what it gives for one of padding, and is proven nowhere."""
+    nodes = """
+        last = Constant <value = int64[1] {1}> ()
+        sums = ReduceSum <keepdims = 0> (x, last)
+        one = Constant <value = int64 {1}> ()
+        zero = Constant <value = int64 {0}> ()
+        sizes = Shape (x)
+        long = Gather <axis = 0> (sizes, one)
+        none = Equal (long, zero)
+        more = Cast <to = 1> (none)
+        y = Add (sums, more)
+    """
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, A_NUMBER)
+    axes, found = exact_axes(bundle, [[], [1.0, 2.0], [], [3.0]] * 40, tmp_path / "run")
+    assert (axes, found) == ((), [0, 3, 0, 3] * 40)
