@@ -9,7 +9,7 @@ from ._arguments import check_block_size, check_flag, check_positive_integer
 from ._blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
 from ._checks import check_last_axis
 from ._composite import ADDITIVE, Heads, Scoring, current_evaluator
-from ._heads import in_each_head
+from ._heads import in_each_head, project
 from ._keys_state import Keys
 from ._pooling import AttentionPooling
 from ._projections import kernel_config, projection, set_kernel_options
@@ -152,7 +152,7 @@ class AdditiveAttention(AttentionPooling):
         return Scoring(ADDITIVE, _scores_of, {"queries": queries, "keys": keys, "w_v": self._kernel_of_w_v()}, {})
 
     def _project_queries(self, queries: Tensor) -> Tensor:
-        projected = self.W_q(queries)
+        projected = project(self.W_q, queries)
         return projected if self.b is None else projected + ops.cast(self.b, projected.dtype)
 
     def _kernel_of_w_v(self) -> Tensor:

@@ -152,14 +152,28 @@ def _check_boolean(name: str, mask: Tensor) -> None:
 def check_attention_mask(name: str, mask: Tensor, scores_shape: Shape) -> None:
     """Checks a boolean mask that must broadcast to scores `B + (Tq, Tk)`."""
     _check_boolean(name, mask)
-    shape = shape_of(mask)
+    _check_broadcasts(name, mask, scores_shape)
+
+
+def check_score_bias(bias: Tensor, scores_shape: Shape) -> None:
+    """Checks a bias of floats that must broadcast to scores `B + (Tq, Tk)`."""
+    if not keras.backend.is_float_dtype(dtype_of(bias)):
+        raise TypeError(
+            f"`score_bias` must be floats: it is added to scores. Received: score_bias dtype {dtype_of(bias)}. "
+            "Pass a boolean mask as `attention_mask`."
+        )
+    _check_broadcasts("score_bias", bias, scores_shape)
+
+
+def _check_broadcasts(name: str, tensor: Tensor, scores_shape: Shape) -> None:
+    shape = shape_of(tensor)
     fits = len(shape) <= len(scores_shape) and all(
         size == 1 or sizes_agree(size, target)
         for size, target in zip(reversed(shape), reversed(scores_shape), strict=False)
     )
     if not fits:
         raise ValueError(
-            f"`{name}` must broadcast to the scores, B + (Tq, Tk). "
+            f"`{name}` must broadcast to the scores, B + (Tq, Tk), or B + (H, Tq, Tk) of a layer with heads. "
             f"Received: {name} shape {shape}, scores shape {scores_shape}. "
             f"Give each axis of `{name}` the size of the scores' axis, or 1."
         )
@@ -183,11 +197,16 @@ def scores_shape_of(queries_shape: Shape, keys_shape: Shape, values_shape: Shape
 
 
 def check_masks(
-    masks: Masks, queries_shape: Shape, keys_shape: Shape, values_shape: Shape, weights_shape: Shape
+    masks: Masks,
+    bias: Tensor | None,
+    queries_shape: Shape,
+    keys_shape: Shape,
+    values_shape: Shape,
+    weights_shape: Shape,
 ) -> None:
-    """Checks lengths and masks, as tensors, against what they mask.
+    """Checks lengths and masks, as tensors, against what they mask, and a bias against the scores.
 
-    The weights may have one axis more than the scores, of heads; then the mask of pairs may have it too.
+    The weights may have one axis more than the scores, of heads; then the mask of pairs and the bias may have it too.
     """
     scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)
     if masks.valid_lens is not None:
@@ -195,6 +214,8 @@ def check_masks(
     if masks.attention_mask is not None:
         has_heads = len(masks.attention_mask.shape) == len(weights_shape)
         check_attention_mask("attention_mask", masks.attention_mask, weights_shape if has_heads else scores_shape)
+    if bias is not None:
+        check_score_bias(bias, weights_shape if len(bias.shape) == len(weights_shape) else scores_shape)
     for name, mask, owner, shape in (
         ("queries_mask", masks.queries_mask, "queries", queries_shape),
         ("keys_mask", masks.keys_mask, "keys", keys_shape),

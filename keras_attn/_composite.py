@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, Protocol
 from keras import ops
 
 from ._checks import dtype_of
-from ._heads import join_heads, repeat_heads, split_heads, with_heads_axis
+from ._heads import for_heads, join_heads, repeat_heads, split_heads, with_heads_axis
 from ._masking import combine_masks, hide, intersect
 from ._normalizers import NORMALIZERS, SOFTMAX
+from ._scores import at_least_float32
 from ._types import Masks, Pairs, Tensor
 
 ADDITIVE = "additive"
@@ -116,6 +117,7 @@ def composite_of(
     layer: Any,
     heads: Heads | None = None,
     normalizer: str = SOFTMAX,
+    bias: Tensor | None = None,
 ) -> Composite:
     """The composite of one call.
 
@@ -127,19 +129,21 @@ def composite_of(
         layer: The layer.
         heads: The heads, or None where there is no axis for them in the weights.
         normalizer: A key of `NORMALIZERS`.
+        bias: Floats that broadcast to the weights, or None.
     """
     tensors = {**scoring.tensors, "values": values}
+    bias = None if bias is None else ops.cast(bias, dtype_of(values))
     if masks.valid_lens is not None:
         tensors["valid_lens"] = masks.valid_lens
     keys_mask = intersect(masks.keys_mask, masks.values_mask)
     if keys_mask is not None:
         tensors["keys_mask"] = keys_mask
     rank = len(values.shape)
-    mask = masks.attention_mask if heads is None else with_heads_axis(masks, rank).attention_mask
-    if mask is not None:
-        while len(mask.shape) < rank + (heads is not None):
-            mask = ops.expand_dims(mask, 0)
-        tensors["mask"] = mask
+    for name, pairwise in (("mask", masks.attention_mask), ("bias", bias)):
+        if pairwise is not None:
+            tensors[name] = pairwise if heads is None else for_heads(pairwise, rank)
+            while len(tensors[name].shape) < rank + (heads is not None):
+                tensors[name] = ops.expand_dims(tensors[name], 0)
     function = partial(_pool_of, scoring.function, heads, pairs, normalizer)
     return Composite(scoring.name, layer, function, tensors, scoring.options, heads, pairs, normalizer)
 
@@ -150,6 +154,7 @@ def pool(
     mask: Tensor | None,
     drop: Callable[[Tensor], Tensor] | None = None,
     normalizer: str = SOFTMAX,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Weights of scores `B + (Tq, Tk)`, and the mean of values `B + (Tk, Dv)` under them.
 
@@ -159,10 +164,13 @@ def pool(
         mask: Booleans that broadcast to the scores, or None.
         drop: Applied to the weights before the mean is taken.
         normalizer: What makes weights of the scores: a key of `NORMALIZERS`.
+        bias: Floats that broadcast to the scores, added to them in float32 at least; or None.
 
     Returns:
         The output `B + (Tq, Dv)`, and the weights before `drop`, both of the dtype of the values.
     """
+    if bias is not None:
+        scores = at_least_float32(scores) + at_least_float32(bias)
     weights = ops.cast(NORMALIZERS[normalizer](scores, mask), dtype_of(values))
     if mask is not None:
         values = hide(values, ops.any(mask, axis=-2))
@@ -182,6 +190,7 @@ def _pool_of(
     valid_lens: Tensor | None = None,
     keys_mask: Tensor | None = None,
     mask: Tensor | None = None,
+    bias: Tensor | None = None,
     **read_by_score: Tensor,
 ) -> tuple[Tensor, Tensor]:
     masks, rank = Masks(valid_lens, mask, None, keys_mask, None), len(values.shape)
@@ -191,5 +200,6 @@ def _pool_of(
         times = heads.of_queries // heads.of_keys
         keys, values = (repeat_heads(split_heads(each, heads.of_keys), times) for each in (keys, values))
     mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys)[-2], len(values.shape))
-    output, weights = pool(score(queries=queries, keys=keys, **read_by_score), values, mask, normalizer=normalizer)
+    scores = score(queries=queries, keys=keys, **read_by_score)
+    output, weights = pool(scores, values, mask, normalizer=normalizer, bias=bias)
     return output if heads is None else join_heads(output), weights

@@ -64,9 +64,17 @@ def _is_transformed() -> bool:
 
 
 def fused_pool(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, scale: float, causal: bool, zeros: bool
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    *,
+    scale: float,
+    causal: bool,
+    zeros: bool,
 ) -> Tensor:
-    """The mean of values `B + (Tk, Dv)` under a softmax of `scale q.k` over the keys that take part.
+    """The mean of values `B + (Tk, Dv)` under a softmax of `scale q.k + bias` over the keys that take part.
 
     The softmax runs in float32 at least; the backends see to that.
 
@@ -75,6 +83,7 @@ def fused_pool(
         keys: `B + (Tk, D)`, finite where no query sees them.
         values: `B + (Tk, Dv)`, likewise.
         mask: Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
+        bias: Floats that broadcast to the same, or None.
         scale: Factor of the dot products.
         causal: Whether query `i` sees only keys `j <= i`; in the place of a mask.
         zeros: Whether a query that sees no key gives zeros, and any finite numbers otherwise.
@@ -83,26 +92,28 @@ def fused_pool(
         `B + (Tq, Dv)`.
     """
     *batch, num_queries, _ = ops.shape(queries)
-    if mask is None:
-        options: dict[str, Any] = {"is_causal": causal}
-    else:
+    if mask is not None:
         sees_a_key = ops.any(mask, axis=-1, keepdims=True)
         seen = ops.logical_or(mask, ops.logical_not(sees_a_key))
+
+    def summand(bias: Tensor | None) -> Tensor | None:
         # Not the operation's own `mask`: on torch its fill is of the size of large scores in float16.
-        bias = ops.cast(ops.where(seen, 0.0, -math.inf), dtype_of(queries))
-        options = {"bias": _with_heads(bias, batch)}
+        if mask is not None:
+            bias = ops.where(mask, 0.0 if bias is None else bias, ops.where(seen, 0.0, -math.inf))
+        return None if bias is None else _with_heads(ops.cast(bias, dtype_of(queries)), batch)
 
-    def attend(*tensors: Tensor) -> Tensor:
-        heads = (ops.swapaxes(_with_heads(tensor, batch), -3, -2) for tensor in tensors)
-        output = ops.swapaxes(ops.dot_product_attention(*heads, scale=scale, **options), -3, -2)
-        return ops.reshape(output, (*batch, num_queries, ops.shape(tensors[-1])[-1]))
+    def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+        heads = (ops.swapaxes(_with_heads(tensor, batch), -3, -2) for tensor in (queries, keys, values))
+        pooled = ops.dot_product_attention(*heads, bias=summand(bias), scale=scale, is_causal=causal)
+        return ops.reshape(ops.swapaxes(pooled, -3, -2), (*batch, num_queries, ops.shape(values)[-1]))
 
-    def attend_plainly(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend_plainly(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
         scores = dot_product_scores(queries, keys, scale)
         order = ops.tril(ops.ones(ops.shape(scores)[-2:], "bool")) if causal else mask
-        return pool(scores, values, order)[0]
+        return pool(scores, values, order, bias=bias)[0]
 
-    output = _differentiable_twice(attend, attend_plainly)(queries, keys, values)
+    read = (queries, keys, values) if bias is None else (queries, keys, values, bias)
+    output = _differentiable_twice(attend, attend_plainly)(*read)
     return output if mask is None or not zeros else hide(output, ops.squeeze(sees_a_key, -1))
 
 

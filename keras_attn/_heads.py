@@ -7,8 +7,12 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from ._checks import shape_of
 from ._masking import combine_masks, intersect, lengths_mask, split_lengths
+from ._private_tensorflow import is_compiled_by_xla
 from ._types import Masks, Pairs, Tensor
+
+ROLES = ("queries", "keys", "values")
 
 
 class Seen(NamedTuple):
@@ -26,9 +30,10 @@ def split_heads(features: Tensor, num_heads: int) -> Tensor:
 
 def project(dense: Any, features: Tensor) -> Tensor:
     """A `Dense` layer on features `B + (T, D)`."""
-    if keras.backend.backend() != "jax":
+    # Where positions lie on one axis XLA takes the gradient of the kernel much faster on a CPU, and on TensorFlow in a
+    # loop at all: `Tensordot` transposes there by what is no constant to it.
+    if keras.backend.backend() != "jax" and not (keras.backend.backend() == "tensorflow" and is_compiled_by_xla()):
         return dense(features)
-    # XLA on a CPU takes the gradient of the kernel over all positions much faster where they lie on one axis.
     *positions, size = ops.shape(features)
     projected = dense(ops.reshape(features, (math.prod(positions), size)))
     return ops.reshape(projected, (*positions, projected.shape[-1]))
@@ -52,14 +57,40 @@ def repeat_heads(heads: Tensor, times: int) -> Tensor:
     return heads if times == 1 else ops.repeat(heads, times, axis=-3)
 
 
+def rows_of_groups(heads: Tensor, num_groups: int) -> Tensor:
+    """Heads `B + (H, T, D)`, those of a group one behind the other in its rows: `B + (G, H / G T, D)`."""
+    *batch, num_heads, length, size = ops.shape(heads)
+    return ops.reshape(heads, (*batch, num_groups, num_heads // num_groups * length, size))
+
+
+def heads_of_groups(rows: Tensor, num_heads: int) -> Tensor:
+    """The reverse of `rows_of_groups`."""
+    *batch, num_groups, length, size = ops.shape(rows)
+    return ops.reshape(rows, (*batch, num_heads, length // (num_heads // num_groups), size))
+
+
+def pairs_of_groups(pairwise: Tensor | None, num_heads: int, num_groups: int, num_queries: Any) -> Tensor | None:
+    """What broadcasts to scores `B + (H, Tq, Tk)` as what does to those of `rows_of_groups`."""
+    if pairwise is None or shape_of(pairwise)[-3:-1] in ((), (1,), (1, 1)):
+        return pairwise
+    while len(pairwise.shape) < 3:
+        pairwise = ops.expand_dims(pairwise, 0)
+    *batch, _, _, size = ops.shape(pairwise)
+    of_heads = ops.broadcast_to(pairwise, (*batch, num_heads, num_queries, size))
+    return rows_of_groups(of_heads, num_groups)
+
+
 def with_heads_axis(masks: Masks, rank: int) -> Masks:
     """Masks for queries `B + (T, D)` of a rank as masks for heads: the same for all, unless they have that axis."""
-    pairs = masks.attention_mask
-    if pairs is not None and 2 < len(pairs.shape) <= rank:
-        pairs = ops.expand_dims(pairs, -3)
+    pairs = None if masks.attention_mask is None else for_heads(masks.attention_mask, rank)
     others = masks._replace(attention_mask=None)
     others = Masks(*(None if mask is None else ops.expand_dims(mask, rank - 2) for mask in others))
     return others._replace(attention_mask=pairs)
+
+
+def for_heads(pairwise: Tensor, rank: int) -> Tensor:
+    """What broadcasts to scores `B + (Tq, Tk)` of a rank as what does to those of heads, unless it has their axis."""
+    return ops.expand_dims(pairwise, -3) if 2 < len(pairwise.shape) <= rank else pairwise
 
 
 def seen_in_some_head(lengths: Tensor | None, mask: Tensor | None, num_keys: Any, rank: int) -> Seen | None:

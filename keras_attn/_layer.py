@@ -6,12 +6,18 @@ import keras
 from keras import ops
 
 from ._arguments import check_switch, check_window
-from ._checks import check_given, check_masks, check_real, shape_of
-from ._keys_state import PROJECTED, Keys, ZerosLike, check_built, unpacked
+from ._checks import as_tensor, check_given, check_masks, check_real, shape_of
+from ._keys_state import Keys, check_length, have_lost_steps, nan_where, unpacked, values_of
+from ._masking import intersect
 from ._placeholders import as_tensors
 from ._policies import policy_with_quantized_sublayers
-from ._private_keras import calls_of, set_keras_mask
+from ._position_offset import check_offset
+from ._precompute import Precomputing
+from ._private_keras import set_keras_mask
+from ._query_offset import in_masks, position_of_first
+from ._scores import bounded
 from ._types import Masks, Pairs, Shape, Tensor
+from ._varied_outputs import VariedOutputs
 
 
 class Given(NamedTuple):
@@ -22,11 +28,13 @@ class Given(NamedTuple):
     values: Tensor
     masks: Masks
     pairs: Pairs
+    offset: Any
+    bias: Tensor | None
     output_shape: Shape
     weights_shape: Shape
 
 
-class AttentionLayer(keras.layers.Layer):
+class AttentionLayer(VariedOutputs, Precomputing):
     """A layer that is called with queries, keys and values, and masks of every kind.
 
     A subclass gives `_attend`, `_project`, `_checked_shapes` and `_output_shapes`.
@@ -44,100 +52,90 @@ class AttentionLayer(keras.layers.Layer):
         masks: Masks,
         pairs: Pairs,
         *,
+        offset: Any,
+        bias: Tensor | None,
         return_attention_scores: bool,
         training: bool | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The output and the weights, from tensors of the layer's dtype and masks that are checked."""
-        raise NotImplementedError
+        """The output and the weights, from tensors of the layer's dtype and masks that are checked.
 
-    def _project(self, keys: Tensor) -> Tensor:
-        """What depends on keys `B + (Tk, Dk)` alone."""
-        raise NotImplementedError
-
-    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
-        """Checks three shapes, where `keys.tensor` is one; returns them as `B + (T, D)`."""
+        Args:
+            queries: `B + (Tq, Dq)`.
+            keys: Those, or projected.
+            values: Those, or projected where the keys have projected values.
+            masks: What there is of them, with all that the order of positions keeps out where it counts from an offset.
+            pairs: Which pairs take part by the order of positions, counted from the first of each.
+            offset: Position of the first query: an integer or integers, a scalar or `B`.
+            bias: Floats that broadcast to the scores, or None.
+            return_attention_scores: Whether the weights are wanted.
+            training: Whether dropout acts.
+        """
         raise NotImplementedError
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
         """The shapes of the output and the weights."""
         raise NotImplementedError
 
-    def precompute(self, keys: Tensor) -> dict[str, Tensor]:
-        """What depends on keys alone, to be passed in the place of `keys` for as long as they stay the same.
-
-        The answer is that of the plain call. It carries the mask that `keys` carries.
-
-        Args:
-            keys: Floats, `B + (Tk, Dk)`. Padding should be finite, unless no gradient is taken through it.
-
-        Returns:
-            A dict with the tensor `"projected_keys"`, `B + (Tk, ...)`.
-
-        Raises:
-            ValueError: If the layer is not built.
-
-        Example:
-            >>> state = layer.precompute(keys)
-            >>> for query in steps:
-            ...     context = layer(query, state, values, valid_lens)
-        """
-        check_built(self)
-        check_given(keys=keys)
-        # A call of this layer, so that a functional model knows whose weights they are. A copy of the model may make it
-        # the first call, which builds the layer: then queries and values of the right sizes must be there.
-        queries, values = (self._zeros_like(keys, name) for name in ("queries", "values"))
-        state: dict[str, Tensor] = self(queries, keys, values, _only_state=True)
-        return state
-
-    def _zeros_like(self, keys: Tensor, name: str) -> Tensor:
-        """Zeros of the length of the keys and of the size for which the layer was built."""
-        shape = (self.get_build_config() or {}).get("shapes_dict", {}).get(f"{name}_shape")
-        return keys if shape is None or shape[-1] is None else ZerosLike(shape[-1])(keys)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer. A bias is bounded before Keras casts it to the dtype of the layer."""
+        if kwargs.get("score_bias") is not None:
+            kwargs["score_bias"] = bounded(kwargs["score_bias"], self.compute_dtype)
+        return super().__call__(*args, **kwargs)
 
     def call(
         self,
         queries: Tensor,
         keys: Any,
-        values: Tensor,
+        values: Tensor | None = None,
         valid_lens: Any = None,
         *,
+        score_bias: Any = None,
         attention_mask: Any = None,
         use_causal_mask: bool = False,
         window: Any = None,
+        offset: Any = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
         queries_mask: Any = None,
         keys_mask: Any = None,
         values_mask: Any = None,
-        _only_state: bool = False,
+        _only_state: Any = False,
     ) -> Any:
-        """Pools the values; or gives the state of the keys alone, for `precompute`."""
+        """Pools the values; or gives a state of keys and values alone, for `precompute` and `append`."""
         if _only_state:
-            self._check_keys(keys)
-            return {PROJECTED: self._project(ops.cast(keys, self.compute_dtype))}
+            return self._state_of(keys, values, _only_state, _mask_of_state(keys_mask, values_mask, _only_state))
         given = self._checked(
             queries,
             keys,
             values,
             valid_lens,
+            score_bias=score_bias,
             attention_mask=attention_mask,
             use_causal_mask=use_causal_mask,
             window=window,
+            offset=offset,
             queries_mask=queries_mask,
             keys_mask=keys_mask,
             values_mask=values_mask,
         )
-        queries, keys, values = (ops.cast(x, self.compute_dtype) for x in (queries, given.keys.tensor, values))
+        queries, keys, values = (ops.cast(x, self.compute_dtype) for x in (queries, given.keys.tensor, given.values))
+        masks, pairs, offset = self._in_masks(given)
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
         output, weights = self._attend(
             queries,
             given.keys._replace(tensor=keys),
             values,
-            given.masks,
-            given.pairs,
+            masks,
+            pairs,
+            offset=offset,
+            bias=given.bias,
             return_attention_scores=returns_weights,
             training=training,
         )
+        lost = have_lost_steps(given.keys, self._time_axis(len(given.queries.shape)))
+        if lost is not None:
+            output = nan_where(lost, masks.queries_mask, output)
+            weights = None if weights is None else nan_where(lost, masks.queries_mask, weights)
         _carry_mask(output, given.masks.queries_mask)
         return (output, weights) if returns_weights else output
 
@@ -145,19 +143,18 @@ class AttentionLayer(keras.layers.Layer):
         self,
         queries: Tensor,
         keys: Any,
-        values: Tensor,
+        values: Tensor | None = None,
         valid_lens: Any = None,
         *,
         return_attention_scores: bool = False,
         training: bool | None = None,
-        _only_state: bool = False,
+        _only_state: Any = False,
         **masking: Any,
     ) -> Any:
         """The shape and dtype of what `call` returns."""
         if _only_state:
-            self._check_keys(keys)
-            # that of an operation, which traces `call`
-            return keras.Operation.compute_output_spec(self, queries, keys, values, _only_state=True)
+            mask = _mask_of_state(masking.get("keys_mask"), masking.get("values_mask"), _only_state)
+            return self._spec_of_state(queries, keys, values, _only_state, mask)
         given = self._checked(queries, keys, values, valid_lens, **masking)
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
         shapes = given.output_shape, given.weights_shape
@@ -166,10 +163,11 @@ class AttentionLayer(keras.layers.Layer):
         return (output, weights) if returns_weights else output
 
     def compute_output_shape(
-        self, queries_shape: Any, keys_shape: Any, values_shape: Any, *, return_attention_scores: bool = False
+        self, queries_shape: Any, keys_shape: Any, values_shape: Any = None, *, return_attention_scores: bool = False
     ) -> Any:
         """The shape of the output, and of the weights when asked for."""
         keys = unpacked(keys_shape, None)
+        values_shape = keys.values if values_shape is None else values_shape
         shapes = self._checked_shapes(
             tuple(queries_shape), keys._replace(tensor=tuple(keys.tensor)), tuple(values_shape)
         )
@@ -180,27 +178,25 @@ class AttentionLayer(keras.layers.Layer):
         """The mask of the output: that of the queries."""
         return previous_mask
 
-    @property
-    def output(self) -> Any:
-        """The outputs of the call with the most of them: Keras counts those of the first, which may be `precompute`."""
-        return max((call.output_tensors for call in calls_of(self)), key=len, default=None)
-
     def _checked(
         self,
         queries: Tensor,
         keys: Any,
-        values: Tensor,
+        values: Tensor | None,
         valid_lens: Any,
         *,
+        score_bias: Any = None,
         attention_mask: Any = None,
         use_causal_mask: Any = False,
         window: Any = None,
+        offset: Any = None,
         queries_mask: Any = None,
         keys_mask: Any = None,
         values_mask: Any = None,
     ) -> Given:
         """Checks what a call, symbolic or not, was given."""
         state = unpacked(keys, keys_mask)
+        values = values_of(state, values)
         pairs = Pairs(check_switch("use_causal_mask", use_causal_mask), check_window(window))
         check_given(queries=queries, keys=state.tensor, values=values)
         check_real(queries=queries, keys=state.tensor, values=values)
@@ -208,27 +204,34 @@ class AttentionLayer(keras.layers.Layer):
             shape_of(queries), state._replace(tensor=shape_of(state.tensor)), shape_of(values)
         )
         output_shape, weights_shape = self._output_shapes(*shapes)
+        if state.length is not None:
+            check_length(state.length, output_shape[:-2])
         masks = as_tensors(Masks(valid_lens, attention_mask, queries_mask, state.mask, values_mask))
-        check_masks(masks, *shapes, weights_shape)
-        return Given(queries, state, values, masks, pairs, output_shape, weights_shape)
+        bias = None if score_bias is None else as_tensor(score_bias)
+        check_masks(masks, bias, *shapes, weights_shape)
+        if offset is not None and not (isinstance(offset, int) and offset == 0):
+            offset = check_offset(offset, "queries", output_shape[:-2])
+        return Given(queries, state, values, masks, pairs, offset, bias, output_shape, weights_shape)
 
-    def _check_keys(self, keys: Tensor) -> None:
-        """Checks keys that are given alone."""
-        check_given(keys=keys)
-        check_real(keys=keys)
-        shape = shape_of(keys)
-        if len(shape) < 3:
-            raise ValueError(
-                "`keys` must have at least 3 axes: one or more batch axes, then (Tk, Dk). "
-                f"Received: keys shape {shape}. Add the axis that is missing."
-            )
-        self._checked_shapes((*shape[:-2], None, None), Keys(shape, None, False), (*shape[:-1], None))
+    def _in_masks(self, given: Given) -> tuple[Masks, Pairs, Any]:
+        """The masks, the order of pairs that is not in them, and the position of the first query."""
+        num_queries, rank = ops.shape(given.queries)[-2], len(given.queries.shape)
+        num_keys = ops.shape(given.keys.tensor)[self._time_axis(rank) if given.keys.projected else -2]
+        masks, pairs = in_masks(
+            given.masks, given.pairs, given.offset, given.keys, num_queries, num_keys, scores_rank=rank
+        )
+        return masks, pairs, position_of_first(given.offset, given.keys, num_queries, num_keys)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
         config: dict[str, Any] = super().get_config()
         policies = policy_with_quantized_sublayers(self)
         return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
+
+
+def _mask_of_state(keys_mask: Any, values_mask: Any, only_state: Any) -> Any:
+    """Which steps of a state take part, by the masks of what it is made of: values only if it holds them."""
+    return keys_mask if only_state is True else intersect(keys_mask, values_mask)
 
 
 def _carry_mask(output: Tensor, queries_mask: Tensor | None) -> None:

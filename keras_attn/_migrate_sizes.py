@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ._additive import AdditiveAttention
+from ._attention_cell import AttentionCell
 from ._bilinear import BilinearAttention
+from ._migrate_cells import recurrent_sizes
 from ._migrate_layouts import Array, Entry, Layout
 from ._multi_head import MultiHeadAttention
 
 INPUT_SIZES = ("Dq", "Dk", "Dv")
+OF_INPUTS = (*INPUT_SIZES, "M", "X")  # of a recurrent cell too
 
 
 class Part(NamedTuple):
@@ -26,7 +29,7 @@ def sizes_of(layer: Any, layout: Layout, parts: list[Part]) -> dict[str, int]:
     for part in parts:
         if part.array.ndim == len(part.entry.axes):
             axes = zip(part.entry.axes, part.array.shape, strict=True)
-            sizes.update({axis: size for axis, size in axes if axis in INPUT_SIZES})
+            sizes.update({axis: size for axis, size in axes if axis in OF_INPUTS})
     sizes.update(_own_sizes(layer, sizes.get("Dq")))
     equal = {axis: _size(axis, sizes) for axis in layout.equal}
     known = {size for size in equal.values() if size is not None}
@@ -43,6 +46,8 @@ def _own_sizes(layer: Any, queries_size: int | None) -> dict[str, int]:
         sizes["U"] = layer.num_hiddens
         if layer.built:
             sizes |= {"Dq": layer.W_q.kernel.shape[0], "Dk": layer.W_k.kernel.shape[0]}
+    elif isinstance(layer, AttentionCell):
+        sizes |= recurrent_sizes(layer)
     elif isinstance(layer, BilinearAttention) and layer.built:
         sizes["Dk"], sizes["Dq"] = layer.W.kernel.shape
     elif isinstance(layer, MultiHeadAttention):

@@ -24,7 +24,7 @@ _CALL = ("call", "_attend", "_pooled", "_lowered", "precompute")  # what a call 
 class AttentionPooling(AttentionLayer):
     """Base of the attention layers: a weighted mean of the values, weights by a softmax over scores.
 
-    `output = dropout(softmax(score(queries, keys))) values`, the softmax over the keys that take part.
+    `output = dropout(softmax(score(queries, keys) + score_bias)) values`, the softmax over the keys that take part.
 
     A subclass gives `score(queries, keys)`, which returns `B + (Tq, Tk)`, and where it has weights
     `build(queries_shape, keys_shape, values_shape)`. Masks, softmax, dropout and shapes are done here. Where part of
@@ -41,12 +41,16 @@ class AttentionPooling(AttentionLayer):
 
     Call arguments:
         queries: Floats, `B + (Tq, Dq)`.
-        keys: Floats, `B + (Tk, Dk)`, or what `precompute(keys)` gave.
-        values: Floats, `B + (Tk, Dv)`.
+        keys: Floats, `B + (Tk, Dk)`, or what `precompute` or `append` gave.
+        values: Floats, `B + (Tk, Dv)`; None where `keys` is a state that holds values.
         valid_lens: Integers, `B` or `B + (Tq,)`. Key `j` takes part if `j < valid_lens`.
+        score_bias: Floats that broadcast to `B + (Tq, Tk)`, added to the scores before any mask. What lies beyond 1e30,
+            in float16 65504, counts as that, so that a mask of -1e9, the lowest number or infinity can be added.
         attention_mask: Booleans that broadcast to `B + (Tq, Tk)`; True takes part.
         use_causal_mask: Whether query `i` sees only keys `j <= i`.
         window: (left, right): query `i` sees only keys `i - left <= j <= i + right`; None for no bound on a side.
+        offset: Position of the first query, from which a causal mask and a window count: an integer, or integers `B`.
+            None for 0; with a state that holds values, the queries are the last of its steps.
         return_attention_scores: Whether to return the weights as well.
         training: Whether dropout acts.
         queries_mask: Booleans, `B + (Tq,)`. Filled by Keras from the mask that `queries` carries, unless given.
@@ -134,30 +138,46 @@ class AttentionPooling(AttentionLayer):
         masks: Masks,
         pairs: Pairs,
         *,
+        offset: Any,
+        bias: Tensor | None,
         return_attention_scores: bool,
         training: bool | None,
     ) -> tuple[Tensor, Tensor | None]:
-        lowered = self._lowered(queries, keys, values, masks, pairs, return_attention_scores, training)
+        lowered = self._lowered(queries, keys, values, masks, pairs, bias, return_attention_scores, training)
         if lowered is not None:
             return lowered
         mask = _mask_of(masks, pairs, queries, keys)
         if not return_attention_scores and self.normalizer == SOFTMAX and self._can_be_lowered(training):
-            output = self._fused(queries, keys, values, masks, pairs, mask)
+            output = self._fused(queries, keys, values, masks, pairs, mask, bias)
             if output is not None:
                 return output, None
         queries, keys = self._without_unseen(mask, queries, keys)
-        return self._pooled(queries, keys, values, mask, pairs, training)
+        return self._pooled(queries, keys, values, mask, pairs, bias, training)
 
     def _pooled(
-        self, queries: Tensor, keys: Keys, values: Tensor, mask: Tensor | None, pairs: Pairs, training: bool | None
+        self,
+        queries: Tensor,
+        keys: Keys,
+        values: Tensor,
+        mask: Tensor | None,
+        pairs: Pairs,
+        bias: Tensor | None,
+        training: bool | None,
     ) -> tuple[Tensor, Tensor]:
         """The output and the weights, from queries and keys without those that are unseen."""
         scores = self._scores(queries, keys, pairs)
         check_score_result(type(self).__name__, shape_of(scores), (*shape_of(queries)[:-1], shape_of(keys.tensor)[-2]))
-        return pool(scores, values, mask, partial(self._drop, training=training), self.normalizer)
+        return pool(scores, values, mask, partial(self._drop, training=training), self.normalizer, bias)
 
     def _fused(
-        self, queries: Tensor, keys: Keys, values: Tensor, masks: Masks, pairs: Pairs, mask: Tensor | None
+        self,
+        queries: Tensor,
+        keys: Keys,
+        values: Tensor,
+        masks: Masks,
+        pairs: Pairs,
+        mask: Tensor | None,
+        bias: Tensor | None,
     ) -> Tensor | None:
         """The output in one operation of the backend; None where that is not faster, or the layer has no such form."""
         if not self._scores_by_products or not is_faster(queries, values):
@@ -169,8 +189,8 @@ class AttentionPooling(AttentionLayer):
         scoring = self._scoring(queries, keys._replace(tensor=tensor))
         if scoring is None:
             return None
-        causal = no_row_is_empty and pairs == Pairs(causal=True)
-        read = {**scoring.tensors, "values": values, "mask": None if causal else mask}
+        causal = no_row_is_empty and pairs == Pairs(causal=True) and bias is None
+        read = {**scoring.tensors, "values": values, "mask": None if causal else mask, "bias": bias}
         return fused_pool(**read, **scoring.options, causal=causal, zeros=not harmless)
 
     def _without_unseen(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
@@ -182,7 +202,7 @@ class AttentionPooling(AttentionLayer):
         """Whether `_without_unseen` makes more of the keys than zeros, so that an exporter needs it too."""
         return False
 
-    def _project(self, keys: Tensor) -> Tensor:
+    def _project(self, keys: Tensor, offset: Any) -> Tensor:
         return self.project_keys(keys) if self._scores_in_parts else keys
 
     def _score_projection(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -199,6 +219,7 @@ class AttentionPooling(AttentionLayer):
         values: Tensor,
         masks: Masks,
         pairs: Pairs,
+        bias: Tensor | None,
         returns_weights: bool,
         training: bool | None,
     ) -> tuple[Tensor, Tensor | None] | None:
@@ -213,7 +234,7 @@ class AttentionPooling(AttentionLayer):
         scoring = self._scoring(queries, keys)
         if scoring is None:
             return None
-        composite = composite_of(scoring, values, masks, pairs, self, normalizer=self.normalizer)
+        composite = composite_of(scoring, values, masks, pairs, self, normalizer=self.normalizer, bias=bias)
         output, weights = evaluate(composite, returns_weights)
         return hide_rows(masks.queries_mask, output, weights)
 

@@ -2,9 +2,20 @@
 
 from typing import Any
 
-from keras.src.backend import in_symbolic_scope, set_keras_mask
+from keras.src.backend import get_keras_mask, in_symbolic_scope, set_keras_mask
+from keras.src.backend import get_stateless_scope as stateless_scope
+from keras.src.backend import rnn as loop_over_time
 
-__all__ = ["calls_of", "children_of", "in_symbolic_scope", "set_keras_mask", "sublayers_of"]
+__all__ = [
+    "calls_of",
+    "children_of",
+    "get_keras_mask",
+    "in_symbolic_scope",
+    "loop_over_time",
+    "set_keras_mask",
+    "stateless_scope",
+    "sublayers_of",
+]
 
 
 def sublayers_of(layer: Any) -> list[Any]:

@@ -1,7 +1,10 @@
 """How well each query matches each key: pure functions from queries and keys to scores `B + (Tq, Tk)`."""
 
 from collections.abc import Callable
+from typing import Any
 
+import keras
+import numpy as np
 from keras import ops
 
 from ._checks import dtype_of
@@ -9,6 +12,9 @@ from ._types import Tensor
 
 # Up to so many axes positions are taken for coordinates, which may be large beside their distances (years, metres).
 COORDINATES = 8
+
+# Far beyond any score, and far enough from the ends of float32 that sums over keys stay in it.
+LARGEST_BIAS = 1e30
 
 
 def additive_scores(queries: Tensor, keys: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
@@ -91,6 +97,19 @@ def lengths(vectors: Tensor) -> Tensor:
     unit = ops.where(largest > 0, largest, 1.0)
     squares = ops.sum((exact / unit) ** 2, axis=-1, keepdims=True)
     return unit * ops.sqrt(ops.where(squares > 0, squares, 1.0))
+
+
+def bounded(bias: Any, dtype: str) -> Any:
+    """A bias in the range that a layer of some dtype can add; what lies beyond it, infinity too, is its end.
+
+    Masks that are added are often made of -1e9 or the lowest float32. The former is minus infinity in float16, the
+    latter in bfloat16, and as a score it would be what masked pairs get: a row of it is NaN, or lets them take part.
+    """
+    bias = bias if isinstance(bias, keras.KerasTensor) else ops.convert_to_tensor(bias)
+    if not keras.backend.is_float_dtype(dtype_of(bias)):
+        return bias
+    most = float(np.finfo(np.float16).max) if "float16" in (dtype, dtype_of(bias)) else LARGEST_BIAS
+    return ops.clip(bias, -most, most)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

@@ -11,11 +11,14 @@ import numpy as np
 
 from ._additive import AdditiveAttention
 from ._arguments import check_scale
+from ._attention_cell import AttentionCell
+from ._attention_rnn import AttentionRNN
 from ._bilinear import BilinearAttention
 from ._dot_product import DotProductAttention
+from ._migrate_cells import attention_cell_layouts, check_inputs_beside_memory, check_is_whole
 from ._migrate_heads import multi_head_layouts
 from ._migrate_layouts import Array, Entry, Layout, additive_layouts, bilinear_layouts, dot_product_layouts
-from ._migrate_sizes import INPUT_SIZES, Part, check_shape, sizes_of
+from ._migrate_sizes import INPUT_SIZES, OF_INPUTS, Part, check_shape, sizes_of
 from ._migrate_state import array_of, listed, values_below
 from ._multi_head import MultiHeadAttention
 
@@ -29,6 +32,7 @@ _LAYOUTS: dict[type, Callable[[Any, str], tuple[Layout, ...]]] = {
     DotProductAttention: dot_product_layouts,
     BilinearAttention: bilinear_layouts,
     MultiHeadAttention: multi_head_layouts,
+    AttentionCell: attention_cell_layouts,
 }
 
 
@@ -41,14 +45,16 @@ def from_state(
 
     Args:
         layer: An `AdditiveAttention`, `DotProductAttention`, `BilinearAttention` or `MultiHeadAttention`, made with the
-            options of the layer that was trained. If it is not built, it takes its sizes from the state.
+            options of the layer that was trained; or an `AttentionCell` or `AttentionRNN` like the textbook's recurrent
+            decoder, without what goes into it and what reads it. If it is not built, it takes its sizes from the state.
         state: Names and arrays, such as `{name: tensor.numpy() for name, tensor in module.state_dict().items()}`, flat
             or nested. Words of a name are joined by `/` or `.`; `:0` or what TensorFlow checkpoints add may follow it.
         source: Where the state is from, which decides names and orientation: `"torch"`, `"tensorflow"`, `"flax"`,
             `"mxnet"` and `"paddle"`, for the textbook's layers and their own, `"tfa"` for TensorFlow Addons, `"keras"`
             for Keras's own layers.
         prefix: What stands before the names of this layer in the state of a whole model, such as `"decoder.attention"`.
-        strict: Whether to refuse a state with further entries below the prefix.
+        strict: Whether to refuse a state with further entries below the prefix. Those of further recurrent layers are
+            always refused.
 
     Returns:
         The layer. A `DotProductAttention` has no weights; from `"keras"` it gets the scale, a number that models which
@@ -65,19 +71,26 @@ def from_state(
     """
     if not isinstance(prefix, str):
         raise TypeError(f"`prefix` must be a string. Received: prefix of type {type(prefix).__name__}.")
+    if isinstance(layer, AttentionRNN):
+        from_state(layer.cell, state, source, prefix=prefix, strict=strict)
+        return layer
     layouts = _layouts_of(layer, source)
     values = values_below(prefix, state, source)
     layout, keys = _choose(layouts, values)
     _check_names(layout, keys, values, source, strict)
+    if isinstance(layer, AttentionCell):
+        check_is_whole(layer, sorted(values.keys() - keys.values()))
     _check_plain(layer)
     parts = [Part(entry, values[key][0], array_of(*values[key])) for entry, key in keys.items()]
     sizes = sizes_of(layer, layout, parts)
-    free = () if _is_built(layer) else INPUT_SIZES
+    free = () if _is_built(layer) else OF_INPUTS
     for part in parts:
         check_shape(part, {name: size for name, size in sizes.items() if name not in free}, source)
+    if isinstance(layer, AttentionCell):
+        check_inputs_beside_memory(sizes)
     weights = layout.weights({part.entry.names[0]: part.array for part in parts}, sizes)
     _check_range(layer, weights)
-    if not _is_built(layer) and "Dq" in sizes:  # a dot product has no sizes, and is built by its first call
+    if not _is_built(layer):
         _build(layer, sizes)
     for name, array in weights.items():
         _set(layer, name, array)
@@ -126,6 +139,7 @@ def _check_names(
 
 def _check_plain(layer: Any) -> None:
     """Checks that kernels are variables that hold numbers as they are."""
+    layer = layer.attention if isinstance(layer, AttentionCell) else layer
     for part in (layer, *(getattr(layer, name, None) for name in ("W_q", "W_k", "w_v", "W", "W_v", "W_o"))):
         policy = getattr(part, "dtype_policy", None)
         if getattr(policy, "quantization_mode", None) or getattr(part, "lora_enabled", False):
@@ -133,10 +147,10 @@ def _check_plain(layer: Any) -> None:
 
 
 def _check_range(layer: Any, weights: Mapping[str, Array]) -> None:
-    """Checks that no number becomes infinite in the dtype of the layer; infinities that were there are taken over."""
-    dtype = layer.variable_dtype
-    largest = np.finfo("float32" if dtype == "bfloat16" else dtype).max  # the largest bfloat16 is 0.4 % smaller
+    """Checks that no number becomes infinite in the dtype of its part; infinities that were there are taken over."""
     for name, array in weights.items():
+        dtype = _dtype_of(layer, name)
+        largest = np.finfo("float32" if dtype == "bfloat16" else dtype).max  # the largest bfloat16 is 0.4 % smaller
         beyond = np.abs(array[np.isfinite(array)]).max(initial=0.0)
         if beyond > largest:
             raise ValueError(
@@ -144,17 +158,31 @@ def _check_range(layer: Any, weights: Mapping[str, Array]) -> None:
             )
 
 
+def _dtype_of(layer: Any, name: str) -> str:
+    """The dtype of a weight: that of the innermost layer on the way to it, which need not be built."""
+    dtype, part = layer.variable_dtype, layer
+    for word in name.split("."):
+        part = part[int(word)] if word.isdigit() else getattr(part, word, None)
+        dtype = getattr(part, "variable_dtype", dtype)
+    return str(dtype)
+
+
 def _is_built(layer: Any) -> bool:
     return bool(layer.built)
 
 
 def _build(layer: Any, sizes: Mapping[str, int]) -> None:
-    layer.build(*((None, None, sizes.get(name)) for name in INPUT_SIZES))
+    if isinstance(layer, AttentionCell):
+        layer.build((None, sizes["X"] - sizes["M"]), None, (None, None, sizes["M"]))
+    elif "Dq" in sizes:  # a dot product has no sizes, and is built by its first call
+        layer.build(*((None, None, sizes.get(name)) for name in INPUT_SIZES))
 
 
 def _set(layer: Any, name: str, array: Array) -> None:
     if name == "scale":  # a number that `DotProductAttention` is made with, no variable
         layer.scale = check_scale(float(array))
         return
-    owner, _, last = name.rpartition(".")
-    getattr(getattr(layer, owner) if owner else layer, last).assign(array)
+    variable = layer
+    for part in name.split("."):
+        variable = variable[int(part)] if part.isdigit() else getattr(variable, part)
+    variable.assign(array)
