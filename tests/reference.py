@@ -189,12 +189,14 @@ def attention(
     queries_mask: np.ndarray | None = None,
     keys_mask: np.ndarray | None = None,
     values_mask: np.ndarray | None = None,
+    score_bias: np.ndarray | float = 0.0,
     normalizer: str = "softmax",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Attention pooling: the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`."""
     queries, keys, values = (np.asarray(array, "float64") for array in (queries, keys, values))
     *leading, Tq, _ = queries.shape
     Tk, Dv = values.shape[-2:]
+    bias = np.broadcast_to(np.asarray(score_bias, "float64"), (*leading, Tq, Tk))
     keep = takes_part(
         tuple(leading),
         Tq,
@@ -211,7 +213,7 @@ def attention(
     weights = np.zeros((*leading, Tq, Tk))
     for b, i in _rows(tuple(leading), Tq):
         kept = [j for j in range(Tk) if keep[(*b, i, j)]]
-        row = NORMALIZERS[normalizer]([score(queries[(*b, i)], keys[(*b, j)]) for j in kept])
+        row = NORMALIZERS[normalizer]([score(queries[(*b, i)], keys[(*b, j)]) + bias[(*b, i, j)] for j in kept])
         for j, weight in zip(kept, row, strict=True):
             weights[(*b, i, j)] = weight
             for d in range(Dv):

@@ -9,7 +9,22 @@ import keras
 import numpy as np
 import pytest
 from backends import MODES, every_compiled_mode, every_mode, in_64_bits, precision_of
-from contract_cases import CASES, SOFTMAX_LAYERS, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, expected, gradients, outputs
+from contract_cases import (
+    CASES,
+    POSITION_LAYERS,
+    RECURRENT_LAYERS,
+    SOFTMAX_LAYERS,
+    VARIANTS,
+    B,
+    Dv,
+    Tk,
+    Tq,
+    as_numpy,
+    call,
+    expected,
+    gradients,
+    outputs,
+)
 from tolerances import assert_close, assert_identical
 
 import keras_attn
@@ -38,7 +53,9 @@ def poisoned(inputs: dict, names: tuple[str, ...], poison: float) -> dict:
 def test_every_public_layer_has_a_row():
     public = {getattr(keras_attn, name) for name in keras_attn.__all__}
     layers = {item for item in public if inspect.isclass(item) and issubclass(item, keras.layers.Layer)}
-    assert layers == {case.covers for case in CASES} | set(SOFTMAX_LAYERS)
+    assert layers == {case.covers for case in CASES} | set(SOFTMAX_LAYERS) | set(POSITION_LAYERS) | set(
+        RECURRENT_LAYERS
+    )
 
 
 @every_case

@@ -15,6 +15,7 @@ from backends import carrying, compiled, gradients_of
 from keras import ops
 
 import keras_attn
+from keras_attn._location_sensitive import LocationSensitiveAttention, weights_before
 
 # Every axis has a size of its own. Where a score needs Dq == Dk both are 4.
 B, Tq, Tk, Dv, U = 2, 3, 5, 6, 8
@@ -60,6 +61,15 @@ class OneHead(keras_attn.MultiHeadAttention):
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.attention.dropout, "seed": self.attention.seed}
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class AfterAStep(LocationSensitiveAttention):
+    """Location-sensitive attention whose step before gave every key the weight 1."""
+
+    def _attend(self, queries, keys, *others, **options):
+        with weights_before(ops.expand_dims(ops.ones_like(keys.tensor[..., 0]), -2)):
+            return super()._attend(queries, keys, *others, **options)
 
 
 @dataclass(frozen=True)
@@ -118,6 +128,13 @@ def additive_score_of(layer: Any) -> reference.PairScore:
     return reference.normalized_additive_score(*kernels, g=as_float64(layer.g), b=as_float64(layer.b))
 
 
+def after_a_step_score_of(layer: Any) -> reference.PairScore:
+    """Additive scores with a bias: where all weights of the step before are 1, so are the features of all places."""
+    *kernels, w_v = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
+    bias = as_float64(layer.W_q.bias) + (as_float64(layer.F.kernel) @ as_float64(layer.W_f.kernel))[0]
+    return reference.normalized_additive_score(*kernels, w_v, g=np.linalg.norm(w_v), b=bias)
+
+
 def one_head_score_of(layer: Any) -> reference.PairScore:
     kernels = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k))
     return reference.projected_score(*kernels, score=reference.scaled_dot_score(ONE_HEAD_SCALE))
@@ -134,6 +151,7 @@ def cosine_score_of(layer: Any) -> reference.PairScore:
 additive = partial(keras_attn.AdditiveAttention, num_hiddens=U)
 blocked = partial(additive, query_block_size=2)  # Tq is 3: the last block holds one query and one row of padding
 dot_product = partial(keras_attn.DotProductAttention)
+after_a_step = partial(AfterAStep, num_hiddens=U, filters=3, kernel_size=1)
 bilinear = partial(keras_attn.BilinearAttention)
 gaussian = partial(keras_attn.GaussianAttention)
 cosine = partial(keras_attn.CosineAttention)
@@ -143,6 +161,15 @@ POOLING = {"dropout": 0.25, "seed": 11}
 CASES = [
     LayerCase("additive", additive, additive_score_of, 4, 7, POOLING | KERNEL | {"normalize": True}),
     LayerCase("additive_blocked", blocked, additive_score_of, 4, 7, POOLING | KERNEL),
+    LayerCase(
+        "after_a_step",
+        after_a_step,
+        after_a_step_score_of,
+        4,
+        7,
+        POOLING | KERNEL | {"filters": 2, "kernel_size": 3, "cumulative": True},
+        own_class=True,
+    ),
     LayerCase("dot_product", dot_product, lambda layer: reference.scaled_dot_score(), 4, 4, POOLING | {"scale": 0.3}),
     LayerCase(
         "bilinear",
@@ -167,6 +194,10 @@ CASES = [
 ]
 SOFTMAX_LAYERS = [keras_attn.MaskedSoftmax]
 """Layers that take scores: test_contract_softmax.py is their contract."""
+POSITION_LAYERS = [keras_attn.LinearBias, keras_attn.RelativePositionBias, keras_attn.RotaryEmbedding]
+"""Layers of positions: test_contract_parts.py is their contract, in heads; test_position_bias.py and test_rotary.py."""
+RECURRENT_LAYERS = [keras_attn.AttentionCell, keras_attn.AttentionRNN]
+"""Cells that attend: test_contract_parts.py is their contract, test_attention_cell.py and test_attention_rnn.py."""
 VARIANTS = [  # options that change the score and nothing else: held to the oracle, not to all the rest
     LayerCase("scaled", partial(dot_product, scale=0.7), lambda layer: reference.scaled_dot_score(0.7), 4, 4),
     LayerCase("unscaled", partial(dot_product, scale=1.0), lambda layer: reference.scaled_dot_score(1.0), 4, 4),
@@ -212,6 +243,7 @@ def call(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None 
         tensors["keys"],
         tensors["values"],
         masks.get("valid_lens"),
+        score_bias=masks.get("score_bias"),
         attention_mask=masks.get("attention_mask"),
         use_causal_mask=masks.get("causal", False),
         window=masks.get("window"),

@@ -31,6 +31,7 @@ class Plan:
         keys_mask: Whether there is a mask of keys.
         mask: `"keys"` for one of keys, `"pairs"` for one of pairs, `"shared"` for one of pairs for all examples,
             `"heads"` for one of pairs that differs by head.
+        bias: Likewise, what is added to the scores.
         band: How many keys before and after its own position a query sees.
         causal: Whether a query sees no key after its own position.
         weights: Whether the weights are returned.
@@ -45,6 +46,7 @@ class Plan:
     lengths: str | None = None
     keys_mask: bool = False
     mask: str | None = None
+    bias: str | None = None
     band: tuple[int | None, int | None] | None = None
     causal: bool = False
     weights: bool = False
@@ -58,6 +60,7 @@ class Plan:
             f"lengths_of_{self.lengths}": self.lengths,
             "keys_mask": self.keys_mask,
             f"mask_of_{self.mask}": self.mask,
+            f"bias_of_{self.bias}": self.bias,
             f"band_{self.band}": self.band,
             "causal": self.causal,
             "weights": self.weights,
@@ -85,7 +88,9 @@ class Plan:
         if self.keys_mask:
             shapes["keys_mask"] = (*some, None)
         if self.mask:
-            shapes["mask"] = self._mask_shape(some, None, None)
+            shapes["mask"] = self._shape_of(self.mask, some, None, None)
+        if self.bias:
+            shapes["bias"] = self._shape_of(self.bias, some, None, None)
         return Call(
             op="call_0",
             layer="layer",
@@ -102,10 +107,10 @@ class Plan:
             compute=lambda _: (),
         )
 
-    def _mask_shape(self, batch, Tq, Tk):
-        heads = () if self.heads is None else (self.heads[0] if self.mask == "heads" else 1,)
-        leading = (1,) * len(self.leading) if self.mask == "shared" else batch
-        return (*leading, *heads, 1 if self.mask == "keys" else Tq, Tk)
+    def _shape_of(self, kind, batch, Tq, Tk):
+        heads = () if self.heads is None else (self.heads[0] if kind == "heads" else 1,)
+        leading = (1,) * len(self.leading) if kind == "shared" else batch
+        return (*leading, *heads, 1 if kind == "keys" else Tq, Tk)
 
     def inputs(self, Tq, Tk, *, magnitude=1.0, seed=0):
         """Standard normal numbers; one example without keys, and a query that sees none, where there are masks."""
@@ -128,8 +133,10 @@ class Plan:
             arrays["keys_mask"] = rng.random((*self.leading, Tk)) < 0.6
             arrays["keys_mask"].reshape(-1, Tk)[-1] = False
         if self.mask:
-            arrays["mask"] = rng.random(self._mask_shape(self.leading, Tq, Tk)) < 0.4
+            arrays["mask"] = rng.random(self._shape_of(self.mask, self.leading, Tq, Tk)) < 0.4
             arrays["mask"].reshape(-1, Tk)[-1] = False
+        if self.bias:
+            arrays["bias"] = rng.standard_normal(self._shape_of(self.bias, self.leading, Tq, Tk)).astype("float32")
         return arrays
 
 
@@ -156,6 +163,15 @@ MASKS = [
     {"band": (3, 0), "mask": "shared", "lengths": "queries", "keys_mask": True},
 ]
 HEADS = [None, (2, 2), (4, 2), (3, 1)]
+BIASES = [
+    ("dot_product", None, "pairs"),
+    ("dot_product", (4, 2), "heads"),
+    ("dot_product", (2, 2), "shared"),
+    ("dot_product", (3, 1), "keys"),
+    ("additive", None, "shared"),
+    ("additive", (4, 2), "heads"),
+    ("distance", None, "pairs"),
+]
 PLANS = [
     *(
         Plan(name, leading, weights=weights, size=7 if name == "additive" else 4, **masks)
@@ -185,6 +201,10 @@ PLANS = [
         for name, heads in [(names[number % 2], None if names[number % 2] == "distance" else HEADS[number % 4])]
         if heads or masks != {"mask": "heads"}
     ),
+    *(
+        Plan(name, (2,) if number % 2 else (2, 2), bias=bias, weights=number % 3 == 1, heads=heads, **masks)
+        for number, (masks, (name, heads, bias)) in enumerate(itertools.product(MASKS[::2] + MASKS[1:2], BIASES))
+    ),
 ]
 
 
@@ -213,7 +233,14 @@ def poisoned(plan, inputs, value=np.nan):
     pairs = taking_part(plan, inputs).any(-3)
     seen = pairs.any(-2)[..., None]
     changed = {"values": seen, "keys": seen, "queries": pairs.any(-1)[..., None]}
+    if plan.bias:
+        changed["bias"] = _anywhere(taking_part(plan, inputs) if plan.heads else pairs, inputs["bias"].shape)
     return {**inputs, **{name: np.where(seen, inputs[name], np.float32(value)) for name, seen in changed.items()}}
+
+
+def _anywhere(pairs, shape):
+    """Whether any of the pairs that read an entry of a bias takes part."""
+    return pairs.any(tuple(axis for axis, size in enumerate(shape) if size == 1), keepdims=True)
 
 
 def expected(plan, inputs):
@@ -234,6 +261,8 @@ def expected(plan, inputs):
         scores = -0.5 * (gaps**2).sum(-1)
     else:
         scores = plan.scale * queries @ np.swapaxes(keys, -1, -2)
+    if plan.bias:
+        scores = scores + (exact["bias"] if plan.heads else exact["bias"][..., None, :, :])
     weights = WEIGHTS[plan.normalizer](scores, pairs)
     output = np.swapaxes(weights @ values, -2, -3)
     output = output.reshape(*output.shape[:-2], -1)

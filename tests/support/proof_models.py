@@ -170,7 +170,7 @@ def texts_and_masks(rng: np.random.Generator) -> Arrays:
 
 @dataclass(frozen=True)
 class ProofModel:
-    """A model by its builder; `precisions` it is exported in beside float32.
+    """A model by its builder, the lowering it is exported in, and `precisions` beside float32.
 
     `fresh` are inputs to see a change on, where those that the exporter itself draws could share its mistakes.
     """
@@ -178,6 +178,7 @@ class ProofModel:
     build: Callable[[], keras.Model]
     precisions: tuple[str, ...] = ()
     fresh: Callable[[np.random.Generator], Arrays] | None = None
+    lowering: str = "portable"
 
 
 HALF = ("float16", "int8")

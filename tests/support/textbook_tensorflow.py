@@ -86,3 +86,53 @@ def dot_product(random):
 
 def multi_head(random, *sizes):
     return _runs(MultiHeadAttention(random, *sizes))
+
+
+class GRUCell(tf.Module):
+    """The cell of `tf.keras`, with `reset_after`: kernels with update, reset and candidate side by side."""
+
+    def __init__(self, random, size_in, units):
+        super().__init__()
+        shapes = {"kernel": (size_in, 3 * units), "recurrent_kernel": (units, 3 * units), "bias": (2, 3 * units)}
+        for name, shape in shapes.items():
+            setattr(self, name, tf.Variable(random.normal(size=shape) / 2, dtype="float32"))
+
+    def __call__(self, x, state):
+        update, reset, candidate = tf.split(x @ self.kernel + self.bias[0], 3, -1)
+        own_update, own_reset, own = tf.split(state @ self.recurrent_kernel + self.bias[1], 3, -1)
+        update, reset = tf.sigmoid(update + own_update), tf.sigmoid(reset + own_reset)
+        return update * state + (1 - update) * tf.tanh(candidate + reset * own)
+
+
+class Stacked(tf.Module):
+    """What holds the cells in `tf.keras.layers.RNN(tf.keras.layers.StackedRNNCells(cells))`."""
+
+    def __init__(self, **parts):
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+
+class Seq2SeqAttentionDecoder(tf.Module):
+    def __init__(self, random, words, embed, hidden, layers):
+        super().__init__()
+        self.attention = AdditiveAttention(random, hidden, hidden, hidden)
+        self.embedding = tf.Variable(random.normal(size=(words, embed)), dtype="float32")
+        cells = [GRUCell(random, embed + hidden if n == 0 else hidden, hidden) for n in range(layers)]
+        self.rnn = Stacked(cell=Stacked(cells=cells))
+        self.dense = Dense(random, hidden, words, bias=True)
+
+    def __call__(self, tokens, memory, hidden, valid_lens):
+        hidden, outputs = tf.unstack(hidden), []
+        for x in tf.unstack(tf.gather(self.embedding, tokens), axis=1):
+            context = self.attention(hidden[-1][:, None], memory, memory, valid_lens)
+            x = tf.concat((context, x[:, None]), -1)[:, 0]
+            for n, cell in enumerate(self.rnn.cell.cells):
+                x = hidden[n] = cell(x, hidden[n])
+            outputs.append(x)
+        return self.dense(tf.stack(outputs, 1))
+
+
+def decoder(random, *sizes):
+    """The textbook's recurrent decoder: from tokens, the encoder's outputs, states (layers, B, H) and lengths."""
+    return _runs(Seq2SeqAttentionDecoder(random, *sizes))

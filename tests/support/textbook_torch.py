@@ -116,3 +116,26 @@ def linear_bilinear(random, Dq, Dk):
             return torch.bmm(masked_softmax(scores, lengths), values).numpy()
 
     return state_of(module, random), run
+
+
+class Seq2SeqAttentionDecoder(nn.Module):
+    def __init__(self, words, embed, hidden, layers):
+        super().__init__()
+        self.attention = AdditiveAttention(hidden, hidden, hidden)
+        self.embedding = nn.Embedding(words, embed)
+        self.rnn = nn.GRU(embed + hidden, hidden, layers)
+        self.dense = nn.Linear(hidden, words)
+
+    def forward(self, tokens, memory, hidden, valid_lens):
+        outputs = []
+        for x in self.embedding(tokens).transpose(0, 1):
+            context = self.attention(hidden[-1].unsqueeze(1), memory, memory, valid_lens)
+            x = torch.cat((context, x.unsqueeze(1)), -1)
+            out, hidden = self.rnn(x.transpose(0, 1), hidden)
+            outputs.append(out)
+        return self.dense(torch.cat(outputs)).transpose(0, 1)
+
+
+def decoder(random, *sizes):
+    """The textbook's recurrent decoder: from tokens, the encoder's outputs, states (layers, B, H) and lengths."""
+    return _runs(Seq2SeqAttentionDecoder(*sizes), random)

@@ -1,0 +1,124 @@
+"""Promises 2, 3 and 4 of layers that pool within others: positions in heads, and cells that attend in a loop."""
+
+import numpy as np
+import pytest
+import recurrent_cases
+from backends import BACKEND, compiled, gradients_of
+from contract_cases import POSITION_LAYERS, RECURRENT_LAYERS, as_numpy, randomise
+from keras import ops
+from tolerances import assert_identical
+
+from keras_attn import DotProductAttention, LinearBias, MultiHeadAttention, RelativePositionBias, RotaryEmbedding
+
+HEADS = 2
+LENGTHS = recurrent_cases.LENGTHS
+PADDED = np.arange(recurrent_cases.Tk) >= LENGTHS[:, None]
+HALVES = ("mixed_float16", "mixed_bfloat16")  # variables of float16 are more than Keras can draw for recurrent cells
+
+
+class Biased:
+    """Heads whose scores get a bias of positions."""
+
+    def __init__(self, bias, process_heads=None):
+        dtype = bias.dtype_policy if bias else process_heads.dtype_policy
+        self.attend = MultiHeadAttention(
+            DotProductAttention(dtype=dtype), HEADS, 4, process_heads=process_heads, dtype=dtype
+        )
+        self.attend.build((None, None, recurrent_cases.Dx), *[(None, None, recurrent_cases.Dm)] * 2)
+        randomise(self.attend)
+        self.bias, self.trainable_variables = bias, list(self.attend.trainable_variables)
+        if bias:
+            bias.build((None, None, recurrent_cases.Dx))
+            randomise(bias)
+            self.trainable_variables += bias.trainable_variables
+
+    def __call__(self, queries, memory, lengths):
+        bias = self.bias(queries, memory) if self.bias else None
+        return self.attend(queries, memory, memory, lengths, score_bias=bias, return_attention_scores=True)
+
+
+class Recurrent:
+    """A cell over all steps."""
+
+    def __init__(self, name, **options):
+        self.layer = recurrent_cases.made(name, **options)
+        self.trainable_variables = self.layer.trainable_variables
+
+    def __call__(self, queries, memory, lengths):
+        (output, *_), weights = self.layer(queries, memory, lengths, return_attention_scores=True)
+        return output, weights
+
+
+MADE = {
+    "RelativePositionBias": lambda **o: Biased(RelativePositionBias(HEADS, num_buckets=6, max_distance=9, **o)),
+    "LinearBias": lambda **o: Biased(LinearBias(HEADS, **o)),
+    "RotaryEmbedding": lambda **o: Biased(None, RotaryEmbedding(**o)),
+    **{f"AttentionRNN {name}": lambda name=name, **o: Recurrent(name, **o) for name in recurrent_cases.CELLS},
+}
+every_part = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+every_half = pytest.mark.parametrize("policy", HALVES)
+
+
+def inputs_of(poison=None, scale=1.0):
+    queries, memory = recurrent_cases.inputs_of()
+    memory = scale * memory
+    return scale * queries, memory if poison is None else np.where(PADDED[..., None], np.float32(poison), memory)
+
+
+def program_of(layer):
+    """What gives output and weights, and the gradients of a sum of squares by queries, memory and every weight."""
+
+    def loss(queries, memory):
+        return ops.sum(ops.square(ops.cast(layer(queries, memory, LENGTHS)[0], "float32")))
+
+    take = gradients_of(loss, 2, layer.trainable_variables)
+    program = compiled(
+        lambda *inputs: [*layer(*inputs, LENGTHS), *take(*inputs)],
+        "jit" if BACKEND == "jax" else "eager",  # on JAX an eager loop takes seconds
+        variables=layer.trainable_variables,
+    )
+    return lambda *inputs: [as_numpy(each) for each in program(*map(ops.convert_to_tensor, inputs))]
+
+
+def test_every_layer_of_positions_and_cells_is_among_them():
+    named = {name.split()[0] for name in MADE} | {type(recurrent_cases.made("luong").cell).__name__}
+    assert named == {each.__name__ for each in (*POSITION_LAYERS, *RECURRENT_LAYERS)}
+
+
+@every_part
+def test_poison_in_padding_changes_nothing(make):
+    program = program_of(make())
+    clean, *dirty = (program(*inputs_of(poison)) for poison in (0.0, np.nan, 1e30))
+    for found in dirty:
+        for poisoned, expected in zip(found, clean, strict=True):
+            assert_identical(poisoned, expected)
+    assert all(np.any(array != 0) for array in clean)
+
+
+@every_part
+def test_a_memory_without_keys_is_as_good_as_any_other(make):
+    layer, (queries, memory) = make(), inputs_of()
+    assert LENGTHS[2] == 0
+    other = np.concatenate([memory[:2], 1 - memory[2:]])
+    program = program_of(layer)
+    (output, weights, *found), (another, *_) = program(queries, memory), program(queries, other)
+    assert_identical(another, output)
+    assert not np.any(weights[2])
+    assert not np.any(found[1][2])
+    assert np.all(np.isfinite(output))
+    assert np.all(output[2] == 0) == isinstance(layer, Biased)  # a cell goes on without what it would have read
+
+
+@every_part
+@every_half
+def test_in_half_precision_nothing_leaks_or_overflows(make, policy):
+    program = program_of(make(dtype=policy))
+    found = program(*inputs_of(0.0))
+    for clean, dirty in zip(found, program(*inputs_of(np.nan)), strict=True):
+        assert_identical(dirty, clean)
+        assert np.all(np.isfinite(clean))
+    assert found[0].dtype == found[1].dtype == policy.removeprefix("mixed_")
+    assert not np.any(found[1][2])
+    large = program(*inputs_of(scale=30.0))[1].astype("float32").sum(axis=-1)
+    np.testing.assert_allclose(large[:2], 1, atol=0.02)  # of up to five weights, each rounded
+    assert not np.any(large[2])

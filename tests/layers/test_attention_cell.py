@@ -1,0 +1,263 @@
+"""One step of a cell with attention: what it computes, the states it hands on, and what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+from contract_cases import as_float64, randomise
+from keras import layers, ops
+from recurrent_cases import CELLS, UNITS, B, Dm, Dx, Tk, arrays, inputs_of, made
+from tolerances import assert_close, assert_identical
+
+from keras_attn import AdditiveAttention, DotProductAttention
+from keras_attn._attention_cell import AttentionCell
+from keras_attn._attention_rnn import AttentionRNN
+from keras_attn._location_sensitive import LocationSensitiveAttention
+from keras_attn.decoding import greedy
+
+every_cell = pytest.mark.parametrize("name", CELLS)
+
+
+def a_cell(cell=None, **options):
+    cell = AttentionCell(cell or layers.SimpleRNNCell(UNITS), DotProductAttention(scale=1.0), **options)
+    cell.build((None, Dx), None, (None, None, UNITS))
+    randomise(cell)
+    return cell
+
+
+def step_inputs(seed=0):
+    random = np.random.default_rng(seed)
+    sizes = {"x": (B, Dx), "state": (B, UNITS), "memory": (B, Tk, UNITS)}
+    return [random.normal(size=size).astype("float32") for size in sizes.values()]
+
+
+def context_of(query, memory):
+    powers = np.exp(np.einsum("bd,bkd->bk", query, memory))
+    return np.einsum("bk,bkd->bd", powers / powers.sum(-1, keepdims=True), memory)
+
+
+def simple_step(cell, inputs, state):
+    kernels = (as_float64(getattr(cell.cell, name)) for name in ("kernel", "recurrent_kernel", "bias"))
+    kernel, recurrent, bias = kernels
+    return np.tanh(inputs @ kernel + state @ recurrent + bias)
+
+
+def test_before_the_state_asks_and_the_context_goes_in_before_the_input():
+    cell, (x, state, memory) = a_cell(), step_inputs()
+    output, (following,) = arrays(cell(x, [state], memory))
+    expected = simple_step(cell, np.concatenate([context_of(state, memory), x], -1), state)
+    assert_close(output, expected, "float32")
+    assert_close(following, expected, "float32")
+
+
+def test_after_the_new_state_asks_and_the_context_comes_out_before_it():
+    cell, (x, state, memory) = a_cell(when="after"), step_inputs()
+    output, (following,) = arrays(cell(x, [state], memory))
+    expected = simple_step(cell, x, state)
+    assert_close(following, expected, "float32")
+    assert_close(output, np.concatenate([context_of(expected, memory), expected], -1), "float32")
+
+
+@pytest.mark.parametrize("activation", ["tanh", None])
+def test_luongs_output_is_fed_to_the_next_step(activation):
+    cell, (x, state, memory) = (
+        a_cell(when="after", attention_size=5, input_feeding=True, activation=activation),
+        step_inputs(),
+    )
+    fed = np.random.default_rng(1).normal(size=(B, 5)).astype("float32")
+    output, (following, passed_on) = arrays(cell(x, [state, fed], memory))
+    moved = simple_step(cell, np.concatenate([x, fed], -1), state)
+    joined = np.concatenate([context_of(moved, memory), moved], -1) @ as_float64(cell.W_c.kernel)
+    assert_close(following, moved, "float32")
+    assert_close(output, np.float32(np.tanh(joined) if activation else joined), tolerance=1e-5)
+    assert_identical(passed_on, output)
+
+
+def test_an_attention_size_before_the_step_joins_what_the_step_gave():
+    cell, (x, state, memory) = a_cell(attention_size=5), step_inputs()
+    output, _ = arrays(cell(x, [state], memory))
+    context = context_of(state, memory)
+    moved = simple_step(cell, np.concatenate([context, x], -1), state)
+    joined = np.concatenate([context, moved], -1) @ as_float64(cell.W_c.kernel)
+    assert_close(output, np.tanh(joined).astype("float32"), tolerance=1e-5)
+
+
+def test_of_stacked_cells_the_last_asks_by_its_hidden_state():
+    stacked = layers.StackedRNNCells([layers.GRUCell(3), layers.LSTMCell(UNITS)])
+    cell, (x, hidden, memory) = a_cell(stacked), step_inputs()
+    states = [np.zeros((B, 3), "float32"), hidden, np.ones((B, UNITS), "float32")]
+    _, weights = arrays(cell(x, states, memory, return_attention_scores=True))
+    powers = np.exp(np.einsum("bd,bkd->bk", hidden, memory))
+    assert_close(weights, powers / powers.sum(-1, keepdims=True), "float32")
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_weights_so_far_are_a_state(cumulative):
+    attention = LocationSensitiveAttention(8, 4, 3, cumulative=cumulative)
+    cell, (x, state, memory) = AttentionCell(layers.GRUCell(UNITS), attention), step_inputs()
+    cell.build((None, Dx), None, (None, None, UNITS))
+    randomise(cell)
+    states = cell.get_initial_state(memory=memory)
+    assert_identical(arrays(states)[-1], np.zeros((B, Tk), "float32"))
+    before = np.random.default_rng(3).random((B, Tk)).astype("float32")
+    (_, following), weights = arrays(cell(x, [state, before], memory, return_attention_scores=True))
+    _, expected = arrays(
+        attention(state[:, None], memory, memory, previous_weights=before, return_attention_scores=True)
+    )
+    assert_close(weights, expected[:, 0], "float32")
+    assert_close(following[-1], before + weights if cumulative else weights)
+
+
+@every_cell
+def test_a_precomputed_memory_gives_the_same(name):
+    cell, (inputs, memory), lengths = made(name).cell, inputs_of(), np.array([2, 0, 5])
+    states = cell.get_initial_state(memory=memory)
+    plain = arrays(cell(inputs[:, 0], states, memory, lengths, return_attention_scores=True))
+    state = cell.precompute(memory)
+    assert set(state) == {"projected_keys", "projected_values"}
+    assert_nested_close(arrays(cell(inputs[:, 0], states, state, lengths, return_attention_scores=True)), plain)
+    assert not np.any(plain[1][1])  # the memory without keys
+
+
+def assert_nested_close(found, expected):
+    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
+        assert_close(one, other, tolerance=1e-6)
+
+
+@every_cell
+def test_a_mask_of_the_memory_hides_what_a_length_hides(name):
+    cell, (inputs, memory), lengths = made(name).cell, inputs_of(), np.array([2, 4, 5])
+    states, mask = cell.get_initial_state(memory=memory), np.arange(Tk) < lengths[:, None]
+    dirty = np.where(mask[..., None], memory, np.float32(np.nan))
+    by_lengths = arrays(cell(inputs[:, 0], states, memory, lengths, return_attention_scores=True))
+    assert_nested_close(
+        arrays(cell(inputs[:, 0], states, dirty, memory_mask=mask, return_attention_scores=True)), by_lengths
+    )
+
+
+@every_cell
+def test_sizes_and_dtypes_of_states_are_those_that_are_said(name):
+    cell, (inputs, memory) = made(name, dtype="mixed_float16").cell, inputs_of()
+    states = cell.get_initial_state(memory=memory)
+    output, following = cell(inputs[:, 0], states, memory)
+    assert output.shape == (B, cell.output_size)
+    dtypes = [keras.backend.standardize_dtype(state.dtype) for state in following]
+    assert dtypes == [keras.backend.standardize_dtype(state.dtype) for state in states] == cell.state_dtypes
+    assert [state.shape[1] for state in following] == [Tk if size is None else size for size in cell.state_size]
+    assert dtypes.count("float32") == (name == "location")  # sums of weights
+    assert keras.backend.standardize_dtype(output.dtype) == "float16"
+
+
+@every_cell
+def test_config_makes_the_same_cell(name):
+    cell = CELLS[name]()
+    again = AttentionCell.from_config(cell.get_config())
+    assert again.get_config() == cell.get_config()
+    for option in ("when", "attention_size", "activation", "input_feeding", "state_size", "kernel_regularizer"):
+        assert getattr(again, option) == getattr(cell, option), option
+    assert type(again.cell) is type(cell.cell)
+    assert type(again.attention) is type(cell.attention)
+
+
+def decoder():
+    """An encoder and a step on one trained cell, and the layer that ran it."""
+    cell, embed = AttentionCell(layers.GRUCell(UNITS), AdditiveAttention(8)), layers.Embedding(9, Dx)
+    rnn, answer, encode = AttentionRNN(cell), layers.Dense(9), layers.Embedding(11, Dm)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    before = keras.Input((None,), dtype="int32", name="before")
+    training = keras.Model([ids, before], answer(rnn(embed(before), encode(ids))))
+
+    memory = encode(ids)
+    encoder = keras.Model(ids, cell.precompute(memory))
+    token, state = keras.Input((), dtype="int32", name="token"), keras.Input((UNITS,), name="state")
+    keys, values = keras.Input((None, 8), name="projected_keys"), keras.Input((None, Dm), name="projected_values")
+    of_memory = {"projected_keys": keys, "projected_values": values}
+    (output, (following,)), weights = cell(embed(token), [state], of_memory, return_attention_scores=True)
+    step = keras.Model(
+        [token, state, keys, values], {"logits": answer(output), "next_state": following, "weights": weights}
+    )
+    random = np.random.default_rng(4)
+    for variable in training.trainable_variables:
+        variable.assign(random.normal(size=variable.shape))
+    return training, encoder, step
+
+
+def test_the_cell_of_a_trained_layer_decodes_step_by_step(tmp_path):
+    training, encoder, step = decoder()
+    model = greedy(encoder, step, {"next_state": "state"}, start=0, max_length=5, outputs=["weights"])
+    ids = np.random.default_rng(0).integers(0, 11, (B, Tk))
+    found = arrays(model({"ids": ids}))
+    before = np.concatenate([np.zeros((B, 1), "int32"), found["tokens"][:, :-1]], axis=1)
+    assert_identical(found["tokens"], arrays(training([ids, before])).argmax(-1).astype("int32"))
+    assert found["weights"].shape == (B, 5, Tk)
+    for each in (encoder, step):
+        each.save(tmp_path / "part.keras")
+        again = keras.saving.load_model(tmp_path / "part.keras")
+        shapes = {tensor.name: [B, *(Tk if n is None else n for n in tensor.shape[1:])] for tensor in each.inputs}
+        arguments = [np.ones(shapes[tensor.name], tensor.dtype) for tensor in each.inputs]
+        arguments = arguments[0] if len(arguments) == 1 else arguments
+        assert_nested_close(arrays(again(arguments)), arrays(each(arguments)))
+
+
+REFUSED = {
+    "a layer": (
+        lambda: AttentionCell(layers.GRU(3), DotProductAttention()),
+        TypeError,
+        r"`GRUCell\(32\)` and not `GRU",
+    ),
+    "no cell": (
+        lambda: AttentionCell(layers.Dense(3), DotProductAttention()),
+        TypeError,
+        "Received: cell of type Dense",
+    ),
+    "no attention": (
+        lambda: AttentionCell(layers.GRUCell(3), layers.Attention()),
+        TypeError,
+        "`attention` must be a layer of this package .*Received: attention of type Attention",
+    ),
+    "when": (lambda: a_cell(when="during"), ValueError, '`when` must be "before" or "after"'),
+    "size": (lambda: a_cell(attention_size=0), ValueError, "`attention_size` must be at least 1"),
+    "feeding": (lambda: a_cell(input_feeding=1), TypeError, "`input_feeding` must be True or False"),
+    "states": (
+        lambda: a_cell()(np.ones((B, Dx)), [np.ones((B, UNITS))] * 2, np.ones((B, Tk, UNITS))),
+        ValueError,
+        r"`states` must be a list of 1 tensors of shapes \[\(3, 6\)\].*Received: 2 tensors of shapes \[\(3, 6\), ",
+    ),
+    "inputs": (
+        lambda: a_cell()(np.ones((B, 4, Dx)), [np.ones((B, UNITS))], np.ones((B, Tk, UNITS))),
+        ValueError,
+        r"`inputs` of a step must have shape \(B, Dx\).*`AttentionRNN` takes sequences",
+    ),
+    "memory": (
+        lambda: a_cell()(np.ones((B, Dx)), [np.ones((B, UNITS))], None),
+        ValueError,
+        r"`memory` must be a tensor \(B, Tk, Dv\), or what `precompute` gave. Received: memory=None",
+    ),
+    "no batch": (lambda: a_cell().get_initial_state(), ValueError, "`memory` must be given where its length"),
+    "not built": (
+        lambda: AttentionCell(
+            layers.GRUCell(3), DotProductAttention(), when="after", input_feeding=True
+        ).get_initial_state(2),
+        ValueError,
+        "must be built first, or have an `attention_size`",
+    ),
+    "a state for a memory": (
+        lambda: CELLS["bahdanau"]().build((B, Dx), None, {"projected_keys": (B, Tk, 8)}),
+        ValueError,
+        r"`memory` of a cell that is not built yet must be a tensor .*memory\['projected_keys'\] shape \(3, 5, 8\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_gets_a_sentence(case):
+    call, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_zeros_are_the_first_states():
+    cell = a_cell(when="after", attention_size=5, input_feeding=True)
+    states = arrays(cell.get_initial_state(batch_size=2))
+    assert [state.shape for state in states] == [(2, UNITS), (2, 5)]
+    assert not any(np.any(state) for state in states)
+    assert ops.shape(cell.get_initial_state(memory=np.ones((4, Tk, UNITS)))[0]) == (4, UNITS)

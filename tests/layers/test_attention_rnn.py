@@ -1,0 +1,341 @@
+"""The loop around a cell with attention: as its steps one by one, whatever is padded, on every backend."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from backends import compiled, every_compiled_mode, gradients_of, mask_of
+from contract_cases import as_numpy, randomise
+from keras import layers, ops
+from recurrent_cases import (
+    CELLS,
+    INPUT_LENS,
+    LENGTHS,
+    UNITS,
+    B,
+    Dm,
+    Dx,
+    T,
+    Tk,
+    arrays,
+    functional,
+    inputs_of,
+    made,
+    model_inputs,
+    one_by_one,
+)
+from tolerances import assert_close, assert_identical
+
+from keras_attn import AdditiveAttention
+from keras_attn._attention_cell import AttentionCell
+from keras_attn._attention_rnn import AttentionRNN
+from keras_attn._watched_weights import attention_layers, collect_weights
+
+every_cell = pytest.mark.parametrize("name", CELLS)
+
+
+def run(rnn, *inputs, **options):
+    """Outputs, weights and states, as arrays."""
+    (outputs, *states), weights = arrays(rnn(*inputs, return_attention_scores=True, **options))
+    return outputs, weights, states
+
+
+@every_cell
+def test_it_is_its_steps_one_by_one(name):
+    rnn, (inputs, memory) = made(name), inputs_of()
+    outputs, weights, states = run(rnn, inputs, memory, LENGTHS)
+    by_hand = one_by_one(rnn.cell, inputs, memory, LENGTHS)
+    assert_close(outputs, by_hand[0], tolerance=1e-5)
+    assert_close(weights, by_hand[1], tolerance=1e-5)
+    for found, expected in zip(states, by_hand[2], strict=True):
+        assert_close(found, expected, tolerance=1e-5)
+    assert not np.any(weights[2])
+    assert np.any(outputs[0, 1] != outputs[0, 2])
+
+
+@every_cell
+@pytest.mark.parametrize("by_mask", [False, True], ids=["input_lens", "inputs_mask"])
+def test_steps_that_are_masked_leave_the_states_and_give_zeros(name, by_mask):
+    rnn, (inputs, memory) = made(name), inputs_of()
+    kept = np.arange(T) < INPUT_LENS[:, None]
+    options = {"inputs_mask": kept} if by_mask else {"input_lens": INPUT_LENS}
+    outputs, weights, states = run(rnn, inputs, memory, LENGTHS, **options)
+    assert not np.any(outputs[~kept])
+    assert not np.any(np.moveaxis(weights, -2, 1)[~kept])
+    for row, steps in enumerate(INPUT_LENS):
+        rows = slice(row, row + 1)
+        alone = run(rnn, inputs[rows, :steps], memory[rows], LENGTHS[rows])
+        assert_close(outputs[rows, :steps], alone[0], tolerance=1e-5)
+        assert_close(weights[rows, ..., :steps, :], alone[1], tolerance=1e-5)
+        for found, expected in zip(states, alone[2], strict=True):
+            assert_close(found[rows], expected, tolerance=1e-5)
+
+
+def test_a_step_in_the_middle_may_be_masked():
+    rnn, (inputs, memory) = made("bahdanau"), inputs_of()
+    kept = np.array([[True, False, True, True]] * B)
+    outputs, _, (state,) = run(rnn, inputs, memory, inputs_mask=kept)
+    without, _, (expected,) = run(rnn, inputs[:, [0, 2, 3]], memory)
+    assert_close(outputs[:, [0, 2, 3]], without, tolerance=1e-5)
+    assert_close(state, expected, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("lens", [None, INPUT_LENS, np.array([0, 2, 4])], ids=["all", "some", "none of a row"])
+def test_the_last_output_is_that_of_the_last_step_made(lens):
+    rnn, (inputs, memory) = made("luong"), inputs_of()
+    whole, _, _ = run(rnn, inputs, memory, input_lens=lens)
+    rnn.return_sequences = False
+    last, weights, _ = run(rnn, inputs, memory, input_lens=lens)
+    assert last.shape == (B, 9)
+    assert weights.shape == (B, T, Tk)
+    for row, steps in enumerate([T] * B if lens is None else lens):
+        assert_identical(last[row], whole[row, steps - 1] if steps else np.zeros(9, "float32"))
+
+
+@every_cell
+def test_nan_in_padding_reaches_neither_outputs_nor_gradients(name):
+    rnn, (inputs, memory) = made(name), inputs_of()
+
+    def loss(inputs, memory):
+        outputs, *states = rnn(inputs, memory, LENGTHS, input_lens=INPUT_LENS)
+        return ops.sum(outputs**2) + sum(ops.sum(state**2) for state in states)
+
+    take, found = gradients_of(loss, 2, rnn.trainable_variables), []
+    for poison in (0.0, np.nan):
+        x = np.where(np.arange(T)[:, None] < INPUT_LENS[:, None, None], inputs, np.float32(poison))
+        m = np.where(np.arange(Tk)[:, None] < LENGTHS[:, None, None], memory, np.float32(poison))
+        outputs = arrays(rnn(x, m, LENGTHS, input_lens=INPUT_LENS))
+        gradients = take(*map(ops.convert_to_tensor, (x, m)))
+        found.append([*outputs, *map(as_numpy, gradients)])
+    for clean, poisoned in zip(*found, strict=True):
+        assert_identical(poisoned, clean)
+        assert np.any(clean != 0)
+
+
+def test_an_embedding_masks_and_the_output_carries_the_mask():
+    embed = layers.Embedding(9, Dx, mask_zero=True)
+    ids, words = np.array([[3, 4, 0, 0], [1, 2, 3, 4], [5, 0, 0, 0]]), np.array([[1, 2, 0], [1, 0, 0], [1, 2, 3]])
+    encode, rnn = layers.Embedding(9, Dm, mask_zero=True), made("bahdanau")
+    outputs, *_ = rnn(embed(ids), encode(words))
+    assert_identical(arrays(mask_of(outputs)), ids != 0)
+    expected, *_ = rnn(arrays(embed(ids)), arrays(encode(words)), np.array([2, 1, 3]), input_lens=np.array([2, 4, 1]))
+    assert_close(arrays(outputs), arrays(expected), "float32")
+
+
+@every_cell
+def test_the_memory_is_projected_once(name, monkeypatch):
+    rnn, (inputs, memory) = made(name), inputs_of()
+    expected, shapes = run(rnn, inputs, memory)[0], []
+    kind = keras.layers.Dense
+    original = kind.call
+
+    def call(dense, x, *others, **options):
+        if x.shape[-1] == Dm:
+            shapes.append(dense.name)
+        return original(dense, x, *others, **options)
+
+    monkeypatch.setattr(kind, "call", call)
+    assert_identical(run(rnn, inputs, memory)[0], expected)
+    once = {"bahdanau": ["W_k"], "location": ["W_k"], "luong": ["W"], "heads": ["W_k", "W_v"]}[name]
+    assert shapes == once
+    assert_close(run(rnn, inputs, rnn.cell.precompute(memory))[0], expected)
+
+
+def test_first_states_of_the_cell_or_all_of_them():
+    rnn, (inputs, memory) = made("luong"), inputs_of()
+    random = np.random.default_rng(1)
+    hidden, carry = (random.normal(size=(B, UNITS)).astype("float32") for _ in range(2))
+    found, _, _ = run(rnn, inputs, memory, initial_state=[hidden, carry])
+    fed = np.zeros((B, 9), "float32")
+    assert_identical(run(rnn, inputs, memory, initial_state=[hidden, carry, fed])[0], found)
+    expected, _, _ = one_by_one(rnn.cell, inputs, memory, states=[hidden, carry, fed])
+    assert_close(found, expected, tolerance=1e-5)
+    one = made("bahdanau")
+    single = run(one, inputs, memory, initial_state=hidden)[0]
+    assert_identical(run(one, inputs, memory, initial_state=[hidden])[0], single)
+    assert np.any(single != run(one, inputs, memory)[0])
+
+
+@every_cell
+@every_compiled_mode
+def test_one_program_takes_every_size(name, mode):
+    rnn = made(name)
+    signature = [((None, None, Dx), "float32"), ((None, None, Dm), "float32"), ((None,), "int32"), ((None,), "int32")]
+    if mode == "xla":  # its loops need to know how many steps there are
+        signature = [((B, T, Dx), "float32"), ((B, Tk, Dm), "float32"), ((B,), "int32"), ((B,), "int32")]
+
+    def decode(inputs, memory, lengths, input_lens):
+        return rnn(inputs, memory, lengths, input_lens=input_lens, return_attention_scores=True)
+
+    program = compiled(decode, mode, signature=signature)
+    for batch, steps, places in [(B, T, Tk)] if mode == "xla" else [(B, T, Tk), (2, 1, 3)]:
+        sizes = {"batch": batch, "steps": steps, "places": places}
+        given = [*inputs_of(**sizes), *(lens[:batch].astype("int32") for lens in (LENGTHS, INPUT_LENS))]
+        found = arrays(program(*map(ops.convert_to_tensor, given)))
+        expected = arrays(decode(*given))
+        for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
+            assert_close(one, other, tolerance=1e-5)
+
+
+STATIC = {"nothing": (None, None, None), "batch": (B, None, None), "everything": (B, T, Tk)}
+
+
+@every_cell
+@pytest.mark.parametrize("known", STATIC)
+@pytest.mark.parametrize("sequences", [True, False])
+def test_symbolic_shapes_and_dtypes_are_those_of_the_result(name, known, sequences):
+    batch, steps, places = STATIC[known]
+    rnn = AttentionRNN(CELLS[name](), return_sequences=sequences, return_state=True)
+    symbolic = rnn(
+        keras.Input(batch_shape=(batch, steps, Dx)),
+        keras.Input(batch_shape=(batch, places, Dm)),
+        return_attention_scores=True,
+    )
+    (outputs, *states), weights = symbolic
+    assert outputs.shape == ((batch, steps, rnn.cell.output_size) if sequences else (batch, rnn.cell.output_size))
+    assert weights.shape == ((batch, 2, steps, places) if name == "heads" else (batch, steps, places))
+    assert [state.shape for state in states] == [
+        (batch, places if size is None else size) for size in rnn.cell.state_size
+    ]
+    shapes = rnn.compute_output_shape((batch, steps, Dx), (batch, places, Dm), return_attention_scores=True)
+    assert keras.tree.flatten(shapes) == keras.tree.flatten([tensor.shape for tensor in keras.tree.flatten(symbolic)])
+    real = rnn(*inputs_of(), return_attention_scores=True)
+    for tensor, result in zip(keras.tree.flatten(symbolic), keras.tree.flatten(real), strict=True):
+        assert tensor.dtype == keras.backend.standardize_dtype(result.dtype)
+        assert all(size in (None, actual) for size, actual in zip(tensor.shape, result.shape, strict=True))
+
+
+@every_cell
+def test_half_precision(name):
+    inputs, memory = inputs_of()
+    full, half = made(name), made(name, dtype="mixed_float16")
+    expected, _, _ = run(full, inputs, memory, LENGTHS, input_lens=INPUT_LENS)
+    found, weights, _ = run(half, inputs, memory, LENGTHS, input_lens=INPUT_LENS)
+    assert found.dtype == weights.dtype == "float16"
+    np.testing.assert_allclose(found, expected, atol=2e-2)
+
+
+@every_cell
+def test_saved_and_loaded(name, tmp_path):
+    model = functional(name)
+    randomise(model.get_layer("decode"))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    found, expected = arrays(again(model_inputs())), arrays(model(model_inputs()))
+    for output, array in expected.items():
+        assert_identical(found[output], array)
+    configs = [json.dumps(each.get_layer("decode").get_config(), sort_keys=True) for each in (again, model)]
+    assert configs[0] == configs[1]
+
+
+def test_saved_and_loaded_where_the_memory_was_precomputed_elsewhere(tmp_path):
+    """No shape of a memory is in the file then, but that which the cell was built for."""
+    rnn = made("bahdanau")
+    inputs = [keras.Input((None, Dx)), keras.Input((None, 8)), keras.Input((None, Dm))]
+    outputs, _ = rnn(inputs[0], {"projected_keys": inputs[1], "projected_values": inputs[2]})
+    model = keras.Model(inputs, outputs)
+    model.save(tmp_path / "model.keras")
+    x, memory = inputs_of()
+    given = [x, *arrays([*rnn.cell.precompute(memory).values()])]
+    assert_identical(arrays(keras.saving.load_model(tmp_path / "model.keras")(given)), arrays(model(given)))
+
+
+def test_weights_are_shown_by_callbacks_as_they_are_returned():
+    model = functional("heads")
+    found = collect_weights(model, model_inputs(), attention_layers(model))
+    assert list(found) == ["decode"]
+    assert_close(found["decode"], arrays(model(model_inputs()))["weights"], "float32")
+
+
+REFUSED = {
+    "another cell": (lambda: AttentionRNN(layers.GRUCell(3)), TypeError, "`cell` must be an `AttentionCell`"),
+    "unroll": (lambda: AttentionRNN(CELLS["bahdanau"](), unroll=True), ValueError, "has no unroll"),
+    "inputs": (
+        lambda: made("bahdanau")(np.ones((B, Dx)), np.ones((B, Tk, Dm))),
+        ValueError,
+        r"`inputs` must have shape \(B, T, Dx\)",
+    ),
+    "memory": (lambda: made("bahdanau")(np.ones((B, T, Dx)), None), ValueError, "`memory` must be a tensor"),
+    "batches": (
+        lambda: made("bahdanau")(np.ones((B, T, Dx)), np.ones((B + 1, Tk, Dm))),
+        ValueError,
+        "`inputs` and `memory` must agree in B",
+    ),
+    "lengths": (
+        lambda: made("bahdanau")(*inputs_of(), np.ones((B, T), "int32")),
+        ValueError,
+        r"`valid_lens` must have shape \(B,\), here \(3,\).*Received: valid_lens shape \(3, 4\)",
+    ),
+    "floats": (
+        lambda: made("bahdanau")(*inputs_of(), input_lens=np.ones(B)),
+        TypeError,
+        "`input_lens` must be integers. Received: input_lens dtype float",
+    ),
+    "mask": (
+        lambda: made("bahdanau")(*inputs_of(), memory_mask=np.ones((B, T), bool)),
+        ValueError,
+        "`memory_mask` must have the shape of `memory`",
+    ),
+    "number of states": (
+        lambda: made("luong")(*inputs_of(), initial_state=np.ones((B, UNITS))),
+        ValueError,
+        "`initial_state` must be the 2 states of the cell in the cell, or all 3. Received: 1 tensors",
+    ),
+    "size of inputs": (
+        lambda: made("bahdanau")(np.ones((B, T, Dx + 1)), np.ones((B, Tk, Dm))),
+        ValueError,
+        "`inputs` must have the size .* that the cell was built for",
+    ),
+    "no step": (
+        lambda: made("bahdanau")(np.ones((B, 0, Dx)), np.ones((B, Tk, Dm))),
+        ValueError,
+        "`inputs` must have a step at least",
+    ),
+    "shape of a state": (
+        lambda: made("luong")(*inputs_of(), initial_state=[np.ones((B, UNITS)), np.ones((B, 7))]),
+        ValueError,
+        r"Received: shape \(3, 7\) for number 1, of shape \(3, 6\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_gets_a_sentence(case):
+    call, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("option", ["return_sequences", "return_state"])
+def test_options_are_true_or_false(option):
+    with pytest.raises(TypeError, match=f"`{option}` must be True or False. Received: {option} of type int"):
+        AttentionRNN(CELLS["bahdanau"](), **{option: 1})
+
+
+@every_cell
+@pytest.mark.parametrize("sequences", [True, False])
+def test_shapes_of_a_cell_that_is_not_built_are_those_of_the_call(name, sequences):
+    rnn = AttentionRNN(CELLS[name](), return_sequences=sequences, return_state=True)
+    shapes = rnn.compute_output_shape((None, T, Dx), (None, Tk, Dm), return_attention_scores=True)
+    assert not rnn.cell.built
+    found = rnn(keras.Input((T, Dx)), keras.Input((Tk, Dm)), return_attention_scores=True)
+    assert shapes == keras.tree.map_structure(lambda tensor: tensor.shape, found)
+    precomputed = {"projected_keys": (B, Tk, 8), "projected_values": (B, Tk, Dm)}
+    with pytest.raises(ValueError, match="`memory` of a cell that is not built yet must be a tensor"):
+        AttentionRNN(CELLS[name]()).compute_output_shape((B, T, Dx), precomputed)
+
+
+def test_two_layers_do_not_share_what_is_given_to_one():
+    """The cell of one layer in another: a translator that decodes twice from one memory."""
+    cell = AttentionCell(layers.GRUCell(UNITS), AdditiveAttention(8))
+    inputs, memory = inputs_of()
+    first, second = AttentionRNN(cell), AttentionRNN(cell, return_sequences=False)
+    assert_identical(arrays(first(inputs, memory))[:, -1], arrays(second(inputs, memory)))
+
+
+def test_lengths_go_on_as_a_mask_of_the_outputs():
+    rnn, (inputs, memory) = made("bahdanau"), inputs_of()
+    outputs, *_ = rnn(inputs, memory, input_lens=INPUT_LENS)
+    assert_identical(arrays(mask_of(outputs)), np.arange(T) < INPUT_LENS[:, None])
+    assert mask_of(rnn(inputs, memory)[0]) is None

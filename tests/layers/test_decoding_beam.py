@@ -1,0 +1,260 @@
+"""Beam search as a model, against plain loops and against all sequences there are."""
+
+import backends
+import keras
+import numpy as np
+import pytest
+from decoding_models import (
+    END,
+    END_GROWING,
+    LENGTH,
+    START,
+    TOKENS,
+    Row,
+    beam_by_loop,
+    decoded,
+    draw_weights,
+    every_sequence,
+    firsts_of,
+    growing,
+    ids_of,
+    recurrent,
+)
+from keras import layers, ops
+
+from keras_attn.decoding import beam, greedy
+
+STATIC = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}
+OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
+
+
+def check(found, models, inputs, expected, end, *, outputs=(), limit=LENGTH):
+    """Compares each row with the (score, tokens) that are expected of it."""
+    for number in range(len(found["tokens"])):
+        row = Row(*models, inputs, number)
+        ranks = found["tokens"].shape[1]
+        best = expected(row)[:ranks]
+        for rank, (score, tokens) in enumerate(best):
+            assert found["tokens"][number, rank].tolist() == [*tokens, *[end or 0] * (limit - len(tokens))]
+            assert found["lengths"][number, rank] == len(tokens)
+            assert found["scores"][number, rank] == pytest.approx(score, rel=1e-4, abs=1e-5)
+            for name in outputs:
+                kept = found[name][number, rank]
+                there = [row.after(tokens[:length])[1][name][0] for length in range(len(tokens))]
+                np.testing.assert_allclose(kept[: len(tokens)], there, rtol=1e-4, atol=1e-5)
+                assert not kept[len(tokens) :].any()
+        assert (found["lengths"][number, len(best) :] == 0).all()
+        assert (found["scores"][number, len(best) :] == -np.inf).all()
+        assert (found["tokens"][number, len(best) :] == (end or 0)).all()
+
+
+@backends.every_mode
+@pytest.mark.parametrize(
+    ("width", "best", "penalty", "end"),
+    [(3, 3, 0.0, END), (4, 2, 1.0, END), (3, 2, -0.7, END), (4, 4, 0.6, None), (8, 3, 2.5, 2)],
+)
+def test_equal_to_a_loop_over_each_row_alone(mode, width, best, penalty, end):
+    models, inputs = recurrent(), ids_of(5)
+    options = {"width": width, "best": best, "length_penalty": penalty, "outputs": ["weights"]}
+    model = beam(*models, **{**OPTIONS, "end": end}, **options)
+    found = decoded(model, inputs, mode)
+    check(found, models, inputs, lambda row: beam_by_loop(row, width, end, penalty=penalty), end, outputs=["weights"])
+    assert [str(found[name].dtype) for name in ("tokens", "lengths", "scores")] == ["int32", "int32", "float32"]
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.5, -1.0])
+@pytest.mark.parametrize("end", [1, None])
+@pytest.mark.parametrize("seed", [3, 7])
+def test_wide_enough_it_finds_the_best_of_all_sequences(penalty, end, seed):
+    models, inputs, limit = recurrent(seed, tokens=3), ids_of(4), 3
+    model = beam(*models, start=START, end=end, max_length=limit, width=27, length_penalty=penalty)
+
+    def expected(row):
+        return every_sequence(row, 3, end, limit, penalty)
+
+    check(decoded(model, inputs), models, inputs, expected, end, limit=limit)
+
+
+@backends.every_mode
+def test_of_width_1_it_is_greedy(mode):
+    models, inputs = recurrent(), ids_of(9)
+    one = decoded(beam(*models, **OPTIONS, width=1, outputs=["weights"]), inputs, mode)
+    other = decoded(greedy(*models, **OPTIONS, outputs=["weights"]), inputs, mode)
+    for name in ("tokens", "lengths"):
+        assert np.array_equal(one[name][:, 0], other[name])
+    for name in ("scores", "weights"):
+        np.testing.assert_allclose(one[name][:, 0], other[name], rtol=1e-5, atol=1e-6)
+
+
+@backends.every_mode
+def test_a_cache_that_grows_and_a_position(mode):
+    models, inputs = growing(), firsts_of(5)
+    model = beam(*models, start=START, end=END_GROWING, max_length=5, width=3, length_penalty=1.0)
+    if mode in STATIC:
+        with pytest.raises(ValueError, match="The state `cache` must keep its shape"):
+            decoded(model, inputs, mode)
+        return
+
+    def expected(row):
+        return beam_by_loop(row, 3, END_GROWING, 5, 1.0)
+
+    check(decoded(model, inputs, mode), models, inputs, expected, END_GROWING, limit=5)
+
+
+@backends.every_mode
+def test_a_batch_without_rows(mode):
+    found = decoded(beam(*recurrent(), **OPTIONS, width=3, best=2, outputs=["weights"]), ids_of(0), mode)
+    shapes = {"tokens": (0, 2, LENGTH), "lengths": (0, 2), "scores": (0, 2), "weights": (0, 2, LENGTH, 5)}
+    assert {name: array.shape for name, array in found.items()} == shapes
+
+
+def fixed(logits):
+    """A step that says the same after every token."""
+    ids, token = keras.Input((), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
+    same = layers.Embedding(len(logits), len(logits), name="same")
+    models = keras.Model(ids, {"unread": ids}), keras.Model(token, {"logits": same(token)}), {}
+    same.set_weights([np.array([logits] * len(logits), "float32")])
+    return models, {"ids": np.zeros(2, "int32")}
+
+
+@backends.every_mode
+def test_of_equal_sequences_the_first_is_taken(mode):
+    models, inputs = fixed([0.0, 0.0, 0.0])
+    found = decoded(beam(*models, start=0, max_length=2, width=3), inputs, mode)
+    assert found["tokens"][0].tolist() == [[0, 0], [0, 1], [0, 2]]
+
+
+@backends.every_mode
+def test_of_equal_sequences_that_have_ended_the_first_found_goes_first(mode):
+    """[1] and [2, 1] are as likely: after 0 the end, 1, comes as often as 2, and after 2 it is certain."""
+    models, inputs = fixed([0.0, 0.0, 0.0])
+    never = -np.inf
+    models[1].layers[-1].set_weights([np.array([[never, 0, 0], [0, never, never], [never, 0, never]], "float32")])
+    found = decoded(beam(*models, start=0, end=1, max_length=3, width=2), inputs, mode)
+    assert found["lengths"].tolist() == [[1, 2]] * 2
+
+
+def test_the_beam_stays_as_wide_when_a_sequence_ends():
+    """After 0 the end, 1, is the likeliest, then 2 and 3; after 3 it is certain, so that [3, 1] is the second best."""
+    models, inputs = fixed([0.0] * 4)
+    chances = [[0.0, 0.5, 0.3, 0.2], [1.0, 0.0, 0.0, 0.0], [0.4, 0.0, 0.3, 0.3], [0.0, 1.0, 0.0, 0.0]]
+    with np.errstate(divide="ignore"):
+        models[1].layers[-1].set_weights([np.log(chances).astype("float32")])
+    found = decoded(beam(*models, start=0, end=1, max_length=2, width=2), inputs)
+    assert found["tokens"][0].tolist() == [[1, 1], [3, 1]]
+
+
+@backends.every_mode
+def test_one_token_alone(mode):
+    models, inputs = fixed([0.5])
+    found = decoded(beam(*models, start=0, end=0, max_length=3, width=2), inputs, mode)
+    assert found["lengths"].tolist() == [[1, 0]] * 2
+    assert found["scores"].tolist() == [[0.0, -np.inf]] * 2
+
+
+def test_a_beam_wider_than_there_are_sequences():
+    models, inputs = fixed([0.0, 1.0])
+    found = decoded(beam(*models, start=0, max_length=1, width=3), inputs)
+    assert found["tokens"].tolist() == [[[1], [0], [0]]] * 2
+    assert found["lengths"].tolist() == [[1, 1, 0]] * 2
+
+
+def test_tokens_that_cannot_be_are_in_no_sequence():
+    models, inputs = fixed([0.0, -np.inf, 1.0])
+    found = decoded(beam(*models, start=0, end=1, max_length=2, width=8), inputs)
+    assert found["lengths"].tolist() == [[2] * 4 + [0] * 4] * 2
+    assert found["tokens"][0, 0].tolist() == [2, 2]
+
+
+@backends.every_mode
+@pytest.mark.parametrize("end", [None, 3])
+def test_a_sequence_that_cannot_go_on_leaves_the_others(mode, end):
+    """After 1 nothing can be next, though 1 is the likeliest after 0."""
+    models, inputs = fixed([0.0] * 4)
+    table = np.array([[0, 3, 2, 1], [-np.inf] * 4, [0, 0, 1, 2], [1, 0, 0, 0]], "float32")
+    models[1].layers[-1].set_weights([table])
+    found = decoded(beam(*models, start=0, end=end, max_length=3, width=2), inputs, mode)
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.exp(table) / np.exp(table).sum(1, keepdims=True, initial=1e-30))
+    best = [2, 3] if end else [2, 3, 0]
+    expected = sum(logs[a, b] for a, b in zip([0, *best], best, strict=False))
+    assert found["lengths"][0, 0] == len(best)
+    assert found["tokens"][0, 0, : len(best)].tolist() == best
+    np.testing.assert_allclose(found["scores"][0, 0], expected, rtol=1e-5)
+
+
+@backends.every_mode
+@pytest.mark.parametrize("end", [None, 3])
+def test_a_row_that_meets_nan_has_no_answer(mode, end):
+    models, _ = fixed([0.0] * 4)
+    table = np.array([[0, 3, 2, 1], [0, np.nan, 0, 0], [0, 0, 1, 2], [-9, -9, 5, -9]], "float32")
+    models[1].layers[-1].set_weights([table])
+    model = beam(models[0], models[1], {}, start="unread", end=end, max_length=3, width=1)
+    found = decoded(model, {"ids": np.array([0, 2], "int32")}, mode)
+    assert np.isnan(found["scores"][0]).all()
+    assert not found["lengths"][0].any()
+    assert np.isfinite(found["scores"][1]).all()
+    assert found["tokens"][1, 0, 0] == 3
+
+
+@backends.every_mode
+def test_a_step_that_takes_one_batch(mode):
+    """It takes the rows of all sequences."""
+    encoder, step, state = models = recurrent()
+    inputs = [keras.Input(batch_shape=(12, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in step.inputs]
+    outputs = step(inputs)
+    logits = ops.reshape(outputs["logits"], (12, TOKENS))
+    model = beam(encoder, keras.Model(inputs, {**outputs, "logits": logits}), state, **OPTIONS, width=3)
+    assert model.input["ids"].shape == (4, None)
+    found, expected = (decoded(each, ids_of(4), mode) for each in (model, beam(*models, **OPTIONS, width=3)))
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
+
+
+def test_the_search_ends_when_nothing_better_can_come():
+    """A sequence that has ended is kept until no other can pass it: here the longest wins by its length alone."""
+    models, inputs = fixed([np.log(0.5), np.log(0.5)])
+    short = decoded(beam(*models, start=0, end=0, max_length=6, width=2, best=1), inputs)
+    assert short["lengths"].tolist() == [[1]] * 2
+    long = decoded(beam(*models, start=0, end=0, max_length=6, width=2, best=1, length_penalty=3.0), inputs)
+    assert long["lengths"].tolist() == [[6]] * 2
+    np.testing.assert_allclose(long["scores"], 6 * np.log(0.5) / (11 / 6) ** 3, rtol=1e-5)
+
+
+def test_saved_and_loaded(tmp_path):
+    model, inputs = beam(*recurrent(), **OPTIONS, width=3, best=2, length_penalty=1.2), ids_of(4)
+    before = decoded(model, inputs)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    after = decoded(loaded, inputs)
+    assert all(np.array_equal(after[name], array) for name, array in before.items())
+    draw_weights(15, *(loaded.layers[-1].encoder, loaded.layers[-1].step))
+    assert not np.array_equal(decoded(loaded, inputs)["tokens"], before["tokens"])
+
+
+def test_shapes_are_those_of_what_comes():
+    model = beam(*recurrent(), **OPTIONS, width=5, best=2, outputs=["next_state"])
+    spec = {name: (tuple(x.shape), x.dtype) for name, x in model.output.items()}
+    assert spec == {
+        "tokens": ((None, 2, LENGTH), "int32"),
+        "lengths": ((None, 2), "int32"),
+        "scores": ((None, 2), "float32"),
+        "next_state": ((None, 2, LENGTH, 4), "float32"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 0}, "`width` must be at least 1"),
+        ({"width": 2, "best": 3}, "`best` must be at most `width`: .* best=3, width=2"),
+        ({"best": 0}, "`best` must be at least 1"),
+        ({"length_penalty": np.inf}, "`length_penalty` must be a finite number"),
+        ({"length_penalty": -1e4}, "`length_penalty` must leave a factor in float32"),
+        ({"length_penalty": 1e4}, "`length_penalty` must leave a factor in float32"),
+        ({"length_penalty": "1"}, "`length_penalty` must be a finite number"),
+    ],
+)
+def test_what_is_wrong_gets_a_sentence(options, message):
+    with pytest.raises(ValueError, match=message):
+        beam(*recurrent(), **OPTIONS, **options)

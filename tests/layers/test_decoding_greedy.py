@@ -1,0 +1,359 @@
+"""Greedy decoding as a model: the loop around an encoder and a step."""
+
+import gc
+import subprocess
+import sys
+import weakref
+
+import backends
+import keras
+import numpy as np
+import pytest
+from decoding_models import (
+    END,
+    END_GROWING,
+    LENGTH,
+    START,
+    TOKENS,
+    WIDTH,
+    Row,
+    arrays,
+    attending,
+    decoded,
+    draw_weights,
+    firsts_of,
+    greedy_by_loop,
+    growing,
+    ids_of,
+    recurrent,
+)
+from keras import layers, ops
+
+from keras_attn._decoding_greedy import GreedyDecoding
+from keras_attn.decoding import greedy
+
+STATIC = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}
+OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
+
+
+def check(found, models, inputs, end, *, limit=LENGTH, outputs=(), start=START, rtol=1e-4):
+    """Compares each row with what a plain loop writes for it alone; returns the lengths."""
+    lengths = []
+    for number in range(len(next(iter(inputs.values())))):
+        first = start if isinstance(start, int) else int(start[number])
+        tokens, score, outs = greedy_by_loop(Row(*models, inputs, number, first), end, limit)
+        assert found["tokens"][number].tolist() == [*tokens, *[end or 0] * (limit - len(tokens))]
+        assert found["lengths"][number] == len(tokens)
+        assert found["scores"][number] == pytest.approx(score, rel=rtol, abs=1e-5)
+        for name in outputs:
+            kept = found[name][number]
+            np.testing.assert_allclose(kept[: len(tokens)], [out[name][0] for out in outs], rtol=rtol, atol=1e-5)
+            assert not kept[len(tokens) :].any()
+        lengths.append(len(tokens))
+    assert [str(found[name].dtype) for name in ("tokens", "lengths", "scores")] == ["int32", "int32", "float32"]
+    return lengths
+
+
+@backends.every_mode
+def test_equal_to_a_loop_over_each_row_alone(mode):
+    models = recurrent()
+    model = greedy(*models, **OPTIONS, outputs=["weights"])
+    inputs = ids_of(9)
+    lengths = check(decoded(model, inputs, mode), models, inputs, END, outputs=["weights"])
+    assert set(lengths) == {1, 3, 4, LENGTH}
+
+
+@backends.every_mode
+@pytest.mark.parametrize("rows", [[7], [7, 7], [2, 3], [0, 4, 8, 7]], ids=["one", "at step 1", "never", "some"])
+def test_ends(mode, rows):
+    models = recurrent()
+    model = greedy(*models, **OPTIONS)
+    inputs = {"ids": ids_of(9)["ids"][rows]}
+    check(decoded(model, inputs, mode), models, inputs, END)
+
+
+@backends.every_mode
+@pytest.mark.parametrize("limit", [1, 5])
+def test_without_an_end_all_steps_are_taken(mode, limit):
+    models = recurrent()
+    model = greedy(*models, start=START, max_length=limit, outputs=["weights"])
+    inputs = ids_of(3)
+    lengths = check(decoded(model, inputs, mode), models, inputs, None, limit=limit, outputs=["weights"])
+    assert lengths == [limit] * 3
+
+
+@backends.every_mode
+def test_one_step(mode):
+    models = recurrent()
+    inputs = ids_of(9)
+    check(decoded(greedy(*models, start=START, end=END, max_length=1), inputs, mode), models, inputs, END, limit=1)
+
+
+@backends.every_mode
+def test_a_batch_without_rows(mode):
+    found = decoded(greedy(*recurrent(), **OPTIONS, outputs=["weights"]), ids_of(0), mode)
+    shapes = {"tokens": (0, LENGTH), "lengths": (0,), "scores": (0,), "weights": (0, LENGTH, 5)}
+    assert {name: array.shape for name, array in found.items()} == shapes
+
+
+@backends.every_mode
+def test_a_cache_that_grows(mode):
+    models = growing()
+    model = greedy(*models, start=START, end=END_GROWING, max_length=LENGTH)
+    inputs = firsts_of(9)
+    if mode in STATIC:
+        with pytest.raises(ValueError, match=r"The state `cache` must keep its shape .* fixed capacity"):
+            decoded(model, inputs, mode)
+    else:
+        assert set(check(decoded(model, inputs, mode), models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
+
+
+@backends.every_mode
+def test_a_cache_of_fixed_capacity(mode):
+    """As the sentence of the refusal says."""
+    first, query = keras.Input((WIDTH,), name="first"), keras.Input((WIDTH,), name="first")
+    encoder = keras.Model({"first": first}, {"query": layers.Dense(WIDTH)(first)})
+    token, position = (keras.Input((), dtype="int32", name=name) for name in ("token", "position"))
+    cache = keras.Input((LENGTH, WIDTH), name="cache")
+    here = ops.cast(ops.equal(ops.arange(LENGTH), ops.expand_dims(position, 1)), "float32")
+    written = layers.Embedding(TOKENS, WIDTH)(token)
+    filled = cache + ops.expand_dims(here, -1) * ops.expand_dims(written, 1)
+    logits = layers.Dense(TOKENS)(ops.sum(filled, axis=1) + query)
+    step = keras.Model([token, position, cache, query], {"logits": logits, "next_cache": filled})
+    draw_weights(2, encoder, step)
+    models, inputs = (encoder, step, {"next_cache": "cache"}), firsts_of(4)
+    check(decoded(greedy(*models, **OPTIONS), inputs, mode), models, inputs, END)
+
+
+def test_the_first_token_by_name_and_a_state_of_zeros():
+    encoder, step, state = recurrent()
+    first = keras.Input((), dtype="int32", name="first")
+    encoder = keras.Model({**encoder.input, "first": first}, {"values": encoder.output["values"]})
+    inputs = {**ids_of(5), "first": np.arange(5, dtype="int32")}
+    found = decoded(greedy(encoder, step, state, **{**OPTIONS, "start": "first"}), inputs)
+    models = (encoder, step, state)
+    check(found, models, inputs, END, start=inputs["first"])
+
+
+@backends.every_mode
+@pytest.mark.parametrize("logits", [[1.0, 3.0, 3.0], [-0.0, 0.0, 0.0]], ids=["equal", "signed zeros"])
+def test_of_equal_logits_the_first_is_taken(mode, logits):
+    ids, token = keras.Input((), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
+    encoder = keras.Model(ids, {"unread": ids})
+    same = layers.Embedding(3, 3, name="same")
+    step = keras.Model(token, {"logits": same(token)})
+    same.set_weights([np.array([logits] * 3, "float32")])
+    found = decoded(greedy(encoder, step, {}, start=0, max_length=2), {"ids": np.zeros(4, "int32")}, mode)
+    assert (found["tokens"] == np.argmax(logits)).all()
+
+
+def test_an_output_of_the_encoder_goes_before_its_input_of_the_same_name():
+    encoder, step, state = recurrent()
+    given = keras.Input((WIDTH,), name="state")
+    encoder = keras.Model({**encoder.input, "state": given}, {**encoder.output, "state": given * 0.5})
+    models, inputs = (encoder, step, state), {**ids_of(4), "state": 2 * np.eye(4, dtype="float32")}
+    check(decoded(greedy(*models, **OPTIONS), inputs), models, inputs, END)
+
+
+def test_what_is_trained_later_counts():
+    encoder, step, _ = models = recurrent()
+    model, inputs = greedy(*models, **OPTIONS), ids_of(9)
+    assert {id(weight) for weight in model.weights} == {id(weight) for weight in (*encoder.weights, *step.weights)}
+    before = decoded(model, inputs)
+    draw_weights(15, encoder, step)
+    after = decoded(model, inputs)
+    check(after, models, inputs, END)
+    assert not np.array_equal(after["tokens"], before["tokens"])
+
+
+def test_dropout_is_off_in_training_too():
+    models = recurrent(dropout=0.5)
+    model, inputs = greedy(*models, **OPTIONS), ids_of(9)
+    check(arrays(model(inputs, training=True)), models, inputs, END)
+
+
+def test_masks_end_at_the_encoder():
+    """The step is called as a loop outside would: with arrays, which carry no mask."""
+    ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
+    read, write = layers.Embedding(9, WIDTH, mask_zero=True), layers.Embedding(TOKENS, WIDTH)
+    encoder = keras.Model(ids, {"values": read(ids)})
+    values = keras.Input((None, WIDTH), name="values")
+    mean = layers.GlobalAveragePooling1D()(values)  # of what its mask says, if it has one
+    step = keras.Model([token, values], {"logits": layers.Dense(TOKENS)(write(token) + mean)})
+    draw_weights(0, encoder, step)
+    inputs = {"ids": np.array([[3, 5, 0, 0, 0], [1, 2, 3, 0, 0], [4, 0, 0, 0, 0]], "int32")}
+    for end in (None, END):
+        model = greedy(encoder, step, {}, **{**OPTIONS, "end": end})
+        check(decoded(model, inputs), (encoder, step, {}), inputs, end)
+
+
+def test_shapes_are_those_of_what_comes():
+    model = greedy(*recurrent(), **OPTIONS, outputs=["weights"], name="mine")
+    spec = {name: (tuple(x.shape), x.dtype) for name, x in model.output.items()}
+    assert spec == {
+        "tokens": ((None, LENGTH), "int32"),
+        "lengths": ((None,), "int32"),
+        "scores": ((None,), "float32"),
+        "weights": ((None, LENGTH, None), "float32"),
+    }
+    assert model.name == "mine"
+    known = model(keras.Input(batch_shape=(3, 8), dtype="int32", name="ids"))
+    assert [tuple(known[name].shape) for name in ("tokens", "weights")] == [(3, LENGTH), (3, LENGTH, 8)]
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision(policy):
+    ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
+    half = keras.dtype_policies.get(policy).compute_dtype
+    encoder = keras.Model(ids, {"state": ops.sum(layers.Embedding(9, WIDTH, dtype=policy)(ids), axis=1)})
+    state = keras.Input((WIDTH,), dtype=half, name="state")
+    written = layers.Embedding(TOKENS, WIDTH, dtype=policy)(token)
+    following = layers.Dense(WIDTH, activation="tanh", dtype=policy)(written + state)
+    logits = layers.Dense(TOKENS, dtype=policy)(following)
+    step = keras.Model([token, state], {"logits": logits, "next_state": following})
+    draw_weights(3, encoder, step)
+    model, inputs = greedy(encoder, step, {"next_state": "state"}, **OPTIONS, outputs=["next_state"]), ids_of(4)
+    found = decoded(model, inputs)
+    assert str(found["next_state"].dtype) == half
+    check(found, (encoder, step, {"next_state": "state"}), inputs, END, rtol=0.05)  # XLA rounds less often
+
+
+class Counting(layers.Layer):
+    """Notes how many rows it gets."""
+
+    def __init__(self, seen, **kwargs):
+        super().__init__(**kwargs)
+        self.seen = seen
+
+    def call(self, tensor):
+        if backends.BACKEND == "torch":
+            self.seen.append(len(tensor))
+            return tensor
+        import tensorflow as tf
+
+        def noted(array):
+            self.seen.append(len(array))
+            return array
+
+        return tf.ensure_shape(tf.numpy_function(noted, [tensor], tensor.dtype), tensor.shape)
+
+
+@backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, so that no row can leave")
+@pytest.mark.parametrize("mode", ["eager", "graph"] if backends.BACKEND == "tensorflow" else ["eager"])
+def test_rows_that_have_ended_are_no_longer_computed(mode):
+    encoder, step, state = recurrent(15)
+    counting = Counting([])
+    outputs = {**step.output, "logits": counting(step.output["logits"])}
+    model = greedy(encoder, keras.Model(step.input, outputs), state, **OPTIONS)
+    lengths = decoded(model, ids_of(9), mode)["lengths"].tolist()
+    assert lengths == [3, 1, 7, 3, 2, 7, 2, 2, 1]
+    # After two steps five of nine have ended, and go; of the other four two never end, so that half of them stay.
+    assert counting.seen[-7:] == [9, 9, 4, 4, 4, 4, 4]
+
+
+def of_one_batch(step, rows):
+    """A step that takes so many rows, and no others."""
+    inputs = [keras.Input(batch_shape=(rows, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in step.inputs]
+    outputs = step(inputs)
+    return keras.Model(inputs, {**outputs, "logits": ops.reshape(outputs["logits"], (rows, TOKENS))})
+
+
+@backends.every_mode
+@pytest.mark.parametrize("rows", [[*range(9)], [7, 7], [1]], ids=["some", "at step 1", "one"])
+def test_a_step_that_takes_one_batch(mode, rows):
+    """No row leaves it, and the loop ends with the last."""
+    encoder, step, state = models = recurrent()
+    model = greedy(encoder, of_one_batch(step, len(rows)), state, **OPTIONS, outputs=["weights"])
+    assert model.input["ids"].shape == (len(rows), None)
+    assert model.output["tokens"].shape == (len(rows), LENGTH)
+    inputs = {"ids": ids_of(9)["ids"][rows]}
+    check(decoded(model, inputs, mode), models, inputs, END, outputs=["weights"])
+
+
+@backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, and the cache of this step grows")
+def test_a_cache_that_grows_in_one_batch():
+    encoder, step, state = models = growing()
+    model = greedy(encoder, of_one_batch(step, 9), state, start=START, end=END_GROWING, max_length=LENGTH)
+    inputs = firsts_of(9)
+    assert set(check(decoded(model, inputs), models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
+
+
+@backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, so that all steps have room")
+def test_a_step_that_takes_one_batch_is_not_called_after_the_last_end():
+    encoder, step, state = recurrent(15)
+    counting = Counting([])
+    outputs = {**step.output, "logits": counting(step.output["logits"])}
+    model = greedy(encoder, of_one_batch(keras.Model(step.input, outputs), 4), state, **OPTIONS)
+    counting.seen.clear()
+    lengths = decoded(model, {"ids": ids_of(9)["ids"][[0, 1, 3, 6]]})["lengths"].tolist()
+    assert lengths == [3, 1, 3, 2]
+    assert counting.seen == [4, 4, 4]
+
+
+def test_an_encoder_that_takes_one_batch():
+    """The step takes any, so that rows leave it."""
+    encoder, step, state = models = recurrent()
+    ids = keras.Input(batch_shape=(9, None), dtype="int32", name="ids")
+    model = greedy(keras.Model({"ids": ids}, encoder({"ids": ids})), step, state, **OPTIONS)
+    assert model.input["ids"].shape == (9, None)
+    check(decoded(model, ids_of(9)), models, ids_of(9), END)
+
+
+def test_saved_with_a_layer_that_both_models_call(tmp_path):
+    models, inputs = attending(), ids_of(9)
+    model = greedy(*models, **OPTIONS)
+    before = decoded(model, inputs)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    after = decoded(loaded, inputs)
+    assert all(np.array_equal(after[name], array) for name, array in before.items())
+    assert len(loaded.weights) == len(model.weights)
+    decoding = loaded.layers[-1]
+    assert decoding.encoder.get_layer("attend") is decoding.step.get_layer("attend")
+    again = keras.models.clone_model(model)
+    again.set_weights(model.get_weights())
+    assert np.array_equal(decoded(again, inputs)["tokens"], before["tokens"])
+
+
+def test_saved_and_loaded_by_a_fresh_process(tmp_path):
+    model, inputs = greedy(*attending(), **OPTIONS), ids_of(9)
+    before = decoded(model, inputs)
+    model.save(tmp_path / "model.keras")
+    np.savez(tmp_path / "before.npz", ids=inputs["ids"], **before)
+    script = """
+import keras, keras_attn, numpy as np
+before = np.load("before.npz")
+after = keras.saving.load_model("model.keras")({"ids": before["ids"]})
+for name in ("tokens", "lengths", "scores"):
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(after[name]), before[name], rtol=1e-5)
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+
+
+@backends.only_on("tensorflow", reason="the others run an eager call operation by operation")
+def test_an_eager_call_is_traced_with_the_variables_it_is_to_read():
+    """Weights that a scope puts in the place of others, and none of a scope that has ended."""
+    model, inputs = greedy(*recurrent(), **OPTIONS, outputs=["weights"]), ids_of(4)
+    before = arrays(model(inputs))
+    for seed in (5, 6):
+        rng = np.random.default_rng(seed)
+        others = [(v, ops.convert_to_tensor(rng.normal(size=v.shape).astype("float32"))) for v in model.weights]
+        with keras.StatelessScope(state_mapping=others):
+            within = arrays(model(inputs))
+        kept = model.get_weights()
+        model.set_weights([value for _, value in others])
+        expected = arrays(model(inputs))
+        model.set_weights(kept)
+        assert all(np.array_equal(within[name], expected[name]) for name in within)
+        assert not np.allclose(within["scores"], before["scores"])
+    assert all(np.array_equal(array, before[name]) for name, array in arrays(model(inputs)).items())
+
+
+@backends.only_on("tensorflow", reason="the others keep no program")
+def test_the_program_of_an_eager_call_does_not_keep_its_model():
+    model = greedy(*recurrent(), **OPTIONS)
+    model(ids_of(2))
+    layer = weakref.ref(next(each for each in model.layers if isinstance(each, GreedyDecoding)))
+    del model
+    gc.collect()
+    assert layer() is None

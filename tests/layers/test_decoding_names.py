@@ -1,0 +1,156 @@
+"""What does not fit together gets a sentence when the model is made."""
+
+import backends
+import keras
+import numpy as np
+import pytest
+from decoding_models import END, LENGTH, START, WIDTH, growing, recurrent
+from keras import layers, ops
+
+from keras_attn.decoding import beam, greedy
+
+OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
+
+
+def replaced(model, **outputs):
+    """A model with other outputs beside its own."""
+    return keras.Model(model.input, {**model.output, **outputs})
+
+
+def fails(match, encoder, step, state, **options):
+    make = beam if "width" in options else greedy
+    with pytest.raises((ValueError, TypeError), match=match):
+        make(encoder, step, state, **{**OPTIONS, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"logits": "scores"}, r"`logits` must name an output of the step: `logits`, .* Received: `scores`"),
+        ({"token": "word"}, r"`token` must name an input of the step: `token`, `state`, `values`. Received: `word`"),
+        ({"outputs": ["map"]}, "`outputs` must name an output of the step: .* Received: `map`"),
+        ({"outputs": "weights"}, "`outputs` must be a list of names. Received: outputs of type str"),
+        ({"state": {"new": "state"}}, "`state` must name an output of the step: .* Received: `new`"),
+        ({"state": {"next_state": "old"}}, "`state` must name an input of the step: .* Received: `old`"),
+        ({"state": ["state"]}, "`state` must be a dict from names"),
+        ({"state": {"next_state": "token"}}, "must be fed by one thing. Received: `token` twice"),
+        ({"start": "first"}, "`start` must name an output or input of the encoder: .* Received: `first`"),
+        ({"start": "ids"}, r"`start` must be integers of shape \(B,\). Received: `ids` of the encoder"),
+        ({"start": 0.5}, "`start` must be an integer, or the name of .* Received: start of type float"),
+        ({"end": True}, "`end` must be an integer or None. Received: end of type bool"),
+        ({"max_length": 0}, "`max_length` must be at least 1"),
+        ({"max_length": 2.0}, "`max_length` must be an integer"),
+        ({"token": 3}, "`token` must be a name. Received: token of type int"),
+        ({"width": 3, "logits": "scores"}, "`logits` must name an output of the step"),
+    ],
+)
+def test_options(options, match):
+    encoder, step, state = recurrent()
+    fails(match, encoder, step, **{"state": state, **options})
+
+
+def test_numpy_integers_are_integers():
+    greedy(*recurrent(), start=np.int64(0), end=np.int32(1), max_length=np.int64(3))
+
+
+def test_models_that_are_not_functional():
+    encoder, step, state = recurrent()
+    fails("`step` must be a functional model, .* Received: step of type Dense", encoder, layers.Dense(2), state)
+    fails("`step` must be a functional model, .* Received: step of type function", encoder, fails, state)
+    fails(
+        "`encoder` must be a functional model, .* of type Sequential", keras.Sequential([layers.Dense(2)]), step, state
+    )
+
+
+def test_a_sequential_model_that_is_built():
+    encoder, step, state = recurrent()
+    built = keras.Sequential([keras.Input((), dtype="int32", name="token"), layers.Embedding(6, 6)])
+    fails("`step` must be a functional model, .* Received: step of type Sequential", encoder, built, {})
+    fails("`encoder` must be a functional model, .* Received: encoder of type Sequential", built, step, state)
+    built(keras.Input((), dtype="int32"))  # whose `input` is then this one
+    fails("`step` must be a functional model, .* Received: step of type Sequential", encoder, built, {})
+
+
+def of_batch(model, rows):
+    """A model whose inputs have so many rows."""
+    inputs = [keras.Input(batch_shape=(rows, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in model.inputs]
+    return keras.Model(inputs, model(keras.tree.pack_sequence_as(model.input, inputs)))
+
+
+@pytest.mark.parametrize(
+    ("of_encoder", "of_step", "options", "match"),
+    [
+        (2, 3, {}, "1 times: .* with 1. Received: batches 2 of the encoder, 3 of the step. Leave the batch out"),
+        (2, 6, {"width": 2}, "2 times: .* with 2. Received: batches 2 of the encoder, 6 of the step"),
+        (2, 2, {"width": 2}, "2 times: .* with 2. Received: batches 2 of the encoder, 2 of the step"),
+        (None, 3, {"width": 2}, "2 times: .* with 2. Received: batches of any size of the encoder, 3 of the step"),
+    ],
+)
+def test_batches_that_do_not_fit(of_encoder, of_step, options, match):
+    encoder, step, state = recurrent()
+    match = f"A step that takes one batch only must take that of the encoder, {match}"
+    fails(match, of_batch(encoder, of_encoder), of_batch(step, of_step), state, **options)
+
+
+def test_models_without_names_for_their_outputs():
+    encoder, step, state = recurrent()
+    single = keras.Model(encoder.input, encoder.output["values"], name="plain")
+    fails("`encoder` must give a dict of tensors.* `plain`, which gives a KerasTensor", single, step, state)
+    fails("`step` must give a dict of tensors", encoder, keras.Model(step.input, list(step.output.values())), state)
+
+
+def test_what_the_step_reads_and_nothing_gives():
+    encoder, step, state = recurrent()
+    fewer = keras.Model(encoder.input, {"state": encoder.output["state"]})
+    fails("a step that reads `values`. Give both the same name", fewer, step, state)
+    fails("a step that reads `state`", keras.Model(encoder.input, {"values": encoder.output["values"]}), step, {})
+
+
+def test_outputs_of_the_step_that_do_not_fit():
+    encoder, step, state = recurrent()
+    logits, new = step.output["logits"], step.output["next_state"]
+    for wrong in (ops.expand_dims(logits, 1), ops.cast(logits, "int32"), step.output["weights"]):
+        fails(r"`logits` must be floats \(B, V\), with V known", encoder, replaced(step, logits=wrong), state)
+    wider = replaced(step, next_state=ops.concatenate([new, new], axis=-1))
+    fails(r"must fit the input it goes into. .* \(None, 8\), its input `state` \(None, 4\)", encoder, wider, state)
+    half = replaced(step, next_state=ops.cast(new, "float16"))
+    fails("must keep its dtype .* `next_state` is float16, its input `state` float32", encoder, half, state)
+    named = replaced(step, lengths=new)
+    fails("`outputs` must not hold a name of what decoding itself gives", encoder, named, state, outputs=["lengths"])
+
+
+def test_what_the_encoder_gives_that_does_not_fit():
+    encoder, step, state = recurrent()
+    values = encoder.output["values"]
+    deeper = replaced(encoder, values=ops.expand_dims(values, 1))
+    fails(r"must fit the step's input of that name.* `values` with shape \(None, 1, None, 4\)", deeper, step, state)
+    whole = replaced(encoder, values=ops.cast(values, "int32"))
+    fails("`values` with dtype int32 of the encoder, float32 in the step", whole, step, state)
+    narrow = replaced(encoder, state=ops.concatenate([encoder.output["state"]] * 2, axis=-1))
+    fails(r"`state` with shape \(None, 8\) of the encoder, \(None, 4\) in the step", narrow, step, state)
+
+
+def test_a_token_that_is_no_integer():
+    encoder, _, _ = recurrent()
+    token = keras.Input((), name="token")
+    step = keras.Model(token, {"logits": layers.Dense(3)(ops.expand_dims(token, 1))})
+    fails(r"`token` must be integers of shape \(B,\). Received: the step's input `token` .* float32", encoder, step, {})
+
+
+@pytest.mark.parametrize("make", [greedy, beam])
+def test_an_output_that_grows_with_a_cache(make):
+    encoder, step, state = growing()
+    longer = replaced(step, seen=ops.sum(step.output["next_cache"], axis=-1))
+    match = r"`outputs` must keep their shape .* `seen` with shape \(None, 6\), and \(None, 7\) a step later"
+    fails(match, encoder, longer, state, outputs=["seen"], **({"width": 2} if make is beam else {}))
+
+
+@backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, and the cache of this step grows")
+def test_a_position_of_the_encoders_own():
+    """It is what the encoder says, and not counted."""
+    encoder, step, state = growing()
+    model = greedy(encoder, step, state, **OPTIONS)
+    own = replaced(encoder, position=ops.cast(encoder.output["query"][:, 0] * 0 + 9, "int32"))
+    other = greedy(own, step, state, **OPTIONS)
+    inputs = {"first": np.ones((1, WIDTH), "float32")}
+    assert not np.array_equal(*(ops.convert_to_numpy(each(inputs)["scores"]) for each in (model, other)))

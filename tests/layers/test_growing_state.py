@@ -1,0 +1,427 @@
+"""A state that grows by the steps of a decoder: the answer of the full pass at every step, in every layer."""
+
+import keras
+import numpy as np
+import pytest
+from backends import COMPILED_MODES, compiled, gradients_of
+from contract_cases import CASES, VARIANTS, as_numpy, outputs
+from keras import ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import (
+    AdditiveAttention,
+    BilinearAttention,
+    CosineAttention,
+    DotProductAttention,
+    GaussianAttention,
+    LocationSensitiveAttention,
+    MultiHeadAttention,
+)
+
+B, T = 2, 6
+CHUNKS = {"one by one": [1, 1, 1, 1, 1, 1], "a prompt, then one by one": [3, 1, 1, 1], "in parts": [2, 3, 1]}
+ORDERS = {
+    "causal": {"use_causal_mask": True},
+    "window": {"window": (2, 0)},
+    "causal window": {"use_causal_mask": True, "window": (1, 1)},
+}
+every_layer = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.name)
+every_capacity = pytest.mark.parametrize("capacity", [None, T, T + 2], ids=["grows", "just fits", "has room"])
+
+
+def steps_of(case):
+    """Queries, keys and values of as many steps each."""
+    return case.inputs(leading=(B,), Tq=T, Tk=T)
+
+
+def decoded(layer, inputs, chunks, capacity, **order):
+    """The output and the weights, put together from calls on a state: the weights of unfilled places are cut off."""
+    state, start, found = None, 0, []
+    for size in chunks:
+        some = {name: array[:, start : start + size] for name, array in inputs.items()}
+        if state is None:
+            state = layer.precompute(some["keys"], some["values"], capacity=capacity)
+        else:
+            state = layer.append(state, some["keys"], some["values"])
+        output, weights = layer(some["queries"], state, return_attention_scores=True, **order)
+        weights = as_numpy(weights)
+        assert np.all(weights[..., start + size :] == 0)
+        found.append((as_numpy(output), pad_to(weights[..., : start + size], T)))
+        start += size
+    outputs_, weights_ = zip(*found, strict=True)
+    return np.concatenate(outputs_, -2), np.concatenate(weights_, -2)
+
+
+def pad_to(weights, size):
+    return np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, size - weights.shape[-1])])
+
+
+@every_layer
+@every_capacity
+def test_step_by_step_equals_the_full_pass(case, capacity):
+    layer, inputs = case.layer(), steps_of(case)
+    whole = layer(*inputs.values(), use_causal_mask=True, return_attention_scores=True)
+    for actual, exact in zip(
+        decoded(layer, inputs, CHUNKS["one by one"], capacity, **ORDERS["causal"]), whole, strict=True
+    ):
+        assert_close(actual, as_numpy(exact), "float32")
+
+
+@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@every_capacity
+@pytest.mark.parametrize("groups", [None, 2, 1])
+def test_heads_in_any_parts_and_any_order(chunks, order, capacity, groups):
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups)
+    whole = layer(x, x, x, return_attention_scores=True, **order)
+    found = decoded(layer, {"queries": x, "keys": x, "values": x}, chunks, capacity, **order)
+    for actual, exact in zip(found, whole, strict=True):
+        assert_close(actual, as_numpy(exact), "float32")
+
+
+SCORES = {
+    "additive": lambda: AdditiveAttention(5),
+    "additive, normalized": lambda: AdditiveAttention(5, normalize=True),
+    "additive, in blocks": lambda: AdditiveAttention(5, query_block_size=2),
+    "bilinear": BilinearAttention,
+    "cosine": CosineAttention,
+    "gaussian": GaussianAttention,
+    "location": lambda: LocationSensitiveAttention(5, 2, 3),
+    "scaled": lambda: DotProductAttention(scale=0.3),
+    "sigmoid": lambda: DotProductAttention(normalizer="sigmoid"),
+    "sparsemax": lambda: DotProductAttention(normalizer="sparsemax"),
+}
+
+
+@pytest.mark.parametrize("make", SCORES.values(), ids=SCORES)
+@every_capacity
+def test_heads_of_every_score(make, capacity):
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    layer = MultiHeadAttention(make(), 2)
+    whole = layer(x, x, x, return_attention_scores=True, use_causal_mask=True)
+    found = decoded(
+        layer, dict.fromkeys(("queries", "keys", "values"), x), [2, 1, 1, 1, 1], capacity, **ORDERS["causal"]
+    )
+    for actual, exact in zip(found, whole, strict=True):
+        assert_close(actual, as_numpy(exact), "float32")
+
+
+def by_position(heads, role, offset):
+    """Heads times a number of the position, which is unlike for queries and keys."""
+    if role == "values":
+        return heads
+    own = ops.expand_dims(ops.convert_to_tensor(offset), -1) + ops.arange(ops.shape(heads)[-2], dtype="int32")
+    own = ops.expand_dims(own if len(own.shape) == 1 else ops.expand_dims(own, 1), -1)
+    return heads * (1 + (0.3 if role == "queries" else 0.1) * ops.cast(own, "float32"))
+
+
+@every_capacity
+@pytest.mark.parametrize("groups", [None, 2])
+def test_positions_of_processed_heads_count_on(capacity, groups):
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups, process_heads=by_position)
+    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    inputs = dict.fromkeys(("queries", "keys", "values"), x)
+    assert_close(decoded(layer, inputs, [2, 1, 3], capacity, **ORDERS["causal"])[0], whole, "float32")
+    layer.process_heads = None
+    assert np.abs(as_numpy(layer(x, x, x, use_causal_mask=True)) - whole).max() > 0.01
+
+
+def test_values_too_are_processed_with_their_positions():
+    """In a state and out of it; other layers here leave values as they are."""
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+
+    def process(heads, role, offset):
+        return by_position(heads, "keys", offset) if role == "values" else heads
+
+    layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=process)
+    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    inputs = dict.fromkeys(("queries", "keys", "values"), x)
+    assert_close(decoded(layer, inputs, [2, 1, 3], None, **ORDERS["causal"])[0], whole, "float32")
+    layer.process_heads = None
+    assert np.abs(as_numpy(layer(x, x, x, use_causal_mask=True)) - whole).max() > 0.01
+
+
+def test_examples_of_fixed_capacity_may_have_other_lengths():
+    """As where prompts differ: each example goes on at its own length."""
+    x = np.random.default_rng(0).normal(size=(2, T, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(), 2)
+    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    state = layer.precompute(x[:, :4], x[:, :4], capacity=T)
+    state["length"] = ops.convert_to_tensor(np.array([2, 4], "int32"))  # of the first example two are padding
+    steps = np.stack([x[0, 2:4], x[1, 4:6]])
+    state = layer.append(state, steps, steps)
+    output = as_numpy(layer(steps, state, use_causal_mask=True))
+    assert_close(output, np.stack([whole[0, 2:4], whole[1, 4:6]]), "float32")
+    np.testing.assert_array_equal(as_numpy(state["length"]), [4, 6])
+
+
+def test_steps_for_which_there_is_no_room_give_nan_in_that_example_alone():
+    x = np.random.default_rng(0).normal(size=(2, 1, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(), 2)
+    layer(x, x, x)
+    state = layer.precompute(x, x, capacity=3)
+    state["length"] = ops.convert_to_tensor(np.array([3, 2], "int32"))
+    output = as_numpy(layer(x, layer.append(state, x, x)))
+    assert np.all(np.isnan(output[0]))
+    assert np.all(np.isfinite(output[1]))
+
+
+@every_capacity
+def test_masks_and_lengths_hold_for_a_state_too(capacity):
+    rng = np.random.default_rng(0)
+    x, seen = rng.normal(size=(B, T, 8)).astype("float32"), rng.random((B, T)) < 0.6
+    layer = MultiHeadAttention(DotProductAttention(), 2)
+    masks = {"attention_mask": seen[:, None, :], "valid_lens": np.array([0, 5])}
+    whole = as_numpy(layer(x, x, x, use_causal_mask=True, **masks))
+    state = layer.precompute(x[:, :4], x[:, :4], capacity=capacity)
+    state = layer.append(state, x[:, 4:], x[:, 4:])
+    room = (capacity or T) - T
+    masks["attention_mask"] = np.pad(masks["attention_mask"], [(0, 0), (0, 0), (0, room)], constant_values=True)
+    assert_close(as_numpy(layer(x[:, 4:], state, use_causal_mask=True, **masks)), whole[:, 4:], "float32")
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_a_mask_of_each_head_and_an_offset_of_each_example(per_head):
+    rng = np.random.default_rng(0)
+    x, mask = rng.normal(size=(2, T, 8)).astype("float32"), rng.random((2, 2, T, T)) < 0.7
+    layer = MultiHeadAttention(DotProductAttention(), 2)
+    mask = mask if per_head else mask[:, 0]
+    whole, weights = layer(x, x, x, attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
+    first, mask_of_first = [1, 3], []
+    queries = np.stack([x[n, i : i + 2] for n, i in enumerate(first)])
+    mask_of_first = np.stack([mask[n][..., i : i + 2, :] for n, i in enumerate(first)])
+    found = layer(
+        queries,
+        x,
+        x,
+        attention_mask=mask_of_first,
+        use_causal_mask=True,
+        offset=np.array(first, "int32"),
+        return_attention_scores=True,
+    )
+    for n, i in enumerate(first):
+        assert_close(as_numpy(found[0])[n], as_numpy(whole)[n, i : i + 2], "float32")
+        assert_close(as_numpy(found[1])[n], as_numpy(weights)[n, :, i : i + 2], "float32")
+
+
+@every_layer
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_queries_may_begin_anywhere(case, order):
+    layer, inputs = case.layer(), steps_of(case)
+    whole = outputs(layer, inputs, {"causal": order.get("use_causal_mask", False), "window": order.get("window")})
+    for offset in (2, np.int32(2), np.array([2, 2])):
+        found = layer(
+            inputs["queries"][:, 2:5],
+            inputs["keys"],
+            inputs["values"],
+            offset=offset,
+            return_attention_scores=True,
+            **order,
+        )
+        for actual, exact in zip(found, whole, strict=True):
+            assert_close(as_numpy(actual), exact[..., 2:5, :], "float32")
+
+
+@every_capacity
+def test_gradients_flow_through_the_steps(capacity):
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(), 2)
+    layer(x, x, x)
+
+    def whole(x):
+        return ops.sum(ops.square(layer(x, x, x, use_causal_mask=True)))
+
+    def in_steps(x):
+        state = layer.precompute(x[:, :4], x[:, :4], capacity=capacity)
+        found = [layer(x[:, :4], state, use_causal_mask=True)]
+        state = layer.append(state, x[:, 4:], x[:, 4:])
+        found.append(layer(x[:, 4:], state, use_causal_mask=True))
+        return ops.sum(ops.square(ops.concatenate(found, axis=1)))
+
+    exact, actual = (
+        compiled(gradients_of(each, 1, layer.trainable_variables), "eager", variables=layer.trainable_variables)(
+            ops.convert_to_tensor(x)
+        )
+        for each in (whole, in_steps)
+    )
+    for one, other in zip(actual, exact, strict=True):
+        assert_close(as_numpy(one), as_numpy(other), "float32", tolerance=2e-5)
+
+
+@pytest.mark.parametrize("mode", COMPILED_MODES)
+def test_a_compiled_step_of_fixed_capacity(mode):
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=2)
+    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+
+    def step(x, keys, values, length):
+        state = {"projected_keys": keys, "projected_values": values, "length": length}
+        state = layer.append(state, x, x)
+        return layer(x, state, use_causal_mask=True), *state.values()
+
+    run = compiled(step, mode, variables=layer.variables)
+    state = list(layer.precompute(x[:, :1], x[:, :1], capacity=T).values())
+    for n in range(1, T):
+        output, *state = run(ops.convert_to_tensor(x[:, n : n + 1]), *state)
+        assert_close(as_numpy(output), whole[:, n : n + 1], "float32")
+
+
+@pytest.mark.parametrize("capacity", [None, T])
+def test_a_step_as_a_functional_model(capacity, tmp_path):
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=2)
+    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    now = keras.Input((1, 8), name="x")
+    state = {name: keras.Input((2, capacity, 2), name=name) for name in ("projected_keys", "projected_values")}
+    if capacity:
+        state["length"] = keras.Input((), dtype="int32", name="length")
+    grown = layer.append(state, now, now)
+    assert tuple(grown["projected_keys"].shape) == (None, 2, capacity, 2)
+    model = keras.Model({"x": now, **state}, {"output": layer(now, grown, use_causal_mask=True), **grown})
+    model.save(tmp_path / "step.keras")
+    for step in (model, keras.saving.load_model(tmp_path / "step.keras")):
+        held = layer.precompute(x[:, :1], x[:, :1], capacity=capacity)
+        for n in range(1, T):
+            held = step({"x": ops.convert_to_tensor(x[:, n : n + 1]), **held})
+            assert_close(as_numpy(held.pop("output")), whole[:, n : n + 1], "float32")
+
+
+def test_a_state_may_begin_empty():
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(), 2)
+    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    for capacity in (None, T):
+        state = layer.precompute(x[:, :0], x[:, :0], capacity=capacity)
+        found = as_numpy(layer(x, layer.append(state, x, x), use_causal_mask=True))
+        assert_close(found, whole, "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
+def test_in_half_precision(dtype):
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(dtype=dtype), 2, dtype=dtype)
+    whole = as_numpy(layer(x, x, x, use_causal_mask=True)).astype("float32")
+    for capacity in (None, T):
+        state = layer.precompute(x[:, :4], x[:, :4], capacity=capacity)
+        state = layer.append(state, x[:, 4:], x[:, 4:])
+        assert keras.backend.standardize_dtype(state["projected_keys"].dtype) == layer.compute_dtype
+        found = as_numpy(layer(x[:, 4:], state, use_causal_mask=True)).astype("float32")
+        np.testing.assert_allclose(found, whole[:, 4:], atol=0.05)
+
+
+def built():
+    x = np.ones((B, 3, 8), "float32")
+    layer = MultiHeadAttention(DotProductAttention(), 2)
+    layer(x, x, x)
+    return layer, x
+
+
+def test_values_of_a_state_are_not_passed_twice():
+    layer, x = built()
+    with pytest.raises(ValueError, match="`values` must be None where the keys are a state that holds values"):
+        layer(x, layer.precompute(x, x), x)
+
+
+def test_a_state_without_values_cannot_grow():
+    layer, x = built()
+    with pytest.raises(ValueError, match=r"`state` must be a dict.*'projected_values'.*Received: \['projected_keys'\]"):
+        layer.append(layer.precompute(x), x, x)
+    with pytest.raises(ValueError, match=r"`state` must be a dict.*Received: ndarray"):
+        layer.append(x, x, x)
+
+
+def test_values_must_be_passed_where_the_state_has_none():
+    layer, x = built()
+    with pytest.raises(ValueError, match="`values` must be a tensor"):
+        layer(x, layer.precompute(x))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "error", "said"),
+    [
+        (2, ValueError, "at least the number of keys.*capacity=2 for 3"),
+        (0, ValueError, "`capacity` must be at least 1"),
+        (2.5, TypeError, "`capacity` must be an integer"),
+    ],
+)
+def test_a_capacity_that_does_not_do(capacity, error, said):
+    layer, x = built()
+    with pytest.raises(error, match=said):
+        layer.precompute(x, x, capacity=capacity)
+
+
+def test_a_capacity_without_values():
+    layer, x = built()
+    with pytest.raises(ValueError, match="`values` must be a tensor"):
+        layer.precompute(x, capacity=4)
+
+
+def test_what_another_layer_made():
+    layer, x = built()
+    other = MultiHeadAttention(DotProductAttention(), 4)
+    other(x, x, x)
+    with pytest.raises(ValueError, match=r"must have size 2.*what `precompute` of this very layer gave"):
+        layer(x, other.precompute(x, x))
+
+
+def test_processed_heads_keep_their_shape():
+    x = np.ones((B, 3, 8), "float32")
+    layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=lambda heads, role, offset: heads[..., :1])
+    with pytest.raises(
+        ValueError, match=r"`process_heads` must return heads of the shape.*\(2, 2, 3, 1\) for the queries"
+    ):
+        layer(x, x, x)
+
+
+@pytest.mark.parametrize(
+    "process", [3, lambda heads: heads, keras.layers.LayerNormalization()], ids=["number", "function", "layer"]
+)
+def test_process_heads_is_called_with_a_role_and_an_offset(process):
+    with pytest.raises(TypeError, match=r"`process_heads` must be a layer or a function, .*Received: \w+, which takes"):
+        MultiHeadAttention(DotProductAttention(), 2, process_heads=process)
+
+
+@pytest.mark.parametrize("found", [None, [1.0], np.ones((B, 2, 3, 4), "int32")], ids=lambda x: type(x).__name__)
+def test_processed_heads_are_floats(found):
+    x = np.ones((B, 3, 8), "float32")
+    layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=lambda heads, **_: found)
+    with pytest.raises(TypeError, match=r"`process_heads` must return heads, floats .* for the queries"):
+        layer(x, x, x)
+
+
+def test_offsets_are_integers():
+    layer, x = built()
+    with pytest.raises(TypeError, match="`offset` must be integers"):
+        layer(x, x, x, use_causal_mask=True, offset=1.5)
+    with pytest.raises(ValueError, match="`offset` must be one integer, or one for each example"):
+        layer(x, x, x, use_causal_mask=True, offset=np.arange(3))
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
+class ScaledHeads(keras.layers.Layer):
+    """A weight for queries and keys."""
+
+    def build(self, heads_shape):
+        self.scale = self.add_weight(shape=(heads_shape[-1],), initializer="ones", name="scale")
+
+    def call(self, heads, role="queries", offset=0):
+        return heads if role == "values" else heads * self.scale
+
+
+def test_a_layer_that_processes_heads_is_trained_and_saved(tmp_path):
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    entry = keras.Input((None, 8))
+    layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=ScaledHeads())
+    model = keras.Model(entry, layer(entry, entry, entry))
+    assert any(variable.path.endswith("scale") for variable in model.trainable_variables)
+    model.compile("sgd", "mse")
+    model.fit(x, x, verbose=0, epochs=3)
+    assert np.abs(as_numpy(layer.process_heads.scale) - 1).max() > 1e-6
+    model.save(tmp_path / "m.keras")
+    again = keras.saving.load_model(tmp_path / "m.keras")
+    assert_identical(as_numpy(again(x)), as_numpy(model(x)))
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    assert_identical(as_numpy(copy(x)), as_numpy(model(x)))

@@ -1,0 +1,93 @@
+"""ALiBi: the slope of each head, and biases that fall with the distance."""
+
+import keras
+import numpy as np
+import pytest
+from backends import compiled, every_mode
+from contract_cases import as_numpy
+from keras import ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import LinearBias, masked_softmax
+
+
+def biases(num_heads, num_queries, num_keys, offset=0, **options):
+    queries, keys = (np.zeros((1, length, 1), "float32") for length in (num_queries, num_keys))
+    return as_numpy(LinearBias(num_heads, **options)(queries, keys, offset=offset))[0]
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "powers"),
+    [  # of a half; 8 are those of the paper's section 3, the uneven ones by hand from the authors' code
+        (1, [8]),
+        (2, [4, 8]),
+        (3, [4, 8, 2]),
+        (4, [2, 4, 6, 8]),
+        (6, [2, 4, 6, 8, 1, 3]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
+        (16, [0.5 * head for head in range(1, 17)]),
+    ],
+)
+def test_the_slope_of_each_head(num_heads, powers):
+    assert_close(biases(num_heads, 1, 2)[:, 0, 1], -(0.5 ** np.array(powers)), "float32", tolerance=1e-7)
+
+
+def test_biases_worked_by_hand():
+    """Two heads have the slopes 1/16 and 1/256; keys behind the query count as those before it."""
+    distances = np.array([[0, 1, 2, 3], [1, 0, 1, 2], [2, 1, 0, 1]])
+    assert_identical(biases(2, 3, 4), np.stack([-distances / 16, -distances / 256]).astype("float32"))
+    distances = np.array([[5, 4, 3, 2]])
+    assert_identical(biases(2, 1, 4, offset=5), np.stack([-distances / 16, -distances / 256]).astype("float32"))
+
+
+@every_mode
+def test_every_pair_against_loops(mode):
+    layer, slopes = LinearBias(6), -biases(6, 1, 2)[:, 0, 1]
+    tensors = [np.zeros((2, 5, 1), "float32"), np.zeros((2, 9, 1), "float32"), np.array([0, 40], "int32")]
+    program = compiled(lambda queries, keys, offset: layer(queries, keys, offset=offset), mode)
+    found = as_numpy(program(*map(ops.convert_to_tensor, tensors)))
+    expected = np.zeros((2, 6, 5, 9), "float32")
+    for b, h, i, j in np.ndindex(*expected.shape):
+        expected[b, h, i, j] = -slopes[h] * abs(j - (i + tensors[2][b]))
+    assert_identical(found, expected)
+
+
+def test_with_a_causal_mask_the_weights_are_those_of_the_paper():
+    """The paper adds `slope * j` up to a constant of each row, which a softmax does not see."""
+    scores = np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype("float32")
+    causal = np.tril(np.ones((6, 6), bool))
+    found = masked_softmax(scores + biases(4, 6, 6), mask=causal)
+    slopes = -biases(4, 1, 2)[:, 0, 1]
+    paper = masked_softmax(scores + slopes[:, None, None] * np.arange(6, dtype="float32"), mask=causal)
+    assert_close(as_numpy(found), as_numpy(paper))
+
+
+def test_float16_has_no_infinities_far_away():
+    """Where only far keys are seen, the weights of a row of infinities would be NaN."""
+    found = biases(2, 1, 3, offset=3_000_000, dtype="float16")
+    assert found.dtype == "float16"
+    assert_identical(found[:, 0], np.array([[-65504] * 3, [-11720] * 3], "float16"))
+    assert biases(2, 1, 1, offset=3_000_000)[0, 0, 0] == -187500
+
+
+def test_it_has_no_weights():
+    layer = LinearBias(4)
+    layer.build()
+    assert layer.weights == []
+
+
+def test_options_come_back_from_the_config():
+    layer = LinearBias(5, dtype="mixed_bfloat16", name="bias")
+    again = LinearBias.from_config(layer.get_config())
+    assert (again.num_heads, again.compute_dtype, again.name) == (5, "bfloat16", "bias")
+    assert keras.saving.get_registered_name(LinearBias) == "keras_attn>LinearBias"
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("num_heads", [1, 3, 8, 12, 20])
+def test_keras_hubs_alibi_has_the_same_biases(num_heads):
+    """It gives those of the last query to all, which a softmax under a causal mask does not see."""
+    hub = pytest.importorskip("keras_hub", reason="scripts/zoo-setup installs keras_hub, and .ci/run calls it")
+    theirs = as_numpy(hub.layers.AlibiBias()(np.zeros((1, num_heads, 1, 40), "float32")))[0]
+    assert_close(biases(num_heads, 1, 40, offset=39), theirs, "float32")

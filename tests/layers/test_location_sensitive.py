@@ -1,0 +1,228 @@
+"""Location-sensitive attention: what its scores read of the weights before, and what must not reach them."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+from backends import compiled, every_compiled_mode, gradients_of
+from contract_cases import as_float64, as_numpy, randomise
+from keras import ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import AdditiveAttention, MultiHeadAttention
+from keras_attn._location_sensitive import LocationSensitiveAttention
+
+B, Tq, Tk, Dq, Dk, Dv, U, FILTERS = 2, 3, 5, 4, 7, 6, 8, 3
+every_size = pytest.mark.parametrize("size", [1, 2, 3, 4, 9])
+
+
+def made(size=3, **options):
+    layer = LocationSensitiveAttention(U, FILTERS, size, **options)
+    layer.build((B, Tq, Dq), (B, Tk, Dk), (B, Tk, Dv))
+    randomise(layer)
+    return layer
+
+
+def inputs_of(queries=Tq, seed=0):
+    random, sizes = np.random.default_rng(seed), ((queries, Dq), (Tk, Dk), (Tk, Dv))
+    return [random.normal(size=(B, *size)).astype("float32") for size in sizes]
+
+
+def weights_of(*axes, seed=5):
+    weights = np.random.default_rng(seed).random((B, *axes, Tk)).astype("float32")
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def scores_by_loops(layer, queries, keys, previous):
+    """The formula of the docstring, for weights before (B, Tq, Tk), which are zero beyond the keys."""
+    W_q, W_k, F, W_f, w_v = (as_float64(getattr(layer, name).kernel) for name in ("W_q", "W_k", "F", "W_f", "w_v"))
+    bias, size = as_float64(layer.W_q.bias), layer.kernel_size
+    scores = np.zeros((B, queries.shape[1], Tk))
+    for b, i, j in np.ndindex(scores.shape):
+        place = np.zeros(FILTERS)
+        for r in range(size):
+            at = j + r - (size - 1) // 2
+            if 0 <= at < Tk:
+                place += F[r] * previous[b, i, at]
+        hidden = queries[b, i] @ W_q + keys[b, j] @ W_k + place @ W_f + bias
+        scores[b, i, j] = np.tanh(hidden) @ w_v[:, 0]
+    return scores
+
+
+@every_size
+@pytest.mark.parametrize("axes", [(), (1,), (Tq,)], ids=["(Tk,)", "(1, Tk)", "(Tq, Tk)"])
+def test_scores_are_those_of_the_formula(size, axes):
+    layer, (queries, keys, values), previous = made(size), inputs_of(), weights_of(*axes)
+    output, weights = layer(queries, keys, values, previous_weights=previous, return_attention_scores=True)
+    by_query = np.broadcast_to(previous if axes else previous[:, None], (B, Tq, Tk))
+    expected = reference.masked_softmax(scores_by_loops(layer, queries, keys, by_query))
+    assert_close(as_numpy(weights), expected, "float32")
+    assert_close(as_numpy(output), expected @ values, "float32")
+
+
+def test_a_place_is_a_weight_and_its_neighbours():
+    """Worked out by hand: size 3 with F = (1, 10, 100) reads 1, 0, 0.5 as 10, 51, 5 (before, own, behind)."""
+    layer = LocationSensitiveAttention(1, 1, 3)
+    layer.build((1, 1, 1), (1, 3, 1), (1, 3, 1))
+    for dense, kernel in ((layer.F, [[1], [10], [100]]), (layer.W_f, [[0.01]]), (layer.w_v, [[1]])):
+        dense.kernel.assign(kernel)
+    zeros, previous = np.zeros((1, 3, 1)), np.float32([[1, 0, 0.5]])
+    _, weights = layer(zeros[:, :1], zeros, zeros, previous_weights=previous, return_attention_scores=True)
+    powers = np.exp(np.tanh([0.1, 0.51, 0.05]))
+    assert_close(as_numpy(weights)[0, 0], (powers / powers.sum()).astype("float32"))
+
+
+def test_without_weights_before_it_is_additive_attention_with_a_bias():
+    layer, inputs, lengths = made(), inputs_of(), np.array([2, 5])
+    additive = AdditiveAttention(U)
+    additive.build(*(array.shape for array in inputs))
+    for name in ("W_q", "W_k", "w_v"):
+        getattr(additive, name).kernel.assign(getattr(layer, name).kernel)
+    layer.W_q.bias.assign(np.zeros(U))
+    expected = as_numpy(additive(*inputs, lengths))
+    for options in ({}, {"previous_weights": np.zeros((B, Tk), "float32")}):
+        assert_close(as_numpy(layer(*inputs, lengths, **options)), expected, "float32")
+    layer.W_q.bias.assign(np.ones(U))
+    assert not np.allclose(as_numpy(layer(*inputs, lengths)), expected, atol=1e-3)
+
+
+MASKS = {
+    "lengths": ({"valid_lens": np.array([3, 4])}, np.arange(Tk) < np.array([[[3]], [[4]]])),
+    "keys_mask": ({"keys_mask": np.arange(Tk) != np.array([[1], [4]])}, np.arange(Tk) != np.array([[[1]], [[4]]])),
+    "by_query": (
+        {"valid_lens": np.array([[1, 3, 5], [4, 2, 3]])},
+        np.arange(Tk) < np.array([[1, 3, 5], [4, 2, 3]])[..., None],
+    ),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("axes", [(), (Tq,)], ids=["(Tk,)", "(Tq, Tk)"])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 7.0])
+def test_weights_before_count_as_zero_where_a_key_is_masked(mask, axes, poison):
+    layer, inputs, (masks, seen) = made(4), inputs_of(), MASKS[mask]
+    previous = np.broadcast_to(weights_of(*axes) if axes else weights_of()[:, None], (B, Tq, Tk))
+    given = previous if axes else previous[:, 0]
+    seen = np.broadcast_to(seen, (B, Tq, Tk))
+    hidden = ~seen if axes else ~seen.any(1)  # of weights for all queries those that no query may see
+    poisoned = np.where(hidden, np.float32(poison), given)
+    _, weights = layer(*inputs, **masks, previous_weights=poisoned, return_attention_scores=True)
+    expected = reference.masked_softmax(scores_by_loops(layer, *inputs[:2], np.where(seen, previous, 0)), mask=seen)
+    assert_close(as_numpy(weights), expected, "float32")
+
+
+@pytest.mark.parametrize("axes", [(), (Tq,)], ids=["(Tk,)", "(Tq, Tk)"])
+def test_nan_in_padding_reaches_no_gradient(axes):
+    layer, (queries, keys, values), lengths = made(), inputs_of(), np.array([3, 4])
+    padded = np.arange(Tk) >= lengths[:, None]
+    previous = weights_of(*axes)
+
+    def loss(queries, keys, values, previous):
+        return ops.sum(layer(queries, keys, values, lengths, previous_weights=previous) ** 2)
+
+    take = gradients_of(loss, 4, layer.trainable_variables)
+    found = []
+    for poison in (0.0, np.nan):
+        dirty = [np.where(padded[..., None], np.float32(poison), array) for array in (keys, values)]
+        before = np.where(padded[:, None] if axes else padded, np.float32(poison), previous)
+        arrays = map(ops.convert_to_tensor, (queries, *dirty, before))
+        found.append([as_numpy(gradient) for gradient in take(*arrays)])
+    for clean, poisoned in zip(*found, strict=True):
+        assert_identical(poisoned, clean)
+    assert all(np.any(gradient != 0) for gradient in found[0])
+
+
+@every_compiled_mode
+def test_one_program_takes_every_size_and_returns_the_weights(mode):
+    layer, specs = made(), [((None, None, size), "float32") for size in (Dq, Dk, Dv)]
+
+    def attend(queries, keys, values, previous):
+        return layer(queries, keys, values, previous_weights=previous, return_attention_scores=True)
+
+    program = compiled(attend, mode, signature=[*specs, ((None, None, None), "float32")])
+    for queries in (1, Tq):
+        arrays = [*inputs_of(queries), weights_of(queries)]
+        output, weights = program(*map(ops.convert_to_tensor, arrays))
+        expected = reference.masked_softmax(scores_by_loops(layer, *arrays[:2], arrays[3]))
+        assert_close(as_numpy(weights), expected, "float32")
+        assert_close(as_numpy(output), expected @ arrays[2], "float32")
+
+
+def test_precomputed_keys_give_the_same():
+    layer, (queries, keys, values), previous = made(), inputs_of(), weights_of(Tq)
+    plain = layer(queries, keys, values, previous_weights=previous)
+    assert_close(as_numpy(layer(queries, layer.precompute(keys), values, previous_weights=previous)), as_numpy(plain))
+    state = layer.precompute(keys, values)
+    assert_close(as_numpy(layer(queries, state, previous_weights=previous)), as_numpy(plain))
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_next_weights(cumulative):
+    layer, before, weights = made(cumulative=cumulative), np.float32([[0.5, 0.5]]), np.float16([[0.25, 0.75]])
+    following = layer.next_weights(ops.convert_to_tensor(before), ops.convert_to_tensor(weights))
+    assert_identical(as_numpy(following), np.float32([[0.75, 1.25]] if cumulative else [[0.25, 0.75]]))
+
+
+def test_saved_and_loaded_with_weights_before_as_an_input(tmp_path):
+    sizes = ((None, Dq), (None, Dk), (None, Dv), (None,))
+    queries, keys, values, previous = inputs = [keras.Input(size) for size in sizes]
+    layer = LocationSensitiveAttention(U, FILTERS, 4, cumulative=True, dtype="float32", name="attend")
+    output, weights = layer(queries, keys, values, previous_weights=previous, return_attention_scores=True)
+    assert output.shape == (None, None, Dv)
+    assert weights.shape == (None, None, None)
+    model = keras.Model(inputs, [output, weights])
+    randomise(layer)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    arrays = [*inputs_of(), weights_of()]
+    for now, before in zip(again(arrays), model(arrays), strict=True):
+        assert_identical(as_numpy(now), as_numpy(before))
+    assert again.get_layer("attend").get_config() == layer.get_config()
+
+
+def test_the_dtype_of_the_layer_is_that_of_its_output():
+    layer = made(dtype="mixed_float16")
+    output, weights = layer(*inputs_of(), previous_weights=weights_of(Tq), return_attention_scores=True)
+    assert [keras.backend.standardize_dtype(tensor.dtype) for tensor in (output, weights)] == ["float16"] * 2
+
+
+def test_heads_around_it_start_from_no_weights():
+    layer = MultiHeadAttention(LocationSensitiveAttention(U, FILTERS, 3), 2)
+    assert layer(*inputs_of()).shape == (B, Tq, Dq)
+
+
+@pytest.mark.parametrize(
+    "previous", [np.ones((B, Tk + 1)), np.ones((B, 2, Tk)), np.ones(Tk), np.ones((B, Tk), "int32")]
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_weights_before_of_another_shape_are_refused(previous, symbolic):
+    inputs = inputs_of()
+    if symbolic:
+        *inputs, previous = (
+            keras.KerasTensor(array.shape, keras.backend.standardize_dtype(array.dtype))
+            for array in (*inputs, previous)
+        )
+    layer = made()
+    with pytest.raises(ValueError, match=r"`previous_weights` must be floats of shape B \+ \(Tk,\).*Received: "):
+        layer(*inputs, previous_weights=previous)
+
+
+@pytest.mark.parametrize("option", ["num_hiddens", "filters", "kernel_size"])
+def test_sizes_must_be_positive(option):
+    options = {"num_hiddens": 2, "filters": 2, "kernel_size": 2} | {option: 0}
+    with pytest.raises(ValueError, match=f"`{option}` must be at least 1"):
+        LocationSensitiveAttention(**options)
+
+
+def test_a_mask_of_queries_keeps_weights_that_are_the_same_for_all(monkeypatch):
+    """They are a part of the keys then, and the call costs what additive attention does."""
+    layer, rng = LocationSensitiveAttention(5, 2, 3), np.random.default_rng(0)
+    queries, keys = rng.normal(size=(2, 3, 4)).astype("float32"), rng.normal(size=(2, 6, 4)).astype("float32")
+    takes_part, previous = np.array([[True, True, False], [True] * 3]), rng.random((2, 6)).astype("float32")
+    plain = np.asarray(ops.convert_to_numpy(layer(queries, keys, keys, previous_weights=previous)))
+    found = []
+    features = layer._features
+    monkeypatch.setattr(layer, "_features", lambda before: found.append(tuple(before.shape)) or features(before))
+    masked = layer(queries, keys, keys, previous_weights=previous, queries_mask=takes_part)
+    assert found == [(2, 1, 6)]
+    assert_close(ops.convert_to_numpy(masked), plain * takes_part[..., None], "float32")

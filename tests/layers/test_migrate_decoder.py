@@ -1,0 +1,210 @@
+"""The textbook's recurrent decoder, trained elsewhere: our `AttentionCell` gives what it gave."""
+
+import importlib.util
+
+import keras
+import numpy as np
+import pytest
+from backends import only_on
+from keras import layers, ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import AdditiveAttention, DotProductAttention
+from keras_attn._attention_cell import AttentionCell
+from keras_attn._attention_rnn import AttentionRNN
+from keras_attn.migrate import from_state
+
+B, STEPS, SOURCE, WORDS, EMBED, HIDDEN = 2, 4, 5, 11, 3, 6
+PREFIX = {"tensorflow": "attention", "torch": ""}  # what the helper files put before each name
+every_source = pytest.mark.parametrize("source", PREFIX)
+
+
+def textbook(source):
+    if importlib.util.find_spec(source) is None:
+        pytest.skip(f"{source} comes with the extra [backends]")
+    return importlib.import_module(f"textbook_{source}")
+
+
+def gru_cells(number):
+    cells = [layers.GRUCell(HIDDEN) for _ in range(number)]
+    return cells[0] if number == 1 else layers.StackedRNNCells(cells)
+
+
+def decoder_of(number):
+    return AttentionRNN(AttentionCell(gru_cells(number), AdditiveAttention(HIDDEN)), return_state=True)
+
+
+def state_of(number=1, source="torch"):
+    state, _ = textbook(source).decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, number)
+    return state
+
+
+def arrays(number):
+    random = np.random.default_rng(2)
+    tokens = random.integers(0, WORDS, (B, STEPS))
+    memory = random.normal(size=(B, SOURCE, HIDDEN)).astype("float32")
+    return tokens, memory, random.normal(size=(number, B, HIDDEN)).astype("float32"), np.array([2, 5])
+
+
+@every_source
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("whole", [True, False], ids=["rnn", "cell"])
+def test_outputs_are_the_textbooks(source, number, whole):
+    state, run = textbook(source).decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, number)
+    tokens, memory, hidden, valid_lens = arrays(number)
+    table, dense = ("embedding.weight", "dense.weight") if source == "torch" else ("embedding", "dense/kernel")
+    state = {
+        name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE").removeprefix("attention/"): a for name, a in state.items()
+    }
+    kernel, bias = state[dense], state[dense.replace("weight", "bias").replace("kernel", "bias")]
+
+    decode = decoder_of(number)
+    from_state(decode if whole else decode.cell, state, source, strict=False)
+    outputs, *_ = decode(state[table][tokens], memory, valid_lens, initial_state=list(hidden))
+    logits = ops.convert_to_numpy(outputs) @ (kernel.T if source == "torch" else kernel) + bias
+
+    assert_close(logits, np.asarray(run(tokens, memory, hidden, valid_lens), "float32"), tolerance=1e-5)
+
+
+@every_source
+def test_a_decoder_that_is_built_keeps_its_variables(source):
+    decode, (_, memory, hidden, _) = decoder_of(1), arrays(1)
+    decode(np.zeros((B, STEPS, EMBED)), memory, initial_state=hidden[0])
+    variables = list(decode.weights)
+    state = state_of(source=source)
+    from_state(decode, state, source, prefix=PREFIX[source], strict=False)
+    assert all(now is before for now, before in zip(decode.weights, variables, strict=True))
+    given = state["rnn.weight_hh_l0"].T if source == "torch" else None
+    if given is not None:  # the gates of torch are reset, update and new
+        gates = np.split(given, 3, axis=1)
+        assert_identical(ops.convert_to_numpy(decode.cell.cell.recurrent_kernel)[:, HIDDEN : 2 * HIDDEN], gates[0])
+
+
+@only_on("tensorflow", reason="it writes a checkpoint of TensorFlow")
+def test_names_are_those_that_keras_gives_in_a_checkpoint(tmp_path):
+    """Of one cell: Keras 3 writes nothing of stacked ones into a checkpoint of TensorFlow."""
+    import tensorflow as tf
+
+    rnn = layers.RNN(layers.GRUCell(HIDDEN))
+    rnn(np.zeros((B, STEPS, HIDDEN + EMBED), "float32"))
+    reader = tf.train.load_checkpoint(tf.train.Checkpoint(rnn=rnn).save(str(tmp_path / "state")))
+    state = {
+        name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name.startswith("rnn/cell")
+    }
+    attention, _ = importlib.import_module("textbook_tensorflow").additive(np.random.default_rng(1), *[HIDDEN] * 3)
+    decode = from_state(decoder_of(1), state | attention, "tensorflow")
+    for name in ("kernel", "recurrent_kernel", "bias"):
+        assert_identical(*(ops.convert_to_numpy(getattr(cell, name)) for cell in (decode.cell.cell, rnn.cell)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: AttentionCell(layers.LSTMCell(HIDDEN), AdditiveAttention(HIDDEN)),
+            "Received: AdditiveAttention and LSTM",
+        ),
+        (lambda: AttentionCell(gru_cells(1), DotProductAttention()), "Received: DotProductAttention and GRUCell"),
+        (lambda: AttentionCell(gru_cells(1), AdditiveAttention(HIDDEN), when="after"), "when='after'"),
+        (lambda: AttentionCell(layers.GRUCell(HIDDEN, reset_after=False), AdditiveAttention(HIDDEN)), "reset_after"),
+    ],
+)
+def test_a_cell_that_was_not_trained_so_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        from_state(make(), {}, "torch")
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    decode, state = decoder_of(1), state_of()
+    for wrong, message in (
+        ({**state, "rnn.weight_ih_l1": np.ones(1)}, "no weight for: .*`rnn.weight_ih_l1`"),
+        ({name: a for name, a in state.items() if "bias_hh" not in name}, "missing from the state: `rnn.bias_hh_l0`"),
+        ({**state, "rnn.weight_hh_l0": np.ones((3 * HIDDEN, 7))}, r"\(3\*H0, H0\) = \(18, 6\) .*shape \(18, 7\)"),
+        ({**state, "attention.W_q.weight": np.ones((HIDDEN, 7))}, r"\(U, H0\) = \(6, 6\) .*shape \(6, 7\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            from_state(decode, wrong, "torch", strict="no weight" in message)
+    assert not decode.cell.built
+
+
+def torch_state(number=1, inputs=HIDDEN + EMBED, units=HIDDEN):
+    """Names and shapes of a decoder of torch, without what goes into it and what reads it."""
+    random = np.random.default_rng(5)
+    shapes = {"attention.W_q.weight": (4, units), "attention.W_k.weight": (4, HIDDEN), "attention.w_v.weight": (1, 4)}
+    for place in range(number):
+        kernels = {"weight_ih": (3 * units, units if place else inputs), "weight_hh": (3 * units, units)}
+        biases = {"bias_ih": (3 * units,), "bias_hh": (3 * units,)}
+        shapes |= {f"rnn.{name}_l{place}": shape for name, shape in (kernels | biases).items()}
+    return {name: random.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+
+
+def of_torch_state(number=1, dtype=None, **options):
+    cells = [layers.GRUCell(HIDDEN, dtype=dtype, **options) for _ in range(number)]
+    cell = cells[0] if number == 1 else layers.StackedRNNCells(cells, dtype=dtype)
+    return AttentionRNN(AttentionCell(cell, AdditiveAttention(4)))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_recurrent_layer_that_no_cell_takes_is_refused(strict):
+    state = {**torch_state(2), "dense.bias": np.ones(3)}
+    decode = of_torch_state(1)
+    with pytest.raises(ValueError, match=r"`rnn\.bias_hh_l1`") as caught:
+        from_state(decode, state, "torch", strict=strict)
+    assert not decode.cell.built
+    if not strict:
+        assert "`dense.bias`" not in str(caught.value)
+        assert "`StackedRNNCells`" in str(caught.value)
+        from_state(of_torch_state(2), state, "torch", strict=False)
+
+
+@pytest.mark.parametrize("built", [False, True])
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(("place", "name"), [("attention", "attention.W_k.weight"), ("cell", "rnn.bias_ih_l{}")])
+def test_numbers_are_held_by_the_dtype_of_the_part_that_owns_them(place, name, number, built):
+    name = name.format(number - 1)
+    state = torch_state(number)
+    state[name] = np.full_like(state[name], 1e6)
+    decode = of_torch_state(number, dtype="float16" if place == "cell" else None)
+    if place == "attention":
+        decode.cell.attention = AdditiveAttention(4, dtype="float16")
+    if built:
+        decode.build((None, None, EMBED), (None, None, HIDDEN))
+    with pytest.raises(ValueError, match=rf"`{place}\..* of the layer holds float16 and the state 1e\+06"):
+        from_state(decode, state, "torch")
+    assert decode.cell.built == built
+    from_state(of_torch_state(number), state, "torch")  # float32 holds them
+    decode = AttentionCell(decode.cell.cell, decode.cell.attention, dtype="float16")
+    other = next(each for each in state if each.split(".")[0] != name.split(".")[0])  # of float32 in a cell of float16
+    from_state(decode, {**torch_state(number), other: state[other] * 1e5}, "torch")
+
+
+@pytest.mark.parametrize("inputs", [HIDDEN - 1, HIDDEN])
+def test_a_recurrent_layer_without_room_for_an_input_is_refused(inputs):
+    decode = of_torch_state(1)
+    with pytest.raises(ValueError, match=rf"context of size M.*Received: X={inputs} .*M={HIDDEN} in the attention"):
+        from_state(decode, torch_state(1, inputs), "torch")
+    assert not decode.cell.built
+
+
+@pytest.mark.parametrize(
+    "options", [{"activation": "relu"}, {"recurrent_activation": "hard_sigmoid"}, {"activation": lambda x: x}]
+)
+def test_activations_are_those_of_the_textbook(options):
+    with pytest.raises(ValueError, match=r"of tanh and sigmoid.* Received: AdditiveAttention and GRUCell of .* and "):
+        from_state(of_torch_state(1, **options), torch_state(), "torch")
+
+
+def test_sources_without_such_a_decoder():
+    with pytest.raises(ValueError, match="From 'flax' there is nothing that becomes a layer of type AttentionCell"):
+        from_state(decoder_of(1), {}, "flax")
+
+
+def test_a_loaded_decoder_is_saved_and_loaded(tmp_path):
+    decode, inputs = from_state(decoder_of(1), state_of(), "torch", strict=False), [keras.Input((None, EMBED))]
+    inputs.append(keras.Input((None, HIDDEN)))
+    outputs, state = decode(*inputs)
+    model = keras.Model(inputs, [outputs, state])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for now, before in zip(again.weights, model.weights, strict=True):
+        assert_identical(ops.convert_to_numpy(now), ops.convert_to_numpy(before))

@@ -1,0 +1,208 @@
+"""The buckets of T5: each distance in the one that the published formula names, borders among them."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+from backends import compiled, every_mode, gradients_of
+from contract_cases import as_numpy
+from keras import ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import RelativePositionBias
+from keras_attn._relative_position_bias import _starts
+
+# (num_buckets, max_distance): T5's; borders that are whole numbers and others; an odd number; next to no buckets
+SIZES = [(32, 128), (8, 20), (16, 64), (64, 1000), (20, 37), (11, 30), (36, 392), (4, 3), (5, 2)]
+every_size = pytest.mark.parametrize("sizes", SIZES, ids=str)
+every_direction = pytest.mark.parametrize("bidirectional", [True, False], ids=["both", "one"])
+
+
+def bucket(gap, num_buckets, max_distance, bidirectional):
+    """The formula of Raffel et al. as their code has it, for one key that is `gap` positions behind its query.
+
+    In float64, with the floor taken a little above: two logarithms whose quotient is a whole number may be rounded to
+    either side of it. No border that is no whole number lies so near to one.
+    """
+    first = 0
+    if bidirectional:
+        num_buckets //= 2
+        if gap > 0:
+            first = num_buckets
+        distance = abs(gap)
+    else:
+        distance = max(-gap, 0)
+    exact = num_buckets // 2
+    if distance < exact:
+        return first + distance
+    share = math.log(distance / exact) / math.log(max_distance / exact)
+    return first + min(exact + math.floor(share * (num_buckets - exact) + 1e-9), num_buckets - 1)
+
+
+def numbered(num_buckets=32, max_distance=128, bidirectional=True):
+    """A layer of two heads whose biases are the number of the bucket, and 1000 more."""
+    layer = RelativePositionBias(2, num_buckets, max_distance, bidirectional)
+    layer.build()
+    layer.set_weights([np.arange(num_buckets, dtype="float32")[:, None] + np.array([0, 1000], "float32")])
+    return layer
+
+
+def buckets_of(layer, farthest):
+    """The buckets of keys from so far before one query to so far behind it."""
+    query, keys = np.zeros((1, 1, 1), "float32"), np.zeros((1, 2 * farthest + 1, 1), "float32")
+    first, second = as_numpy(layer(query, keys, offset=farthest))[0, :, 0]
+    assert_identical(second, first + 1000)
+    return first.astype(int)
+
+
+def test_t5s_buckets_worked_by_hand():
+    """In both directions N is 16 and E 8, so the k-th border behind 8 is `8 (128/8)^(k/8) = 8 sqrt(2)^k`.
+
+    That is 8, 11.3, 16, 22.6, 32, 45.3, 64, 90.5.
+    """
+    found = buckets_of(numbered(), 300)
+    before, behind = found[300::-1], found[300:]
+    for start, stop, number in (
+        *((d, d, d) for d in range(8)),
+        (8, 11, 8),
+        (12, 15, 9),
+        (16, 22, 10),
+        (23, 31, 11),
+        (32, 45, 12),
+        (46, 63, 13),
+        (64, 90, 14),
+        (91, 300, 15),
+    ):
+        assert set(before[start : stop + 1]) == {number}
+        assert set(behind[max(start, 1) : stop + 1]) in ({number + 16}, set())
+    assert behind[0] == 0
+
+
+def test_t5s_buckets_of_a_decoder_worked_by_hand():
+    """In one direction N is 32 and E 16, so the k-th border is `16 (128/16)^(k/16) = 16 * 2^(3k/16)`.
+
+    That is 16, 18.2, 20.7, 23.6, 26.9, 30.6, ..., and with k = 15 112.4.
+    """
+    found = buckets_of(numbered(bidirectional=False), 300)
+    before, behind = found[300::-1], found[300:]
+    assert [int(np.argmax(before == number)) for number in (15, 16, 17, 18, 19, 20, 21, 31)] == [
+        *(15, 16, 19, 21, 24, 27, 31, 113)
+    ]
+    assert before[300] == 31
+    assert set(behind) == {0}
+
+
+@every_size
+@every_direction
+def test_every_distance_is_in_the_bucket_of_the_formula(sizes, bidirectional):
+    if min(sizes) == sizes[1] <= (sizes[0] // (2 if bidirectional else 1)) // 2:
+        sizes = (sizes[0], sizes[0])  # in one direction there are more buckets of one distance
+    farthest = 2 * sizes[1]
+    expected = [bucket(gap, *sizes, bidirectional) for gap in range(-farthest, farthest + 1)]
+    assert buckets_of(numbered(*sizes, bidirectional), farthest).tolist() == expected
+
+
+def in_float32(distances, num_buckets, max_distance):
+    """The formula of one direction as the authors' code computes it."""
+    exact = num_buckets // 2
+    share = np.log(distances.astype("float32") / np.float32(exact)) / np.float32(math.log(max_distance / exact))
+    large = exact + (share * np.float32(num_buckets - exact)).astype("int32")
+    return np.where(distances < exact, distances, np.minimum(large, num_buckets - 1))
+
+
+@pytest.mark.parametrize("num_buckets", [16, 32])
+def test_t5s_buckets_are_those_of_float32(num_buckets):
+    """So that weights trained with the authors' code mean the same here: 16 in both directions, 32 in one."""
+    distances = np.arange(1, 1000)
+    found = np.sum(distances[:, None] >= np.array(_starts(num_buckets, 128)), axis=-1)
+    assert found.tolist() == in_float32(distances, num_buckets, 128).tolist()
+
+
+def test_a_border_that_float32_misses():
+    """With 36 buckets and 392 the ninth border is `18 (392/18)^(9/18) = 84` to the digit."""
+    assert 84**18 == 392**9 * 18**9
+    assert in_float32(np.array([84]), 36, 392) == 26
+    assert buckets_of(numbered(36, 392, False), 84)[0] == 27
+    assert buckets_of(numbered(36, 392, False), 83)[0] == 26
+
+
+@every_direction
+@every_mode
+def test_the_gradient_of_a_bucket_is_the_sum_over_its_pairs(bidirectional, mode):
+    layer = numbered(8, 20, bidirectional)
+    Tq, Tk, offsets = 6, 30, np.array([0, 17], "int32")
+    upstream = np.random.default_rng(0).normal(size=(2, 2, Tq, Tk)).astype("float32")
+    queries, keys = np.zeros((2, Tq, 1), "float32"), np.zeros((2, Tk, 1), "float32")
+
+    def loss(upstream, queries, keys, offsets):
+        return ops.sum(layer(queries, keys, offset=offsets) * upstream)
+
+    program = compiled(gradients_of(loss, 0, layer.variables), mode, variables=layer.variables)
+    (gradient,) = program(*map(ops.convert_to_tensor, (upstream, queries, keys, offsets)))
+    expected = np.zeros((8, 2))
+    for b, h, i, j in np.ndindex(*upstream.shape):
+        expected[bucket(j - (i + int(offsets[b])), 8, 20, bidirectional), h] += upstream[b, h, i, j]
+    assert_close(as_numpy(ops.convert_to_tensor(gradient)), expected, "float32")
+
+
+def test_biases_are_trained():
+    entry = keras.Input((5, 3))
+    layer = RelativePositionBias(2)
+    model = keras.Model(entry, layer(entry))
+    model.compile(keras.optimizers.SGD(1.0), "mse")
+    before = as_numpy(layer.embeddings)
+    model.fit(np.zeros((1, 5, 3), "float32"), np.ones((1, 2, 5, 5), "float32"), verbose=0)
+    moved = np.any(as_numpy(layer.embeddings) != before, axis=-1)
+    assert np.flatnonzero(moved).tolist() == [0, 1, 2, 3, 4, 17, 18, 19, 20]
+
+
+def test_options_come_back_from_the_config():
+    options = {
+        "num_heads": 3,
+        "num_buckets": 10,
+        "max_distance": 33,
+        "bidirectional": False,
+        "embeddings_initializer": keras.initializers.RandomNormal(stddev=0.5, seed=3),
+    }
+    layer = RelativePositionBias(**options, dtype="mixed_float16", name="bias")
+    again = RelativePositionBias.from_config(layer.get_config())
+    assert again.get_config() == layer.get_config()
+    assert [getattr(again, name) for name in list(options)[:4]] == [3, 10, 33, False]
+    for each in (layer, again):
+        each.build()
+    assert_identical(as_numpy(again.embeddings), as_numpy(layer.embeddings))
+    assert layer.embeddings.shape == (10, 3)
+    assert (layer.embeddings.dtype, again.compute_dtype, again.name) == ("float32", "float16", "bias")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"num_buckets": 0}, ValueError, "`num_buckets` must be at least 1"),
+        ({"num_buckets": 8.0}, TypeError, "`num_buckets` must be an integer"),
+        ({"num_buckets": 3}, ValueError, "`num_buckets` must be at least 2 for each direction.*num_buckets=3"),
+        ({"num_buckets": 1, "bidirectional": False}, ValueError, "`num_buckets` must be at least 2 for each"),
+        ({"max_distance": 8}, ValueError, "`max_distance` must be above .* here 8. Received: max_distance=8"),
+        ({"max_distance": 16, "bidirectional": False}, ValueError, "`max_distance` must be above .* here 16"),
+        ({"max_distance": -1}, ValueError, "`max_distance` must be at least 1"),
+        ({"bidirectional": 1}, TypeError, "`bidirectional` must be True or False"),
+    ],
+)
+def test_what_is_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        RelativePositionBias(4, **options)
+
+
+@pytest.mark.zoo
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@every_direction
+def test_keras_hubs_t5_has_the_same_biases(bidirectional):
+    reason = "scripts/zoo-setup installs keras_hub, and .ci/run calls it"
+    t5 = pytest.importorskip("keras_hub.src.models.t5.t5_multi_head_attention", reason=reason)
+    theirs = t5.T5MultiHeadAttention(not bidirectional, 8, 4, 3, 0.0, use_relative_attention_bias=True)
+    ours = RelativePositionBias(3, bidirectional=bidirectional, embeddings_initializer="normal")
+    ours.build()
+    theirs.relative_attention_bias.assign(ours.embeddings)
+    biases = ours(np.zeros((1, 300, 1), "float32"), np.zeros((1, 310, 1), "float32"))
+    assert_identical(as_numpy(biases), as_numpy(theirs.compute_bias(300, 310)))

@@ -1,0 +1,272 @@
+"""Rotary embedding: angles, pairs, offsets; the same dtype out as in; scores that know the distance alone."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+from backends import carrying, compiled, every_mode, gradients_of, in_64_bits, mask_of, only_on, precision_of
+from contract_cases import as_numpy
+from keras import ops
+from tolerances import assert_close, assert_identical
+from traced_models import onnx_outputs
+
+from keras_attn import DotProductAttention, RotaryEmbedding
+
+B, H, T, D = 2, 3, 5, 8
+OPTIONS = {
+    "half": {},
+    "interleaved": {"interleaved": True},
+    "partial": {"size": 4, "base": 100.0},
+    "partial interleaved": {"size": 6, "interleaved": True, "base": 500.0},
+    "scaled": {"scale": 0.25},
+}
+every_kind = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+
+
+def points(*shape, seed=0, dtype="float32"):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def turned(vector, position, base=10000.0, interleaved=False, size=None, scale=1.0):
+    """One vector at one position, pair by pair in float64."""
+    size = len(vector) if size is None else size
+    result = np.array(vector, "float64")
+    for pair in range(size // 2):
+        angle = position * scale * base ** (-2 * pair / size)
+        first, second = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + size // 2)
+        a, b = float(vector[first]), float(vector[second])
+        result[first] = a * math.cos(angle) - b * math.sin(angle)
+        result[second] = b * math.cos(angle) + a * math.sin(angle)
+    return result
+
+
+def expected(heads, offset=0, **options):
+    """Heads `B + (T, D)`; the offset has the first of their axes, or none."""
+    result = np.zeros(heads.shape)
+    for index in np.ndindex(*heads.shape[:-1]):
+        first = np.asarray(offset)[index[: np.ndim(offset)]]
+        result[index] = turned(heads[index], int(first) + index[-1], **options)
+    return result
+
+
+def test_worked_by_hand():
+    """Position 1 turns (1, 0) by 1 radian, and with 4 entries the second pair by `10000^(-2/4) = 0.01`."""
+    cos, sin = 0.5403023, 0.8414710
+    assert_close(as_numpy(RotaryEmbedding()(np.array([[1, 0], [1, 0]], "float32"))), [[1, 0], [cos, sin]], "float32")
+    ones = np.array([[1, 2, 0, 0]], "float32")
+    half = [[cos, 2 * 0.99995, sin, 2 * 0.00999983]]
+    assert_close(as_numpy(RotaryEmbedding()(ones, offset=1)), half, "float32")
+    side_by_side = [[cos - 2 * sin, 2 * cos + sin, 0, 0]]
+    assert_close(as_numpy(RotaryEmbedding(interleaved=True)(ones, offset=1)), side_by_side, "float32")
+    first_two = [[cos - 2 * sin, 2 * cos + sin, 7, 8]]
+    assert_close(as_numpy(RotaryEmbedding(size=2)(np.array([[1, 2, 7, 8]], "float32"), offset=1)), first_two, "float32")
+
+
+@every_kind
+@every_mode
+@pytest.mark.parametrize("offset", [3, np.array(3, "uint8"), np.array([0, 40])], ids=["int", "tensor", "per example"])
+def test_agrees_with_the_loops(options, mode, offset):
+    layer, heads = RotaryEmbedding(**options), points(B, H, T, D)
+    if isinstance(offset, int):
+        program = compiled(lambda x: layer(x, offset=offset), mode, signature=[((None, H, None, D), "float32")])
+        found = program(ops.convert_to_tensor(heads))
+    else:
+        signature = [((None, H, None, D), "float32"), ((None,) * offset.ndim, offset.dtype.name)]
+        program = compiled(lambda x, offset: layer(x, offset=offset), mode, signature=signature)
+        found = program(ops.convert_to_tensor(heads), ops.convert_to_tensor(offset))
+    assert_close(as_numpy(found), expected(heads, offset, **options), "float32", tolerance=1e-5)  # angles up to 45
+
+
+@every_kind
+@pytest.mark.parametrize("leading", [(), (4,), (B, H), (2, 3, H)], ids=str)
+def test_any_number_of_leading_axes(options, leading):
+    heads = points(*leading, T, D)
+    assert_close(as_numpy(RotaryEmbedding(**options)(heads)), expected(heads, **options), "float32")
+    for axes in range(1, len(leading) + 1):
+        offset = np.arange(math.prod(leading[:axes])).reshape(leading[:axes])
+        found = as_numpy(RotaryEmbedding(**options)(heads, offset=offset))
+        assert_close(found, expected(heads, offset, **options), "float32", tolerance=1e-5)
+
+
+@every_kind
+@pytest.mark.parametrize("shift", [1, 250])
+def test_scores_hang_on_the_distance_alone(options, shift):
+    queries, keys, layer = points(B, H, T, D), points(B, H, 7, D, seed=1), RotaryEmbedding(**options)
+
+    def scores(first):
+        turned = layer(queries, role="queries", offset=first + 2), layer(keys, role="keys", offset=first)
+        return as_numpy(turned[0]) @ as_numpy(turned[1]).swapaxes(-2, -1)
+
+    assert_close(scores(shift), scores(0), "float32", tolerance=1e-4)  # angles up to 250 are rounded by 3e-5
+    gaps = [np.abs(scores(0) - as_numpy(layer(queries)) @ as_numpy(layer(keys)).swapaxes(-2, -1)).max()]
+    assert gaps[0] > 0.01  # another distance gives other scores
+
+
+def test_values_stay_as_they_are():
+    values = points(B, H, T, D)
+    assert_identical(as_numpy(RotaryEmbedding()(values, role="values", offset=3)), values)
+    assert RotaryEmbedding()(points(1, 2, 3), role="values").shape == (1, 2, 3)  # an odd size, which nothing turns
+
+
+def test_a_step_at_its_offset_is_that_step_of_the_whole():
+    heads, layer = points(B, H, T, D), RotaryEmbedding()
+    whole = as_numpy(layer(heads))
+    for step in range(T):
+        assert_close(as_numpy(layer(heads[:, :, step : step + 1], offset=step)), whole[:, :, step : step + 1])
+
+
+@every_kind
+@every_mode
+def test_the_gradient_turns_back(options, mode):
+    heads, upstream, layer = points(B, T, D), points(B, T, D, seed=1), RotaryEmbedding(**options)
+    program = compiled(gradients_of(lambda x, up: ops.sum(layer(x, offset=2) * up), 1), mode)
+    (gradient,) = program(ops.convert_to_tensor(heads), ops.convert_to_tensor(upstream))
+    exact = [[turned(upstream[b, t], -(t + 2), **options) for t in range(T)] for b in range(B)]
+    assert_close(as_numpy(gradient), np.array(exact), "float32")
+
+
+@every_kind
+@pytest.mark.parametrize("policy", ["float32", "float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=in_64_bits), "float32", "float16", "bfloat16"])
+def test_heads_keep_their_dtype_and_angles_their_digits(options, policy, dtype):
+    """At position 5000 an angle in float16 would be off by 2 radians, and in bfloat16 by 16."""
+    heads = ops.cast(ops.convert_to_tensor(points(B, T, D)), dtype)
+    found = RotaryEmbedding(**options, dtype=policy)(heads, offset=5000)
+    exact = expected(as_numpy(ops.cast(heads, "float64" if dtype == "float64" else "float32")), 5000, **options)
+    tolerance = 1e-3 if precision_of(dtype) == "float32" else None  # of an angle of 5000, 3e-4 are lost
+    assert_close(as_numpy(found), exact, dtype, tolerance=tolerance)
+    symbolic = RotaryEmbedding(**options, dtype=policy)(keras.KerasTensor((B, T, D), dtype))
+    assert symbolic.dtype == dtype
+
+
+def test_no_position_at_all():
+    assert RotaryEmbedding()(points(B, H, 0, D)).shape == (B, H, 0, D)
+
+
+@every_kind
+def test_symbolic_shapes(options):
+    layer, offset = RotaryEmbedding(**options), keras.Input((), dtype="int32")
+    for shape in ((None, D), (H, None, D), (H, T, D)):
+        assert layer(keras.Input(shape), offset=offset).shape == (None, *shape)
+        assert layer(keras.Input(shape), role="values").shape == (None, *shape)
+        assert layer.compute_output_shape((None, *shape)) == (None, *shape)
+    if layer.size:
+        assert layer(keras.Input((T, None))).shape == (None, T, None)
+
+
+@only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
+@every_kind
+def test_known_sizes_stay_known_in_a_program(options):
+    import tensorflow as tf
+
+    layer, shapes = RotaryEmbedding(**options), []
+
+    @tf.function(input_signature=[tf.TensorSpec((None, H, T, D)), tf.TensorSpec((None, H, None, D))])
+    def program(fixed, free):
+        shapes.extend(tuple(layer(heads).shape) for heads in (fixed, free))
+
+    program.get_concrete_function()
+    assert shapes == [(None, H, T, D), (None, H, None, D)]
+
+
+@every_kind
+def test_round_trips(options, tmp_path):
+    layer = RotaryEmbedding(**options, name="turn")
+    assert RotaryEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
+    heads, offset = keras.Input((H, None, D), name="heads"), keras.Input((), dtype="int32", name="offset")
+    model = keras.Model([heads, offset], layer(heads, role="keys", offset=offset))
+    inputs = [points(B, H, T, D), np.array([0, 9], "int32")]
+    found = as_numpy(model(inputs))
+    assert_close(found, expected(*inputs, **options), "float32")
+    model.save(tmp_path / "model.keras")
+    assert_identical(as_numpy(keras.saving.load_model(tmp_path / "model.keras")(inputs)), found)
+
+
+def test_a_mask_goes_on():
+    mask = [[True, True, False], [True, False, False]]
+    assert as_numpy(mask_of(RotaryEmbedding()(carrying(points(2, 3, D), np.array(mask))))).tolist() == mask
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"base": 0}, ValueError, "`base` must be finite and above 0"),
+        ({"base": "1"}, TypeError, "`base` must be a number"),
+        ({"scale": -1.0}, ValueError, "`scale` must be finite and above 0"),
+        ({"size": 3}, ValueError, r"`size` must be even: entries turn in pairs\. Received: size=3"),
+        ({"size": 0}, ValueError, "`size` must be at least 1"),
+        ({"interleaved": "yes"}, TypeError, "`interleaved` must be True or False"),
+    ],
+)
+def test_options_that_are_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        RotaryEmbedding(**options)
+
+
+@pytest.mark.parametrize(
+    ("heads", "call", "error", "words"),
+    [
+        (np.zeros((2, 4), "int32"), {}, TypeError, "`heads` must be floats. Received: heads dtype int32"),
+        (points(4), {}, ValueError, r"`heads` must have at least 2 axes.*heads shape \(4,\)"),
+        (points(2, 5), {}, ValueError, r"The last axis of `heads` must be even.*heads shape \(2, 5\)"),
+        (points(2, 4), {"role": "query"}, ValueError, "`role` must be one of queries, keys, values.*role='query'"),
+        (points(2, 4), {"role": None}, ValueError, "`role` must be one of"),
+        (points(2, 4), {"offset": 0.5}, TypeError, "`offset` must be integers: it is a position"),
+        (points(2, 3, 4), {"offset": np.arange(3)}, ValueError, r"offset shape \(3,\), heads with.*axes \(2,\)"),
+        (points(3, 4), {"offset": np.arange(3)}, ValueError, r"offset shape \(3,\), heads with.*axes \(\)"),
+    ],
+)
+def test_calls_that_are_refused(heads, call, error, words):
+    with pytest.raises(error, match=words):
+        RotaryEmbedding()(heads, **call)
+
+
+def test_sizes_that_are_refused():
+    with pytest.raises(ValueError, match=r"`size` must be at most D.*size=6, heads shape \(2, 4\)"):
+        RotaryEmbedding(size=6)(points(2, 4))
+    with pytest.raises(ValueError, match="The last axis of `heads` must be known unless `size` is given"):
+        RotaryEmbedding()(keras.Input((3, None)))
+
+
+@only_on("tensorflow", reason="exports are traced there")
+def test_onnx_takes_every_size_and_offset(tmp_path):
+    heads, offset = keras.Input((H, None, D), name="heads"), keras.Input((), dtype="int32", name="offset")
+    one = keras.Input(batch_shape=(), dtype="int32", name="one")
+    outputs = {name: RotaryEmbedding(**options)(heads, offset=offset) for name, options in OPTIONS.items()}
+    model = keras.Model([heads, offset, one], {**outputs, "one for all": RotaryEmbedding()(heads, offset=one)})
+    inputs = {"heads": points(B, H, T, D), "offset": np.array([0, 30], "int32"), "one": np.array(4, "int32")}
+    found = onnx_outputs(model, inputs, tmp_path)
+    for name, options in OPTIONS.items():
+        assert_close(found[name], expected(inputs["heads"], inputs["offset"], **options), "float32", tolerance=1e-5)
+    assert_close(found["one for all"], expected(inputs["heads"], 4), "float32")
+
+
+@only_on("tensorflow", reason="exports are traced there")
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.out_of_turn)])
+def test_a_decoder_that_goes_on_exports(precision, tmp_path):
+    """In a file of float16 too, angles stay float32: at position 3000 they would be off by a radian."""
+    from keras_attn_export import export_model
+
+    queries, keys = keras.Input((None, D), name="queries"), keras.Input((None, D), name="keys")
+    offset, turn = keras.Input((), dtype="int32", name="offset"), RotaryEmbedding()
+    output = DotProductAttention(name="attention")(
+        turn(queries, offset=offset), turn(keys, role="keys", offset=offset), keys
+    )
+    model = keras.Model([queries, keys, offset], {"output": output})
+    samples = {"offset": np.array([0, 7, 3000], "int32")}
+    bundle = export_model(model, tmp_path / "bundle", sample_inputs=samples, precision=precision)
+    assert bundle.report.passed
+    inputs = {"queries": points(2, 4, D), "keys": points(2, 9, D, seed=1), "offset": np.array([0, 3000], "int32")}
+    tolerance = 1e-3 if precision == "float32" else 1e-2
+    assert_close(bundle.run(inputs)["output"], as_numpy(model(inputs)["output"]), "float32", tolerance=tolerance)
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_keras_hubs_rotary_embedding_is_the_same(scale):
+    hub = pytest.importorskip("keras_hub", reason="scripts/zoo-setup installs keras_hub, and .ci/run calls it")
+    heads = points(B, H, 40, D)
+    theirs = hub.layers.RotaryEmbedding(500.0, 1 / scale)(heads.swapaxes(1, 2), start_index=7)
+    ours = RotaryEmbedding(500.0, scale=scale)(heads, offset=7)
+    assert_close(as_numpy(ours), as_numpy(theirs).swapaxes(1, 2))

@@ -1,0 +1,157 @@
+"""What a state of keys and values carries and refuses: masks of its steps, and steps that do not fit behind it."""
+
+import keras
+import numpy as np
+import pytest
+from contract_cases import CASES, as_numpy
+from tolerances import assert_close
+
+from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
+
+B, T, D = 2, 4, 8
+IDS = np.array([[1, 2, 0, 0], [1, 2, 3, 4]])
+every_capacity = pytest.mark.parametrize("capacity", [None, T, T + 2], ids=["grows", "just fits", "has room"])
+carries_masks = pytest.mark.skipif(keras.backend.backend() == "jax", reason="arrays of JAX carry nothing")
+
+
+def masked(ids, size):
+    return keras.layers.Embedding(9, size, mask_zero=True, embeddings_initializer=INITIALIZER)(ids)
+
+
+INITIALIZER = keras.initializers.RandomNormal(seed=1)
+
+
+@carries_masks
+@every_capacity
+@pytest.mark.parametrize("prompt", [4, 1], ids=["at once", "appended"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_state_carries_the_masks_of_its_steps(case, prompt, capacity):
+    layer, inputs = case.layer(), case.inputs(leading=(B,), Tq=3, Tk=T)
+    keys = masked(IDS, inputs["keys"].shape[-1])
+    _, plain = layer(inputs["queries"], keys, inputs["values"], keys_mask=IDS != 0, return_attention_scores=True)
+    state = layer.precompute(masked(IDS[:, :prompt], keys.shape[-1]), inputs["values"][:, :prompt], capacity=capacity)
+    if prompt < T:
+        steps = masked(IDS[:, prompt:], keys.shape[-1])
+        state = layer.append(state, steps, inputs["values"][:, prompt:])
+    _, weights = layer(inputs["queries"], state, return_attention_scores=True)
+    assert_close(as_numpy(weights)[..., :T], as_numpy(plain), "float32")
+    assert np.all(as_numpy(weights)[0, ..., 2:] == 0)
+
+
+@carries_masks
+@pytest.mark.parametrize("capacity", [None, T + 2])
+def test_masked_values_and_steps_without_a_mask(capacity):
+    layer, x = built(), numbers(B, T, D)
+    state = layer.precompute(x[:, :3], masked(IDS[:, :3], D), capacity=capacity)
+    state = layer.append(state, x[:, 3:], x[:, 3:])  # all of which take part
+    _, weights = layer(x[:, 3:], state, return_attention_scores=True)
+    assert np.array_equal(as_numpy(weights)[0, 0, 0, :4] > 0, [True, True, False, True])
+    assert np.all(as_numpy(weights)[1, 0, 0, :4] > 0)
+
+
+@carries_masks
+@every_capacity
+def test_in_a_functional_model(capacity):
+    layer, x = built(), numbers(B, 3, D)
+    queries, ids = keras.Input((None, D)), keras.Input((T,), dtype="int32")
+    keys = keras.layers.Embedding(9, D, mask_zero=True, embeddings_initializer=INITIALIZER)(ids)
+    model = keras.Model([queries, ids], layer(queries, layer.precompute(keys, keys, capacity=capacity)))
+    exact = layer(x, masked(IDS, D), masked(IDS, D))
+    assert_close(as_numpy(model([x, IDS])), as_numpy(exact), "float32")
+
+
+# What does not fit.
+
+
+def numbers(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+def built(layer=None):
+    layer = MultiHeadAttention(DotProductAttention(), 2) if layer is None else layer
+    x = numbers(B, T, D)
+    layer(x, x, x)
+    return layer
+
+
+UNLIKE = {
+    "fewer values": lambda: ((B, 2, D), (B, 1, D)),
+    "more values": lambda: ((B, 1, D), (B, 2, D)),
+    "fewer examples": lambda: ((1, 1, D), (1, 1, D)),
+    "more examples": lambda: ((3, 1, D), (3, 1, D)),
+    "small values": lambda: ((B, 1, D), (B, 1, 1)),
+    "flat values": lambda: ((B, 1, D), (B, D)),
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["real", "symbolic"])
+@pytest.mark.parametrize("make", [lambda: None, lambda: AdditiveAttention(5)], ids=["heads", "additive"])
+@pytest.mark.parametrize("unlike", UNLIKE.values(), ids=UNLIKE)
+@pytest.mark.parametrize("capacity", [None, T + 2])
+def test_steps_that_do_not_fit_a_state(capacity, unlike, make, symbolic):
+    layer, x = built(make()), numbers(B, T, D)
+    state = layer.precompute(x[:, :2], x[:, :2], capacity=capacity)
+    keys, values = (numbers(*shape) for shape in unlike())
+    if symbolic:
+        state = {name: keras.KerasTensor(tensor.shape, tensor.dtype) for name, tensor in state.items()}
+        keys, values = (keras.KerasTensor(array.shape, "float32") for array in (keys, values))
+    with pytest.raises(ValueError, match=r"must (agree in|have (the|shape|at least)|be 8)"):
+        layer.append(state, keys, values)
+
+
+def test_a_prompt_of_more_values_than_keys():
+    layer, x = built(), numbers(B, T, D)
+    with pytest.raises(ValueError, match="`keys` and `values` of a state must agree in all axes but the last"):
+        layer.precompute(x[:, :1], x[:, :2])
+
+
+def test_a_state_of_another_layer():
+    layer, x = built(), numbers(B, T, D)
+    state = built(MultiHeadAttention(DotProductAttention(), 4)).precompute(x, x)
+    with pytest.raises(ValueError, match="with the layer that made it"):
+        layer.append(state, x, x)
+
+
+LENGTHS = {
+    "floats": (np.array([2.0, 2.0], "float32"), TypeError, "must be integers"),
+    "of more examples": (np.array([2, 2, 2]), ValueError, "must have shape B"),
+    "one for all": (np.array(2), ValueError, "must have shape B"),
+}
+
+
+@pytest.mark.parametrize("appends", [False, True])
+@pytest.mark.parametrize(("length", "error", "said"), LENGTHS.values(), ids=LENGTHS)
+def test_lengths_of_a_state_are_checked(length, error, said, appends):
+    layer, x = built(), numbers(B, T, D)
+    state = {**layer.precompute(x, x, capacity=T + 2), "length": keras.ops.convert_to_tensor(length)}
+    with pytest.raises(error, match=said):
+        layer.append(state, x, x) if appends else layer(x, state)
+
+
+@pytest.mark.in_64_bits
+def test_lengths_of_64_bits_in_a_graph_of_any_capacity():
+    layer, x = built(), numbers(B, T, D)
+    state = layer.precompute(x, x, capacity=T + 2)
+    entries = {name: keras.Input((2, None, D // 2), name=name) for name in ("projected_keys", "projected_values")}
+    entries["length"] = keras.Input((), dtype="int64", name="length")
+    now = keras.Input((1, D), name="now")
+    grown = layer.append(entries, now, now)
+    model = keras.Model({"now": now, **entries}, layer(now, grown))
+    exact = layer(x[:, :1], layer.append(state, x[:, :1], x[:, :1]))
+    given = {name: as_numpy(tensor) for name, tensor in state.items()} | {"now": x[:, :1]}
+    given["length"] = given["length"].astype("int64")
+    assert_close(as_numpy(model(given)), as_numpy(exact), "float32")
+
+
+@pytest.mark.parametrize("make", [lambda: None, lambda: AdditiveAttention(5)], ids=["heads", "additive"])
+def test_a_state_that_lost_steps_has_no_weights_either(make):
+    layer, x = built(make()), numbers(B, T, D)
+    state = layer.precompute(x, x, capacity=T)
+    state = {**layer.append(state, x[:, :1], x[:, :1]), "length": np.array([T, T + 1])}
+    takes_part = np.array([[True, True], [True, False]])
+    output, weights = layer(x[:, :2], state, queries_mask=takes_part, return_attention_scores=True)
+    for found in (as_numpy(output), np.moveaxis(as_numpy(weights).reshape(B, -1, 2, T), 1, 2)):
+        rows = found.reshape(B, 2, -1)
+        assert np.all(np.isfinite(rows[0]))
+        assert np.all(np.isnan(rows[1, 0]))
+        assert np.all(rows[1, 1] == 0)

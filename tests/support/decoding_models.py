@@ -1,0 +1,171 @@
+"""Small encoders and steps that decode, and what they write by plain loops over one row at a time."""
+
+import backends
+import keras
+import numpy as np
+from keras import layers, ops
+
+from keras_attn import AdditiveAttention
+
+TOKENS, WIDTH, LENGTH, START = 6, 4, 7, 0
+# With these the rows of `ids_of(9)` and `firsts_of(9)` end after 1, 3, 4 and all steps; after 2, 3, 4 and all.
+END, END_GROWING = 1, 3
+
+
+def recurrent(seed=3, *, tokens=TOKENS, dropout=0.0, precise="float32"):
+    """An encoder of ids and a step with a GRU cell that looks back at what they say."""
+    read = layers.Embedding(9, WIDTH, name="read")
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    values = read(ids)
+    encoder = keras.Model({"ids": ids}, {"values": values, "state": ops.tanh(ops.sum(values, axis=1))}, name="encoder")
+
+    token = keras.Input((), dtype="int32", name="token")
+    state, seen = keras.Input((WIDTH,), name="state"), keras.Input((None, WIDTH), name="values")
+    weights = ops.softmax(ops.squeeze(ops.matmul(seen, ops.expand_dims(state, -1)), -1))
+    found = ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), seen), 1)
+    written = layers.Embedding(tokens, WIDTH, name="write")(token)
+    inputs = layers.Dropout(dropout)(layers.Concatenate()([written, found]))
+    following, _ = layers.GRUCell(WIDTH, name="cell")(inputs, state)
+    logits = layers.Dense(tokens, name="answer")(following)
+    step = keras.Model(
+        [token, state, seen], {"logits": logits, "next_state": following, "weights": weights}, name="step"
+    )
+    draw_weights(seed, encoder, step)
+    return encoder, step, {"next_state": "state"}
+
+
+def attending(seed=11):
+    """A step that takes the keys that the encoder precomputes: both call one layer."""
+    attend = AdditiveAttention(5, name="attend")
+    ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
+    values = layers.Embedding(9, WIDTH)(ids)
+    attend.build((None, 1, WIDTH), values.shape, values.shape)
+    encoder = keras.Model(ids, {"values": values, **attend.precompute(values)})
+    seen, keys = keras.Input((None, WIDTH), name="values"), keras.Input((None, 5), name="projected_keys")
+    state = keras.Input((WIDTH,), name="state")
+    found, weights = attend(ops.expand_dims(state, 1), {"projected_keys": keys}, seen, return_attention_scores=True)
+    inputs = layers.Concatenate()([layers.Embedding(TOKENS, WIDTH)(token), ops.squeeze(found, 1)])
+    following, _ = layers.GRUCell(WIDTH)(inputs, state)
+    outputs = {"logits": layers.Dense(TOKENS)(following), "next_state": following, "weights": ops.squeeze(weights, 1)}
+    step = keras.Model([token, state, seen, keys], outputs)
+    draw_weights(seed, encoder, step)
+    return encoder, step, {"next_state": "state"}
+
+
+def growing(seed=1):
+    """A step that looks back at a cache of its own tokens, which begins empty, and reads its position."""
+    first = keras.Input((WIDTH,), name="first")
+    encoder = keras.Model({"first": first}, {"query": layers.Dense(WIDTH, name="begin")(first)}, name="encoder")
+    token, position = (keras.Input((), dtype="int32", name=name) for name in ("token", "position"))
+    cache, query = keras.Input((None, WIDTH), name="cache"), keras.Input((WIDTH,), name="query")
+    entry = layers.Embedding(TOKENS, WIDTH, name="write")(token)
+    entry = entry + ops.expand_dims(ops.cast(position, "float32"), 1) / 3
+    longer = ops.concatenate([cache, ops.expand_dims(entry, 1)], axis=1)
+    weights = ops.softmax(ops.squeeze(ops.matmul(longer, ops.expand_dims(query, -1)), -1))
+    found = ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), longer), 1)
+    logits = layers.Dense(TOKENS, name="answer")(found + query)
+    step = keras.Model([token, position, cache, query], {"logits": logits, "next_cache": longer}, name="step")
+    draw_weights(seed, encoder, step)
+    return encoder, step, {"next_cache": "cache"}
+
+
+def draw_weights(seed, *models):
+    """Weights that are the same on every backend, and large enough for answers that differ."""
+    rng = np.random.default_rng(seed)
+    for weight in {id(weight): weight for model in models for weight in model.weights}.values():
+        weight.assign(1.5 * rng.normal(size=weight.shape))
+
+
+def ids_of(count, *, length=5, seed=0):
+    return {"ids": np.random.default_rng(seed).integers(1, 9, (count, length)).astype("int32")}
+
+
+def firsts_of(count, *, seed=0):
+    return {"first": np.random.default_rng(seed).normal(size=(count, WIDTH)).astype("float32")}
+
+
+def arrays(tensors):
+    return {name: ops.convert_to_numpy(x) for name, x in tensors.items()}
+
+
+def decoded(model, inputs, mode="eager"):
+    """What a model gives in a mode, in a program for any batch and length."""
+    names = list(inputs)
+    run = backends.compiled(
+        lambda *tensors: model(dict(zip(names, tensors, strict=True))),
+        mode,
+        variables=model.variables,
+        signature=[((None, *[None] * (array.ndim - 1)), str(array.dtype)) for array in inputs.values()],
+    )
+    return arrays(run(*(ops.convert_to_tensor(array) for array in inputs.values())))
+
+
+class Row:
+    """One row of a batch, with the step as a function of what has been written before."""
+
+    def __init__(self, encoder, step, state, inputs, number, start=START):
+        inputs = {name: array[number : number + 1] for name, array in inputs.items()}
+        taken = keras.tree.pack_sequence_as(encoder.input, [inputs[x.name] for x in encoder.inputs])
+        self._given = {**inputs, **arrays(encoder(taken))}
+        self._step, self._state, self._start = step, state, start
+        self._known = {}
+
+    def after(self, tokens):
+        """Log-probabilities in float64 of what can follow some tokens, and the step's outputs then."""
+        tokens = tuple(int(token) for token in tokens)
+        if tokens not in self._known:
+            out = arrays(self._step(self._inputs(tokens)))
+            logits = out["logits"][0].astype("float64")
+            self._known[tokens] = logits - np.logaddexp.reduce(logits), out
+        return self._known[tokens]
+
+    def _inputs(self, tokens):
+        last = tokens[-1] if tokens else self._start
+        fed = {"token": np.array([last], "int32"), "position": np.array([len(tokens)], "int32"), **self._given}
+        for source, target in self._state.items() if tokens else ():
+            fed[target] = self.after(tokens[:-1])[1][source]
+        inputs = [fed[x.name] if x.name in fed else _zeros(x) for x in self._step.inputs]
+        return keras.tree.pack_sequence_as(self._step.input, inputs)
+
+
+def _zeros(tensor):
+    return np.zeros((1, *(size or 0 for size in tensor.shape[1:])), "float32")
+
+
+def greedy_by_loop(row, end=None, limit=LENGTH):
+    """The tokens, their score, and the step's outputs."""
+    tokens, score, outs = [], 0.0, []
+    while len(tokens) < limit and (not tokens or tokens[-1] != end):
+        logs, out = row.after(tokens)
+        tokens.append(int(np.argmax(out["logits"][0])))
+        score += logs[tokens[-1]]
+        outs.append(out)
+    return tokens, score, outs
+
+
+def beam_by_loop(row, width, end=None, limit=LENGTH, penalty=0.0):
+    """All that a beam finds, best first, as (score, tokens). It never stops before the last step."""
+    live, ended = [(0.0, [])], []
+    for _ in range(limit):
+        following = [
+            (score + log, [*tokens, token]) for score, tokens in live for token, log in enumerate(row.after(tokens)[0])
+        ]
+        following.sort(key=lambda each: -each[0])
+        ended += [each for each in following[:width] if each[1][-1] == end]
+        live = [each for each in following if each[1][-1] != end][:width]
+    return ranked(ended + live, penalty)
+
+
+def every_sequence(row, tokens, end=None, limit=LENGTH, penalty=0.0):
+    """All sequences there are, best first."""
+    ended, live = [], [(0.0, [])]
+    for _ in range(limit):
+        live = [(s + log, [*before, t]) for s, before in live for t, log in enumerate(row.after(before)[0][:tokens])]
+        ended += [each for each in live if each[1][-1] == end]
+        live = [each for each in live if each[1][-1] != end]
+    return ranked(ended + live, penalty)
+
+
+def ranked(sequences, penalty):
+    scored = [(score / ((5 + len(tokens)) / 6) ** penalty, tokens) for score, tokens in sequences]
+    return sorted(scored, key=lambda each: -each[0])

@@ -1,0 +1,178 @@
+"""Models whose loops have attention inside: what a decoder does, by hand, without the layers that are made for it."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
+
+D, STATE, TOKENS, LENGTH, END = 5, 6, 7, 5, 2
+
+
+class Stepping(layers.Layer):
+    """A GRU cell over what a state attends to."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = AdditiveAttention(8, name="attention")
+        self.cell, self.head = layers.GRUCell(STATE, name="cell"), layers.Dense(TOKENS, name="head")
+        self.table = layers.Embedding(TOKENS, STATE, name="table")
+
+    def build(self, memory_shape, valid_lens_shape):
+        self.attention.build((None, 1, STATE), memory_shape, memory_shape)
+        self.cell.build((None, D))
+        self.head.build((None, STATE))
+        self.table.build(())
+
+    def step(self, state, keys, memory, valid_lens):
+        context, weights = self.attention(state[:, None], keys, memory, valid_lens, return_attention_scores=True)
+        _, (state,) = self.cell(context[:, 0], [state])
+        return state, weights[:, 0]
+
+
+def states_of(memory):
+    return tf.zeros((tf.shape(memory)[0], STATE))
+
+
+class Greedy(Stepping):
+    """Ends with the last row; what it gives is as long as ever."""
+
+    def call(self, memory, valid_lens):
+        keys = self.attention.precompute(memory)
+        arrays = [
+            tf.TensorArray(kind, LENGTH, element_shape=shape)
+            for kind, shape in ((tf.int32, [None]), ("float32", [None, TOKENS]), ("float32", [None, None]))
+        ]
+
+        def body(i, state, token, done, tokens, logits, seen):
+            state, weights = self.step(state + self.table(token), keys, memory, valid_lens)
+            scores = self.head(state)
+            token = tf.where(done, END, tf.argmax(scores, -1, output_type=tf.int32))
+            tokens, seen = tokens.write(i, token), seen.write(i, tf.where(done[:, None], 0.0, weights))
+            logits = logits.write(i, tf.where(done[:, None], 0.0, scores))
+            return i + 1, state, token, done | tf.equal(token, END), tokens, logits, seen
+
+        def condition(i, state, token, done, *_):
+            return (i < LENGTH) & ~tf.reduce_all(done)
+
+        rows = tf.shape(memory)[0]
+        first = (0, states_of(memory), tf.ones((rows,), tf.int32), tf.zeros((rows,), tf.bool), *arrays)
+        *_, tokens, logits, weights = tf.while_loop(condition, body, first)
+        return {
+            "tokens": tf.transpose(tokens.stack()),
+            "logits": tf.transpose(logits.stack(), (1, 0, 2)),
+            "weights": tf.transpose(weights.stack(), (1, 0, 2)),
+        }
+
+
+class Nested(Stepping):
+    """A loop of more and more steps, in some of which a branch attends once more; and one branch outside of all."""
+
+    def call(self, memory, valid_lens):
+        keys = self.attention.precompute(memory)
+
+        def once(state):
+            return self.step(state, keys, memory, valid_lens)[0]
+
+        def outer(i, state):
+            _, state = tf.while_loop(lambda j, _: j <= i, lambda j, state: (j + 1, once(state)), (0, state))
+            return i + 1, tf.cond(tf.equal(i, 1), lambda: once(state) * 2.0, lambda: state / 2.0)
+
+        _, state = tf.while_loop(lambda i, _: i < 3, outer, (0, states_of(memory)))
+        return {"state": tf.cond(tf.reduce_sum(valid_lens) > 6, lambda: once(state), lambda: once(-state))}
+
+
+class Leaving(Stepping):
+    """A buffer of Keras's own operations, a cache that grows, and rows that leave."""
+
+    def call(self, memory, valid_lens):
+        rows = tf.shape(memory)[0]
+
+        def body(i, state, cache, left, made):
+            state, _ = self.step(state, tf.gather(memory, left), tf.gather(memory, left), tf.gather(valid_lens, left))
+            cache = tf.concat([cache, state[:, None]], 1)
+            looked_back = self.attention(state[:, None], cache[..., :D], cache[..., :D])[:, 0]
+            made = tf.tensor_scatter_nd_update(made, left[:, None], tf.concat([looked_back, looked_back[:, :1]], -1))
+            stays = tf.gather(valid_lens, left) > i
+            return i + 1, *(tf.boolean_mask(each, stays) for each in (state, cache, left)), made
+
+        first = (0, states_of(memory), tf.zeros((rows, 0, STATE)), tf.range(rows), states_of(memory))
+        shapes = ([], [None, STATE], [None, None, STATE], [None], [None, STATE])
+        invariants = tuple(map(tf.TensorShape, shapes))
+        loop = tf.while_loop(lambda i, s, c, left, _: tf.size(left) > 0, body, first, shape_invariants=invariants)
+        return {"made": loop[-1]}
+
+
+class Buffered(Stepping):
+    """`keras.ops.while_loop`, and `keras.ops.slice_update` into a buffer."""
+
+    def call(self, memory, valid_lens):
+        ops = keras.ops
+
+        def body(i, state, made):
+            state, _ = self.step(state, memory, memory, valid_lens)
+            return i + 1, state, ops.slice_update(made, (0, i, 0), state[:, None])
+
+        rows = ops.shape(memory)[0]
+        first = (0, ops.zeros((rows, STATE)), ops.zeros((rows, LENGTH, STATE)))
+        return {"made": ops.while_loop(lambda i, *_: i < LENGTH, body, first)[2]}
+
+
+class Refined(layers.Layer):
+    """Two layers over a sequence, again and again: ours, which is causal, and Keras's own."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.ours = MultiHeadAttention(DotProductAttention(), 2, name="ours")
+        self.stock = layers.MultiHeadAttention(2, 3, name="stock")
+
+    def build(self, memory_shape, valid_lens_shape):
+        self.ours.build(memory_shape, memory_shape, memory_shape)
+        self.stock.build(memory_shape, memory_shape)
+
+    def call(self, memory, valid_lens):
+        def body(i, x):
+            x = x + self.ours(x, x, x, valid_lens, use_causal_mask=True)
+            return i + 1, x + self.stock(x, x)
+
+        return {"x": tf.while_loop(lambda i, _: i < 3, body, (0, memory))[1]}
+
+
+class Apart(Stepping):
+    """Attention in a function of its own, and in the condition of a loop."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.first = tf.function(self._first, reduce_retracing=True)
+
+    def _first(self, memory, valid_lens):
+        return self.step(states_of(memory), memory, memory, valid_lens)[0]
+
+    def call(self, memory, valid_lens):
+        def goes_on(i, state):
+            found = self.attention(state[:, None], memory, memory, valid_lens)
+            return (i < 3) & (tf.reduce_max(tf.abs(found)) < 1e9)
+
+        first = (0, self.first(memory, valid_lens))
+        return {"state": tf.while_loop(goes_on, lambda i, state: (i + 1, state / 2), first)[1]}
+
+
+def looped(layer):
+    """A model of one of these layers: sequences of any length, and how much of each counts."""
+    size = 6 if layer is Refined else D
+    memory, lens = keras.Input((None, size), name="memory"), keras.Input((), dtype="int32", name="valid_lens")
+    keras.utils.set_random_seed(3)
+    model = keras.Model([memory, lens], layer(name="loop")(memory, lens), name="looped")
+    rng = np.random.default_rng(5)
+    for weight in model.weights:
+        if not weight.path.endswith("seed_generator_state"):
+            weight.assign(weight + 0.3 * rng.standard_normal(weight.shape))
+    return model
+
+
+def samples_of(model, rows=4, length=7):
+    """Inputs of such a model, some of them with little that counts."""
+    size = model.input_shape[0][-1]
+    memory = np.random.default_rng(1).standard_normal((rows, length, size)).astype("float32")
+    return {"memory": memory, "valid_lens": np.arange(1, rows + 1, dtype="int32")}

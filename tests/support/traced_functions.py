@@ -1,0 +1,47 @@
+"""Functions of TensorFlow as ONNX models, and both run: what the handler of an operator needs, in a second."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import tensorflow as tf
+
+from keras_attn_export._tracing.to_onnx import trace
+from keras_attn_export._tracing.weights import with_weights
+
+Arrays = dict[str, np.ndarray]
+
+
+class Converted:
+    """A function of tensors by name as an ONNX model; all axes of its inputs are dynamic.
+
+    Attributes:
+        model: The model, whose one output is `out`.
+    """
+
+    def __init__(self, function: Callable[..., Any], **inputs: np.ndarray) -> None:
+        specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in inputs.items()}
+        named = tf.function(
+            lambda given: {"out": tf.identity(function(**given))}, input_signature=[specs], autograph=False
+        )
+        outer = tf.function(lambda given: named(given), input_signature=[specs], autograph=False)
+        self._function, self._inputs = outer.get_concrete_function(), inputs
+        found = trace(self._function, ())
+        self.model: onnx.ModelProto = with_weights(found.model, found.weights)
+        onnx.checker.check_model(self.model, full_check=True)
+        self._session = ort.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+    def pair(self, **inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what onnxruntime gives and what TensorFlow does, for other inputs or the first ones."""
+        given = self._inputs | inputs
+        expected = self._function({name: tf.constant(array) for name, array in given.items()})["out"].numpy()
+        return self._session.run(["out"], given)[0], expected
+
+    def assert_same(self, **inputs: np.ndarray) -> np.ndarray:
+        """Check that both agree, and return what they give."""
+        found, expected = self.pair(**inputs)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+        return found
