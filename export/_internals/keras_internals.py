@@ -64,13 +64,13 @@ def through_calls(
 
 
 @contextmanager
-def through_sigmoids(change: Callable[[Any], Any]) -> Iterator[None]:
-    """Let `change` see, within the context, every result of a sigmoid, and give what is used in its place.
+def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
+    """Let `change` see, within the context, every result of a sigmoid or log-softmax, and give what is used for it.
 
-    Those within `silu` and `gelu`, a number times a sigmoid of it, are seen too; what `tf.function` has traced is not.
+    Sigmoids within `silu` and `gelu`, a number times one of it, are seen too; what `tf.function` has traced is not.
     """
     functions = keras.src.backend.nn
-    sigmoid, silu, gelu = functions.sigmoid, functions.silu, functions.gelu
+    sigmoid, silu, gelu, log_softmax = functions.sigmoid, functions.silu, functions.gelu, functions.log_softmax
 
     def gelu_of_parts(x: Any, approximate: bool = True) -> Any:
         x = keras.ops.convert_to_tensor(x)
@@ -81,7 +81,8 @@ def through_sigmoids(change: Callable[[Any], Any]) -> Iterator[None]:
     functions.sigmoid = lambda x: change(sigmoid(x))
     functions.silu = lambda x: (x := keras.ops.convert_to_tensor(x)) * functions.sigmoid(x)
     functions.gelu = gelu_of_parts
+    functions.log_softmax = lambda x, axis=-1: change(log_softmax(x, axis=axis))
     try:
         yield
     finally:
-        functions.sigmoid, functions.silu, functions.gelu = sigmoid, silu, gelu
+        functions.sigmoid, functions.silu, functions.gelu, functions.log_softmax = sigmoid, silu, gelu, log_softmax

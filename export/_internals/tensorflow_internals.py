@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.grappler import tf_optimizer
+from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph, WhileBodyFuncGraph
 
 # Attributes of functions and of their calls.
 IMPLEMENTS = "_implements"  # what `experimental_implements` was
@@ -73,3 +74,13 @@ class _ConstantsWithStandIns(convert_to_constants._FunctionConverterDataInEager)
 def optimized(config: tf.compat.v1.ConfigProto, meta_graph: Any) -> tf.compat.v1.GraphDef:
     """Return the graph of a meta graph after the optimizers of a session configuration."""
     return tf_optimizer.OptimizeGraph(config, meta_graph)
+
+
+def runs_in_place(graph: Any, outermost: Any) -> bool:
+    """Tell whether a graph is the outermost one, or a loop's body or a branch that lies in it, however deep.
+
+    The condition of a loop is none: tf2onnx writes it twice. Nor is a function, which may be called more than once.
+    """
+    while graph is not outermost and isinstance(graph, WhileBodyFuncGraph | CondBranchFuncGraph):
+        graph = graph.outer_graph
+    return graph is outermost

@@ -9,10 +9,20 @@ import onnx
 import tensorflow as tf
 import tf2onnx
 from tf2onnx import tf_loader
+from tf2onnx.onnx_opset import controlflow
 from tf2onnx.optimizer import back_to_back_optimizer
 from tf2onnx.utils import make_name
 
-__all__ = ["back_to_back_merges", "converted", "frozen", "make_name", "optimized"]
+__all__ = [
+    "back_to_back_merges",
+    "converted",
+    "converted_while",
+    "frozen",
+    "function_of",
+    "make_name",
+    "mended",
+    "optimized",
+]
 
 
 def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
@@ -42,3 +52,13 @@ def back_to_back_merges() -> dict[tuple[str, ...], Callable[..., list[Any]]]:
     """Return tf2onnx's own table of what merges two operators of a kind in a row: it may be edited."""
     merges: dict[tuple[str, ...], Callable[..., list[Any]]] = back_to_back_optimizer._func_map
     return merges
+
+
+def converted_while(graph: Any, node: Any) -> None:
+    """Convert a loop in place, as tf2onnx does: a node `Loop`, whose name is that of the loop and `_loop`."""
+    controlflow.While.version_7(graph, node)
+
+
+def function_of(node: Any, attribute: str) -> Any:
+    """Return the graph of a function that a node calls, converted by then: `body`, `cond`, a branch."""
+    return tf_loader.find_function(node.get_attr_str(attribute))

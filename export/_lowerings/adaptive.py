@@ -91,7 +91,7 @@ def kind_of(call: Call) -> str:
         return "distance"
     if call.returns_weights or call.normalizer != SOFTMAX:
         return "weights"
-    if call.has_pair_mask:
+    if call.has_pair_mask or call.has_bias:
         return "pairs"
     if call.has_query_lengths:
         return "query lengths"

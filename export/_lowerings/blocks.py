@@ -107,10 +107,10 @@ def over_examples(
     if call.has_query_lengths:
         before += in_blocks("query_lengths", "length_blocks", columns=False)
         inputs["length_blocks"] = "int64[?, ?] lengths_of_example"
-    if call.has_pair_mask:
-        before += _mask_blocks(call)
-        if not _is_shared(call):
-            inputs["mask_blocks"] = "bool[?, ?, ?, ?] mask_of_example"
+    for name, kind in _pairwise(call).items():
+        before += _pairwise_blocks(call, name)
+        if not _is_shared(call, name):
+            inputs[f"{name}_blocks"] = f"{kind}[?, ?, ?, ?] {name}_of_example"
     outputs = {"output": "float[?, ?, ?]", "weights": f"float[{', '.join('?' * (3 + (call.heads is not None)))}]"}
     typed = ", ".join(f"{outputs[name]} example_{name}" for name in call.outputs)
     return f"""
@@ -147,23 +147,28 @@ _LIMITS_OF_SEEN = """
 """
 
 
-def _is_shared(call: Call) -> bool:
-    """Tell whether a mask of pairs is the same for all examples."""
-    return all(size == 1 for size in call.shapes["mask"][: -2 if call.heads is None else -3])
+def _pairwise(call: Call) -> dict[str, str]:
+    """Return the type of the numbers of what a call has for each pair, by its name."""
+    return ({"mask": "bool"} if call.has_pair_mask else {}) | ({"bias": "float"} if call.has_bias else {})
 
 
-def _mask_blocks(call: Call) -> str:
-    """Lines that cut `mask` (N or 1, H or 1, Tq or 1, Tk) into blocks (N or 1, blocks, H or 1, rows, Tk)."""
+def _is_shared(call: Call, name: str) -> bool:
+    """Tell whether a mask of pairs, or a bias, is the same for all examples."""
+    return all(size == 1 for size in call.shapes[name][: -2 if call.heads is None else -3])
+
+
+def _pairwise_blocks(call: Call, name: str) -> str:
+    """Lines that cut `mask` or `bias` (N or 1, H or 1, Tq or 1, Tk) into blocks (N or 1, blocks, H or 1, rows, Tk)."""
     return f"""
-        batch_and_heads_of_mask = Shape <end = 2> (mask)
-        every_row_of_mask = Concat <axis = 0> (batch_and_heads_of_mask, Tq, Tk)
-        mask_of_rows = Expand (mask, every_row_of_mask)
-        mask_pads = Concat <axis = 0> (zero, zero, zero, zero, zero, zero, extra_rows, zero)
-        padded_mask = Pad (mask_of_rows, mask_pads)
-        shape_of_mask_blocks = Concat <axis = 0> (batch_and_heads_of_mask, blocks, rows, Tk)
-        mask_in_blocks = Reshape (padded_mask, shape_of_mask_blocks)
-        mask_blocks = Transpose <perm = [0, 2, 1, 3, 4]> (mask_in_blocks)
-        {"mask_of_example = Squeeze (mask_blocks, zero)" if _is_shared(call) else ""}
+        batch_and_heads_of_{name} = Shape <end = 2> ({name})
+        every_row_of_{name} = Concat <axis = 0> (batch_and_heads_of_{name}, Tq, Tk)
+        {name}_of_rows = Expand ({name}, every_row_of_{name})
+        {name}_pads = Concat <axis = 0> (zero, zero, zero, zero, zero, zero, extra_rows, zero)
+        padded_{name} = Pad ({name}_of_rows, {name}_pads)
+        shape_of_{name}_blocks = Concat <axis = 0> (batch_and_heads_of_{name}, blocks, rows, Tk)
+        {name}_in_blocks = Reshape (padded_{name}, shape_of_{name}_blocks)
+        {name}_blocks = Transpose <perm = [0, 2, 1, 3, 4]> ({name}_in_blocks)
+        {f"{name}_of_example = Squeeze ({name}_blocks, zero)" if _is_shared(call, name) else ""}
     """
 
 
@@ -178,8 +183,8 @@ def over_blocks(call: Call, scores: Scores, *, hides: bool = True) -> str:
     inputs = {**scores.inputs, "first_rows": "int64 row"}
     if call.has_query_lengths:
         inputs["lengths_of_example"] = "int64[?] row_lengths"
-    if call.has_pair_mask:
-        inputs["mask_of_example"] = "bool[?, ?, ?] mask_of_block"
+    for name, kind in _pairwise(call).items():
+        inputs[f"{name}_of_example"] = f"{kind}[?, ?, ?] {name}_of_block"
     weights = "float[?, ?]" if call.heads is None else "float[?, ?, ?]"
     values = "every_value, first, behind, zero" if call.heads is None else "value_heads, first, behind, one"
     typed = {"output": "float[?, ?] block_output", "weights": f"{weights} block_weights"}

@@ -1,9 +1,10 @@
 """The `fused` lowering: the ONNX op `Attention` of opset 24, for the scaled dot product over all heads.
 
 Lengths alone go in as `nonpad_kv_seqlen`. All masks together, where there are others, are the `attn_mask`, which must
-have its query axis spelled out. The weights are what the op returns in mode 3. Both outputs are reshaped, since onnx
-1.23 infers a last axis of 0 where it does not know it. Queries that see no key are zero by a selection of our own,
-since releases of onnxruntime differ there (microsoft/onnxruntime#28958).
+have its query axis spelled out; with a bias it is of floats, the lowest float32 where a pair takes no part. The weights
+are what the op returns in mode 3. Both outputs are reshaped, since onnx 1.23 infers a last axis of 0 where it does not
+know it. Queries that see no key are zero by a selection of our own, since releases of onnxruntime differ there
+(microsoft/onnxruntime#28958).
 
 Keys and values that no query sees are hidden only where they leaked: the op multiplies them by weights of zero, and
 adds the mask to their scores. See `first_try.py`.
@@ -33,13 +34,14 @@ def fits(call: Call) -> bool:
 def body(call: Call, name: str = "fused") -> str:
     """Return the body of the ONNX function of a call that fits; `name` begins the names of its branches."""
     if not is_masked(call):
-        return _attention(call, "keys", "values", "only") + same(call, "only")
-    by_lengths = by_lengths_alone(call)
+        mask = _mask("bias") if call.has_bias else ""
+        return mask + _attention(call, "keys", "values", "only") + same(call, "only")
+    by_lengths = _by_lengths(call)
     return f"""
         {"" if by_lengths else pairs(call)}
         {rows(call)}
         {all_see(call)}
-        {"" if by_lengths else _MASK}
+        {"" if by_lengths else _mask_of_pairs(call)}
         {tried(call, partial(_attention, call), name, pairs(call) if by_lengths else "")}
     """
 
@@ -47,9 +49,9 @@ def body(call: Call, name: str = "fused") -> str:
 def _attention(call: Call, keys: str, values: str, form: str) -> str:
     """Lines that give `{form}_output` (N, Tq, H Dv), and `{form}_weights` if the call returns them."""
     masks = ""
-    if by_lengths_alone(call):
+    if _by_lengths(call):
         masks = ", , , , lengths"
-    elif is_masked(call):
+    elif is_masked(call) or call.has_bias:
         masks = ", attention_mask"
     attributes = (
         f"q_num_heads = {call.num_heads}, kv_num_heads = {call.num_kv_heads}, scale = {call.options['scale']!r}"
@@ -83,8 +85,21 @@ def _weights(call: Call, form: str) -> str:
     """
 
 
-_MASK = """
-    leading_axes_of_pairs = Shape <end = 2> (pairs)
-    every_pair = Concat <axis = 0> (leading_axes_of_pairs, Tq, Tk)
-    attention_mask = Expand (pairs, every_pair)
-"""
+def _by_lengths(call: Call) -> bool:
+    """Tell whether lengths are all that the operator has to know."""
+    return by_lengths_alone(call) and not call.has_bias
+
+
+def _mask_of_pairs(call: Call) -> str:
+    if not call.has_bias:
+        return _mask("pairs")
+    return "biased_pairs = Where (pairs, bias, lowest)\n" + _mask("biased_pairs")
+
+
+def _mask(source: str) -> str:
+    """Lines that give `attention_mask` (N or 1, H or 1, Tq, Tk)."""
+    return f"""
+        leading_axes_of_pairs = Shape <end = 2> ({source})
+        every_pair = Concat <axis = 0> (leading_axes_of_pairs, Tq, Tk)
+        attention_mask = Expand ({source}, every_pair)
+    """

@@ -17,6 +17,7 @@ from .._model.signature import Signature, layer_names
 from .._options import ADAPTIVE, PORTABLE, Options, runs_here
 from .._progress import Progress
 from .._tracing.attention_calls import DOMAIN, Call, Tagger
+from .._tracing.nodes import all_nodes
 from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
 from .._tracing.traced import Traced
@@ -87,5 +88,5 @@ def _traced(
         return trace(function, layer_names(model)), []
     tagger = Tagger(hides_unseen=hides_unseen)
     traced = trace(traced_function(model, signature, tagger.tracing), layer_names(model), tagger.calls)
-    there = {node.op_type for node in traced.model.graph.node if node.domain == DOMAIN}
+    there = {node.op_type for node in all_nodes(traced.model.graph) if node.domain == DOMAIN}
     return traced, [call for call in tagger.calls if call.op in there]

@@ -2,7 +2,8 @@
 
 What masks keep out gets a bias of the lowest float32 or less, from a selection over the mask, which is small where it
 is the same for all queries or heads; a selection over all scores took as long as the softmax. What the bias does to NaN
-is undone before: keys and values that no query sees are zeros.
+is undone before: keys and values that no query sees are zeros. Only scores with a bias of the caller's are selected:
+that may be anything where a pair takes no part.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def _attention(call: Call, keys: str, values: str, form: str, *, selects: bool =
     """
     lines = f"""
         {_SCORES[call.name](call, keys)}
-        {_weights(call, selects)}
+        {_biased(call)}
+        {_weights(call, selects or call.has_bias)}
         {_pooled(call, values)}
         output = Identity (pooled)
         weights = Identity (all_weights)
@@ -146,24 +148,32 @@ def _distances(call: Call, keys: str) -> str:
 _SCORES = {DOT_PRODUCT: _products, ADDITIVE: _additive, DISTANCE: _distances}
 
 
+def _biased(call: Call) -> str:
+    """Lines that give `biased_scores`: those of pairs, with what a caller adds to them."""
+    if not call.has_bias:
+        return "biased_scores = Identity (scores)\n"
+    of_scores = f"bias_of_scores = {'Squeeze (bias, one)' if call.heads is None else 'Identity (bias)'}\n"
+    return of_scores + "biased_scores = Add (scores, bias_of_scores)\n"
+
+
 def _weights(call: Call, selects: bool) -> str:
     if not is_masked(call):
-        return normalized(call, "scores", "all_weights", None)
+        return normalized(call, "biased_scores", "all_weights", None)
     pairs_of_scores = "pairs_of_scores = Identity (pairs)"
     if call.heads is None:
         pairs_of_scores = f"pairs_of_scores = {'Squeeze (pairs' if call.differs_by_query else 'Unsqueeze (seen'}, one)"
     large_as_scores = call.differs_by_query and call.heads is None
     if selects or large_as_scores or (call.differs_by_query and call.normalizer != SOFTMAX):
-        biased = "biased = Where (pairs_of_scores, scores, lowest)\n"
+        masked = "masked_scores = Where (pairs_of_scores, biased_scores, lowest)\n"
     else:
         # keys that only other queries see are not zeros: their scores may be as large as the lowest float32
         enough = "Add (lowest, lowest)" if call.differs_by_query else "Identity (lowest)"
-        biased = f"""
+        masked = f"""
             enough = {enough}
-            bias = Where (pairs_of_scores, nothing, enough)
-            biased = Add (scores, bias)
+            bias_of_masks = Where (pairs_of_scores, nothing, enough)
+            masked_scores = Add (biased_scores, bias_of_masks)
         """
-    return f"{pairs_of_scores}\n{biased}\n" + normalized(call, "biased", "all_weights", "pairs_of_scores")
+    return f"{pairs_of_scores}\n{masked}\n" + normalized(call, "masked_scores", "all_weights", "pairs_of_scores")
 
 
 def _pooled(call: Call, values: str) -> str:

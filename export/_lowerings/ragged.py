@@ -1,8 +1,8 @@
 """The `ragged` lowering: one example at a time over the keys that take part, in blocks that stay in the cache.
 
 A softmax of scaled dot products whose masks are of keys is onnxruntime's own operator; see `flash.py`. Where queries
-differ in what they see, or the weights are returned, they go over blocks of queries; see `products.py`, and
-`additive.py` and `distances.py` for other scores.
+differ in what they see, there is a bias, or the weights are returned, they go over blocks of queries; see
+`products.py`, and `additive.py` and `distances.py` for other scores.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ def body(call: Call, name: str = "ragged") -> str:
         return distances.body(call)
     if windows.fits(call):
         return windows.body(call, f"{name}_windows")
-    in_blocks = call.differs_by_query or call.returns_weights or call.normalizer != SOFTMAX
+    in_blocks = call.differs_by_query or call.has_bias or call.returns_weights or call.normalizer != SOFTMAX
     return products.body(call) if in_blocks else flash.body(call, name)

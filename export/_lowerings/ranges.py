@@ -69,7 +69,7 @@ def has_edge(call: Call) -> bool:
     the two products.
     """
     left, right = call.band
-    other = call.has_keys_mask or call.has_query_lengths or call.has_pair_mask
+    other = call.has_keys_mask or call.has_query_lengths or call.has_pair_mask or call.has_bias
     return left is None and right is not None and not other and (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
 
 
@@ -89,7 +89,7 @@ def pairs_of_block(call: Call, hides: bool) -> str:
             masked_scores = Concat <axis = -1> (scores, masked_edge)
             {_NOTHING_HIDDEN}
         """
-    lines, parts = "", []
+    lines, parts = _biased(call), []
     if selects(call):
         lines += "some_positions = Slice (positions, first, behind, zero)\n"
     if call.band != (None, None):
@@ -116,9 +116,9 @@ def pairs_of_block(call: Call, hides: bool) -> str:
             lines += "some_mask_of_head = Squeeze (some_mask, zero)\n"
         parts.append("some_mask_of_head" if call.heads is None else "some_mask")
     if not parts:
-        return lines + "masked_scores = Identity (scores)\n" + _NOTHING_HIDDEN
+        return lines + "masked_scores = Identity (biased_scores)\n" + _NOTHING_HIDDEN
     keys_axis = 3 if call.heads is not None and call.has_pair_mask else 2
-    lines += conjunction("pairs_of_block", parts) + "masked_scores = Where (pairs_of_block, scores, lowest)\n"
+    lines += conjunction("pairs_of_block", parts) + "masked_scores = Where (pairs_of_block, biased_scores, lowest)\n"
     if may_lack_keys(call):
         lines += any_of("row_has_pair", "pairs_of_block", "minus_one", keep=True)
         lines += """
@@ -137,6 +137,17 @@ def pairs_of_block(call: Call, hides: bool) -> str:
         pooled_values = Where (seen_in_block_column, some_values, nothing)
     """
     )
+
+
+def _biased(call: Call) -> str:
+    """Lines that give `biased_scores`: those of a block, with what a caller adds to them."""
+    if not call.has_bias:
+        return "biased_scores = Identity (scores)\n"
+    return f"""
+        some_bias = Slice (bias_of_block, first, behind, two)
+        some_bias_of_scores = {"Squeeze (some_bias, zero)" if call.heads is None else "Identity (some_bias)"}
+        biased_scores = Add (scores, some_bias_of_scores)
+    """
 
 
 _NUMBERS_OF_ROWS = """

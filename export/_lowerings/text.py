@@ -60,7 +60,8 @@ def function(call: Call, body: str, opset: int) -> onnx.FunctionProto:
         opset: ONNX opset of the body; that of the model it goes into.
 
     The masks are int64 `lengths` (N,) from 0 to Tk; int64 `query_lengths` (N, Tq), likewise; booleans `keys_seen`
-    (N, Tk), within the lengths if there are both; and booleans `mask` (N or 1, H or 1, Tq or 1, Tk).
+    (N, Tk), within the lengths if there are both; and booleans `mask` (N or 1, H or 1, Tq or 1, Tk). Floats `bias`, if
+    the call has them, are of a shape like that.
     """
     sequences = ("queries", "keys", "values")
     inputs = [name if name in WEIGHTS else f"{name}_given" for name in call.shapes]
@@ -135,8 +136,10 @@ def _masks(call: Call) -> str:
     if "keys_mask" in call.shapes:
         lines += "keys_in_mask = Reshape (keys_mask_given, every_key_of_all)\n"
         seen.append("keys_in_mask")
+    if call.has_bias:
+        lines += _pairwise(call, "bias")
     if call.has_pair_mask:
-        lines += _pair_mask(call)
+        lines += _pairwise(call, "mask")
     elif "mask" in call.shapes:
         lines += f"""
             ones_of_mask = Constant <value_ints = [{", ".join(["1"] * (len(call.shapes["mask"]) - call.rank + 1))}]> ()
@@ -154,28 +157,29 @@ def _masks(call: Call) -> str:
     return lines + conjunction("keys_seen", seen)
 
 
-def _pair_mask(call: Call) -> str:
-    """Lines that give `mask`, its batch axes made one: of size 1 where it is the same for all examples."""
-    shape = call.shapes["mask"]
+def _pairwise(call: Call, name: str) -> str:
+    """Lines that give `mask` or `bias`, its batch axes made one: of size 1 where it is the same for all examples."""
+    shape = call.shapes[name]
     tail = 2 if call.heads is None else 3
     lines = f"""
-        axes_of_mask = Shape <start = -{tail}, end = -1> (mask_given)
-        heads_of_mask = Shape <start = {-3 if call.heads else 0}, end = {-2 if call.heads else 1}> (mask_given)
-        queries_of_mask = Shape <start = -2, end = -1> (mask_given)
+        axes_of_{name} = Shape <start = -{tail}, end = -1> ({name}_given)
+        heads_of_{name} = Shape <start = {-3 if call.heads else 0}, end = {-2 if call.heads else 1}> ({name}_given)
+        queries_of_{name} = Shape <start = -2, end = -1> ({name}_given)
     """
     if all(size == 1 for size in shape[:-tail]):
         batch, ones = "one", ", ".join(["1"] * len(shape[:-tail]))
-        lines += f"batch_of_mask = Constant <value_ints = [{ones}]> ()\n"
+        lines += f"batch_of_{name} = Constant <value_ints = [{ones}]> ()\n"
     else:
         batch = "N"
-        lines += "batch_of_mask = Identity (batch)\n"
+        lines += f"batch_of_{name} = Identity (batch)\n"
+    heads = f"heads_of_{name}" if call.heads else "one"
     return (
         lines
         + f"""
-        shape_of_mask = Concat <axis = 0> (batch_of_mask, axes_of_mask, Tk)
-        mask_of_batch = Expand (mask_given, shape_of_mask)
-        four_axes_of_mask = Concat <axis = 0> ({batch}, {"heads_of_mask" if call.heads else "one"}, queries_of_mask, Tk)
-        mask = Reshape (mask_of_batch, four_axes_of_mask)
+        shape_of_{name} = Concat <axis = 0> (batch_of_{name}, axes_of_{name}, Tk)
+        {name}_of_batch = Expand ({name}_given, shape_of_{name})
+        four_axes_of_{name} = Concat <axis = 0> ({batch}, {heads}, queries_of_{name}, Tk)
+        {name} = Reshape ({name}_of_batch, four_axes_of_{name})
     """
     )
 

@@ -29,7 +29,7 @@ def fits(call: Call) -> bool:
         and right is not None
         and left + right <= WIDEST
         and (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
-        and not (call.returns_weights or call.has_pair_mask or call.has_query_lengths)
+        and not (call.returns_weights or call.has_pair_mask or call.has_query_lengths or call.has_bias)
     )
 
 

@@ -14,7 +14,7 @@ from keras_attn._composite import Composite, Heads, evaluated_by
 from keras_attn._types import Pairs
 
 from .._internals.stock_attention import StockAttention, through_stock_attention
-from .._internals.tensorflow_internals import KEPT_APART
+from .._internals.tensorflow_internals import KEPT_APART, runs_in_place
 from .stock_calls import evaluated
 
 DOMAIN = "keras_attn"
@@ -104,6 +104,11 @@ class Call:
         return (of_heads, self.shapes["mask"][-2]) != (1, 1)
 
     @property
+    def has_bias(self) -> bool:
+        """Whether something is added to the scores."""
+        return "bias" in self.shapes
+
+    @property
     def has_keys_mask(self) -> bool:
         """Whether there is a mask that is the same for all queries of an example."""
         return "keys_mask" in self.shapes or ("mask" in self.shapes and not self.has_pair_mask)
@@ -122,8 +127,9 @@ class Call:
 class Tagger:
     """An evaluator of composites that traces calls as named functions, which no optimizer takes apart.
 
-    Everything such a function reads is an argument, or it would be lost. Only calls in the outermost graph that compute
-    in float32 are considered: loops and compiled functions keep what is in them.
+    Everything such a function reads is an argument, or it would be lost. Only calls that compute in float32 are
+    considered, in the outermost graph and in the loops and branches in it: functions, such as compiled ones, and the
+    conditions of loops keep what is in them.
 
     Attributes:
         calls: All calls of the latest trace.
@@ -146,7 +152,7 @@ class Tagger:
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Any, Any]:
         """Return what the composite's function would; see `keras_attn._composite.Evaluator`."""
         tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in composite.tensors.items()}
-        if not self._is_outermost() or tensors["values"].dtype != tf.float32:
+        if not self._is_kept() or tensors["values"].dtype != tf.float32:
             return composite.function(**tensors)
 
         constants = {name: tf.get_static_value(tensor) for name, tensor in tensors.items()}
@@ -182,11 +188,12 @@ class Tagger:
             experimental_implements=f"{DOMAIN}.{call.op}",
             experimental_attributes={KEPT_APART: True},
         )
-        outputs = function(*variable.values())
+        # with its shape, which freezing forgets of a call in a body
+        outputs = [tf.ensure_shape(each, each.shape) for each in function(*variable.values())]
         return outputs[0], outputs[1] if returns_weights else None
 
     def _stock(self, attention: StockAttention) -> tuple[Any, Any] | None:
-        return evaluated(attention, self) if self._is_outermost() else None
+        return evaluated(attention, self) if self._is_kept() else None
 
-    def _is_outermost(self) -> bool:
-        return tf.compat.v1.get_default_graph() is self._graph
+    def _is_kept(self) -> bool:
+        return runs_in_place(tf.compat.v1.get_default_graph(), self._graph)

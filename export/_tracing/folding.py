@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from .nodes import graphs_in, names_read
+from .nodes import drop_unread, graphs_in, names_read
 from .traced import Weights
 
 
@@ -50,6 +50,32 @@ def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
     arrays = {names.get(name, name): array for name, array in arrays.items()}
     _declare(graph, weights, arrays)
     return arrays
+
+
+def fold_in_bodies(graph: onnx.GraphProto) -> None:
+    """Fold, in place, what loops and branches do to constants alone, which were state to tf2onnx."""
+    constants = {each.name: each for each in graph.initializer}
+    for node in graph.node:
+        for inner in graphs_in(node):
+            _fold(inner, constants)
+    drop_unread(graph)
+
+
+def _fold(body: onnx.GraphProto, around: Mapping[str, onnx.TensorProto]) -> None:
+    constants = {**around, **{each.name: each for each in body.initializer}}
+    outputs, kept = {value.name for value in body.output}, []
+    for node in body.node:
+        if node.op_type in _FOLDS and constants.keys() >= {*node.input} and node.output[0] not in outputs:
+            first, *rest = (numpy_helper.to_array(constants[name]) for name in node.input)
+            made = numpy_helper.from_array(_FOLDS[node.op_type](first, node, *rest), node.output[0])
+            body.initializer.append(made)
+            constants[made.name] = made
+            continue
+        for inner in graphs_in(node):
+            _fold(inner, constants)
+        kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
+    del body.node[:]
+    body.node.extend(kept)
 
 
 def _declare(graph: onnx.GraphProto, before: Weights, after: Weights) -> None:

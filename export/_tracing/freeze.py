@@ -17,6 +17,8 @@ from .._errors import ExportError
 from .._internals import tensorflow_internals, tf2onnx_internals
 from .._internals.tf2onnx_internals import make_name
 from .attention_calls import DOMAIN, Call
+from .needed_calls import needed_calls
+from .nodes import all_nodes
 from .traced import Weights
 from .weights import is_large, move_out
 
@@ -58,23 +60,9 @@ def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: 
             named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on
     weights = move_out(graph, left_out, taken=[*function.structured_outputs], calls=_ops_by_function(graph))
     inputs = [*inputs, *(f"{name}:0" for name in weights)]
-    needed = _needed_calls(graph, outputs) if keep_calls else set()
+    needed = needed_calls(graph, outputs, _ops_by_function(graph)) if keep_calls else set()
     optimized = tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), inputs, outputs)
     return Frozen(_inlined(optimized, inputs, outputs), weights, needed)
-
-
-def _needed_calls(graph: tf.compat.v1.GraphDef, outputs: list[str]) -> set[str]:
-    """Return the ONNX ops of the calls that the outputs depend on: a layer may be called for nothing."""
-    nodes = {node.name: node for node in graph.node}
-    ops = _ops_by_function(graph)
-    reached, waiting = set(), [name.partition(":")[0] for name in outputs]
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting += [each.lstrip("^").partition(":")[0] for each in nodes[name].input]
-    called = (nodes[name].attr["f"].func.name for name in reached if "f" in nodes[name].attr)
-    return {ops[function] for function in called if function in ops}
 
 
 def _ops_by_function(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
@@ -150,9 +138,17 @@ def _number(name: str) -> int:
     return int(number) if number.isdigit() else 0
 
 
+def restore_domain(graph: onnx.GraphProto, calls: Sequence[Call]) -> None:
+    """Give the nodes of calls their domain back, which tf2onnx 1.17 forgets of what is in a branch (`prefix_graph`)."""
+    ops = {call.op for call in calls}
+    for node in all_nodes(graph):
+        if node.op_type in ops:
+            node.domain = DOMAIN
+
+
 def check_calls(graph: onnx.GraphProto, calls: Sequence[Call], needed: Collection[str]) -> None:
     """Raise ExportError unless each call that is needed is one node of the graph, with all its inputs and outputs."""
-    nodes = {node.op_type: node for node in graph.node if node.domain == DOMAIN}
+    nodes = {node.op_type: node for node in all_nodes(graph) if node.domain == DOMAIN}
     for call in calls:
         node = nodes.get(call.op)
         if node is None and call.op not in needed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx
@@ -13,26 +13,36 @@ Sizes = tuple[int | None, ...]
 
 
 class Nodes:
-    """A graph to look for patterns in.
+    """A graph to look for patterns in: that of a model, or a body or branch in it, from where what is around is seen.
 
     Attributes:
+        graph: The graph.
         added: Constants that are needed beside those of the graph, by name.
-
-    Args:
-        model: The model of the graph. Those of its inputs that are weights have a shape like others.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        graph = model.graph
+    def __init__(self, graph: onnx.GraphProto, values: Iterable[onnx.ValueInfoProto], outer: Nodes | None) -> None:
+        """Read a graph.
+
+        Args:
+            graph: The graph.
+            values: Its tensors with their shapes, as far as they are known.
+            outer: The graph around it.
+        """
+        self.graph, self._outer = graph, outer
         self._makers = {name: node for node in graph.node for name in node.output}
         self._constants = {each.name: each for each in graph.initializer}
-        self._sizes = {value.name: _sizes(value) for value in _inferred(model)}
+        self._sizes = {value.name: _sizes(value) for value in values}
         self._sizes |= {name: tuple(tensor.dims) for name, tensor in self._constants.items()}
+        self._own = {*self._makers, *self._constants, *(value.name for value in graph.input)}
         self.added: dict[str, np.ndarray] = {}
+
+    def _owner(self, name: str) -> Nodes:
+        """Return the graph that a tensor belongs to: this one, or one around it."""
+        return self if self._outer is None or name in self._own else self._outer._owner(name)
 
     def maker(self, name: str, *ops: str) -> onnx.NodeProto | None:
         """Return the node that makes a tensor, if it is one of these ops."""
-        node = self._makers.get(name)
+        node = self._owner(name)._makers.get(name)
         return node if node is not None and node.op_type in ops else None
 
     def behind(self, name: str, *ops: str) -> str:
@@ -43,7 +53,7 @@ class Nodes:
 
     def constant(self, name: str) -> np.ndarray | None:
         """Return a small constant: an initializer, and no weight that is kept out of the graph."""
-        tensor = self._constants.get(name)
+        tensor = self._owner(name)._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def as_vector(self, name: str) -> str:
@@ -51,12 +61,12 @@ class Nodes:
         array = self.constant(name)
         if array is None or array.ndim == 1:
             return name
-        self.added[f"{name}/vector"] = array.reshape(-1)
+        self._owner(name).added[f"{name}/vector"] = array.reshape(-1)
         return f"{name}/vector"
 
     def sizes(self, name: str) -> Sizes | None:
         """Return the shape of a tensor as far as it is known, or None where not even its rank is."""
-        return self._sizes.get(name)
+        return self._owner(name)._sizes.get(name)
 
     def both_orders(self, node: onnx.NodeProto | None) -> Iterator[tuple[str, str]]:
         """Yield the two inputs of a node in either order; nothing where there is no node."""
@@ -70,8 +80,21 @@ def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
     return next((each.i for each in node.attribute if each.name == name), default)
 
 
-def _inferred(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    """Yield inputs and inner tensors with the shapes that onnx infers; constants take part without their content.
+def all_graphs(model: onnx.ModelProto) -> list[Nodes]:
+    """Return the graph of a model and those in it, each after that around it."""
+    return list(_within(model.graph, _inferred(model), None))
+
+
+def _within(graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Nodes | None) -> Iterator[Nodes]:
+    nodes = Nodes(graph, (*inferred.value_info, *inferred.input), outer)
+    yield nodes
+    for node, same in zip(graph.node, inferred.node, strict=True):
+        for inner, known in zip(graphs_in(node), graphs_in(same), strict=True):
+            yield from _within(inner, known, nodes)
+
+
+def _inferred(model: onnx.ModelProto) -> onnx.GraphProto:
+    """Return the graph with the shapes that onnx infers; constants take part without their content.
 
     Where onnx cannot, as with operators that it does not know, there are those of the model.
     """
@@ -85,7 +108,7 @@ def _inferred(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
     light = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     with contextlib.suppress(onnx.shape_inference.InferenceError):
         light = onnx.shape_inference.infer_shapes(light)
-    yield from (*light.graph.value_info, *light.graph.input)
+    return light.graph
 
 
 def _sizes(value: onnx.ValueInfoProto) -> Sizes | None:
@@ -109,3 +132,29 @@ def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if each.type == onnx.AttributeProto.GRAPH:
             yield each.g
         yield from each.graphs
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph, and after each those of the graphs within it."""
+    for node in graph.node:
+        yield node
+        for inner in graphs_in(node):
+            yield from all_nodes(inner)
+
+
+def drop_unread(graph: onnx.GraphProto) -> None:
+    """Drop, in place, what nothing reads, in bodies too."""
+    for node in graph.node:
+        for inner in graphs_in(node):
+            drop_unread(inner)
+    read = {value.name for value in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if not read.isdisjoint(node.output):
+            read.update(names_read(node))
+            kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name not in read:
+            del graph.initializer[index]

@@ -12,6 +12,7 @@ from onnx import inliner, version_converter
 from .._errors import ExportError, UnsupportedModelError
 from .._options import TRACED_OPSET
 from .attention_calls import DOMAIN
+from .loop_invariants import hoist
 from .traced import Traced
 from .weights import take_out, with_weights, write_data
 
@@ -51,6 +52,7 @@ def finish(
     model = with_functions(model, functions)  # after the converter, which deletes them
     if inlined:
         model = inliner.inline_selected_functions(model, [(DOMAIN, op) for op in inlined])
+    hoist(model)
     # the converter leaves the ir version of the source, which newer opsets do not allow
     model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     model.producer_name = "keras-attn"

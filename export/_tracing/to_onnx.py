@@ -15,11 +15,14 @@ import tensorflow as tf
 from .._errors import UnsupportedModelError
 from .._internals import tf2onnx_internals
 from .._options import TRACED_OPSET
-from . import buckets, fourier, near_zero, tf2onnx_fixes
+from . import buckets, fourier, near_zero, slices, tensor_lists, tf2onnx_fixes
 from .assigned import SEEDS, assigned
 from .attention_calls import DOMAIN, Call
-from .folding import folded
-from .freeze import call_handlers, check_calls, frozen
+from .counted_loops import drop_conditions
+from .folding import fold_in_bodies, folded
+from .freeze import call_handlers, check_calls, frozen, restore_domain
+from .loop_state import capture_unchanged
+from .nodes import all_nodes
 from .simplify import simplify
 from .traced import Traced
 
@@ -51,7 +54,9 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
             renames |= {f"{name}:0": name for name in found.weights}
-            handlers = tf2onnx_fixes.HANDLERS | fourier.HANDLERS | near_zero.HANDLERS | buckets.HANDLERS
+            handlers = dict(tf2onnx_fixes.HANDLERS)
+            for more in (fourier, near_zero, buckets, slices, tensor_lists):
+                handlers |= more.HANDLERS
             if calls:
                 handlers |= call_handlers(graph, calls)
             model = tf2onnx_internals.converted(
@@ -64,15 +69,21 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
                 custom_op_handlers=dict(handlers),
                 extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)] if calls else None,
             )
+        except UnsupportedModelError:
+            raise
         except Exception as error:
             # tf2onnx raises whatever its handlers meet: AssertionError, ValueError, RuntimeError, KeyError
             for node, op in [*unmapped, *_named_in(str(error), graph)]:
                 raise UnsupportedModelError(_no_mapping(op, node, layers)) from error
             raise UnsupportedModelError(f"tf2onnx cannot convert the model: {type(error).__name__}: {error}") from error
+    restore_domain(model.graph, calls)
     for node, op in [*unmapped, *_unknown_nodes(model.graph)]:
         raise UnsupportedModelError(_no_mapping(op, node, layers))
     check_calls(model.graph, calls, found.needed)
     shapes = {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}
+    capture_unchanged(model.graph)
+    drop_conditions(model.graph)
+    fold_in_bodies(model.graph)
     weights = folded(model.graph, found.weights)
     simplify(model)
     return Traced(model, shapes, weights)
@@ -104,17 +115,9 @@ def _named_in(message: str, graph: tf.compat.v1.GraphDef) -> list[tuple[str, str
 
 def _unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
     """Yield (node, op) for every op that ONNX does not know."""
-    for node in _all_nodes(graph):
+    for node in all_nodes(graph):
         if node.domain == "" and not onnx.defs.has(node.op_type, TRACED_OPSET):
             yield node.name, node.op_type
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _all_nodes(inner)
 
 
 def _no_mapping(op: str, node: str, layers: Sequence[str]) -> str:

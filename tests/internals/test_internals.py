@@ -20,6 +20,7 @@ FILES = sorted(file for folder in OURS for file in folder.rglob("*.py"))
 # where the names of the libraries may stand
 KNOW_PRIVATE_NAMES = {
     "_private_keras.py",
+    "_private_tensorflow.py",
     "_private_torch.py",
     "keras_internals.py",
     "stock_attention.py",
@@ -91,14 +92,20 @@ def test_what_a_functional_model_takes_and_gives(model):
     assert keras_internals.operation_of(model.outputs[0]).name == "inner"
 
 
-def test_sigmoids_are_seen_and_can_be_given_otherwise():
+def test_sigmoids_and_log_softmaxes_are_seen_and_can_be_given_otherwise():
     x = np.float32([[-2, 0, 3]])
     dense = keras.layers.Dense(3, "sigmoid", kernel_initializer="identity")
-    functions = (dense, keras.ops.silu, lambda x: keras.ops.gelu(x, approximate=False), keras.ops.gelu)
+    functions = (
+        dense,
+        keras.ops.log_softmax,
+        keras.ops.silu,
+        lambda x: keras.ops.gelu(x, approximate=False),
+        keras.ops.gelu,
+    )
     expected = [function(x).numpy() for function in functions]
-    with keras_internals.through_sigmoids(lambda found: found + 1):
+    with keras_internals.through_saturating(lambda found: found + 1):
         moved = [function(x).numpy() for function in functions]
-    for factor, before, after in zip((1, x, x, x), expected, moved, strict=True):
+    for factor, before, after in zip((1, 1, x, x, x), expected, moved, strict=True):
         np.testing.assert_allclose(after, before + factor, rtol=1e-6)
     for function, before in zip(functions, expected, strict=True):
         np.testing.assert_array_equal(function(x), before)

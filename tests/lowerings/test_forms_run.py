@@ -1,12 +1,18 @@
 """A form that no golden case ran is told of, and refused where all must be proven."""
 
+from types import SimpleNamespace
+
 import keras
+import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 from export_models import qkvl
 from keras import layers
 
 from keras_attn import DotProductAttention
 from keras_attn_export import ParityError, export_model
+from keras_attn_export._lowerings.forms_run import _with_sizes
 from keras_attn_export._model.long_cases import LONG
 from keras_attn_export._thresholds import LARGE, From
 
@@ -94,3 +100,56 @@ def test_a_layer_that_is_never_called(tmp_path):
 
     x = keras.Input((None, 4), name="x")
     assert export_model(keras.Model(x, Holding()(x)), tmp_path / "bundle").report.passed
+
+
+IN_LOOPS = """
+<ir_version: 8, opset_import: ["" : 18, "keras_attn" : 1]>
+looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out, float[s, b, m, 2] each)
+{
+    yes = Constant <value = bool {1}> ()
+    no_step = Constant <value = int64 {0}> ()
+    before = keras_attn.first (y, x, x)
+    out, each = Loop <body = outer (int64 i, bool go, float[b, n, 2] a)
+        => (bool go_on, float[b, n, 2] a_on, float[b, q, 2] seen)
+    {
+        go_on = Identity (go)
+        longer = Concat <axis = 1> (a, x)
+        is_first = Equal (i, no_step)
+        chosen = If <
+            then_branch = then () => (float[b, n, 2] taken) { taken = keras_attn.chosen (longer, y, y) },
+            else_branch = other () => (float[b, n, 2] left) { left = Identity (longer) }
+        > (is_first)
+        a_on = Loop <body = inner (int64 j, bool go_inner, float[b, n, 2] c)
+            => (bool go_inner_on, float[b, n, 2] c_on)
+        {
+            go_inner_on = Identity (go_inner)
+            c_on = keras_attn.within (c, y, y)
+        }> (i, yes, chosen)
+        seen = Identity (x)
+    }> (count, yes, before)
+}
+""" + "".join(
+    f"""
+<domain: "keras_attn", opset_import: ["" : 18]>
+{op} (queries, keys, values) => (output) {{ output = Identity (queries) }}
+"""
+    for op in ("first", "chosen", "within")
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "chosen", "within"), [(0, [], []), (1, [[8, 5]], []), (3, [[8, 5]], [[11, 5], [14, 5], [14, 5]])]
+)
+def test_sizes_are_collected_in_loops_and_branches(count, chosen, within):
+    """A loop of three steps, a branch that its first takes alone, and a loop in it of none, one and two steps."""
+    names = ("queries", "keys", "values")
+    calls = [SimpleNamespace(op=op, shapes=dict.fromkeys(names)) for op in ("first", "chosen", "within")]
+    model = _with_sizes(onnx.parser.parse_model(IN_LOOPS), calls)
+    onnx.checker.check_model(model, full_check=True)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x, y = np.ones((2, 3, 2), "float32"), np.ones((2, 5, 2), "float32")
+    given = {"x": x, "y": y, "count": np.array(count, "int64")}
+    found = dict(zip([each.name for each in model.graph.output], session.run(None, given), strict=True))
+    assert found["first/sizes"].tolist() == [[5, 3]]
+    assert found["chosen/sizes"].tolist() == chosen
+    assert found["within/sizes"].tolist() == within

@@ -219,3 +219,26 @@ def test_what_is_read_elsewhere_is_still_made():
     assert operators(written) == {**NORMALIZED, "ReduceMean": 2, "Mul": 1}
     for actual, expected in zip(run(written), before, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_loop_is_written_in_few_too(tmp_path):
+    """Weights, a constant that is reshaped among them, are outside of the body that reads them."""
+
+    class Twice(layers.Layer):
+        def build(self, shape):
+            self.norm, self.dense = layers.LayerNormalization(name="norm"), layers.Dense(6, name="dense")
+            self.norm.build(shape)
+            self.dense.build(shape)
+
+        def call(self, x):
+            body = lambda i, x: (i + 1, self.dense(self.norm(x)))  # noqa: E731
+            return keras.ops.while_loop(lambda i, _: i < 2, body, (0, x))[1]
+
+    model, written = traced(lambda x: Twice(name="twice")(x), tmp_path, shape=(None, 6))
+    (loop,) = [node for node in written.graph.node if node.op_type == "Loop"]
+    (body,) = [each.g for each in loop.attribute if each.name == "body"]
+    made = Counter(node.op_type for node in body.node)
+    assert made["LayerNormalization"] == made["MatMul"] == 1
+    assert made["Reshape"] == 0
+    assert len(loop.input) == 4  # the number of steps and the tensor are its state
+    assert_same(model, written, RNG.standard_normal((2, 5, 6)).astype("float32"))

@@ -1,0 +1,263 @@
+"""What a loop writes into a `TensorArray`, as tf2onnx does not have it.
+
+tf2onnx 1.17 makes of each `TensorArray` that a loop writes a scan output of `Loop`: as long as the loop has steps, with
+the element of each step in the place of the step. TensorFlow's has the length it was made with, holds an element where
+its index says, several a step if need be, and zeros where nothing was written. Where the index is not the number of
+the step, it becomes a scan output too, and elements are put where it says; where the loop may end early, zeros are put
+behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from .._errors import UnsupportedModelError
+from .._internals.tf2onnx_internals import converted_while, function_of, make_name
+from .tf2onnx_fixes import Handler
+
+MADE = ("TensorListReserve", "TensorListResize")
+_PASS_ON = ("Cast", "Identity")
+_WRITE = "TensorListSetItem"
+_REFUSED = (
+    "A loop writes a `TensorArray` in a way that has no form in ONNX: {}. Make a tensor of its final size before the "
+    "loop, and write with `tf.tensor_scatter_nd_update`."
+)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A list that a loop writes.
+
+    Attributes:
+        size: The tensor that is the length it was made with.
+        index: The tensor in the body that says where elements are written, a vector; or None: at the step's number.
+        each: How many are written in one step.
+        is_full: Whether each of its places is written for sure.
+    """
+
+    size: str
+    index: str | None
+    each: int
+    is_full: bool
+
+
+def _while(graph: Any, node: Any, name: str, args: Any) -> None:
+    """`While` as tf2onnx converts it, but for the lists that it writes."""
+    loop = _Loop(graph, node)
+    written = [] if loop.body.ragged_variant_list_writes else list(loop.written())
+    converted_while(graph, node)
+    for each in loop.body.inputs[:2]:  # the number of the step, and whether to go on: onnxruntime must know their rank
+        loop.body.set_shape(each.output[0], [])
+    found = graph.get_node_by_name(f"{name}_loop")
+    # tf2onnx puts scan outputs behind the state, those of the last inputs first
+    for each, output in zip(reversed(written), found.output[len(found.output) - len(written) :], strict=True):
+        if each.is_full and each.index is None:
+            continue
+        index = None
+        if each.index is not None:
+            found, index = _scanned(graph, found, loop.body, each.index)
+        _put_in_place(graph, output, index, each)
+
+
+class _Loop:
+    """A loop of TensorFlow before it is converted; `body` and what is in it are."""
+
+    def __init__(self, graph: Any, node: Any) -> None:
+        self._graph, self._node = graph, node
+        self.body, self._condition = function_of(node, "body"), function_of(node, "cond")
+        self._inputs: list[str] = list(self.body.input_names)
+
+    def written(self) -> Iterator[_Written]:
+        """Yield the lists that the loop writes, in the order of its inputs; the body writes each once then.
+
+        Raises:
+            UnsupportedModelError: It writes one in a way that cannot be told.
+        """
+        chains = {number: self._chain(number) for number, made in enumerate(self._node.inputs) if made.type in MADE}
+        writes = [node for node in self.body.get_nodes() if node.type == _WRITE]
+        if len(writes) != sum(map(len, chains.values())):
+            raise UnsupportedModelError(_REFUSED.format("it goes on with one that was written before"))
+        for number, chain in chains.items():
+            if not chain:
+                raise UnsupportedModelError(_REFUSED.format("only under a condition, in a loop within it, or never"))
+            lists = {self._inputs[number], *(node.output[0] for node in chain)}
+            if lists & {_behind(self.body, read, ("Identity",)) for read in self.body.ta_reads}:
+                raise UnsupportedModelError(_REFUSED.format("it reads what it writes"))
+            size = self._node.inputs[number].input[1]
+            indices = [node.input[1] for node in chain]
+            if len(chain) == 1 and self._is_counter(self.body, indices[0]):
+                # one that was made without places grows as it is written
+                grows = _is_number(self._graph.get_node_by_output(_behind(self._graph, size)), 0)
+                yield _Written(size, None, 1, grows or self._runs_to(size))
+            else:
+                yield _Written(size, _merged(self.body, chain), len(chain), is_full=False)
+
+    def _chain(self, number: int) -> list[Any]:
+        """Return the nodes that write a list in one step, the first first; none where they cannot be told."""
+        name, found = _behind(self.body, self.body.outputs[number], ("Identity",)), []
+        while name != self._inputs[number]:
+            node = self.body.get_node_by_output(name)
+            if node is None or node.type != _WRITE:
+                return []
+            found.append(node)
+            name = _behind(self.body, node.input[0], ("Identity",))
+        return found[::-1]
+
+    def _is_counter(self, graph: Any, name: str) -> bool:
+        """Tell whether a tensor of the body, or of the condition, is the number of the step."""
+        number = _input_behind(graph, name)
+        if number is None or number == 1 or not _is_number(self._node.inputs[number], 0):
+            return False
+        made = self.body.get_node_by_output(_behind(self.body, self.body.outputs[number]))
+        if made is None or made.type not in ("Add", "AddV2"):
+            return False
+        sides = [(made.input[0], made.inputs[1]), (made.input[1], made.inputs[0])]
+        return any(_behind(self.body, a) == self._inputs[number] and _is_number(b, 1) for a, b in sides)
+
+    def _runs_to(self, size: str) -> bool:
+        """Tell whether the loop ends when it has run for as many steps as a list is long, and never before."""
+        waiting = [self._condition.outputs[0]]
+        while waiting:
+            made = self._condition.get_node_by_output(_behind(self._condition, waiting.pop()))
+            if made is not None and made.type in ("And", "LogicalAnd"):
+                waiting += made.input
+            elif made is None or made.type != "Less" or not self._is_end(made, size):
+                return False
+        return True
+
+    def _is_end(self, less: Any, size: str) -> bool:
+        if not self._is_counter(self._condition, less.input[0]):
+            return False
+        number, end = _input_behind(self._condition, less.input[1]), less.inputs[1]
+        if number is None:
+            end = self._condition.get_node_by_output(_behind(self._condition, less.input[1]))
+        elif number == 1 or _behind(self.body, self.body.outputs[number]) == self._inputs[number]:
+            if _behind(self._graph, self._node.input[number]) == _behind(self._graph, size):
+                return True
+            end = self._node.inputs[number]
+        else:
+            return False
+        length = self._graph.get_node_by_output(_behind(self._graph, size))
+        return length.is_const() and _is_number(end, int(length.get_tensor_value()))
+
+
+def _merged(body: Any, chain: Sequence[Any]) -> str:
+    """Let one node write what several do, a row each, and return the vector of their indices."""
+    first, last = chain[0], chain[-1]
+    vector = _constant(body, [-1])
+    indices = [body.make_node("Reshape", [node.input[1], vector]).output[0] for node in chain]
+    joined = body.make_node("Concat", indices, attr={"axis": 0}, dtypes=[TensorProto.INT32])
+    cast = body.make_node("Cast", [joined.output[0]], attr={"to": TensorProto.INT64}, dtypes=[TensorProto.INT64])
+    if len(chain) > 1:
+        kind, front = body.get_dtype(first.input[2]), _constant(body, [0])
+        rows = [body.make_node("Unsqueeze", [node.input[2], front], dtypes=[kind]).output[0] for node in chain]
+        values = body.make_node("Concat", rows, attr={"axis": 0}, dtypes=[kind]).output[0]
+        body.replace_inputs(last, [first.input[0], last.input[1], values])
+        for node in chain[:-1]:
+            body.remove_node(node.name)
+    return str(cast.output[0])
+
+
+def _scanned(graph: Any, loop: Any, body: Any, name: str) -> tuple[Any, str]:
+    """Return a loop with one more scan output, a tensor of its body, and the name of that output."""
+    inputs, outputs, branches = list(loop.input), list(loop.output), dict(loop.get_body_graphs())
+    shapes, dtypes = list(loop.output_shapes), list(loop.output_dtypes)
+    lengths = loop.ragged_scan_output_to_len
+    graph.remove_node(loop.name)
+    body.outputs.append(name)
+    found = make_name(f"{loop.name}_indices")
+    again = graph.make_node(
+        "Loop",
+        inputs,
+        outputs=[*outputs, found],
+        shapes=[*shapes, [-1, -1]],
+        dtypes=[*dtypes, TensorProto.INT64],
+        name=loop.name,
+        branches=branches,
+    )
+    again.ragged_scan_output_to_len = lengths
+    return again, found
+
+
+def _put_in_place(graph: Any, scanned: str, index: str | None, written: _Written) -> None:
+    """Let all that reads a scan output read a list of the right length, each element in its place."""
+    kind, shape = graph.get_dtype(scanned), graph.get_shape(scanned)
+    result = make_name(f"{scanned}_in_place")
+    graph.replace_all_inputs(scanned, result)
+    if written.each > 1:
+        graph.set_shape(scanned, None if shape is None else [-1, written.each, *shape[1:]])
+
+    def node(op: str, *inputs: str, dtype: int = TensorProto.INT64, **attributes: Any) -> str:
+        return str(graph.make_node(op, list(inputs), attr=attributes, dtypes=[dtype]).output[0])
+
+    def last(op: str, *inputs: str, **attributes: Any) -> None:
+        graph.make_node(op, list(inputs), attr=attributes, outputs=[result], shapes=[shape], dtypes=[kind])
+
+    length = node("Cast", node("Reshape", written.size, _constant(graph, [-1]), dtype=TensorProto.INT32), to=7)
+    zero = helper.make_tensor("value", kind, [1], [0])
+    if index is None:
+        steps, element = node("Shape", scanned, end=1), node("Shape", scanned, start=1)
+        left = node("Max", node("Sub", length, steps), _constant(graph, [0]))
+        zeros = node("ConstantOfShape", node("Concat", left, element, axis=0), dtype=kind, value=zero)
+        last("Concat", scanned, zeros, axis=0)
+        return
+    places = node("Reshape", index, _constant(graph, [-1]))
+    element = node("Shape", scanned, start=1 if written.each == 1 else 2)
+    rows = scanned
+    if written.each > 1:
+        rows = node("Reshape", scanned, node("Concat", node("Shape", places), element, axis=0), dtype=kind)
+    # a row of zeros before them is what places get that nothing was written to; of several writes the last counts
+    row = node("ConstantOfShape", node("Concat", _constant(graph, [1]), element, axis=0), dtype=kind, value=zero)
+    rows = node("Concat", row, rows, dtype=kind, axis=0)
+    places = node("Concat", _constant(graph, [-1]), places, axis=0)
+    start, step = _constant(graph, 0), _constant(graph, 1)
+    greatest = node("ReduceMax", node("Concat", node("Sub", length, _constant(graph, [1])), places, axis=0), keepdims=0)
+    every_place = node("Range", start, node("Add", greatest, step), step)
+    every_row = node("Range", start, node("Squeeze", node("Shape", places)), step)
+    same = node("Equal", node("Unsqueeze", every_place, _constant(graph, [1])), places, dtype=TensorProto.BOOL)
+    which = node("ReduceMax", node("Where", same, every_row, start), _constant(graph, [1]), keepdims=0)
+    last("Gather", rows, which, axis=0)
+
+
+def _behind(graph: Any, name: str, ops: Sequence[str] = _PASS_ON) -> str:
+    """Return what a tensor is handed on from."""
+    node = graph.get_node_by_output(name)
+    while node is not None and node.type in ops:
+        name = node.input[0]
+        node = graph.get_node_by_output(name)
+    return name
+
+
+def _input_behind(graph: Any, name: str) -> int | None:
+    """Return the number of the input of a body or condition that a tensor is; None if it is none."""
+    source, inputs = _behind(graph, name), list(graph.input_names)
+    return inputs.index(source) if source in inputs else None
+
+
+def _is_number(node: Any, number: int) -> bool:
+    return (
+        node is not None
+        and bool(node.is_const())
+        and node.get_tensor_value(as_list=False).tolist() in (number, [number])
+    )
+
+
+def _constant(graph: Any, value: Any) -> str:
+    return str(graph.make_const(make_name("constant"), np.array(value, np.int64)).output[0])
+
+
+def _stack(graph: Any, node: Any, name: str, args: Any) -> None:
+    """`TensorListStack` of what a loop wrote: by now a tensor, which tf2onnx only takes from the loop itself."""
+    source = _behind(graph, node.input[0], ("Identity",))
+    if graph.get_node_by_output(source).type not in MADE:  # or it is left, and refused as an op without mapping
+        stacked = node.output[0]
+        graph.remove_node(name)
+        graph.replace_all_inputs(stacked, source)
+
+
+HANDLERS: dict[str, Handler] = {"While": (_while, []), "StatelessWhile": (_while, []), "TensorListStack": (_stack, [])}

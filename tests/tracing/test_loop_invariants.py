@@ -1,0 +1,205 @@
+"""What is the same in each step of a loop is computed before it: the same numbers, and the body has the rest."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper, parser
+
+from keras_attn_export._tracing.loop_invariants import hoist
+from keras_attn_export._tracing.nodes import graphs_in
+
+X, M = np.array([[1, 2], [3, 4]], "float32"), np.array([[0.5, -1], [2, 0.25]], "float32")
+
+# in the inner loop `twice` depends on the model alone, `sums` on the outer step
+NESTED = """
+<ir_version: 8, opset_import: ["" : 18]>
+nested (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y)
+{
+    yes = Constant <value = bool {1}> ()
+    y = Loop <body = outer (int64 i, bool go_outer, float[n, 2] a) => (bool go_outer_on, float[n, 2] a_after)
+    {
+        go_outer_on = Identity (go_outer)
+        a_after = Loop <body = inner (int64 j, bool go_inner, float[n, 2] b) => (bool go_inner_on, float[n, 2] b_after)
+        {
+            go_inner_on = Identity (go_inner)
+            two = Constant <value = float {2.0}> ()
+            twice = Mul (m, two)
+            sums = Add (a, two)
+            product = MatMul (b, twice)
+            mixed = Tanh (product)
+            b_after = Add (mixed, sums)
+        }> (count, yes, a)
+    }> (count, yes, x)
+}
+"""
+
+# `w` and `seen` stay, the query does not; the branches of the call read what is made before the loop as well
+CALL = """
+<ir_version: 8, opset_import: ["" : 18, "keras_attn" : 1]>
+called (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y)
+{
+    yes = Constant <value = bool {1}> ()
+    y = Loop <body = outer (int64 i, bool go, float[n, 2] a) => (bool go_on, float[n, 2] a_after)
+    {
+        go_on = Identity (go)
+        a_after = keras_attn.attend_0 (a, m)
+    }> (count, yes, x)
+}
+<domain: "keras_attn", opset_import: ["" : 18]>
+attend_0 (query, memory) => (output)
+{
+    one = Constant <value_float = 1.0> ()
+    shifted = Add (memory, one)
+    w = Tanh (shifted)
+    total = ReduceSum <keepdims = 0> (w)
+    found = MatMul (query, w)
+    size = ReduceSum <keepdims = 0> (found)
+    is_large = Greater (size, one)
+    output = If (is_large) <
+        then_branch = large () => (float[k, l] then_output) {then_output = Div (found, total)},
+        else_branch = small () => (float[o, p] else_output) {else_output = Sub (found, one)}
+    >
+}
+"""
+
+
+def run(model, **inputs):
+    onnx.checker.check_model(model, full_check=True)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
+
+
+def hoisted(text, **inputs):
+    """The model afterwards, which gives what it gave."""
+    model = parser.parse_model(text)
+    for count in (0, 1, 3):
+        before = run(model, **inputs, count=np.array(count))
+        changed = onnx.ModelProto.FromString(model.SerializeToString())
+        hoist(changed)
+        for found, expected in zip(run(changed, **inputs, count=np.array(count)), before, strict=True):
+            np.testing.assert_array_equal(found, expected)
+    return changed
+
+
+def ops_of(graph):
+    return [node.op_type for node in graph.node if node.op_type != "Constant"]
+
+
+def body_of(graph):
+    (loop,) = [node for node in graph.node if node.op_type == "Loop"]
+    return next(graphs_in(loop))
+
+
+def test_each_node_goes_out_as_far_as_it_can():
+    graph = hoisted(NESTED, x=X, m=M).graph
+    assert ops_of(graph) == ["Mul", "Loop"]
+    assert ops_of(body_of(graph)) == ["Identity", "Add", "Loop"]
+    assert ops_of(body_of(body_of(graph))) == ["Identity", "MatMul", "Tanh", "Add"]
+
+
+def test_a_call_is_cut_in_two():
+    model = hoisted(CALL, x=X, m=M)
+    first, loop = (node for node in model.graph.node if node.op_type != "Constant")
+    assert (first.op_type, loop.op_type) == ("attend_0_before_loop", "Loop")
+    call = body_of(model.graph).node[-1]
+    assert list(call.input) == ["a", "m", *first.output]
+    late, early = model.functions
+    assert [late.name, early.name] == ["attend_0", "attend_0_before_loop"]
+    assert list(early.input) == ["memory"]
+    assert list(early.output) == list(late.input[2:]) == ["w", "total"]
+    assert ops_of(early) == ["Add", "Tanh", "ReduceSum"]
+    assert ops_of(late) == ["MatMul", "ReduceSum", "Greater", "If"]
+
+
+def test_a_function_of_two_calls_stays_whole():
+    twice = CALL.replace(
+        "a_after = keras_attn.attend_0 (a, m)", "b = keras_attn.attend_0 (a, m) a_after = keras_attn.attend_0 (b, m)"
+    )
+    model = hoisted(twice, x=X, m=M)
+    assert [function.name for function in model.functions] == ["attend_0"]
+
+
+def test_a_call_of_what_stays_goes_whole():
+    lines = "c = keras_attn.attend_0 (m, m) a_after = Add (a, c)"
+    model = hoisted(CALL.replace("a_after = keras_attn.attend_0 (a, m)", lines), x=X, m=M)
+    assert ops_of(model.graph) == ["attend_0", "Loop"]
+    assert [function.name for function in model.functions] == ["attend_0"]
+
+
+BRANCH = """
+    c = ReduceMax <keepdims = 0> (m)
+    d = Less (c, c)
+    twice = If (d) <
+        then_branch = yes_branch () => (float[q, r] then_output) {then_output = Neg (m)},
+        else_branch = no_branch () => (float[q, r] else_output) {else_output = Abs (m)}
+    >
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "op"),
+    [("twice = RandomNormalLike <seed = 1.0> (m)", "RandomNormalLike"), (BRANCH, "If")],
+    ids=["draws", "a branch"],
+)
+def test_draws_and_branches_stay(lines, op):
+    model = parser.parse_model(NESTED.replace("twice = Mul (m, two)", lines))
+    hoist(model)
+    assert op in ops_of(body_of(body_of(model.graph)))
+
+
+def test_what_a_body_gives_is_made_in_it():
+    model = parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18]>
+    given (float[2, 2] x, float[2, 2] m, int64 count) => (float[2, 2] y, float[k, 2, 2] scanned)
+    {
+        yes = Constant <value = bool {1}> ()
+        y, scanned = Loop <body = step (int64 i, bool go, float[2, 2] a)
+            => (bool go_on, float[2, 2] b, float[2, 2] each)
+        {
+            go_on = Identity (go)
+            b = Add (a, m)
+            each = Neg (m)
+        }> (count, yes, x)
+    }
+    """)
+    inputs = {"x": X, "m": M, "count": np.array(2)}
+    before = run(model, **inputs)
+    hoist(model)
+    assert ops_of(body_of(model.graph)) == ["Identity", "Add", "Neg"]
+    for found, expected in zip(run(model, **inputs), before, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_bodies_beside_each_other_may_have_the_same_names():
+    """What they hold by these names differs: it cannot stand in one graph. What has a name of its own can."""
+    model = parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 18]>
+    beside (float[2, 2] x, float[2, 2] m, int64 count) => (float[2, 2] z)
+    {
+        yes = Constant <value = bool {1}> ()
+        y = Loop <body = one (int64 i, bool go, float[2, 2] a) => (bool go_on, float[2, 2] b)
+            <float factor = {2}, float own = {5}>
+        {
+            go_on = Identity (go)
+            c = Mul (m, factor)
+            d = Mul (m, own)
+            e = Add (a, d)
+            b = Add (e, c)
+        }> (count, yes, x)
+        z = Loop <body = two (int64 j, bool go2, float[2, 2] a2) => (bool go2_on, float[2, 2] b2)
+            <float factor = {3}>
+        {
+            go2_on = Identity (go2)
+            c = Mul (m, factor)
+            b2 = Add (a2, c)
+        }> (count, yes, y)
+    }
+    """)
+    inputs = {"x": X, "m": M, "count": np.array(2)}
+    before = run(model, **inputs)
+    hoist(model)
+    np.testing.assert_array_equal(run(model, **inputs)[0], before[0])
+    assert ops_of(model.graph) == ["Mul", "Loop", "Loop"]
+    assert [each.name for each in model.graph.initializer] == ["own"]
+    assert numpy_helper.to_array(model.graph.initializer[0]) == 5

@@ -1,0 +1,36 @@
+"""`keras.ops.slice_update` in ONNX: a part of a tensor replaced where numbers say that are known when it runs."""
+
+import keras
+import numpy as np
+import pytest
+from traced_functions import Converted
+
+from keras_attn_export import UnsupportedModelError
+
+X, PART = np.arange(24, dtype="float32").reshape(2, 3, 4), -np.ones((2, 1, 2), "float32")
+
+
+def updated(x, part, at):
+    return keras.ops.slice_update(x, at, part)
+
+
+@pytest.mark.parametrize("at", [(0, 0, 0), (0, 2, 1), (0, 9, 3), (-1, 1, 0)])
+def test_a_part_is_replaced_and_moved_to_where_it_fits(at):
+    converted = Converted(updated, x=X, part=PART, at=np.zeros(3, "int32"))
+    found = converted.assert_same(at=np.array(at, "int32"))
+    assert (found == -1).sum() == PART.size
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float64"])
+def test_other_dtypes(dtype):
+    Converted(updated, x=X.astype(dtype), part=PART.astype(dtype), at=np.array([0, 1, 1], "int64")).assert_same()
+
+
+def test_infinities_stay_where_they_are():
+    x = np.where(X > 20, np.inf, np.where(X < 3, np.nan, X)).astype("float32")
+    Converted(updated, x=x, part=PART, at=np.array([0, 1, 1], "int32")).assert_same()
+
+
+def test_booleans_are_refused():
+    with pytest.raises(UnsupportedModelError, match="Op `XlaDynamicUpdateSlice` of node"):
+        Converted(updated, x=X > 3, part=PART > 3, at=np.array([0, 1, 1], "int32"))

@@ -1,0 +1,157 @@
+"""A `TensorArray` that a loop writes holds in ONNX what it does in TensorFlow: elements in their places, else zeros."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from traced_functions import Converted
+
+from keras_attn_export import UnsupportedModelError
+
+X = np.array([[1, 2, 3], [4, 5, 6]], "float32")
+STEPS = np.array(3, "int32")
+
+
+def array(size, dtype=tf.float32, **options):
+    return tf.TensorArray(dtype, size, element_shape=(None, 3), **options)
+
+
+def written(x, steps, write, *, size=5, start=0, step=1, dtype=tf.float32, **options):
+    """What a loop of some steps writes by `write(array, i, value)`, where `i` goes from `start`, and the value on."""
+
+    def body(taken, i, value, made):
+        return taken + 1, i + step, value * 2, write(made, i, tf.cast(value, dtype))
+
+    first = (0, start, x, array(size, dtype, **options))
+    return tf.while_loop(lambda taken, *_: taken < steps, body, first)[-1].stack()
+
+
+def at_the_step(made, i, value):
+    return made.write(i, value)
+
+
+def test_a_loop_that_ends_early_leaves_zeros():
+    converted = Converted(lambda x, steps: written(x, steps, at_the_step), x=X, steps=STEPS)
+    for steps in (1, 3, 5):
+        found = converted.assert_same(steps=np.array(steps, "int32"))
+        assert found.shape == (5, 2, 3)
+        assert not found[steps:].any()
+        assert found[steps - 1].all()
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.bool, tf.float64])
+def test_zeros_of_other_dtypes(dtype):
+    converted = Converted(lambda x, steps: written(x, steps, at_the_step, dtype=dtype), x=X, steps=STEPS)
+    assert converted.assert_same().any()
+
+
+@pytest.mark.parametrize(("start", "step", "steps"), [(4, -1, 5), (3, -1, 2), (0, 2, 3), (1, 1, 3), (2, 0, 3)])
+def test_elements_are_where_their_index_says(start, step, steps):
+    """From the last to the first, every other, not from the first on, and the same again and again: the last counts."""
+    converted = Converted(
+        lambda x, steps: written(x, steps, at_the_step, start=start, step=step), x=X, steps=np.array(steps, "int32")
+    )
+    converted.assert_same()
+    converted.assert_same(steps=np.array(1, "int32"))
+
+
+def test_several_elements_in_one_step():
+    def write(made, i, value):
+        return made.write(2 * i, value).write(2 * i + 1, -value)
+
+    converted = Converted(lambda x, steps: written(x, steps, write, size=8), x=X, steps=STEPS)
+    assert converted.assert_same()[5].sum() == -4 * X.sum()
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_one_that_grows_is_as_long_as_it_is_written(step):
+    converted = Converted(
+        lambda x, steps: written(x, steps, at_the_step, size=0, step=step, dynamic_size=True), x=X, steps=STEPS
+    )
+    assert converted.assert_same().shape == (1 + 2 * step, 2, 3)
+
+
+def operators(model):
+    return [node.op_type for node in model.graph.node]
+
+
+def test_nothing_is_added_where_the_loop_writes_all():
+    def full(x):
+        rows = tf.shape(x)[0]
+        loop = tf.while_loop(
+            lambda i, *_: i < rows, lambda i, value, made: (i + 1, value * 2, made.write(i, value)), (0, x, array(rows))
+        )
+        return loop[-1].stack()
+
+    converted = Converted(full, x=X)
+    converted.assert_same()
+    assert operators(converted.model)[-1] == "Loop"
+    grown = Converted(lambda x, steps: written(x, steps, at_the_step, size=0, dynamic_size=True), x=X, steps=STEPS)
+    assert operators(grown.model)[-1] == "Loop"
+
+
+def test_a_loop_that_may_end_before_its_last_step_is_not_taken_for_one_that_writes_all():
+    def until(x):
+        first = (0, x, array(5))
+        loop = tf.while_loop(
+            lambda i, value, _: (i < 5) & (tf.reduce_max(value) < 20),
+            lambda i, value, made: (i + 1, value * 2, made.write(i, value)),
+            first,
+        )
+        return loop[-1].stack()
+
+    converted = Converted(until, x=X)
+    assert not converted.assert_same()[2:].any()
+    assert converted.assert_same(x=X / 10)[4].all()
+
+
+def test_an_end_that_the_loop_moves_is_not_taken_for_the_length():
+    def moving(x):
+        def body(i, end, value, made):
+            return i + 1, end - 1, value * 2, made.write(i, value)
+
+        loop = tf.while_loop(lambda i, end, *_: i < end, body, (0, tf.constant(4), x, array(4)))
+        return loop[-1].stack()
+
+    assert not Converted(moving, x=X).assert_same()[2:].any()
+
+
+def test_a_loop_in_a_loop_writes_its_own():
+    def nested(x, steps):
+        made = tf.TensorArray(tf.float32, 4, element_shape=(5, None, 3))
+
+        def body(i, made):
+            inner = written(x * (1.0 + tf.cast(i, tf.float32)), steps, at_the_step)
+            return i + 1, made.write(3 - i, inner)
+
+        return tf.while_loop(lambda i, *_: i < 4, body, (0, made))[-1].stack()
+
+    assert Converted(nested, x=X, steps=STEPS).assert_same().shape == (4, 5, 2, 3)
+
+
+def goes_on(x, steps):
+    made = array(6).write(0, x)
+    return tf.while_loop(lambda i, *_: i < steps + 1, lambda i, made: (i + 1, made.write(i, x * 2)), (1, made))[
+        -1
+    ].stack()
+
+
+def reads_what_it_writes(x, steps):
+    def body(i, made):
+        made = made.write(i, x)
+        return i + 1, made.write(i + 1, made.read(i) * 2)
+
+    made = array(6, clear_after_read=False)
+    return tf.while_loop(lambda i, *_: i < steps, body, (0, made))[-1].stack()
+
+
+def only_sometimes(x, steps):
+    def body(i, made):
+        return i + 1, tf.cond(i > 0, lambda: made.write(i, x), lambda: made)
+
+    return tf.while_loop(lambda i, *_: i < steps, body, (0, array(6)))[-1].stack()
+
+
+@pytest.mark.parametrize("function", [goes_on, reads_what_it_writes, only_sometimes])
+def test_what_has_no_form_is_refused(function):
+    with pytest.raises(UnsupportedModelError, match="writes a `TensorArray` in a way that has no form in ONNX"):
+        Converted(function, x=X, steps=STEPS)
