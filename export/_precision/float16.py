@@ -18,9 +18,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from .._tracing.loop_state import capture_unchanged, names_used
+from .._tracing.nodes import graphs_in
 from .._tracing.traced import Traced
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
-from .loops import capture_constants, names_used, subgraphs
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
 _LARGEST, _SMALLEST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).tiny)
@@ -31,7 +32,7 @@ def to_float16(traced: Traced) -> Traced:
     converted = onnx.ModelProto()
     converted.CopyFrom(traced.model)
     _hoist_constants(converted.graph)
-    capture_constants(converted.graph, frozenset(traced.weights))
+    capture_unchanged(converted.graph)
     weights = dict(traced.weights)
     _Scope(converted.graph, _element_types(converted, weights), None, weights).convert()
     return replace(traced, model=converted, weights=weights)
@@ -41,7 +42,7 @@ def _hoist_constants(graph: onnx.GraphProto) -> None:
     """Make every `Constant` node an initializer, so that constants come in one form."""
     kept = []
     for node in graph.node:
-        for inner in subgraphs(node):
+        for inner in graphs_in(node):
             _hoist_constants(inner)
         value = node.attribute[0] if node.op_type == "Constant" else None
         if value is not None and value.name == "value":
@@ -77,7 +78,7 @@ def _element_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) ->
             if value.type.HasField("tensor_type"):
                 types[value.name] = value.type.tensor_type.elem_type
         for node in graph.node:
-            for inner in subgraphs(node):
+            for inner in graphs_in(node):
                 collect(inner)
 
     collect(onnx.shape_inference.infer_shapes(light).graph)
@@ -115,7 +116,7 @@ class _Scope:
         node = onnx.NodeProto()
         node.CopyFrom(original)
         kind = HALF if self._runs_in_half(node) else FULL
-        for inner in subgraphs(node):
+        for inner in graphs_in(node):
             _Scope(inner, self._types, self, {}).convert()
         for index, name in enumerate(node.input):
             if self._is_float(name):

@@ -14,9 +14,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import UnsupportedModelError
+from .._tracing.loop_state import capture_unchanged
+from .._tracing.nodes import graphs_in, names_read
 from .._tracing.onnx_file import read, write
 from .._tracing.traced import Traced
-from .loops import capture_constants, subgraphs
 
 FEWEST_COLUMNS = 8
 
@@ -24,8 +25,10 @@ FEWEST_COLUMNS = 8
 def to_int8(traced: Traced, folder: Path) -> Traced:
     """Return a copy of a model whose products with weights are of integers: dynamic quantization.
 
-    Weights become int8 with a scale a column, unless they have fewer than 8 columns or more than two axes. Activations
-    become uint8 as they come, with a scale for each row.
+    Weights become uint8 with a scale and a zero point a column, unless they have fewer than 8 columns or more than two
+    axes. Activations become uint8 as they come, with a scale for each row. Neither is signed: on x86-64 without VNNI
+    onnxruntime sums pairs of products of uint8 and int8 in 16 bits, which overflow, and one file gives two results:
+    https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When and why do I need to try U8U8?"
 
     Args:
         traced: A float32 model.
@@ -41,7 +44,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
     source, target = place / "float32.onnx", place / "int8.onnx"
     prepared = onnx.ModelProto()
     prepared.CopyFrom(traced.model)
-    capture_constants(prepared.graph, frozenset(traced.weights))
+    capture_unchanged(prepared.graph)
     shapes = {name: array.shape for name, array in traced.weights.items()}
     try:
         write(replace(traced, model=prepared), source, check=False)
@@ -51,7 +54,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
                 target,
                 op_types_to_quantize=["MatMul", "Gemm"],
                 per_channel=True,
-                weight_type=QuantType.QInt8,
+                weight_type=QuantType.QUInt8,
                 nodes_to_exclude=list(_left_out(prepared.graph, shapes)),
                 use_external_data_format=bool(traced.weights),
                 extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
@@ -66,6 +69,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
     model = quantized.model
     model.producer_name = traced.model.producer_name
     del model.graph.value_info[:]  # what the quantizer inferred
+    _sort(model.graph)
     if _quantize_by_row(model.graph):
         _add_constants(model.graph)
         _keep_biases_apart(model.graph)
@@ -85,7 +89,7 @@ def _left_out(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> I
             transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
             if len(shape) > 2 or shape[0 if transposed else 1] < FEWEST_COLUMNS:
                 yield from (node.name, f"{node.name}_MatMul")  # the quantizer's name for what it makes of a Gemm
-        for inner in subgraphs(node):
+        for inner in graphs_in(node):
             yield from _left_out(inner, shapes)
 
 
@@ -110,6 +114,24 @@ def _silent_logging() -> Iterator[None]:
         root.removeFilter(from_elsewhere)
 
 
+def _sort(graph: onnx.GraphProto) -> None:
+    """Put each node behind all that it reads, in place: the quantizer does not look into bodies and branches."""
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    maker = {name: number for number, node in enumerate(nodes) for name in node.output}
+    order: dict[int, None] = {}
+    waiting = list(reversed(range(len(nodes))))
+    while waiting:
+        before = {maker[name] for name in names_read(nodes[waiting[-1]]) if name in maker} - order.keys()
+        waiting += sorted(before, reverse=True)
+        if not before:
+            order[waiting.pop()] = None
+    del graph.node[:]
+    graph.node.extend(nodes[number] for number in order)
+    for node in graph.node:
+        for inner in graphs_in(node):
+            _sort(inner)
+
+
 def _quantize_by_row(graph: onnx.GraphProto) -> bool:
     """Replace every `DynamicQuantizeLinear`, which has one scale for a whole tensor, and tell whether there was one.
 
@@ -124,7 +146,7 @@ def _quantize_by_row(graph: onnx.GraphProto) -> bool:
     del graph.node[:]
     graph.node.extend(copies)
     for node in graph.node:
-        for inner in subgraphs(node):
+        for inner in graphs_in(node):
             found |= _quantize_by_row(inner)
     return found
 
@@ -174,7 +196,7 @@ def _keep_biases_apart(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         if node.op_type == "Add" and any(is_scaled_product(name) for name in node.input):
             node.op_type = "Sum"
-        for inner in subgraphs(node):
+        for inner in graphs_in(node):
             _keep_biases_apart(inner)
 
 

@@ -139,7 +139,7 @@ def test_products_are_converted_and_softmax_is_not(attending):
     constants = {each.name: each.data_type for each in model.graph.initializer}
     if attending.manifest["precision"] == "int8":
         assert sum(node.op_type == "MatMulInteger" for node in nodes(model.graph)) == 5
-        assert {constants[node.input[1]] for node in nodes(model.graph) if node.op_type == "MatMulInteger"} == {3}
+        assert {constants[node.input[1]] for node in nodes(model.graph) if node.op_type == "MatMulInteger"} == {2}
     else:
         weighed = [node for node in nodes(model.graph) if node.op_type in PRODUCTS and node.input[1] in constants]
         assert {constants[node.input[1]] for node in weighed} == {onnx.TensorProto.FLOAT16}

@@ -7,7 +7,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from keras_attn_export._precision import float16
-from keras_attn_export._precision.loops import capture_constants
 from keras_attn_export._tracing.traced import Traced
 
 RNG = np.random.default_rng(0)
@@ -170,11 +169,10 @@ def test_the_weights_a_loop_carries_are_read_from_outside():
     assert {each.name for each in converted.graph.initializer} == {"count", "w/float16"}
 
 
-def test_state_that_is_no_constant_stays_state():
-    given = loop("v")
-    kept = onnx.ModelProto.FromString(given.SerializeToString())
-    capture_constants(kept.graph)
-    assert kept.graph.node[0].input[3] == "v"
-    assert len(kept.graph.node[0].output) == 2
+def test_what_a_loop_only_hands_on_is_cast_once_outside_of_it():
     square = RNG.standard_normal((4, 4)).astype("float32")
-    assert_close_after_conversion(given, x=X, v=square)
+    converted = assert_close_after_conversion(loop("v"), x=X, v=square)
+    cast, node = converted.graph.node
+    assert (cast.op_type, list(cast.input), list(cast.output)) == ("Cast", ["v"], ["v/float16"])
+    assert list(node.input) == ["count", "", "x"]
+    assert [each.input[0] for each in node.attribute[0].g.node if each.op_type == "Cast"] == ["state", "new/float16"]
