@@ -31,8 +31,9 @@ def attention_outputs(
 ) -> dict[str, str]:
     """Return the outputs that are the weights of an attention layer, each with the path of that layer.
 
-    An output is one if it holds what a layer returned as weights, number for number, heads and batch as they are. What
-    a model makes of weights, such as a mean over heads, is not.
+    An output is one if it holds what a layer returned as weights, number for number, heads and batch as they are; the
+    axis of a single query may be missing, as in a step of a decoder. What a model makes of weights, such as a mean over
+    heads, is not.
 
     Args:
         model: The model.
@@ -49,8 +50,14 @@ def attention_outputs(
         name: each.layer
         for name, array in given.items()
         for each in seen[::-1]
-        if each.weights.shape == array.shape and np.array_equal(each.weights, array, equal_nan=True)
+        if any(same.shape == array.shape and np.array_equal(same, array, equal_nan=True) for same in _layouts(each))
     }
+
+
+def _layouts(seen: _Seen) -> list[np.ndarray]:
+    """Return weights as they are, and without the axis of a single query."""
+    weights = seen.weights
+    return [weights, *([weights[..., 0, :]] if weights.ndim > 2 and weights.shape[-2] == 1 else [])]
 
 
 def _watching(layer: Any, call: Callable[..., Any], seen: list[_Seen]) -> Callable[..., Any]:

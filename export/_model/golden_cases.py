@@ -16,6 +16,7 @@ from .._standalone.verify import Arrays, Case
 from .axis_groups import Axis
 from .dynamic_axes import BATCH, Axes, Shapes, Static, name_axes
 from .effects import known_of_inputs
+from .growing_caches import EMPTY_CACHE, growing_axes
 from .input_sources import LENGTHS, Source, flat_samples, resized, sources
 from .keras_messages import first_line
 from .long_cases import EVERY_KEY, LONG, NOT_RUN, NUMBERS, long_sizes, positions, with_every_key
@@ -150,6 +151,9 @@ def golden_cases(
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
         if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], _widest(model))):
             add(MANY_ROWS, partial(many, rows, "mixed"), may_be_degenerate=False)
+        if growing := growing_axes(axes.shapes, result.cases):
+            empty = axes.sizes(axes.apart | dict.fromkeys(growing, 0))
+            add(EMPTY_CACHE, partial(drawer.inputs, empty), may_be_degenerate=True)
         _add_long(result, axes, made, positions(layers_of(model)), drawer, add)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
@@ -169,7 +173,8 @@ def _counted_axes(result: Cases, made: Mapping[str, Source]) -> dict[str, str]:
     if full is None:
         return {}
     sizes, inputs = result.sizes[full], result.cases[full].inputs  # the sizes differ from each other
-    largest = {name: int(inputs[name].max()) for name, source in made.items() if source.lengths}
+    counting = [name for name, source in made.items() if source.lengths and not source.room]
+    largest = {name: int(inputs[name].max()) for name in counting}
     axes = ((name, axis) for name, most in largest.items() for axis, size in sizes.items() if size == most)
     return {name: axis for name, axis in axes if axis != BATCH}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +30,21 @@ def outputs_in_float64(
     """
     if keras.backend.backend() == "jax" or sum(math.prod(variable.shape) for variable in model.weights) > MOST:
         return None
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _silent_tensorflow():
         warnings.simplefilter("ignore")  # whatever there is to warn of has been said of the model itself
         return _tried(model, samples, cases)
+
+
+@contextlib.contextmanager
+def _silent_tensorflow() -> Iterator[None]:
+    """Let TensorFlow log nothing: it says at length that float64 is written into a `TensorArray` of float32."""
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _tried(model: keras.Model, samples: Mapping[str, Any] | None, cases: Sequence[Case]) -> list[Arrays] | None:

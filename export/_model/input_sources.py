@@ -12,6 +12,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attn._decoding_layer import Decoding
+from keras_attn._decoding_names import inputs_of, outputs_of
+from keras_attn._keys_state import LENGTH, PROJECTED
+
 from .._bundle.arrays import as_dtype
 from .._errors import InputError
 from .._internals.keras_internals import functional_of, nodes_of
@@ -30,6 +34,9 @@ LENGTHS: dict[str, Callable[[int], list[int]]] = {
     "every": lambda keys: [0, keys + 1, 1, keys, -2, keys // 2],
 }
 
+# The arguments of our layers that are lengths, and those whose steps they count.
+COUNTED = {"valid_lens": ("keys", "values", "scores", "memory"), "input_lens": ("inputs",)}
+
 
 @dataclass(frozen=True)
 class Source:
@@ -39,7 +46,8 @@ class Source:
     they count (axis -1 for scores), or `None` where only the sizes of the case are known, and `padded` names the inputs
     that are the keys or values themselves: what stands there beyond a length of shape (B,) must not matter. Lengths
     that feed an `Embedding` too stay `below` its size. `ids` are all numbers that may be looked up, and `padding` is
-    what fills the steps that a model skips, which stand at the end of some of the rows that are drawn.
+    what fills the steps that a model skips, which stand at the end of some of the rows that are drawn. `room` is for
+    how many further keys there must be room beyond the length.
     """
 
     draw: Callable[[Shape, np.random.Generator], np.ndarray]
@@ -51,6 +59,7 @@ class Source:
     sampled: bool = False
     ids: Ids | None = None
     padding: float | None = None
+    room: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,12 +76,28 @@ def sources(model: keras.Model, signature: Signature, given: Mapping[str, np.nda
     """Return the source of every input.
 
     Floats are drawn normal, booleans at even odds, what is looked up in an `Embedding` within its range, integers that
-    feed `valid_lens` within the keys' length, numbers that are a mask and integers for one of two segments as 0 and 1.
+    feed `valid_lens` or are called so within the keys' length, numbers that are a mask and integers for one of two
+    segments as 0 and 1.
     A sample, where `given`, is resized instead.
 
     Raises:
         InputError: Integer inputs feed something else and have no sample.
     """
+    made, unknown = _made(model, signature, given)
+    if unknown:
+        raise InputError(_unknown(unknown))
+    return made
+
+
+def of_unknown_source(model: keras.Model, signature: Signature) -> list[str]:
+    """Return the names of inputs that cannot be drawn, for want of a word on what they may hold."""
+    return [spec.name for spec in _made(model, signature, {})[1]]
+
+
+def _made(
+    model: keras.Model, signature: Signature, given: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Source], dict[InputSpec, list[_Use]]]:
+    """Return the sources of inputs, and how the others are used, of which it is not known what they may hold."""
     functional = functional_of(model)
     names = [spec.name for spec in signature.inputs]
     tensors = {} if functional is None else dict(zip(names, functional.inputs, strict=True))
@@ -85,9 +110,7 @@ def sources(model: keras.Model, signature: Signature, given: Mapping[str, np.nda
             unknown[spec] = uses or []
         else:
             made[spec.name] = source
-    if unknown:
-        raise InputError(_unknown(unknown))
-    return made
+    return made, unknown
 
 
 def _unknown(inputs: Mapping[InputSpec, list[_Use]]) -> str:
@@ -146,26 +169,32 @@ def _source(
 ) -> Source | None:
     """Return the source of one input; `None` where it is not known what the input may hold."""
     uses_of_it = uses or []
-    lengths = next((use for use in uses_of_it if use.argument == "valid_lens"), None)
+    lengths = next((use for use in uses_of_it if use.argument in COUNTED), None)
     tables = [use.operation for use in uses_of_it if isinstance(use.operation, keras.layers.Embedding)]
     is_mask = not tables and spec.dtype != "bool" and _is_mask(spec, uses_of_it)
     ids = None if is_mask else _ids(spec, tables, found)  # a product of ids and a mask is looked up too
     if lengths is not None:
         below = None if ids is None else ids.high + 1
-        attended = [lengths.bound.get(name) for name in ("keys", "values", "scores")]
+        attended = [lengths.bound.get(name) for name in COUNTED[lengths.argument]]
         attended = [tensor for tensor in attended if tensor is not None and not isinstance(tensor, Mapping)]
         if not attended:  # a block of the user's own: the lengths are taken for those of its first tensor, along axis 1
             others = (value for name, value in lengths.bound.items() if name != lengths.argument)
             first = next((value for value in others if len(getattr(value, "shape", ())) > 1), None)
             return Source(_counts, True, None if lengths.inner else first, 1, below=below)
         keys = None if lengths.inner else attended[0]  # not a mapping, which is what `precompute` gave
-        padding = attended if len(spec.shape) == 1 and "keys" in lengths.bound else []
+        has_features = "scores" not in lengths.bound
+        padding = attended if len(spec.shape) == 1 and has_features else []
         padded = tuple(name for name, tensor in tensors.items() if any(tensor is each for each in padding))
-        return Source(_counts, True, keys, -2 if "keys" in lengths.bound else -1, padded, below)
-    if uses is None and "valid_lens" in spec.name and np.issubdtype(spec.dtype, np.integer):
+        return Source(_counts, True, keys, -2 if has_features else -1, padded, below)
+    if spec.dtype.startswith("int") and (source := _source_of_filled(uses_of_it)) is not None:
+        return source
+    is_called_lengths = "valid_lens" in spec.name and np.issubdtype(spec.dtype, np.integer)
+    if uses is None and is_called_lengths:
         return Source(_counts, True)
     if sample is not None:
         return Source(lambda shape, rng: resized(sample, shape), sampled=True)
+    if ids is None and is_called_lengths:  # of a mask that the user makes, as for a recurrent layer
+        return Source(_counts, True)
     if spec.dtype == "bool":
         return Source(lambda shape, rng: rng.random(shape) < 0.5)
     if ids is not None:
@@ -179,6 +208,25 @@ def _source(
     # a table that was not seen at work, as in a loop, and of one size only: what else would be looked up there?
     sizes = {table.input_dim for table in found.unseen}
     return _source_of_ids(spec, Ids(0, sizes.pop() - 1)) if len(sizes) == 1 else None
+
+
+def _source_of_filled(uses: list[_Use]) -> Source | None:
+    """Return the source of how many steps there are in a state of fixed capacity, `None` where it is not used so."""
+    states = [(use, state) for use in uses if (state := _state_in(use.bound[use.argument])) is not None]
+    if not states:
+        return None
+    use, state = states[0]
+    is_appended_to = any(use.argument not in ("keys", "values") for use, _ in states)
+    return Source(_counts, True, None if use.inner else state[PROJECTED], room=int(is_appended_to))
+
+
+def _state_in(argument: Any) -> Mapping[str, Any] | None:
+    """Return what `precompute` gave with a capacity, if an argument is that or holds it."""
+    if not isinstance(argument, Mapping):
+        return None
+    if LENGTH in argument and PROJECTED in argument:
+        return argument
+    return next((state for value in argument.values() if (state := _state_in(value)) is not None), None)
 
 
 SEGMENTS = re.compile(r"segment|token_type")
@@ -235,6 +283,10 @@ def _uses(functional: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
                 if outer is tensor:
                     yield from _uses(nested_model, nested, inner=True)
             continue
+        if isinstance(operation, Decoding):
+            for part, nested in _fed_in_decoding(operation, arguments.args[0], tensor):
+                yield from _uses(part, nested, inner=True)
+            continue
         if type(operation).__name__ == "Cast":  # keras.ops.cast: what it feeds, the input feeds
             yield from _uses(functional, node.output_tensors[0], inner)
             continue
@@ -242,3 +294,12 @@ def _uses(functional: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
         for name, value in bound.items():
             if any(leaf is tensor for leaf in keras.tree.flatten(value)):
                 yield _Use(operation, name, bound, inner)
+
+
+def _fed_in_decoding(layer: Any, given: Mapping[str, Any], tensor: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the models of a decoding that get a tensor as it is given, each with the input of it that this is."""
+    for name in (name for name, each in given.items() if each is tensor):
+        yield functional_of(layer.encoder), inputs_of(layer.encoder)[name]
+        own = {layer._names.token, *outputs_of(layer.encoder)}  # what the step gets elsewhere
+        if name in inputs_of(layer.step) and name not in own:
+            yield functional_of(layer.step), inputs_of(layer.step)[name]

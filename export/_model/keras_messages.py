@@ -1,8 +1,11 @@
-"""What an exception of Keras says, in one sentence: without the frame around it and the configurations within it."""
+"""What Keras and TensorFlow say: of an exception one sentence, without the frame and the configurations around it."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
+from collections.abc import Iterator
 
 LONGEST = 400  # characters
 
@@ -26,6 +29,21 @@ def first_line(error: BaseException) -> str:
     if len(first) > LONGEST:
         first = f"{first[:LONGEST].rpartition(' ')[0]} ..."
     return first or type(error).__name__
+
+
+@contextlib.contextmanager
+def silence_on_dots() -> Iterator[None]:
+    """Keep TensorFlow from telling, at each trace, that it takes a dot in a name for an underscore."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return "is not a valid tf.function parameter name" not in record.getMessage()
+
+    logger = logging.getLogger("absl")
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)
 
 
 def _lost(kind: str, name: str, place: re.Match[str] | None) -> str:

@@ -12,13 +12,15 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import keras
 import numpy as np
 
-from .._internals.keras_internals import through_sigmoids
+from .._internals.keras_internals import through_saturating
 from .._standalone.verify import Arrays, Case, scale_of, without_fills
+from .choices import difference, note, widen
 
 RUNS = 3  # how often everything is moved
 TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
@@ -29,7 +31,9 @@ FLOOR = 8  # units in the last place of what stands beside a number; functions a
 PIECE = 2**20  # numbers that are moved at a time
 ENOUGH = 8  # numbers of which a median tells something
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
-SIGMOID = 0.25  # units of 1, near 0: in onnxruntime sigmoids are off by up to 1.4, also where they should be 1e-8
+# units of 1, near 0: in onnxruntime sigmoids are off by up to 1.4, also where they should be 1e-8; a log-softmax of a
+# sure choice is the logarithm of a sum that is rounded near 1
+SATURATING = 0.25
 COARSE = {
     "float32": 0.0,
     "float16": float(np.finfo(np.float16).eps),
@@ -62,31 +66,36 @@ def with_rounding(
     rng = np.random.default_rng(0)
     moved_weights = _way_to_move(model, outputs, cases[0])
     seen = [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
-    chosen = any(array.dtype.kind != "f" for array in cases[0].outputs.values())
-    for units in (*[1] * RUNS, *[TIE_UNITS[precision]] * (TIES if chosen else 0)):
+    elsewhere = [{name: np.zeros_like(array) for name, array in each.items()} for each in seen]  # by other choices
+
+    def moved(units: int) -> Iterator[tuple[int, Arrays]]:
         move = partial(_moved, units=units, precision=precision, rng=rng)
-        moved_sigmoid = partial(_moved_sigmoid, units=units, rng=rng)
-        with moved_weights(model, partial(move, axis=-2)), through_sigmoids(moved_sigmoid):
-            for case, found in zip(cases, seen, strict=True):
-                moved = outputs({name: _moved_input(array, move) for name, array in case.inputs.items()})
-                for name, expected in case.outputs.items():
-                    if moved[name].shape != expected.shape:
-                        continue  # as many rows as there are positive numbers, for example
-                    if expected.dtype.kind != "f":
-                        found[name] |= moved[name] != expected
-                    elif units == 1:
-                        found[name] = np.maximum(found[name], _difference(expected, moved[name]))
+        moved_saturating = partial(_moved_saturating, units=units, rng=rng)
+        with moved_weights(model, partial(move, axis=-2)), through_saturating(moved_saturating):
+            for number, case in enumerate(cases):
+                yield number, outputs({name: _moved_input(array, move) for name, array in case.inputs.items()})
+
+    for _ in range(RUNS):
+        for number, found in moved(1):
+            expected = cases[number].outputs
+            apart = {name: ANOTHER * scale_of(array.astype(np.float64)) for name, array in expected.items()}
+            note(expected, found, seen[number], elsewhere[number], apart, rounds=True)
     eps = max([COARSE[precision], *(np.finfo(dtype).eps for dtype in _float_dtypes(model, cases[0].inputs))])
     sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
-    return [
-        case._replace(
-            rounding={
-                name: _limits(expected, found[name], MULTIPLE[precision], sizes[name], eps, right.get(name))
-                for name, expected in case.outputs.items()
-            }
-        )
+    limits = [
+        {
+            name: _limits(expected, found[name], MULTIPLE[precision], sizes[name], eps, right.get(name))
+            for name, expected in case.outputs.items()
+        }
         for case, found, right in zip(cases, seen, exact or [{}] * len(cases), strict=True)
     ]
+    if any(array.dtype.kind != "f" for array in cases[0].outputs.values()):
+        further = (found for _ in range(TIES) for found in moved(TIE_UNITS[precision]))
+        for number, found in chain(further, enumerate(exact or ())):
+            note(cases[number].outputs, found, limits[number], elsewhere[number], limits[number], rounds=False)
+    for found, differences in zip(limits, elsewhere, strict=True):
+        widen(found, differences)
+    return [case._replace(rounding=found) for case, found in zip(cases, limits, strict=True)]
 
 
 Way = Callable[[keras.Model, Move], AbstractContextManager[None]]
@@ -167,8 +176,8 @@ def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.
     return moved
 
 
-def _moved_sigmoid(found: Any, *, units: int, rng: np.random.Generator) -> Any:
-    """Return what a sigmoid gave moved by a share of a unit of 1: so far off it may be near 0, and stand beside 1e4.
+def _moved_saturating(found: Any, *, units: int, rng: np.random.Generator) -> Any:
+    """Return what a sigmoid, or log-softmax, gave moved by a share of a unit of 1: so far off it may be near 0.
 
     Some of it is the same for all, as what onnxruntime does to gates that are closed, and adds up over many. Some is
     each number's own: what moves all keys alike, a softmax over them does not see.
@@ -176,8 +185,9 @@ def _moved_sigmoid(found: Any, *, units: int, rng: np.random.Generator) -> Any:
     eps = np.finfo(np.float64 if keras.backend.standardize_dtype(found.dtype) == "float64" else np.float32).eps
     shape = () if None in found.shape else tuple(found.shape)
     shares = rng.choice([-1.0, 1.0]) + rng.uniform(-2, 2, shape)
-    size = keras.ops.cast(shares * SIGMOID * units * eps, found.dtype)
-    return found + size * (1 + 2 * found)  # a quarter of a unit would not move 1, and recurrent gates are near it
+    size = keras.ops.cast(shares * SATURATING * units * eps, found.dtype)
+    # a quarter of a unit would not move 1, and recurrent gates are near it; minus infinity stays
+    return found + size * (1 + 2 * keras.ops.minimum(keras.ops.abs(found), 1))
 
 
 def _float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]]:
@@ -187,12 +197,6 @@ def _float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]]:
 
 def _sized(array: np.ndarray) -> Any:
     return np.float64 if array.dtype.kind == "f" else bool
-
-
-def _difference(expected: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        found = np.abs(expected.astype(np.float64) - moved.astype(np.float64))
-    return np.where(np.isfinite(found), found, 0.0)
 
 
 def _usual_sizes(outputs: Sequence[np.ndarray]) -> np.ndarray | float:
@@ -250,7 +254,7 @@ def _limits(
     floor = FLOOR * eps * np.maximum(scale, usual)
     limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), multiple * _likely(seen, scale))
     if right is not None and right.shape == expected.shape:
-        rounded = _difference(expected, right)
+        rounded = difference(expected, right)
         rounded = np.where(rounded < ANOTHER * scale, rounded, 0.0)
         limits = np.maximum(limits, IN_FLOAT64 * _likely(rounded, scale))
     return limits.reshape(expected.shape)

@@ -115,7 +115,12 @@ def _functional_signature(model: keras.Model, functional: Any) -> Signature:
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
         packed = keras.tree.pack_sequence_as(structure, [inputs[spec.name] for spec in specs])
-        return dict(zip(outputs, keras.tree.flatten(model(packed, training=False)), strict=True))
+        found = keras.tree.flatten(model(packed, training=False))
+        for tensor, known in zip(found, keras.tree.flatten(outputs_structure(functional)), strict=True):
+            # TensorFlow forgets in a loop how often it runs.
+            if hasattr(tensor, "set_shape") and tensor.shape.is_compatible_with(known.shape):
+                tensor.set_shape(known.shape)
+        return dict(zip(outputs, found, strict=True))
 
     return _checked(Signature(tuple(specs), outputs, call))
 
@@ -194,19 +199,27 @@ def _checked(signature: Signature) -> Signature:
             raise UnsupportedModelError(f"Input `{spec.name}` holds strings. Look them up before the model, not in it.")
         if spec.dtype == "bfloat16":
             raise UnsupportedModelError(f"Input `{spec.name}` is bfloat16, which NumPy does not have. Make it float32.")
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", spec.name) or keyword.iskeyword(spec.name) or spec.name == "self":
+        if (
+            not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.]*", spec.name)
+            or keyword.iskeyword(spec.name)
+            or spec.name == "self"
+        ):
             raise UnsupportedModelError(
-                f"Input name `{spec.name}` cannot be the argument of a SavedModel. Use a letter, then letters, digits "
-                f"and underscores, and no word of Python: keras.Input(..., name={_better_name(spec.name)!r})."
+                f"Input name `{spec.name}` cannot be the argument of a SavedModel. Use a letter, then letters, digits, "
+                f"underscores and dots, and no word of Python: keras.Input(..., name={_better_name(spec.name)!r})."
             )
-        if alike := [name for name in names if name.lower() == spec.name.lower()][1:]:
+        if alike := [name for name in names if _as_argument(name) == _as_argument(spec.name)][1:]:
             raise UnsupportedModelError(
-                f"Inputs `{spec.name}` and `{alike[0]}` have one name, as far as TensorFlow can tell: it ignores case. "
-                "Give each a name of its own."
+                f"Inputs `{spec.name}` and `{alike[0]}` have one name, as far as TensorFlow can tell: it ignores case, "
+                "and takes a dot for an underscore. Give each a name of its own."
             )
     return signature
 
 
+def _as_argument(name: str) -> str:
+    return name.lower().replace(".", "_")
+
+
 def _better_name(name: str) -> str:
-    letters = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
+    letters = re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_")
     return letters if re.match("[A-Za-z]", letters) and letters not in (*keyword.kwlist, "self") else f"input_{letters}"

@@ -90,7 +90,7 @@ class Drawer:
         keys = source.keys
         if (model := self._keys[name]) is not None:
             keys = model(self._packed(arrays))
-        return int(keys.shape[source.keys_axis])
+        return int(keys.shape[source.keys_axis]) - source.room
 
     def outputs(self, inputs: Arrays) -> Arrays:
         """Return Keras's outputs as NumPy arrays."""

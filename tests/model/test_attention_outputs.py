@@ -80,6 +80,15 @@ def test_masked_softmax_alone():
     assert found(keras.Model(x, {"weights": MaskedSoftmax(name="soft")(x)})) == {"weights": "soft"}
 
 
+def test_weights_of_a_single_query_without_its_axis():
+    x = keras.Input((5, 4), name="x")
+    _, weights = DotProductAttention(name="attend")(x[:, :1], x, x, return_attention_scores=True)
+    one = {"weights": keras.ops.squeeze(weights, 1), "largest": keras.ops.max(weights, axis=-1)}
+    assert found(keras.Model(x, one)) == {"weights": "attend"}
+    _, several = DotProductAttention(name="attend")(x, x, x, return_attention_scores=True)
+    assert found(keras.Model(x, {"first": several[:, 0]})) == {}
+
+
 def test_a_subclassed_model():
     model = Returning()
     model(INPUTS["x"])

@@ -7,7 +7,7 @@ import tensorflow as tf
 from export_models import additive, dict_inputs_and_outputs, nested_model
 from keras import layers
 
-from keras_attn import AdditiveAttention
+from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
 from keras_attn_export import InputError
 from keras_attn_export._model.draws import Deck, Ids
 from keras_attn_export._model.golden_cases import golden_cases
@@ -64,6 +64,31 @@ def test_lengths_count_the_keys_the_layer_sees():
     model = keras.Model([ids, lens], AdditiveAttention(3)(halved, halved, halved, lens))
     drawn = drawer_of(model).inputs({("ids", 0): 2, ("ids", 1): 10, ("lens", 0): 2}, "full")
     np.testing.assert_array_equal(drawn["lens"], [5, 5])
+
+
+def test_lengths_of_a_memory_and_of_inputs_are_told_apart():
+    inputs, memory = keras.Input((None, 3), name="inputs"), keras.Input((None, 5), name="memory")
+    seen, read = (keras.Input((), dtype="int32", name=name) for name in ("seen", "read"))
+    decode = AttentionRNN(AttentionCell(layers.GRUCell(4), AdditiveAttention(4)))
+    model = keras.Model([inputs, memory, seen, read], decode(inputs, memory, seen, input_lens=read))
+    sizes = {("inputs", 0): 2, ("inputs", 1): 6, ("memory", 0): 2, ("memory", 1): 9, ("seen", 0): 2, ("read", 0): 2}
+    drawer = drawer_of(model)
+    drawn = drawer.inputs(sizes, "full")
+    assert (drawn["seen"].tolist(), drawn["read"].tolist()) == ([9, 9], [6, 6])
+    poisoned = drawer.poisoned(drawer.inputs(sizes))
+    assert np.isnan(poisoned["memory"]).any()
+    assert np.isnan(poisoned["inputs"]).any()
+
+
+def test_integers_that_are_called_lengths_are_drawn_as_such():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    lens = keras.Input((), dtype="int32", name="valid_lens")
+    seen = keras.ops.cumsum(keras.ops.ones_like(ids), axis=1) <= keras.ops.expand_dims(lens, 1)
+    model = keras.Model([ids, lens], layers.GRU(3)(layers.Embedding(9, 4)(ids), mask=seen))
+    sizes = {("ids", 0): 2, ("ids", 1): 10, ("valid_lens", 0): 2}
+    assert drawer_of(model).inputs(sizes, "full")["valid_lens"].tolist() == [10, 10]
+    given = {"valid_lens": np.array([3, 4])}
+    assert drawer_of(model, given).inputs(sizes, "full")["valid_lens"].tolist() == [3, 4]
 
 
 def test_integers_stay_within_the_embedding():

@@ -117,6 +117,19 @@ def test_many_gates_may_all_be_off_by_the_same():
     assert np.all(limit > 1.7e-7 * 1e4 * 4096)
 
 
+def test_the_score_of_a_sure_choice_is_as_far_off_as_a_sum_rounds_near_one():
+    """Where all others have 1e-5 of the probability together, its logarithm is known to 1e-7 and no better."""
+    x = keras.Input((9,), name="x")
+    model = keras.Model(x, {"out": ops.log_softmax(x)})
+    given = np.where(np.arange(9) == 4, 14, numbers(5, 9))
+    given[:, 0] = -np.inf
+    limit, expected = rounding(model, {"x": given.astype("float32")})
+    assert -1e-4 < expected[:, 4].min() < 0
+    assert np.all((limit[:, 4] > 5e-7) & (limit[:, 4] < 1e-5))
+    assert np.isneginf(expected[:, 0]).all()
+    assert np.all(limit[:, 1:] < 1e-4)
+
+
 def test_choices_between_equals_are_marked():
     x = keras.Input((3,), name="x")
     model = keras.Model(x, {"out": ops.argmax(x * 0.1 + x * 0.2, -1), "any": ops.any(x > 0.5, -1)})

@@ -121,6 +121,11 @@ def test_a_subclass_that_fails_on_its_samples_says_so():
         model_signature(TwoArguments(), {"q": np.ones((1, 2)), "kv": np.ones((1, 2, 3))})
 
 
+def test_names_with_dots():
+    signature = model_signature(named_model("past_key_values.0.key", "past_key_values.0.value"), None)
+    assert [spec.name for spec in signature.inputs] == ["past_key_values.0.key", "past_key_values.0.value"]
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -130,6 +135,8 @@ def test_a_subclass_that_fails_on_its_samples_says_so():
         (lambda: named_model("class"), "`class` .* name='input_class'"),
         (lambda: named_model("self"), "`self` .* name='input_self'"),
         (lambda: named_model("A", "a"), "Inputs `A` and `a` have one name"),
+        (lambda: named_model("past.0.key", "past_0.key"), "Inputs `past.0.key` and `past_0.key` have one name"),
+        (lambda: named_model(".0"), r"`\.0` .* name='input_\.0'"),
         (lambda: keras.Model(x := keras.Input((3,), ragged=True, name="x"), x), "`x` is ragged"),
         (lambda: keras.Model(x := keras.Input((3,), sparse=True, name="x"), layers.Dense(2)(x)), "`x` is sparse"),
         (lambda: stateful_model(), "`memory` .GRU. is stateful"),

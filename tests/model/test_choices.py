@@ -1,0 +1,131 @@
+"""Floats that hang on a choice which rounding makes may be what either way gives; all others stay as narrow as ever."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+from test_rounding import rounding
+
+from keras_attn_export import export_model
+from keras_attn_export._model.choices import note, widen
+
+STEPS = 4
+
+
+@keras.saving.register_keras_serializable("tests")
+class Choosing(layers.Layer):
+    """A loop that adds a row of a table to its state by the largest of three scores, of which two may be equal.
+
+    It halves the state before, so that one way does not come to where the other does."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(3, 3), name="table")
+
+    def call(self, x):
+        made = [
+            tf.TensorArray(kind, STEPS, element_shape=shape)
+            for kind, shape in ((tf.int32, [None]), (x.dtype, [None, 3]))
+        ]
+
+        def body(i, state, tokens, states):
+            token = tf.argmax(state, -1, output_type=tf.int32)
+            following = state / 2 + tf.gather(tf.convert_to_tensor(self.table), token)
+            return i + 1, following, tokens.write(i, token), states.write(i, state)
+
+        found = tf.while_loop(lambda i, *_: i < STEPS, body, (0, x, *made))
+        return tf.transpose(found[2].stack()), tf.transpose(found[3].stack(), (1, 0, 2))
+
+
+def choosing():
+    x = keras.Input((3,), name="x")
+    tokens, states = Choosing(name="choosing")(x)
+    model = keras.Model(x, {"tokens": tokens, "states": states})
+    model.set_weights([np.array([[-0.37, 0.21, 0.11], [0.13, -0.41, 0.35], [0.29, 0.17, -0.51]], "float32")])
+    return model
+
+
+# the first row ties at once, the second never, the third in its second step: 0.25 - 0.37 is -0.12, as is -0.33 + 0.21
+TIES = np.array([[0.9, 0.9, 0.1], [0.9, 0.34, 0.5], [0.5, -0.66, -0.6]], "float32")
+
+
+def test_what_follows_a_tie_is_left_open_and_nothing_else():
+    tied, tokens = rounding(choosing(), {"x": TIES}, name="tokens")
+    limits, _ = rounding(choosing(), {"x": TIES}, name="states")
+    assert tokens[:, 0].tolist() == [0, 0, 0]
+    assert tied[0, 0]
+    assert not tied[1].any()
+    assert tied[2].tolist()[:2] == [False, True]
+    narrow = 1e-4
+    assert limits[0, 0].max() < narrow  # the state that the choice is made of
+    assert limits[0, 1:].max(-1).min() > 0.1
+    assert limits[1].max() < narrow
+    assert limits[2, :2].max() < narrow
+    assert limits[2, 2:].max(-1).min() > 0.1
+
+
+def test_either_way_passes_the_proof(monkeypatch, tmp_path):
+    """A file in which equal scores give the last of them, where Keras takes the first."""
+    from keras_attn_export._export import contents
+
+    write = contents.write
+
+    def taking_the_last(finished, path, **options):
+        for node in finished.model.graph.node:
+            for attribute in node.attribute:
+                for inner in attribute.g.node:
+                    if inner.op_type == "ArgMax":
+                        inner.attribute.add(name="select_last_index", type=2, i=1)
+        write(finished, path, **options)
+
+    monkeypatch.setattr(contents, "write", taking_the_last)
+    monkeypatch.setattr("keras_attn_export._model.rounding.TIES", 60)  # one in four runs parts two equal inputs
+    bundle = export_model(choosing(), tmp_path / "bundle", sample_inputs={"x": TIES})
+    assert bundle.run({"x": TIES})["tokens"][:, 0].tolist() == [1, 0, 0]
+    rows = {row.case: row for row in bundle.report.rows if row.name == "tokens"}
+    assert rows["samples"].ties > 0
+
+
+EXPECTED = {"token": np.array([[1, 2], [3, 4]]), "score": np.array([[1.0, 2.0], [3.0, 4.0]]), "all": np.float64(5.0)}
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_only_rows_with_another_choice_hang_on_it(rounds):
+    moved = {
+        "token": np.array([[1, 2], [3, 9]]),
+        "score": np.array([[1.5, 2.0], [3.5, 4.001]]),
+        "all": np.float64(5.5),
+    }
+    seen = {"token": np.zeros((2, 2), bool), "score": np.zeros((2, 2)), "all": np.zeros(())}
+    elsewhere = {name: np.zeros(np.shape(array)) for name, array in EXPECTED.items()}
+    apart = {"score": np.full((2, 2), 0.01), "all": np.array(0.01)}
+    note({name: np.asarray(each) for name, each in EXPECTED.items()}, moved, seen, elsewhere, apart, rounds=rounds)
+    assert seen["token"].tolist() == [[False, False], [False, True]]
+    assert elsewhere["score"].tolist() == [[0, 0], [0.5, 0]]
+    np.testing.assert_allclose(seen["score"], [[0.5, 0], [0, 0.001]] if rounds else np.zeros((2, 2)), atol=1e-9)
+    assert elsewhere["all"] == 0  # has no rows that a choice could be in
+    limits = {"token": np.zeros((2, 2), bool), "score": np.full((2, 2), 0.1), "all": np.zeros(())}
+    widen(limits, {"score": elsewhere["score"]})
+    assert limits["score"].tolist() == [[0.1, 0.1], [2.0, 0.1]]
+
+
+def test_a_choice_for_all_rows_moves_all():
+    expected = {"steps": np.array(3), "score": np.array([1.0, 2.0])}
+    moved = {"steps": np.array(4), "score": np.array([1.0, 9.0])}
+    elsewhere = {"steps": np.zeros(()), "score": np.zeros(2)}
+    seen = {"steps": np.zeros((), bool), "score": np.zeros(2)}
+    note(expected, moved, seen, elsewhere, {"score": np.zeros(2)}, rounds=True)
+    assert elsewhere["score"].tolist() == [0, 7]
+    assert seen["steps"]
+
+
+def test_a_label_that_ties_leaves_its_scores_narrow():
+    """What a choice is made of does not hang on it."""
+    x = keras.Input((3,), name="x")
+    scores = layers.Dense(2, use_bias=False, kernel_initializer="ones", name="scores")(x)
+    model = keras.Model(x, {"label": keras.ops.argmax(scores, -1), "scores": scores})
+    inputs = {"x": np.random.default_rng(0).standard_normal((40, 3)).astype("float32")}
+    tied, _ = rounding(model, inputs, name="label")
+    limits, expected = rounding(model, inputs, name="scores")
+    assert tied.mean() > 0.9
+    assert limits.max() < 1e-3 * np.abs(expected).max()
