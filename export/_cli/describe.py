@@ -17,9 +17,14 @@ Line = tuple[str, str]
 
 def describe(bundle: Bundle) -> str:
     """Return inputs, outputs, axes, sizes, opset, lowering, precision, versions and parity, a line each."""
+    return columns(_lines(bundle))
+
+
+def columns(told: Iterable[Line]) -> str:
+    """Return titles beside their texts; a title stands once where several texts have it."""
     lines: list[str] = []
     before = ""
-    for title, text in _lines(bundle):
+    for title, text in told:
         first = " " * INDENT if title == before else f"{title:{INDENT}}"
         before = title
         wrapped = textwrap.wrap(text, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False) or [""]
@@ -32,13 +37,7 @@ def _lines(bundle: Bundle) -> Iterator[Line]:
     yield "bundle", str(bundle.path)
     yield "size", _sizes(bundle.path)
     yield "model", manifest["model"]
-    for kind in ("inputs", "outputs"):
-        for spec in manifest[kind]:
-            yield kind, f"{spec['name']}: {spec['dtype']} [{', '.join(map(str, spec['shape']))}]"
-    multiples = manifest.get("multiples", {})
-    axes = _dynamic_axes((*manifest["inputs"], *manifest["outputs"]))
-    told = (f"{name} (multiples of {multiples[name]})" if name in multiples else name for name in axes)
-    yield "axes", ", ".join(told) or "all of fixed size"
+    yield from shape_lines(manifest)
     for name, why in manifest.get("static", {}).items():
         yield "static", f"{name}: {why}"
     if precision := manifest.get("precision"):
@@ -48,9 +47,25 @@ def _lines(bundle: Bundle) -> Iterator[Line]:
         yield "attention", f"{layer['name']} ({layer['class']}): {layer['lowering']}, {layer['precision']}{form}"
         yield from _measured(layer)
     yield "opset", f"{manifest['opset']}, needs onnxruntime {manifest['lowest_onnxruntime']} or newer"
-    yield from _parity(bundle)
-    yield "made with", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    yield from parity_lines(bundle)
+    yield "made with", versions_text(manifest)
     yield VERIFY, _whose_verify(manifest["sha256"])
+
+
+def shape_lines(manifest: Mapping[str, Any]) -> Iterator[Line]:
+    """Say what goes in and what comes out, and which axes are dynamic."""
+    for kind in ("inputs", "outputs"):
+        for spec in manifest[kind]:
+            yield kind, f"{spec['name']}: {spec['dtype']} [{', '.join(map(str, spec['shape']))}]"
+    multiples = manifest.get("multiples", {})
+    axes = _dynamic_axes((*manifest["inputs"], *manifest["outputs"]))
+    told = (f"{name} (multiples of {multiples[name]})" if name in multiples else name for name in axes)
+    yield "axes", ", ".join(told) or "all of fixed size"
+
+
+def versions_text(manifest: Mapping[str, Any]) -> str:
+    """Say what a bundle was made with."""
+    return ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
 
 
 def _measured(layer: Mapping[str, Any]) -> Iterator[Line]:
@@ -87,7 +102,8 @@ def _dynamic_axes(specs: Iterable[dict[str, Any]]) -> dict[str, None]:
     return dict.fromkeys(size for spec in specs for size in spec["shape"] if isinstance(size, str))
 
 
-def _parity(bundle: Bundle) -> Iterator[Line]:
+def parity_lines(bundle: Bundle) -> Iterator[Line]:
+    """Say what was compared, how far apart it was, and what is left open."""
     report = bundle.report
     for part in report.summary().split("; "):
         yield "parity", part

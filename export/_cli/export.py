@@ -13,7 +13,7 @@ from typing import Any
 from .._export.export import StaticAxisWarning, export_model
 from .._options import ADAPTIVE, LOWERINGS, OPSETS, PRECISIONS
 from .._report.write_report import beside
-from .describe import describe
+from .describe_steps import describe_any
 from .shared import (
     add_import,
     add_json,
@@ -60,6 +60,11 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--report", action="store_true", help="write a page that shows the bundle, BUNDLE.html, beside it"
+    )
+    parser.add_argument(
+        "--in-steps",
+        action="store_true",
+        help="write what keras_attn.decoding.greedy made as two bundles, encoder and step, and how they are fed",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a bundle that is there")
     add_import(parser)
@@ -127,13 +132,14 @@ def main(arguments: argparse.Namespace) -> None:
             strict=arguments.strict,
             static_axes=arguments.static,
             report=arguments.report,
+            in_steps=arguments.in_steps,
         )
     for line in warned:
         print(f"warning: {line}", file=sys.stderr)
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        print(describe(bundle))
+        print(describe_any(bundle))
         if arguments.report:
             print(f"\nReport: {beside(bundle.path)}")
         print(f"\nExported to {bundle.path} in {time.monotonic() - start:.0f} s: it matches Keras.")

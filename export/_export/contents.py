@@ -28,10 +28,14 @@ from .._tracing.saved_model_run import SavedModelRun
 from .._tracing.time_steps import steps_as_rows
 from .._tracing.traced import Traced
 from .._tracing.untraceable import untraceable_axes
+from .collected_weights import collected_weights
 from .versions import versions_of
 
 # of a layer that handed no maths to the export
-NO_FORM = "plain operators: it has a score of its own, is in a loop, or does not compute in float32"
+NO_FORM = (
+    "plain operators: it has a score of its own, is called for its state alone, is in a `tf.function`, or does not "
+    "compute in float32"
+)
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 
 
@@ -128,7 +132,8 @@ def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[
             for n, shape in lowered.outputs(golden).items()
         ],
         "counts": golden.lengths,
-        "weights_of": attention_outputs(model, outputs_of(reference.signature), varied.inputs),
+        "weights_of": attention_outputs(model, outputs_of(reference.signature), varied.inputs)
+        | collected_weights(model, varied.inputs),
         "multiples": golden.multiples,
         "static": golden.static,
         "opset": options.opset,

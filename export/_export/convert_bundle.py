@@ -10,7 +10,8 @@ from typing import Any
 
 from .._bundle.bundle import SAVED_MODEL, Bundle, load_bundle
 from .._bundle.parity import ParityError, ParityReport, ParityRow, rows_of
-from .._errors import BundleError, ExportError, UnsupportedModelError
+from .._bundle.steps_manifest import check_one_file
+from .._errors import ExportError, UnsupportedModelError
 from .._options import PRECISIONS
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
@@ -45,6 +46,7 @@ def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overw
     if to not in TARGETS:
         raise ExportError(f"`to` must be one of {list(TARGETS)}. Received: {to!r}.")
     bundle, target = load_bundle(path), Path(out)
+    check_one_file(bundle.path, bundle.manifest)
     exported = bundle.report
     _check_precision(bundle)
     _check_place(target, bundle.path, overwrite=overwrite)
@@ -84,22 +86,13 @@ def _check_place(target: Path, bundle: Path, *, overwrite: bool) -> None:
 
 def _converted(bundle: Bundle) -> tuple[bytes, tuple[ParityRow, ...]]:
     """Return the content of the file, and the comparison of its outputs with Keras's."""
-    tolerance = _tolerance(bundle)
+    tolerance = verify.tolerance_of(bundle.path, bundle.manifest)
     cases = verify.load_cases(bundle.path / verify.CASES)
     content = to_litert(bundle.path / SAVED_MODEL)
     read = [name for name in bundle.manifest["sha256"] if name.startswith(f"{SAVED_MODEL}/") or name == verify.CASES]
     verify.check_hashes(bundle.path, bundle.manifest["sha256"], read)  # another bundle may have been put there since
     results = zip(cases, run_litert(content, [case.inputs for case in cases]), strict=True)
     return content, tuple(row for case, result in results for row in _rows(case, result, tolerance))
-
-
-def _tolerance(bundle: Bundle) -> dict[str, float]:
-    tolerance = bundle.manifest["parity"].get("tolerance")
-    if not isinstance(tolerance, dict) or not all(
-        type(tolerance.get(key)) in (int, float) for key in verify.TOLERANCES
-    ):
-        raise BundleError(f"{bundle.path / verify.MANIFEST} has no tolerance to compare with. Export the model again.")
-    return tolerance
 
 
 def _rows(case: Case, result: Arrays | str, tolerance: Mapping[str, float]) -> Iterator[ParityRow]:

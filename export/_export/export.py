@@ -6,13 +6,14 @@ import shutil
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._bundle.atomic_folder import staged_folder
 from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import checked_tolerance
-from .._errors import ExportError, UntraceableError
+from .._errors import ExportError, InputError, UntraceableError
 from .._options import ADAPTIVE, Options, check_options, checked_static_axes
 from .._progress import Progress, shown_progress
 from .._report.write_report import beside, check_place
@@ -51,6 +52,7 @@ def export_model(
     strict: bool = False,
     static_axes: Mapping[str, int] | None = None,
     report: bool = False,
+    in_steps: bool = False,
 ) -> Bundle:
     """Export a Keras model to a bundle that is proven equal to it, or write nothing and say why.
 
@@ -87,6 +89,9 @@ def export_model(
             `batch` or `keys_length`. An axis that TensorFlow cannot trace as unknown is made static unasked, at the
             size it has in `sample_inputs`, with a warning.
         report: Whether to write a page that shows the bundle, `Bundle.write_report`, beside it with its name.
+        in_steps: Whether what `keras_attn.decoding.greedy` made becomes a folder of two bundles, its encoder and its
+            step, for those who run the loop themselves; `Bundle.generate` runs it too. `sample_inputs` are the
+            encoder's. Each part is proven, and the loop around them.
         progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
 
     Returns:
@@ -103,6 +108,8 @@ def export_model(
     check_options(opset, lowering, precision, provider)
     static = checked_static_axes(static_axes)
     tolerances = checked_tolerance(tolerance)
+    if in_steps:
+        _refuse_with_steps(static_axes=bool(static), report=report)
     check_model(model)
     target = Path(path)
     with _ONE_AT_A_TIME, shown_progress(progress) as step:
@@ -112,7 +119,10 @@ def export_model(
             check_place(beside(target), target, in_a_folder=False)  # an export makes what is above it
         with staged_folder(target, overwrite=overwrite) as folder:
             options = Options(opset, lowering, precision, provider, tolerances, strict, static)
-            _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
+            if in_steps:
+                _write_in_steps(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
+            else:
+                _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
             step("Putting the bundle in place")
         bundle = load_bundle(target)
         if report:
@@ -122,6 +132,41 @@ def export_model(
             except ExportError as error:
                 raise ExportError(f"The bundle is in {target}, but its report was not written: {error}") from error
         return bundle
+
+
+def _refuse_with_steps(**asked: bool) -> None:
+    if given := [name for name, value in asked.items() if value]:
+        raise InputError(
+            f"`in_steps` makes two bundles, and `{given[0]}` is for one. Leave it out, or export the encoder and the "
+            "step by themselves."
+        )
+
+
+def _write_in_steps(
+    folder: Path,
+    model: keras.Model | str | Path,
+    samples: Mapping[str, Any] | None,
+    options: Options,
+    step: Progress,
+    *,
+    safe_mode: bool,
+) -> None:
+    step("Loading Keras and its backend")
+    loaded = loaded_model(model, samples, safe_mode=safe_mode)
+
+    from .in_steps import write_in_steps
+
+    limits = options.tolerance["relative"], options.tolerance["absolute"]
+    export_part = partial(
+        export_model,
+        opset=options.opset,
+        lowering=options.lowering,
+        precision=options.precision,
+        provider=options.provider,
+        tolerance=limits,
+        strict=options.strict,
+    )
+    write_in_steps(folder, loaded, samples, options, export_part, step)
 
 
 def _write_bundle(
@@ -138,18 +183,20 @@ def _write_bundle(
         loaded = loaded_model(model, samples, safe_mode=safe_mode)
 
         from .._model.dynamic_axes import Static
+        from .._model.keras_messages import silence_on_dots
 
         write = _writer(folder, loaded, samples, options, step, safe_mode=safe_mode and isinstance(model, str | Path))
         static = Static(options.static_axes)
-        try:
-            reference = write(static, fresh)
-        except UntraceableError as found:
-            step("Again with static axes, since TensorFlow cannot trace them as unknown")
-            shutil.rmtree(folder)
-            folder.mkdir()
-            static = Static(options.static_axes, found.reasons)
-            with SavedModelRun() as again:
-                reference = write(static, again)
+        with silence_on_dots():
+            try:
+                reference = write(static, fresh)
+            except UntraceableError as found:
+                step("Again with static axes, since TensorFlow cannot trace them as unknown")
+                shutil.rmtree(folder)
+                folder.mkdir()
+                static = Static(options.static_axes, found.reasons)
+                with SavedModelRun() as again:
+                    reference = write(static, again)
     for name, why in reference.golden.static.items():
         # that of a subclass which Keras runs on one size only was never said to be dynamic
         if name in static.reasons or (name not in static.sizes and not reference.signature.from_samples):

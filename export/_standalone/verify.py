@@ -20,7 +20,7 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -96,10 +96,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         BundleError: The folder or a file is missing, was altered or added, or leads outside; the schema version is
             unknown; or the installed onnxruntime is older than the bundle needs.
     """
+    return while_it_stays(folder, _checked_manifest)
+
+
+def while_it_stays(folder: Path, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a function reads from a bundle, again if another one is put there meanwhile.
+
+    Raises:
+        BundleError: As the function does, or the folder cannot be read.
+    """
     for _ in range(10):
         before = _identity(folder)
         try:
-            return _checked_manifest(folder)
+            return read(folder)
         except (BundleError, OSError) as error:
             if _identity(folder) != before:
                 continue  # an export has put another bundle there meanwhile: what was read was part of each
@@ -118,6 +127,19 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _checked_manifest(folder: Path) -> dict[str, Any]:
+    manifest = opened_manifest(folder)
+    _check_entries(folder / MANIFEST, manifest)
+    _check_onnxruntime(folder, manifest["lowest_onnxruntime"])
+    _check_files(folder, manifest["sha256"])
+    return manifest
+
+
+def opened_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a folder, of which it is known that nothing in it was altered, and no more.
+
+    Raises:
+        BundleError: There is none, it is of another version, or was altered.
+    """
     path = folder / MANIFEST
     if not path.is_file():
         raise BundleError(f"No bundle at {folder}: it has no {MANIFEST}.")
@@ -134,25 +156,22 @@ def _checked_manifest(folder: Path) -> dict[str, Any]:
         raise BundleError(
             f"{path} has schema version {version!r}; this reader knows version {SCHEMA_VERSION} only.{remedy}"
         )
-    _check_entries(path, manifest, raw)
-    _check_onnxruntime(folder, manifest["lowest_onnxruntime"])
-    _check_files(folder, manifest["sha256"])
-    return manifest
-
-
-def _check_entries(path: Path, manifest: Mapping[str, Any], raw: bytes) -> None:
-    """Check that nothing in the manifest was altered, and that readers find in it what they look for."""
     try:
         altered = raw != manifest_bytes(manifest)
     except (ValueError, RecursionError):  # as for NaN, which is no JSON
         altered = True
     if altered:
         raise BundleError(f"{path} is not the file that was exported: it does not match its own `{DIGEST}`.")
+    return manifest
+
+
+def _check_entries(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Check that readers find in the manifest what they look for."""
     needed = ("inputs", "outputs", "parity", "lowest_onnxruntime", "sha256")
     incomplete = [name for name in needed if name not in manifest]
     hashes = manifest.get("sha256", {})
     problem = None
-    if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
+    if not is_hashes(hashes):
         problem = "`sha256` must give a hash for each file"
     else:
         incomplete += [name for name in (MODEL, CASES) if name not in hashes]
@@ -164,7 +183,22 @@ def _check_entries(path: Path, manifest: Mapping[str, Any], raw: bytes) -> None:
         raise BundleError(f"{path} is incomplete: it says nothing of {', '.join(incomplete)}.")
 
 
+def is_hashes(entry: Any) -> bool:
+    """Tell whether an entry of a manifest gives a hash for each file."""
+    return isinstance(entry, dict) and all(isinstance(value, str) for value in entry.values())
+
+
 def _entry_problem(manifest: Mapping[str, Any]) -> str | None:
+    if problem := specs_problem(manifest):
+        return problem
+    lowest = manifest["lowest_onnxruntime"]
+    if not isinstance(lowest, str) or not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", lowest):
+        return "`lowest_onnxruntime` must be a version such as 1.18"
+    return None
+
+
+def specs_problem(manifest: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with what a manifest says of inputs, outputs and the tolerance."""
     for kind in ("inputs", "outputs"):
         specs = manifest[kind]
         if not isinstance(specs, list) or not all(isinstance(spec, dict) and _is_spec(spec) for spec in specs):
@@ -176,9 +210,6 @@ def _entry_problem(manifest: Mapping[str, Any]) -> str | None:
         return "`multiples` must give a number of 1 or more for an axis"
     if not isinstance(manifest["parity"], dict):
         return "`parity` must hold the tolerance"
-    lowest = manifest["lowest_onnxruntime"]
-    if not isinstance(lowest, str) or not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", lowest):
-        return "`lowest_onnxruntime` must be a version such as 1.18"
     return None
 
 
@@ -213,7 +244,16 @@ def older_onnxruntime(lowest: str) -> str | None:
 
 
 def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
-    """Check that the folder holds the files that are listed, no others, and nothing that leads out of it."""
+    """Check that the folder holds the files that are listed, as they were, and nothing that leads out of it."""
+    check_names(folder, hashes)
+    check_hashes(folder, hashes)
+    for location in _external_locations(folder / MODEL):
+        if location not in hashes:
+            raise BundleError(f"{folder / MODEL} takes weights from `{location}`, which is no file of the bundle.")
+
+
+def check_names(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Raise `BundleError` unless the folder holds the files that are listed and no others."""
     for name in hashes:
         native = Path(name)
         if native.is_absolute() or native.drive or any(part in ("", ".", "..") for part in name.split("/")):
@@ -223,10 +263,6 @@ def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
         raise BundleError(f"{folder} is incomplete: {missing[0]} is missing.")
     if extra := sorted(present - set(hashes) - {MANIFEST}):
         raise BundleError(f"{folder} holds {extra[0]}, which its manifest does not list. Keep other files elsewhere.")
-    check_hashes(folder, hashes)
-    for location in _external_locations(folder / MODEL):
-        if location not in hashes:
-            raise BundleError(f"{folder / MODEL} takes weights from `{location}`, which is no file of the bundle.")
 
 
 def check_hashes(folder: Path, hashes: Mapping[str, str], names: Iterable[str] | None = None) -> None:
@@ -568,9 +604,14 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
     try:
         outputs = session.run(names, dict(inputs))
     except Exception as error:
-        shapes = ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items())
-        raise ExportError(f"onnxruntime cannot run the model on inputs {shapes}: {_first_line(error)}") from error
+        raise cannot_run({name: array.shape for name, array in inputs.items()}, error) from error
     return dict(zip(names, outputs, strict=True))
+
+
+def cannot_run(shapes: Mapping[str, tuple[int, ...]], error: Exception) -> ExportError:
+    """Return the error of a run that failed on inputs of these shapes."""
+    told = ", ".join(f"`{name}` {shape}" for name, shape in shapes.items())
+    return ExportError(f"onnxruntime cannot run the model on inputs {told}: {_first_line(error)}")
 
 
 def check_placement(profile: Path, provider: str) -> None:
@@ -730,11 +771,21 @@ def replay(folder: Path, manifest: Mapping[str, Any], provider: str = "cpu") -> 
     cases = load_cases(folder / CASES)
     outputs = run_cases(folder / MODEL, cases, provider)
     check_model(folder, manifest, CASES)
+    tolerance = tolerance_of(folder, manifest)
+    pairs = zip(cases, outputs, strict=True)
+    return [row for case, actual in pairs for row in compare(case, actual, tolerance, LENIENCE[provider])]
+
+
+def tolerance_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a bundle allows beside rounding.
+
+    Raises:
+        BundleError: Its manifest does not say.
+    """
     tolerance = manifest["parity"].get("tolerance")
     if not isinstance(tolerance, dict) or not all(type(tolerance.get(key)) in (int, float) for key in TOLERANCES):
         raise BundleError(f"{folder / MANIFEST} has no tolerance to compare with. Export the model again.")
-    pairs = zip(cases, outputs, strict=True)
-    return [row for case, actual in pairs for row in compare(case, actual, tolerance, LENIENCE[provider])]
+    return tolerance
 
 
 def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:

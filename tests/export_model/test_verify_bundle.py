@@ -8,7 +8,7 @@ import pytest
 from bundles import small_inputs, small_model
 
 from keras_attn_export import InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
-from keras_attn_export._bundle.bundle import replayed
+from keras_attn_export._bundle.replays import replayed
 from keras_attn_export._cli.main import main
 from keras_attn_export._export.verify_bundle import _rows_of_samples
 from keras_attn_export._model.reference import case_of

@@ -39,7 +39,7 @@ def vocabulary():
 def bundle(tmp_path_factory, rows, vocabulary):
     """The demo's model as it is before it has learned anything, which takes a minute: its answers are no dates."""
     keras.utils.set_random_seed(SEED)
-    model = date_model.build_model(len(vocabulary) + 2)
+    model = date_model.build_decoder(len(vocabulary) + 2).model
     samples = date_data.encode_rows(rows[:10], vocabulary)
     return export_model(model, tmp_path_factory.mktemp("dates") / "dates", sample_inputs=samples)
 
@@ -66,7 +66,7 @@ def test_a_date_in_each_language_is_answered_as_by_the_bundle(browser, bundle, r
         field.dispatchEvent(new Event('input', { bubbles: true }))
     """
     for row in rows:
-        (answer,) = date_data.decode_iso(bundle.run(date_data.encode_rows([row], vocabulary))["iso"])
+        (answer,) = date_data.decode_iso(bundle.run(date_data.encode_rows([row], vocabulary))["tokens"])
         browser.run("document.querySelector('#answer').replaceChildren()")
         browser.run(type_it, row.text, date_report.language(row.locale))
         browser.wait("document.querySelector('#answer .answer')")

@@ -1,0 +1,61 @@
+"""Biases of scores in exported files: masks that are added, half precision, and the forms of every lowering."""
+
+import keras
+import numpy as np
+import pytest
+from export_models import qkvl
+
+from keras_attn import DotProductAttention, MultiHeadAttention
+from keras_attn_export import export_model
+from keras_attn_export._options import ADAPTIVE, LOWERINGS
+
+LOWEST = float(np.finfo("float32").min)
+
+
+def heads_with_a_bias():
+    x, bias = keras.Input((None, 8), name="x"), keras.Input((None, None), name="bias")
+    attend = MultiHeadAttention(DotProductAttention(), 2, name="attend")
+    return keras.Model([x, bias], {"output": attend(x, x, x, score_bias=bias, use_causal_mask=True)})
+
+
+def padded_on_the_left():
+    """What a causal mask leaves the first queries is padding alone, with the lowest number as its bias."""
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    bias = np.zeros((2, 5, 5), "float32")
+    bias[:, :, :2] = LOWEST
+    return {"x": x, "bias": bias}
+
+
+@pytest.mark.parametrize(
+    "lowering", [pytest.param(each, marks=() if each == ADAPTIVE else pytest.mark.out_of_turn) for each in LOWERINGS]
+)
+def test_an_added_mask_lets_nothing_masked_take_part(lowering, tmp_path):
+    model = heads_with_a_bias()
+    bundle = export_model(model, tmp_path / "bundle", lowering=lowering)
+    inputs = padded_on_the_left()
+    found = bundle.run(inputs)["output"]
+    np.testing.assert_allclose(found, model.predict_on_batch(inputs)["output"], atol=1e-5)
+    later = {**inputs, "x": inputs["x"] + np.float32(1000) * (np.arange(5) == 4)[:, None]}
+    np.testing.assert_array_equal(bundle.run(later)["output"][:, :4], found[:, :4])
+
+
+@pytest.mark.out_of_turn
+def test_an_added_mask_in_a_file_of_float16(tmp_path):
+    model = heads_with_a_bias()
+    bundle = export_model(model, tmp_path / "bundle", precision="float16")
+    inputs = padded_on_the_left()
+    found = bundle.run(inputs)["output"]
+    np.testing.assert_allclose(found, model.predict_on_batch(inputs)["output"], atol=5e-3)
+
+
+@pytest.mark.out_of_turn
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_model_of_mixed_precision_with_a_bias(dtype, tmp_path):
+    policy = keras.dtype_policies.DTypePolicy("mixed_float16")
+    queries, keys, _, lengths = qkvl(keys=6)
+    bias = keras.Input((None, None), name="bias", dtype=dtype)
+    attend = MultiHeadAttention(DotProductAttention(dtype=policy), 2, name="attend", dtype=policy)
+    output = attend(queries, keys, keys, lengths, score_bias=bias)
+    model = keras.Model([queries, keys, lengths, bias], {"output": keras.ops.cast(output, "float32")})
+    bundle = export_model(model, tmp_path / "bundle")
+    assert bundle.report.passed
