@@ -28,6 +28,7 @@ Style = Literal["short", "medium", "long", "full"]
 STYLES: tuple[Style, ...] = get_args(Style)
 FIRST_DAY, LAST_DAY = datetime.date(1970, 1, 1), datetime.date(2069, 12, 31)
 ISO_LENGTH, ISO_CHARACTERS = 10, "0123456789-"
+START = len(ISO_CHARACTERS)  # what a decoder is given as the character before the first
 PADDING, UNKNOWN = 0, 1  # character ids; the vocabulary starts at 2
 
 # What a field says depends on this much of the date only, so each field is written by Babel once for each such key.
@@ -142,6 +143,11 @@ def encode_iso(rows: list[Row]) -> np.ndarray:
     return np.array([[ISO_CHARACTERS.index(character) for character in row.iso] for row in rows], "int32")
 
 
-def decode_iso(scores: np.ndarray) -> list[str]:
-    """The strings with the highest scores (B, 10, 11)."""
-    return ["".join(ISO_CHARACTERS[n] for n in row) for row in scores.argmax(-1)]
+def characters_before(answers: np.ndarray) -> np.ndarray:
+    """For each character of answers (B, 10) the one before it, which is `START` before the first."""
+    return np.concatenate([np.full_like(answers[:, :1], START), answers[:, :-1]], axis=1)
+
+
+def decode_iso(ids: np.ndarray) -> list[str]:
+    """The strings of class ids (B, 10)."""
+    return ["".join(ISO_CHARACTERS[n] for n in row) for row in ids]

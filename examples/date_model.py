@@ -1,22 +1,52 @@
-"""The model: convolutions read the characters, ten learned queries attend to them, one character of the answer each."""
+"""The models: convolutions read the characters, and a decoder that attends to them writes the answer.
+
+`build_decoder` makes the demo's. `build_model` answers without a decoder, with ten learned queries that attend at once,
+one for each character of the answer; the benchmarks measure its attention.
+"""
+
+from typing import Any, NamedTuple
 
 import keras
-import numpy as np
-import tensorflow as tf
-from date_data import ISO_CHARACTERS, ISO_LENGTH, LOCALES
+from date_data import ISO_CHARACTERS, ISO_LENGTH, LOCALES, START
 from keras import layers, ops
 
-from keras_attn import AdditiveAttention
+from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
+from keras_attn.decoding import greedy
 
-Inputs = dict[str, np.ndarray]
+
+class Encoded(NamedTuple):
+    """What is read of a date, in a functional model.
+
+    Attributes:
+        inputs: Characters (B, T), locale and lengths (B,).
+        values: What the characters say, (B, T, width).
+        country: What the locale says, (B, width).
+    """
+
+    inputs: list[Any]
+    values: Any
+    country: Any
 
 
-def build_model(vocabulary_size: int, *, width: int = 64, depth: int = 4) -> keras.Model:
-    """A functional model from {characters, locale, valid_lens} to {iso: logits, attention: weights}.
+class Decoder(NamedTuple):
+    """One set of weights in two models.
+
+    Attributes:
+        training: From {characters, locale, valid_lens, before} to the logits (B, 10, 11). `before` is the character of
+            the right answer before each.
+        model: From {characters, locale, valid_lens} to {tokens (B, 10), attention (B, 10, T), lengths, scores}.
+    """
+
+    training: keras.Model
+    model: keras.Model
+
+
+def encode_characters(vocabulary_size: int, width: int, depth: int) -> Encoded:
+    """Inputs and the convolutions that read them.
 
     Each convolution sees one character to either side, so a character's vector tells what stands up to `depth` places
-    away and no more: a query has to attend to the right characters to answer. What follows `valid_lens` is zeroed
-    before every convolution and masked in the attention, so no answer depends on how far its batch is padded.
+    away and no more: whoever answers has to attend to the right characters. What follows `valid_lens` is zeroed before
+    every convolution and masked in the attention, so no answer depends on how far its batch is padded.
     """
     characters = keras.Input((None,), dtype="int32", name="characters")
     locale = keras.Input((), dtype="int32", name="locale")
@@ -25,47 +55,67 @@ def build_model(vocabulary_size: int, *, width: int = 64, depth: int = 4) -> ker
     places = ops.cumsum(ops.ones_like(characters), axis=1) - 1
     valid = ops.cast(places < ops.expand_dims(valid_lens, 1), "float32")
     valid = ops.expand_dims(valid, 2)  # (B, T, 1)
-    country = ops.expand_dims(layers.Embedding(len(LOCALES), width, name="locale_embedding")(locale), 1)
+    country = layers.Embedding(len(LOCALES), width, name="locale_embedding")(locale)
 
-    x = layers.Embedding(vocabulary_size, width, name="character_embedding")(characters) + country
+    x = layers.Embedding(vocabulary_size, width, name="character_embedding")(characters)
+    x = x + ops.expand_dims(country, 1)
     for n in range(depth):
         y = layers.Conv1D(width, 3, padding="same", activation="relu", name=f"conv_{n}")(x * valid)
         x = layers.LayerNormalization(name=f"norm_{n}")(x + y)
+    return Encoded([characters, locale, valid_lens], x, country)
 
+
+def build_decoder(vocabulary_size: int, *, width: int = 64, depth: int = 4) -> Decoder:
+    """Bahdanau's decoder: at each step the state attends to the characters; what it finds and the last token move it.
+
+    The cell trains in a loop over the right answer. `greedy` puts it into a loop of its own, from what the encoder
+    gives: what attention needs of the characters, computed once, and the country as the first state.
+    """
+    encoded = encode_characters(vocabulary_size, width, depth)
+    _, _, valid_lens = encoded.inputs
+    write = layers.Embedding(START + 1, width, name="write")
+    cell = AttentionCell(layers.GRUCell(width, name="gru"), AdditiveAttention(width, name="attend"), name="cell")
+    answer = layers.Dense(len(ISO_CHARACTERS), name="answer")
+
+    before = keras.Input((ISO_LENGTH,), dtype="int32", name="before")
+    outputs = AttentionRNN(cell, name="decode")(
+        write(before), encoded.values, valid_lens, initial_state=encoded.country
+    )
+    training = keras.Model([*encoded.inputs, before], answer(outputs), name="training")
+
+    memory = cell.precompute(encoded.values)
+    encoder = keras.Model(encoded.inputs, {**memory, "state": encoded.country}, name="encoder")
+    token, lengths = (keras.Input((), dtype="int32", name=name) for name in ("token", "valid_lens"))
+    state = keras.Input((width,), name="state")
+    read = {name: keras.Input((None, width), name=name) for name in memory}
+    (output, (next_state,)), weights = cell(write(token), [state], read, lengths, return_attention_scores=True)
+    step = keras.Model(
+        [token, state, lengths, *read.values()],
+        {"logits": answer(output), "next_state": next_state, "attention": weights},
+        name="step",
+    )
+    model = greedy(
+        encoder,
+        step,
+        {"next_state": "state"},
+        start=START,
+        max_length=ISO_LENGTH,
+        outputs=["attention"],
+        name="date_normaliser",
+    )
+    return Decoder(training, model)
+
+
+def build_model(vocabulary_size: int, *, width: int = 64, depth: int = 4) -> keras.Model:
+    """A functional model from {characters, locale, valid_lens} to {iso: logits, attention: weights}, without a loop."""
+    encoded = encode_characters(vocabulary_size, width, depth)
+    _, _, valid_lens = encoded.inputs
     slots = ops.cumsum(ops.repeat(ops.expand_dims(ops.ones_like(valid_lens), 1), ISO_LENGTH, axis=1), axis=1) - 1
-    queries = layers.Embedding(ISO_LENGTH, width, name="output_positions")(slots) + country
-    attended, weights = AdditiveAttention(64, name="attend")(queries, x, x, valid_lens, return_attention_scores=True)
-
+    queries = layers.Embedding(ISO_LENGTH, width, name="output_positions")(slots)
+    queries = queries + ops.expand_dims(encoded.country, 1)
+    attended, weights = AdditiveAttention(64, name="attend")(
+        queries, encoded.values, encoded.values, valid_lens, return_attention_scores=True
+    )
     y = layers.Dense(2 * width, activation="relu", name="hidden")(layers.Concatenate()([attended, queries]))
     iso = layers.Dense(len(ISO_CHARACTERS), name="iso")(y)
-    return keras.Model([characters, locale, valid_lens], {"iso": iso, "attention": weights}, name="date_normaliser")
-
-
-def make_batches(inputs: Inputs, answers: np.ndarray, batch_size: int, seed: int) -> list[tuple[Inputs, Inputs]]:
-    """Shuffled batches (inputs, {"iso": answers}) of dates of about one length, so that little of it is padding."""
-    rng = np.random.default_rng(seed)
-    pools = np.array_split(rng.permutation(len(answers)), max(1, len(answers) // (50 * batch_size)))
-    order = np.concatenate([pool[np.argsort(inputs["valid_lens"][pool], kind="stable")] for pool in pools])
-    batches = np.array_split(order, max(1, len(order) // batch_size))
-    rng.shuffle(batches)
-    return [(take(inputs, rows), {"iso": answers[rows]}) for rows in batches]
-
-
-def take(inputs: Inputs, rows: np.ndarray) -> Inputs:
-    """Some rows of encoded dates, padded to the longest of them."""
-    chosen = {name: array[rows] for name, array in inputs.items()}
-    return chosen | {"characters": chosen["characters"][:, : chosen["valid_lens"].max()]}
-
-
-def train(model: keras.Model, batches: list[tuple[Inputs, Inputs]], verbose: int) -> None:
-    """One pass over the data: the learning rate rises to 0.003 over the first 20th of it and falls to 0."""
-    warmup = max(1, len(batches) // 20)
-    rate = keras.optimizers.schedules.CosineDecay(0.0, len(batches), warmup_target=3e-3, warmup_steps=warmup)
-    loss = {"iso": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "attention": None}
-    model.compile(keras.optimizers.Adam(rate), loss=loss)
-    # Keras would take the width of the first batches for that of all; a signature says that it varies.
-    signature = tuple(
-        {name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in part.items()} for part in batches[0]
-    )
-    data = tf.data.Dataset.from_generator(lambda: batches, output_signature=signature)
-    model.fit(data.apply(tf.data.experimental.assert_cardinality(len(batches))), shuffle=False, verbose=verbose)
+    return keras.Model(encoded.inputs, {"iso": iso, "attention": weights}, name="dates_at_once")

@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--decode", type=Path, metavar="OUTPUTS", help="only print the dates in this .npz file")
     args = parser.parse_args(argv)
     if args.decode:
-        print("\n".join(decode_iso(np.load(args.decode)["iso"])))
+        print("\n".join(decode_iso(np.load(args.decode)["tokens"])))
         return 0
     # a private module, for the looks alone: leave it out of a script of your own
     from keras_attn_export._cli.native_messages import hidden_native_messages
@@ -96,7 +96,7 @@ def run_demo(size: Size, seed: int, out: Path) -> list[str]:
 
     held_out = [make_rows(held_out_days, size.held_out, seed=seed + SEED_OFFSET, noise=noise) for noise in (0, 1)]
     inputs = [encode_rows(rows, vocabulary) for rows in held_out]
-    from_keras = [decode_iso(model.predict(x, batch_size=512, verbose=0)["iso"]) for x in inputs]
+    from_keras = [decode_iso(model.predict(x, batch_size=512, verbose=0)["tokens"]) for x in inputs]
     shares = [accuracies(rows, answers) for rows, answers in zip(held_out, from_keras, strict=True)]
     print_accuracies(*shares)
     means = [float(np.mean(list(share.values()))) for share in shares]
@@ -130,10 +130,11 @@ def judge(means: list[float], equal: int, total: int, bar: float) -> list[str]:
 
 
 def train_model(size: Size, seed: int, days: list[datetime.date], vocabulary: str) -> Any:
-    """The trained model; prints the seed, the versions and the time taken."""
+    """The trained model, which decodes; prints the seed, the versions and the time taken."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
     import keras
-    from date_model import build_model, make_batches, train
+    from date_model import build_decoder
+    from date_training import make_batches, train
 
     print(f"seed {seed}, Python {platform.python_version()}, Keras {keras.__version__}, {os.cpu_count()} cores")
     keras.utils.set_random_seed(seed)
@@ -142,10 +143,11 @@ def train_model(size: Size, seed: int, days: list[datetime.date], vocabulary: st
     batches = make_batches(encode_rows(rows, vocabulary), encode_iso(rows), BATCH_SIZE, seed)
     print(f"{len(rows)} training dates written in {time.perf_counter() - start:.0f} s", flush=True)
     start = time.perf_counter()
-    model = build_model(len(vocabulary) + 2)
-    train(model, batches, verbose=1 if sys.stdout.isatty() else 2)
-    print(f"{model.count_params()} parameters trained in {time.perf_counter() - start:.0f} s\n", flush=True)
-    return model
+    decoder = build_decoder(len(vocabulary) + 2)
+    train(decoder.training, batches, verbose=1 if sys.stdout.isatty() else 2)
+    count, taken = decoder.training.count_params(), time.perf_counter() - start
+    print(f"{count} parameters trained in {taken:.0f} s\n", flush=True)
+    return decoder.model
 
 
 def export(model: Any, path: Path, samples: dict[str, np.ndarray]) -> Any:
@@ -163,7 +165,7 @@ def run_in_batches(bundle: Any, inputs: dict[str, np.ndarray], batch_size: int =
     answers = []
     for start in range(0, len(inputs["locale"]), batch_size):
         batch = {name: array[start : start + batch_size] for name, array in inputs.items()}
-        answers += decode_iso(bundle.run(batch)["iso"])
+        answers += decode_iso(bundle.run(batch)["tokens"])
     return answers
 
 
@@ -181,7 +183,7 @@ def show_examples(bundle: Any, rows: list[Row], encoded: dict[str, np.ndarray], 
     """Prints the examples, writes them for `keras-attn run`, and draws where the ONNX model looks."""
     np.savez(out / "dates_inputs.npz", **encoded)
     outputs = bundle.run(encoded)
-    answers = decode_iso(outputs["iso"])
+    answers = decode_iso(outputs["tokens"])
     drawn = len(DRAWN)
     draw_attention(rows[:drawn], answers[:drawn], outputs["attention"][:drawn], out / "dates.png")
     print()
@@ -197,7 +199,7 @@ def write_page(bundle: Any, vocabulary: str, page: Path) -> str:
     labels = {
         "characters": ["", "<unk>", *vocabulary],  # as `encode` has it
         "locale": [language(locale) for locale in LOCALES],
-        "iso": ISO_CHARACTERS,
+        "tokens": ISO_CHARACTERS,
     }
     try:
         bundle.write_report(page, labels=labels, live=True)

@@ -5,9 +5,8 @@ import random
 
 import keras
 import numpy as np
-from date_data import STYLES, Row, encode_iso, encode_rows, make_vocabulary, write_date
+from date_data import STYLES, Row, characters_before, encode_iso, encode_rows, make_vocabulary, write_date
 from date_noise import add_noise
-from step_models import START, Translator, training_model
 
 LOCALE, BATCH_SIZE = "en_US", 128
 
@@ -26,12 +25,11 @@ def encode_texts(rows: list[Row]) -> dict[str, np.ndarray]:
     return {name: x for name, x in encode_rows(rows, make_vocabulary()).items() if name != "locale"}
 
 
-def train(translator: Translator, rows: list[Row]) -> None:
+def train(model: keras.Model, rows: list[Row]) -> None:
     """One pass over the rows; the decoder is given the right character before each that it has to write."""
     answers = encode_iso(rows)
-    before = np.concatenate([np.full_like(answers[:, :1], START), answers[:, :-1]], axis=1)
-    model = training_model(translator)
     rate = keras.optimizers.schedules.CosineDecay(4e-3, len(rows) // BATCH_SIZE)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(rate, clipnorm=1.0), loss)
-    model.fit(encode_texts(rows) | {"before": before}, answers, batch_size=BATCH_SIZE, verbose=0)
+    inputs = encode_texts(rows) | {"before": characters_before(answers)}
+    model.fit(inputs, answers, batch_size=BATCH_SIZE, verbose=0)

@@ -1,11 +1,11 @@
 # %% [markdown]
-"""Reads English dates and writes ISO 8601 a character at a time, with what depends on the text alone computed once.
+"""Reads English dates and writes ISO 8601 a character at a time: a decoder with attention, as one file and as two.
 
-Run it with `python examples/translate_step_by_step.py` (`--quick` for hardly any training). It trains an encoder and a
-decoder with additive attention and exports them as two ONNX graphs: the encoder, which also gives
-`precompute(keys)`, and one step of the decoder, which takes that. A loop outside of both carries the state. It checks
-that onnxruntime and Keras write the same, step by step, and that a step without `precompute` does too; it measures
-what a step of each costs, and draws `translate.png`. All is written to `artifacts/translate` (`--out`).
+Run it with `python examples/translate_step_by_step.py` (`--quick` for hardly any training). It trains Bahdanau's
+encoder and decoder and exports them twice: as one ONNX file that gives whole dates, and in steps, as an encoder and one
+step of the decoder with a manifest that says what feeds what. It checks that Keras, the one file, the two files and a
+loop over a step without `precompute` write the same; it measures what `precompute` saves, and what the one file does,
+and draws `translate.png`. All is written to `artifacts/translate` (`--out`).
 """
 
 # %%
@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,96 +22,67 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is impor
 
 import keras
 import numpy as np
-from date_data import ISO_LENGTH, STYLES, Row, decode_iso, make_vocabulary, split_days
+from date_data import ISO_LENGTH, START, STYLES, Row, decode_iso, make_vocabulary, split_days
 from date_report import draw_attention
-from step_models import START, Translator, encoder_model, step_model
 from step_training import draw_rows, encode_texts, train
+from step_translator import Translator, build_translator
 
 from keras_attn import attention_entropy, coverage
 from keras_attn_export import export_model
 
 WIDTH = 64
 Arrays = dict[str, np.ndarray]
-Run = Callable[[Arrays], Arrays]
-
-# %% [markdown]
-# ## The loop
-#
-# It is the same for Keras and for onnxruntime: both are given as functions of arrays by name.
-
-
-# %%
-@dataclass(frozen=True)
-class Translation:
-    """Logits (B, 10, 11), and weights (B, 10, T)."""
-
-    logits: np.ndarray
-    weights: np.ndarray
-
-    @property
-    def texts(self) -> list[str]:
-        return decode_iso(self.logits)
-
-
-def translate(encode: Run, step: Run, texts: Arrays, *, precomputed: bool = True) -> Translation:
-    """The decoding loop: the likeliest character goes into the next step, with the state that came out."""
-    encoded = encode(texts)
-    constant = {"values": encoded["values"], "valid_lens": texts["valid_lens"]}
-    if precomputed:
-        constant["projected_keys"] = encoded["projected_keys"]
-    state, token = encoded["state"], np.full(len(encoded["state"]), START, "int32")
-    steps = []
-    for _ in range(ISO_LENGTH):
-        out = step({**constant, "token": token, "state": state})
-        state, token = out["next_state"], out["logits"].argmax(-1).astype("int32")
-        steps.append((out["logits"], out["weights"]))
-    logits, weights = (np.stack(x, axis=1) for x in zip(*steps, strict=True))
-    return Translation(logits, weights)
-
-
-# %%
-def measure_steps(bundles: dict[str, Any], batch: int, length: int, repeats: int) -> tuple[float, float]:
-    """The milliseconds of the fastest step with and without precomputed keys, on drawn inputs, in turns."""
-    rng = np.random.default_rng(0)
-    sizes = {"state": (WIDTH,), "values": (length, 2 * WIDTH), "projected_keys": (length, WIDTH)}
-    inputs = {name: rng.normal(size=(batch, *size)).astype("float32") for name, size in sizes.items()}
-    inputs |= {"token": np.zeros(batch, "int32"), "valid_lens": np.full(batch, length, "int32")}
-    plain = {name: x for name, x in inputs.items() if name != "projected_keys"}
-    sessions = {"step": (bundles["step"].session(), inputs), "plain_step": (bundles["plain_step"].session(), plain)}
-    times: dict[str, list[float]] = {name: [] for name in sessions}
-    for _ in range(repeats):
-        for name, (session, x) in sessions.items():
-            start = time.perf_counter()
-            session.run(None, x)
-            times[name].append(1000 * (time.perf_counter() - start))
-    return min(times["step"]), min(times["plain_step"])
-
 
 # %% [markdown]
 # ## The models
 #
-# The encoder runs once for a text. A step runs for each character of the answer, from precomputed keys or, to compare
-# with, from the encoded values alone.
+# `training` runs the cell over right answers. `model` has the same weights, and a loop of its own around the cell.
 
 
 # %%
-def train_and_export(size: int, seed: int, days: list[Any], out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The three models that decode, and their bundles, by name."""
+def trained_translator(size: int, seed: int, days: list[Any]) -> Translator:
     keras.utils.set_random_seed(seed)
+    translator = build_translator(len(make_vocabulary()) + 2, WIDTH)
     start = time.perf_counter()
-    translator = Translator(len(make_vocabulary()) + 2, WIDTH)
-    train(translator, draw_rows(days, size, seed))
-    print(f"{size} dates, trained in {time.perf_counter() - start:.0f} s")
-    models = {"encoder": encoder_model(translator)}
-    models |= {name: step_model(translator, precomputed=name == "step") for name in ("step", "plain_step")}
-    samples = {"encoder": encode_texts(draw_rows(days, 5, seed))}  # the lengths that a GRU's mask is made of
-    bundles = {
-        name: export_model(model, out / name, sample_inputs=samples.get(name), overwrite=True)
-        for name, model in models.items()
+    train(translator.training, draw_rows(days, size, seed))
+    print(f"{size} dates, trained in {time.perf_counter() - start:.0f} s", flush=True)
+    return translator
+
+
+def export_all(translator: Translator, samples: Arrays, out: Path) -> dict[str, Any]:
+    """The decoder as one file and in steps, and the step that is there to compare with, as bundles by name."""
+    exports = {
+        "one_file": partial(export_model, translator.model, sample_inputs=samples),
+        "in_steps": partial(export_model, translator.model, sample_inputs=samples, in_steps=True),
+        "plain_step": partial(export_model, translator.plain_step),
     }
-    for name, bundle in bundles.items():
-        print(f"{name}: {bundle.report.summary()}")
-    return models, bundles
+    bundles = {}
+    for name, export in exports.items():
+        start = time.perf_counter()
+        bundles[name] = export(path=out / name, overwrite=True)
+        taken = time.perf_counter() - start
+        print(f"{name}, exported in {taken:.0f} s: {bundles[name].report.summary()}", flush=True)
+    return bundles
+
+
+# %% [markdown]
+# ## The loop
+#
+# The one file has it inside, and `generate` runs it over two. This is what both do, with the step that gets the encoded
+# characters and not what was precomputed of them.
+
+
+# %%
+def translate_plainly(bundles: dict[str, Any], texts: Arrays) -> Arrays:
+    """The likeliest character goes into the next step, with the state that came out: tokens (B, 10)."""
+    encoded = bundles["in_steps"].parts["encoder"].run(texts)
+    memory = {"values": encoded["projected_values"], "valid_lens": texts["valid_lens"]}
+    state, token, tokens = encoded["state"], np.full(len(encoded["state"]), START, "int32"), []
+    for _ in range(ISO_LENGTH):
+        out = bundles["plain_step"].run({**memory, "token": token, "state": state})
+        state, token = out["next_state"], out["logits"].argmax(-1).astype("int32")
+        tokens.append(token)
+    return {"tokens": np.stack(tokens, axis=1)}
 
 
 # %% [markdown]
@@ -119,34 +90,95 @@ def train_and_export(size: int, seed: int, days: list[Any], out: Path) -> tuple[
 
 
 # %%
-def compare(models: dict[str, Any], bundles: dict[str, Any], rows: list[Row]) -> tuple[Translation, dict[str, float]]:
-    """Translates in onnxruntime, in Keras, and with the step that projects the keys anew each time."""
+def compare(translator: Translator, bundles: dict[str, Any], rows: list[Row]) -> tuple[Arrays, dict[str, float]]:
+    """What the one file writes, and how much of it is exact, and equal to what the others write."""
     texts = encode_texts(rows)
-    onnx = translate(bundles["encoder"].run, bundles["step"].run, texts)
+    found = bundles["one_file"].run(texts)
     others = {
-        "Keras": translate(models["encoder"].predict_on_batch, models["step"].predict_on_batch, texts),
-        "no precompute": translate(bundles["encoder"].run, bundles["plain_step"].run, texts, precomputed=False),
+        "Keras": translator.model.predict_on_batch(texts),
+        "two files": bundles["in_steps"].generate(texts),
+        "no precompute": translate_plainly(bundles, texts),
     }
-    exact = float(np.mean([answer == row.iso for answer, row in zip(onnx.texts, rows, strict=True)]))
+    exact = float(np.mean([text == row.iso for text, row in zip(decode_iso(found["tokens"]), rows, strict=True)]))
     print(f"{len(rows)} held-out dates, exact: {exact:.1%}")
     results = {"exact": exact, "dates": len(rows)}
     for name, other in others.items():
-        equal = sum(a == b for a, b in zip(onnx.texts, other.texts, strict=True))
-        gap = float(np.abs(onnx.logits - other.logits).max())
-        results |= {f"{name}, equal": equal, f"{name}, gap": gap}
-        print(f"onnxruntime against {name}: {equal} answers equal, largest difference of a logit {gap:.1e}")
-    return onnx, results
+        results[f"{name}, equal"] = equal = int((other["tokens"] == found["tokens"]).all(axis=1).sum())
+        said = f"one file against {name}: {equal} answers equal"
+        if "weights" in other:
+            results[f"{name}, gap"] = gap = float(np.abs(other["weights"] - found["weights"]).max())
+            said += f", largest difference of a weight {gap:.1e}"
+        print(said)
+    return found, results
 
 
-def show(rows: list[Row], found: Translation, path: Path) -> None:
+def show(rows: list[Row], found: Arrays, path: Path) -> None:
     """What the attention did: how wide each step looks, what of a text it leaves out, and a picture."""
-    effective = np.exp(np.asarray(attention_entropy(found.weights)))  # n weights alike have entropy log n
+    answers, weights = decode_iso(found["tokens"]), found["weights"]
+    effective = np.exp(np.asarray(attention_entropy(weights)))  # n weights alike have entropy log n
     print(f"a step looks at {effective.mean():.1f} characters in the mean; a dot stands for one hardly ever seen:")
-    counts = np.asarray(coverage(found.weights))
-    for row, answer, count in list(zip(rows, found.texts, counts, strict=True))[: 2 * len(STYLES)]:
+    counts = np.asarray(coverage(weights))
+    for row, answer, count in list(zip(rows, answers, counts, strict=True))[: 2 * len(STYLES)]:
         seen = "".join(c if n >= 0.2 else "." for c, n in zip(row.text, count, strict=False))
         print(f"  {answer}  {row.text:32}{seen}")
-    draw_attention(rows[: len(STYLES)], found.texts, found.weights[: len(STYLES)], path)
+    draw_attention(rows[: len(STYLES)], answers, weights[: len(STYLES)], path)
+
+
+# %% [markdown]
+# ## What it costs
+
+
+# %%
+def fastest(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """The milliseconds of the fastest call of each, in turns."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            times[name].append(1000 * (time.perf_counter() - start))
+    return {name: min(each) for name, each in times.items()}
+
+
+def measure_steps(bundles: dict[str, Any], batch: int, length: int, repeats: int) -> dict[str, float]:
+    """The milliseconds of a step with and without precomputed keys, on drawn inputs."""
+    rng = np.random.default_rng(0)
+    steps = {"step": bundles["in_steps"].parts["step"], "plain_step": bundles["plain_step"]}
+    sizes = {"state": (WIDTH,), "projected_keys": (length, WIDTH)}
+    sizes |= dict.fromkeys(("values", "projected_values"), (length, 2 * WIDTH))
+    drawn = {name: rng.normal(size=(batch, *size)).astype("float32") for name, size in sizes.items()}
+    drawn |= {"token": np.zeros(batch, "int32"), "valid_lens": np.full(batch, length, "int32")}
+    functions = {}
+    for name, bundle in steps.items():
+        inputs = {spec["name"]: drawn[spec["name"]] for spec in bundle.manifest["inputs"]}
+        functions[name] = partial(bundle.session().run, None, inputs)
+    return fastest(functions, repeats)
+
+
+def measure_answers(bundles: dict[str, Any], rows: list[Row], repeats: int) -> dict[str, float]:
+    """The milliseconds of whole answers from the one file and from two, which `generate` runs in a loop."""
+    texts = encode_texts(rows)
+    functions = {"one file": partial(bundles["one_file"].run, texts)}
+    functions["two files"] = partial(bundles["in_steps"].generate, texts)
+    return fastest(functions, repeats)
+
+
+def measure(bundles: dict[str, Any], rows: list[Row], repeats: int) -> dict[str, float]:
+    """Prints what everything costs; returns it as shares."""
+    results = {}
+    print("time of a step with precomputed keys, as a share of the time without:")
+    for batch, length in ((1, 30), (1, 300), (32, 30), (32, 300)):
+        taken = measure_steps(bundles, batch, length, repeats)
+        fast, slow = taken["step"], taken["plain_step"]
+        results[f"share, batch {batch}, length {length}"] = fast / slow
+        print(f"  batch {batch:2}, {length:3} characters: {fast / slow:.2f} ({fast:.2f} of {slow:.2f} ms)")
+    print("time of whole answers from one file, as a share of the time from two:")
+    for batch in (1, 32):
+        taken = measure_answers(bundles, rows[:batch], repeats)
+        one, two = taken["one file"], taken["two files"]
+        results[f"share of two files, batch {batch}"] = one / two
+        print(f"  batch {batch:2}: {one / two:.2f} ({one:.2f} of {two:.2f} ms)")
+    return results
 
 
 # %% [markdown]
@@ -157,22 +189,21 @@ def show(rows: list[Row], found: Translation, path: Path) -> None:
 
 # %%
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    parser = argparse.ArgumentParser(description="Decode step by step with precomputed keys, in onnxruntime.")
+    parser = argparse.ArgumentParser(description="Decode with attention, as one ONNX file and step by step.")
     parser.add_argument("--quick", action="store_true", help="train hardly at all")
     parser.add_argument("--seed", type=int, default=0, help="of the dates and the weights")
     parser.add_argument("--out", type=Path, default=Path("artifacts/translate"), help="the folder to write to")
     args = parser.parse_args(argv)
     training_days, held_out_days = split_days(args.seed)
     rows = draw_rows(held_out_days, 100 if args.quick else 2000, args.seed + 1)
-    models, bundles = train_and_export(1000 if args.quick else 100_000, args.seed, training_days, args.out)
-    found, results = compare(models, bundles, rows)
+    translator = trained_translator(1000 if args.quick else 100_000, args.seed, training_days)
+    # The proof tries lengths of that of its samples, and twice it.
+    shortest = sorted(rows, key=lambda row: len(row.text))[: len(STYLES)]
+    bundles = export_all(translator, encode_texts(shortest), args.out)
+    found, results = compare(translator, bundles, rows)
     show(rows, found, args.out / "translate.png")
-    print("time of a step with precomputed keys, as a share of the time without:")
-    for batch, length in ((1, 30), (1, 300), (32, 30), (32, 300)):
-        fast, slow = measure_steps(bundles, batch, length, repeats=5 if args.quick else 300)
-        results[f"share, batch {batch}, length {length}"] = fast / slow
-        print(f"  batch {batch:2}, {length:3} characters: {fast / slow:.2f} ({fast:.2f} of {slow:.2f} ms)")
-    print(f"\nwritten to {args.out}: encoder, step and plain_step (bundles), translate.png")
+    results |= measure(bundles, rows, repeats=5 if args.quick else 300)
+    print(f"\nwritten to {args.out}: {', '.join(bundles)} (bundles), translate.png")
     return results
 
 

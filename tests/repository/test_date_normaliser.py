@@ -20,6 +20,7 @@ date_data = importlib.import_module("date_data")
 date_model = importlib.import_module("date_model")
 date_normaliser = importlib.import_module("date_normaliser")
 date_report = importlib.import_module("date_report")
+date_training = importlib.import_module("date_training")
 
 SEED = 7
 SOME_DAYS = [
@@ -131,22 +132,61 @@ def test_encoding_pads_and_counts():
 
 def test_answers_are_decoded_as_they_were_encoded(noisy_rows):
     ids = date_data.encode_iso(noisy_rows)
-    assert date_data.decode_iso(np.eye(11)[ids]) == [row.iso for row in noisy_rows]
+    assert date_data.decode_iso(ids) == [row.iso for row in noisy_rows]
+
+
+def test_before_each_character_stands_the_one_before_it():
+    answers = np.array([[1, 9, 10], [2, 0, 0]], "int32")
+    before = date_data.characters_before(answers)
+    assert before.tolist() == [[date_data.START, 1, 9], [date_data.START, 2, 0]]
+    assert before.dtype == np.int32
+    assert date_data.START not in range(len(date_data.ISO_CHARACTERS))
 
 
 # The model and the command line.
 
 
-def test_the_model_ignores_padding_and_reloads(tmp_path, noisy_rows, vocabulary):
+@pytest.fixture(scope="module")
+def decoder(vocabulary):
+    keras.utils.set_random_seed(SEED)
+    return date_model.build_decoder(len(vocabulary) + 2, width=8, depth=2)
+
+
+def with_garbage(inputs):
+    """The inputs, with ids behind all of them."""
+    garbage = np.full((len(inputs["locale"]), 3), 5, "int32")
+    return inputs | {"characters": np.concatenate([inputs["characters"], garbage], axis=1)}
+
+
+def test_the_decoder_ignores_padding_and_writes_what_training_computes_at_once(decoder, noisy_rows, vocabulary):
+    inputs = date_data.encode_rows(noisy_rows[::997], vocabulary)
+    found = decoder.model.predict_on_batch(inputs)
+    longer = decoder.model.predict_on_batch(with_garbage(inputs))
+    np.testing.assert_array_equal(longer["tokens"], found["tokens"])
+    np.testing.assert_allclose(longer["scores"], found["scores"], atol=1e-4)
+    assert not longer["attention"][..., -3:].any()
+    before = date_data.characters_before(found["tokens"])
+    logits = np.asarray(decoder.training.predict_on_batch(inputs | {"before": before}), "float64")
+    np.testing.assert_array_equal(logits.argmax(-1), found["tokens"])
+    best = logits.max(-1) - np.logaddexp.reduce(logits, axis=-1)
+    np.testing.assert_allclose(found["scores"], best.sum(1), rtol=1e-5)
+
+
+def test_the_country_is_in_the_characters_and_in_the_first_state(decoder, noisy_rows, vocabulary):
+    inputs = date_data.encode_rows(noisy_rows[:1] * 2, vocabulary) | {"locale": np.array([0, 7], "int32")}
+    (encoder,) = (layer.encoder for layer in decoder.model.layers if hasattr(layer, "encoder"))
+    encoded = encoder.predict_on_batch(inputs)
+    for name in ("projected_keys", "projected_values", "state"):
+        assert np.abs(encoded[name][0] - encoded[name][1]).max() > 1e-3
+
+
+def test_the_model_without_a_decoder_ignores_padding_and_reloads(tmp_path, noisy_rows, vocabulary):
     rows = noisy_rows[::997]
     model = date_model.build_model(len(vocabulary) + 2, width=8)
     inputs = date_data.encode_rows(rows, vocabulary)
     outputs = model.predict_on_batch(inputs)
     assert outputs["iso"].shape == (len(rows), 10, 11)
-
-    garbage = np.full((len(rows), 3), 5, "int32")
-    longer = inputs | {"characters": np.concatenate([inputs["characters"], garbage], axis=1)}
-    np.testing.assert_allclose(model.predict_on_batch(longer)["iso"], outputs["iso"], atol=1e-5)
+    np.testing.assert_allclose(model.predict_on_batch(with_garbage(inputs))["iso"], outputs["iso"], atol=1e-5)
 
     model.save(tmp_path / "dates.keras")
     reloaded = keras.saving.load_model(tmp_path / "dates.keras")
@@ -155,20 +195,20 @@ def test_the_model_ignores_padding_and_reloads(tmp_path, noisy_rows, vocabulary)
 
 def test_batches_hold_every_row_once_with_little_padding(noisy_rows, vocabulary):
     inputs, answers = date_data.encode_rows(noisy_rows, vocabulary), date_data.encode_iso(noisy_rows)
-    drawn = date_model.make_batches(inputs, answers, batch_size=64, seed=SEED)
+    drawn = date_training.make_batches(inputs, answers, batch_size=64, seed=SEED)
     assert sum(len(x["locale"]) for x, _ in drawn) == len(noisy_rows)
-    assert Counter(x for _, y in drawn for x in map(tuple, y["iso"])) == Counter(map(tuple, answers))
+    assert Counter(x for _, y in drawn for x in map(tuple, y)) == Counter(map(tuple, answers))
     padded = sum(x["characters"].size for x, _ in drawn)
     assert inputs["valid_lens"].sum() <= padded < 1.1 * inputs["valid_lens"].sum()
 
 
 def test_training_takes_batches_of_any_width(noisy_rows, vocabulary):
     inputs, answers = date_data.encode_rows(noisy_rows, vocabulary), date_data.encode_iso(noisy_rows)
-    batches = date_model.make_batches(inputs, answers, batch_size=16, seed=SEED)
+    batches = date_training.make_batches(inputs, answers, batch_size=16, seed=SEED)
     by_width = sorted(batches, key=lambda batch: batch[0]["characters"].shape[1])
-    model = date_model.build_model(len(vocabulary) + 2, width=8, depth=1)
+    model = date_model.build_decoder(len(vocabulary) + 2, width=8, depth=1).training
     before = model.get_weights()
-    date_model.train(model, [*by_width[:4], by_width[-1]], verbose=0)
+    date_training.train(model, [*by_width[:4], by_width[-1]], verbose=0)
     assert by_width[0][0]["characters"].shape == by_width[3][0]["characters"].shape
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
     assert any(np.abs(a - b).max() > 1e-4 for a, b in zip(before, model.get_weights(), strict=True))
@@ -250,6 +290,6 @@ def test_the_demo_shows_where_it_crashed(tmp_path):
 
 def test_decode_prints_the_answers(tmp_path, capsys):
     rows = [date_data.Row("", "en_US", "short", iso) for iso in ("1999-12-31", "2024-02-29")]
-    np.savez(tmp_path / "outputs.npz", iso=np.eye(11)[date_data.encode_iso(rows)], attention=np.zeros((2, 10, 3)))
+    np.savez(tmp_path / "outputs.npz", tokens=date_data.encode_iso(rows), attention=np.zeros((2, 10, 3)))
     assert date_normaliser.main(["--decode", str(tmp_path / "outputs.npz")]) == 0
     assert capsys.readouterr().out == "1999-12-31\n2024-02-29\n"

@@ -24,7 +24,7 @@ from site_pages import (
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SITE = ROOT / "build" / "site"
-MODULES = ("keras_attn", "keras_attn.callbacks", "keras_attn.migrate", "keras_attn_export")
+MODULES = ("keras_attn", "keras_attn.callbacks", "keras_attn.decoding", "keras_attn.migrate", "keras_attn_export")
 CONFIGURATION = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 FILES = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*") if path.is_file() and path.suffix != ".md"}
 SOURCES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}

@@ -4,6 +4,7 @@ import importlib
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -15,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 nadaraya_watson = importlib.import_module("nadaraya_watson")
 score_tasks = importlib.import_module("score_tasks")
 scoring_functions = importlib.import_module("scoring_functions")
-step_models = importlib.import_module("step_models")
 step_training = importlib.import_module("step_training")
+step_translator = importlib.import_module("step_translator")
 translate_step_by_step = importlib.import_module("translate_step_by_step")
 
 SEED = 7
@@ -142,32 +143,79 @@ def translated(tmp_path_factory):
 
 
 @pytest.mark.out_of_turn
-def test_every_answer_is_that_of_keras_and_of_the_plain_step(translated):
+def test_one_file_two_files_keras_and_the_plain_step_write_the_same(translated):
     results = translated[0]
-    for name in ("Keras", "no precompute"):
+    for name in ("Keras", "two files", "no precompute"):
         assert results[f"{name}, equal"] == results["dates"]
+    for name in ("Keras", "two files"):
         assert results[f"{name}, gap"] < 1e-4
 
 
 @pytest.mark.out_of_turn
-def test_translate_writes_two_graphs_and_a_picture(translated):
-    encoder, step = (keras_attn_export.load_bundle(translated[1] / name).manifest for name in ("encoder", "step"))
-    assert {each["name"] for each in encoder["outputs"]} == {"values", "projected_keys", "state"}
-    assert {each["name"] for each in step["inputs"]} == {"token", "state", "values", "projected_keys", "valid_lens"}
+def test_translate_writes_one_file_two_files_and_a_picture(translated):
+    one_file, in_steps = (keras_attn_export.load_bundle(translated[1] / name) for name in ("one_file", "in_steps"))
+    for bundle in (one_file, in_steps):
+        assert [each["name"] for each in bundle.manifest["inputs"]] == ["characters", "valid_lens"]
+        assert {each["name"] for each in bundle.manifest["outputs"]} == {"tokens", "lengths", "scores", "weights"}
+    fed = {feed["input"]: feed["then"] for feed in in_steps.manifest["feeds"]}
+    assert fed["projected_keys"] == {"from": "encoder output", "name": "projected_keys"}
+    assert fed["state"] == {"from": "step output", "name": "next_state"}
     assert is_picture(translated[1] / "translate.png")
 
 
-@pytest.mark.out_of_turn
-def test_steps_give_what_training_computes_at_once():
+@pytest.fixture(scope="module")
+def translator():
+    keras.utils.set_random_seed(SEED)
+    return step_translator.build_translator(len(translate_step_by_step.make_vocabulary()) + 2, width=16)
+
+
+@pytest.fixture(scope="module")
+def some_dates():
     rows = step_training.draw_rows(translate_step_by_step.split_days(SEED)[0], 6, SEED)
-    texts = step_training.encode_texts(rows)
-    translator = step_models.Translator(len(translate_step_by_step.make_vocabulary()) + 2, width=8)
-    at_once = step_models.training_model(translator)
-    models = step_models.encoder_model(translator), step_models.step_model(translator, precomputed=True)
-    found = translate_step_by_step.translate(*(model.predict_on_batch for model in models), texts)
-    written = found.logits.argmax(-1)
-    before = np.concatenate([np.full((len(rows), 1), step_models.START), written[:, :-1]], axis=1)
-    logits = at_once.predict_on_batch(texts | {"before": before.astype("int32")})
-    assert_close(found.logits, logits)
-    padded = texts["valid_lens"][:, None] <= np.arange(found.weights.shape[-1])
-    assert (found.weights.swapaxes(1, 2)[padded] == 0).all()
+    return rows, step_training.encode_texts(rows)
+
+
+@pytest.mark.out_of_turn
+def test_the_decoder_writes_what_training_computes_at_once(translator, some_dates):
+    _, texts = some_dates
+    found = translator.model.predict_on_batch(texts)
+    before = step_training.characters_before(found["tokens"])
+    logits = np.asarray(translator.training.predict_on_batch(texts | {"before": before}), "float64")
+    np.testing.assert_array_equal(logits.argmax(-1), found["tokens"])
+    best = logits.max(-1) - np.logaddexp.reduce(logits, axis=-1)
+    assert_close(found["scores"], best.sum(1).astype("float32"), tolerance=1e-5)  # sums of ten log-probabilities
+    padded = texts["valid_lens"][:, None] <= np.arange(found["weights"].shape[-1])
+    assert padded.any()
+    assert (found["weights"].swapaxes(1, 2)[padded] == 0).all()
+    assert_close(found["weights"].sum(-1), np.ones((6, 10), "float32"))
+
+
+class Run:
+    """What `run` of a bundle is, by Keras."""
+
+    def __init__(self, model):
+        self.run = model.predict_on_batch
+
+
+@pytest.mark.out_of_turn
+def test_the_loop_over_a_step_without_precompute_writes_the_same(translator, some_dates):
+    _, texts = some_dates
+    (decoder,) = (layer for layer in translator.model.layers if hasattr(layer, "encoder"))
+    in_steps = type("InSteps", (), {"parts": {"encoder": Run(decoder.encoder)}})
+    bundles = {"in_steps": in_steps, "plain_step": Run(translator.plain_step)}
+    found = translate_step_by_step.translate_plainly(bundles, texts)
+    np.testing.assert_array_equal(found["tokens"], translator.model.predict_on_batch(texts)["tokens"])
+
+
+@pytest.mark.out_of_turn
+def test_training_learns_what_is_decoded(translator, some_dates):
+    rows, texts = some_dates
+    model = translator.model
+
+    def right():
+        return (model.predict_on_batch(texts)["tokens"] == step_training.encode_iso(rows)).mean()
+
+    before = right()
+    step_training.train(translator.training, rows[:1] * 12_000)
+    assert model.predict_on_batch(texts)["tokens"][0].tolist() == step_training.encode_iso(rows)[0].tolist()
+    assert right() > before

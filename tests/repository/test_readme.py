@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from site_pages import targets
 from tolerances import assert_close, assert_identical
 
 import keras_attn
@@ -145,7 +146,7 @@ def test_the_subclass_is_saved_and_exported(own_layer, inputs, tmp_path):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_relative_links_exist(document):
-    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+    for target in targets(document.read_text(encoding="utf-8")):
         if target.startswith(("https://", "http://", "mailto:")):
             continue
         name, _, anchor = target.partition("#")

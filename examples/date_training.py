@@ -1,0 +1,45 @@
+"""The training of the date normaliser, in batches of dates of about one length."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from date_data import characters_before
+
+Inputs = dict[str, np.ndarray]
+Batch = tuple[Inputs, np.ndarray]
+
+
+def make_batches(inputs: Inputs, answers: np.ndarray, batch_size: int, seed: int) -> list[Batch]:
+    """Shuffled batches of dates of about one length, so that little of it is padding, and their answers (B, 10).
+
+    Each has the character `before` each of the answer's among its inputs.
+    """
+    rng = np.random.default_rng(seed)
+    inputs = inputs | {"before": characters_before(answers)}
+    pools = np.array_split(rng.permutation(len(answers)), max(1, len(answers) // (50 * batch_size)))
+    order = np.concatenate([pool[np.argsort(inputs["valid_lens"][pool], kind="stable")] for pool in pools])
+    batches = np.array_split(order, max(1, len(order) // batch_size))
+    rng.shuffle(batches)
+    return [(take(inputs, rows), answers[rows]) for rows in batches]
+
+
+def take(inputs: Inputs, rows: np.ndarray) -> Inputs:
+    """Some rows of encoded dates, padded to the longest of them."""
+    chosen = {name: array[rows] for name, array in inputs.items()}
+    return chosen | {"characters": chosen["characters"][:, : chosen["valid_lens"].max()]}
+
+
+def train(model: keras.Model, batches: list[Batch], verbose: int) -> None:
+    """One pass over the data: the learning rate rises to 0.003 over the first 20th of it and falls to 0."""
+    warmup = max(1, len(batches) // 20)
+    rate = keras.optimizers.schedules.CosineDecay(0.0, len(batches), warmup_target=3e-3, warmup_steps=warmup)
+    model.compile(keras.optimizers.Adam(rate), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    # Keras would take the width of the first batches for that of all; a signature says that it varies.
+    inputs, answers = batches[0]
+    signature = (
+        {name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in inputs.items()},
+        tf.TensorSpec([None, *answers.shape[1:]], answers.dtype),
+    )
+    signature[0]["before"] = signature[1]  # its width does not vary
+    data = tf.data.Dataset.from_generator(lambda: batches, output_signature=signature)
+    model.fit(data.apply(tf.data.experimental.assert_cardinality(len(batches))), shuffle=False, verbose=verbose)
