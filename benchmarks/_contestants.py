@@ -27,6 +27,8 @@ def onnx(spec: dict[str, Any]) -> Build:
 
     def build(inputs: Arrays) -> Runner:
         session = verify.open_session(Path(spec["options"]["model"]), spec["provider"], threads=spec["threads"])
+        read = {each.name for each in session.get_inputs()}
+        inputs = {name: array for name, array in inputs.items() if name in read}
         if spec["provider"] == "cpu":
             return Runner(lambda: session.run(None, inputs), lambda: session.run(None, inputs))
         binding = session.io_binding()  # inputs and outputs stay on the device
@@ -195,6 +197,13 @@ def predict(spec: dict[str, Any]) -> Build:
     return _rows.ours(spec)
 
 
+def decoding_loop(spec: dict[str, Any]) -> Build:
+    """A loop in Python over the file of a step."""
+    import _decoding_loop
+
+    return _decoding_loop.loop(spec)
+
+
 KINDS = {
     "onnx": onnx,
     "tensorflow": tensorflow,
@@ -204,4 +213,5 @@ KINDS = {
     "torch training": torch_training,
     "loop over rows": loop_over_rows,
     "predict": predict,
+    "decoding loop": decoding_loop,
 }

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import _tables_of_decoding
 import _tables_of_rows
 import _tables_of_sizes
 from _cells import number, speed, table, times
@@ -15,6 +16,7 @@ def markdown(result: Result) -> str:
         "against_keras": _tables_of_sizes.against_keras,
         "auto_choice": _auto_choice,
         "batch": _tables_of_rows.batch,
+        "decoding": _tables_of_decoding.decoding,
         "cost_against_keys": _cost_against_keys,
         "export_cost": _export_cost,
         "serving": _serving,

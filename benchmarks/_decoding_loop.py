@@ -1,0 +1,49 @@
+"""A loop in Python over the file of a step, as one writes it first; in a process of its own, see `_worker.py`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _runner import Arrays, Build, Runner
+
+from keras_attn_export._standalone import verify
+
+
+def loop(spec: dict[str, Any]) -> Build:
+    """The likeliest token at each step, until all rows have ended."""
+    options = spec["options"]
+    start, end, limit = options["start"], options["end"], options["limit"]
+
+    def build(inputs: Arrays) -> Runner:
+        encode, step = (
+            verify.open_session(Path(options[part]), spec["provider"], threads=spec["threads"])
+            for part in ("encoder", "step")
+        )
+        encoded_names = [output.name for output in encode.get_outputs()]
+        wanted = {each.name for each in step.get_inputs()} - {"token", "state"}
+
+        def run() -> list[np.ndarray]:
+            encoded = dict(zip(encoded_names, encode.run(None, inputs), strict=True))
+            fed = {name: array for name, array in {**inputs, **encoded}.items() if name in wanted}
+            fed["state"] = encoded["state"]
+            count = len(encoded["state"])
+            token, running = np.full(count, start, "int32"), np.ones(count, bool)
+            lengths, scores = np.zeros(count, "int32"), np.zeros(count, "float32")
+            tokens = np.full((count, limit), end or 0, "int32")
+            for number in range(limit):
+                logits, fed["state"] = step.run(["logits", "next_state"], {**fed, "token": token})
+                token = logits.argmax(-1).astype("int32")
+                largest = logits.max(-1)
+                score = -np.log(np.exp(logits - largest[:, None]).sum(-1))
+                tokens[running, number] = token[running]
+                scores[running] += score[running]
+                lengths += running
+                if end is not None:
+                    running &= token != end
+                    if not running.any():
+                        break
+            return [lengths, scores, tokens]  # in the order of the one file
+
+        return Runner(run, run)
+
+    return build
