@@ -17,23 +17,37 @@ from .batch_faults import BATCH_FAULTS
 from .bundle_faults import BUNDLE_FAULTS
 from .command_faults import COMMAND_FAULTS
 from .conversion_faults import CONVERSION_FAULTS
+from .decoder_faults import DECODER_FAULTS
+from .decoding_faults import DECODING_FAULTS
+from .example_faults import EXAMPLE_FAULTS
 from .fault import Fault, StaleFaultError, arguments_for, place_of, sources
 from .layer_faults import LAYER_FAULTS
+from .loop_faults import LOOP_FAULTS
 from .model_faults import MODEL_FAULTS
+from .recurrent_faults import RECURRENT_FAULTS
 from .report_faults import REPORT_FAULTS
 from .serving_faults import SERVING_FAULTS
+from .steps_export_faults import STEPS_EXPORT_FAULTS
+from .steps_faults import STEPS_FAULTS
 from .workshop import NO_TESTS, SOME_FAILED, Workshop
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = (
     *LAYER_FAULTS,
+    *DECODER_FAULTS,
+    *DECODING_FAULTS,
+    *RECURRENT_FAULTS,
     *MODEL_FAULTS,
     *CONVERSION_FAULTS,
+    *LOOP_FAULTS,
     *BATCH_FAULTS,
     *BUNDLE_FAULTS,
+    *STEPS_FAULTS,
+    *STEPS_EXPORT_FAULTS,
     *REPORT_FAULTS,
     *SERVING_FAULTS,
     *COMMAND_FAULTS,
+    *EXAMPLE_FAULTS,
 )
 FINE = ("caught", "equivalent")
 

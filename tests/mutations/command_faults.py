@@ -5,8 +5,8 @@ from .fault import fault
 COMMAND_FAULTS = (
     fault(
         "strict is not heeded",
-        "    if options.strict:\n",
-        "    if not options:\n",
+        "    if options.strict:\n        report.raise_if_warned()\n    if options.precision",
+        "    if options.precision",
         "test_export_model -k strict",
     ),
     fault(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-MUTATED = ("keras_attn", "export")
+MUTATED = ("keras_attn", "export", "examples")
 
 
 class StaleFaultError(Exception):
@@ -16,7 +16,7 @@ class Fault:
 
     Attributes:
         name: What is wrong, in a few words.
-        snippet: Code that occurs exactly once in `keras_attn/` and `export/`.
+        snippet: Code that occurs exactly once in `keras_attn/`, `export/` and `examples/`.
         replacement: What stands there instead.
         tests: Where it should be seen, best first: the stem of a test file anywhere below `tests/`, and options of
             pytest that narrow it, such as `test_masking -k causal`.

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +15,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import onnx
-from proof_models import MODELS, perturbed
+from proof_models import MODELS as PROOF_MODELS
+from proof_models import perturbed
 
 from keras_attn_export import export_model
 from keras_attn_export._model.dynamic_axes import name_axes
@@ -23,16 +25,22 @@ from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
 from keras_attn_export._standalone import verify
 
+from .decoder_models import DECODERS
 from .graph_faults import GraphFault, graph_faults, mutated
 from .graph_judge import seal_again
 
 OUTCOMES = ("caught", "passed", "invisible", "broken")
 FRESH = 6  # drawn inputs to see a change on
+MODELS = PROOF_MODELS | DECODERS
+ENDLESS = 20  # seconds after which the loop of a mutant is taken to go on for ever
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: `caught`, `passed`, `invisible`, or `broken` where onnxruntime refuses it or crashes."""
+    """What became of a mutant: `caught`, `passed`, `invisible`, or `broken`.
+
+    The latter is one that onnxruntime refuses, or crashes on, or runs for ever.
+    """
 
     model: str
     precision: str
@@ -80,7 +88,8 @@ def verdicts_of(name: str, precision: str, most: int, seed: int) -> Iterator[Ver
     keras.utils.set_random_seed(seed)
     model = perturbed(MODELS[name].build(), seed)
     with tempfile.TemporaryDirectory() as scratch:
-        bundle = export_model(model, Path(scratch) / "bundle", precision=precision, progress=False)
+        lowering = MODELS[name].lowering
+        bundle = export_model(model, Path(scratch) / "bundle", lowering=lowering, precision=precision, progress=False)
         shutil.rmtree(bundle.path / "saved_model")  # which is no part of what is judged
         seal_again(bundle.path, bundle.manifest)
         fresh = [
@@ -129,7 +138,10 @@ class Judge:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{self._mutant}\n")
         self._process.stdin.flush()
+        timer = threading.Timer(ENDLESS, self._process.kill)
+        timer.start()
         answer = self._process.stdout.readline()
+        timer.cancel()
         if not answer:
             self.end()
             return "broken", 0.0, 0.0

@@ -61,7 +61,7 @@ _MASKS = (
     ),
     fault(
         "a state carries no mask",
-        "keys_mask[PROJECTED] if isinstance(keys_mask, Mapping) else keys_mask",
+        "keys_mask.get(PROJECTED) if isinstance(keys_mask, Mapping) else keys_mask",
         "None if isinstance(keys_mask, Mapping) else keys_mask",
         "test_precompute -k carries",
     ),
@@ -426,8 +426,8 @@ _CORE = (
     ),
     fault(
         "in one operation, a query without keys gets none",
-        "bias = ops.cast(ops.where(seen, 0.0, -math.inf), dtype_of(queries))",
-        "bias = ops.cast(ops.where(mask, 0.0, -math.inf), dtype_of(queries))",
+        "seen = ops.logical_or(mask, ops.logical_not(sees_a_key))",
+        "seen = mask",
         "test_fused_pooling",
     ),
     fault(

@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401 - each puts its models on the list
     applications,
+    decoders,
     graphs,
     hub,
     hub_images,

@@ -6,7 +6,11 @@ keras_hub is imported when a model is built, so that the list is there without i
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
+from keras import ops
+
+from keras_attn.decoding import greedy
 
 from .registry import HALF, architecture, ids
 
@@ -98,6 +102,49 @@ def xlm_roberta():
 def gpt2():
     """Radford et al., 2019: GPT-2; keras_hub's language model."""
     return hub().GPT2CausalLM(hub().GPT2Backbone(**SHORT), preprocessor=None)
+
+
+class Cached(keras.layers.Layer):
+    """A step of a language model of keras_hub, which writes its cache at one place for all rows."""
+
+    def __init__(self, writer: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.writer = writer
+
+    def call(self, token: Any, place: Any, cache: Any) -> Any:
+        logits, _, after = self.writer.call_with_cache(ops.expand_dims(token, 1), cache, place[0])
+        return logits[:, 0], after
+
+
+def gpt2_parts(room: int = 6) -> Any:
+    """Return a prompt of one word and a step, as a decoder has them: the cache begins with zeros."""
+    writer = hub().GPT2CausalLM(hub().GPT2Backbone(**{**SHORT, "num_layers": 1}), preprocessor=None)
+    first, token, position = (keras.Input((), dtype="int32", name=name) for name in ("first", "token", "position"))
+    cache = keras.Input((1, 2, room, HEADS["num_heads"], HEADS["hidden_dim"] // HEADS["num_heads"]), name="cache")
+    logits, after = Cached(writer)(token, position, cache)
+    return (
+        keras.Model(first, {"begin": first + 0}),
+        keras.Model([token, position, cache], {"logits": logits, "next_cache": after}),
+        {"next_cache": "cache"},
+    )
+
+
+def one_place() -> Mapping[str, np.ndarray]:
+    """Samples of words that all stand at one place, behind what the cache holds."""
+    cache = np.random.default_rng(0).standard_normal((3, 1, 2, 6, 2, 8)).astype("float32")
+    return {"token": ids(WORDS, 3), "position": np.full(3, 4, "int32"), "cache": cache}
+
+
+@architecture(samples=one_place)
+def gpt2_step():
+    """Radford et al., 2019: GPT-2; one step of keras_hub's language model with its cache."""
+    return gpt2_parts()[1]
+
+
+@architecture(samples=lambda: {"first": ids(WORDS, 3)})
+def gpt2_writes():
+    """Radford et al., 2019: GPT-2; words that keras_hub's language model writes, its steps in our loop."""
+    return greedy(*gpt2_parts(), start="begin", end=1, max_length=4)
 
 
 @architecture()
