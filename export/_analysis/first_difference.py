@@ -123,7 +123,7 @@ def first_difference(
             replayed += verify.compare(case, {name: reference[name] for name in case.outputs}, tolerance)
             arrays = weights | verify.run_session(session, case.inputs)
             found = {name: [arrays[each] for each in versions[name] if each in arrays] for name in shared}
-            padding = _padding(reference, found)
+            padding = _padding(reference, found, tolerance)
             for name in shared:
                 row = _closest(case.name, name, *_without(padding, reference[name], found[name]), tolerance)
                 if row is not None and (name not in worst or _badness(row) > _badness(worst[name])):
@@ -164,12 +164,16 @@ def _saved_graph(bundle: Bundle) -> SavedGraph:
     return SavedGraph(bundle.path / SAVED_MODEL, bundle.manifest.get("model", ""), layers)
 
 
-def _padding(theirs: Mapping[str, np.ndarray], ours: Mapping[str, list[np.ndarray]]) -> dict[int, np.ndarray]:
+def _padding(
+    theirs: Mapping[str, np.ndarray], ours: Mapping[str, list[np.ndarray]], tolerance: Mapping[str, float]
+) -> dict[int, np.ndarray]:
     """Return which rows are padding that only the SavedModel replaces by zeros, by how many rows there are.
 
     The ONNX file leaves there what was given, where masks hide it later; what is made of them alone differs too.
     """
     padding: dict[int, np.ndarray] = {}
+    rough = _at_least_rough(tolerance)
+    near = {"rtol": rough["relative"], "atol": rough["absolute"]}
     for name, found in ours.items():
         rows = _rows(theirs[name])
         for array in found:
@@ -177,7 +181,7 @@ def _padding(theirs: Mapping[str, np.ndarray], ours: Mapping[str, list[np.ndarra
             if rows is None or own is None or array.shape != theirs[name].shape or array.dtype != rows.dtype:
                 continue
             only_ours = ~rows.any(-1) & own.any(-1)
-            if only_ours.any() and np.array_equal(own[~only_ours], rows[~only_ours]):
+            if only_ours.any() and np.allclose(own[~only_ours], rows[~only_ours], **near):
                 padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | only_ours
     return padding
 
@@ -209,7 +213,7 @@ def _closest(
     """Return the row of `verify.compare` that differs least, of all it may be; `None` if there is none."""
     if theirs.dtype.kind not in "biuf":
         return None
-    tolerance = {key: max(value, ROUGH[key]) for key, value in tolerance.items()}
+    tolerance = _at_least_rough(tolerance)
     wanted = verify.Case(case, {}, {name: _filled_with_infinity(theirs)}, {})
     rows = [
         verify.compare(wanted, {name: _filled_with_infinity(laid).astype(theirs.dtype)}, tolerance)[0]
@@ -218,6 +222,10 @@ def _closest(
         for laid in _layouts(array, theirs.shape)
     ]
     return min(rows, key=_badness, default=None)
+
+
+def _at_least_rough(tolerance: Mapping[str, float]) -> dict[str, float]:
+    return {key: max(value, ROUGH[key]) for key, value in tolerance.items()}
 
 
 def _filled_with_infinity(array: np.ndarray) -> np.ndarray:
