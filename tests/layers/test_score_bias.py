@@ -50,7 +50,7 @@ def test_is_added_before_the_mask(case, masks):
     assert_close(weights, exact_weights, "float32")
     assert_close(as_numpy(call(layer, inputs, masks)), exact_output, "float32")
     without = {name: mask for name, mask in masks.items() if name != "score_bias"}
-    assert np.abs(weights - outputs(layer, inputs, without)[1]).max() > 0.1
+    assert np.abs(weights - outputs(layer, inputs, without)[1]).max() > 0.01
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
