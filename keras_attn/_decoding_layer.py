@@ -142,14 +142,16 @@ class Decoding(keras.layers.Layer):
 
     def _step_spec(self, given: Mapping[str, Any], filled: int | None = None) -> dict[str, Any]:
         """The shapes and dtypes of what a step gives, for any batch, and for a cache that holds any or so many."""
-        inputs = inputs_of(self.step)
-        for name in self._memory_names(given):
-            inputs[name] = keras.KerasTensor((None, *shape_of(given[name])[1:]), dtype_of(inputs[name]))
+        inputs, rows = inputs_of(self.step), None if self.batch is None else self.batch * self._width
+        memory = self._memory_names(given)
+        for name, tensor in inputs.items():
+            shape = shape_of(given[name] if name in memory else tensor)
+            inputs[name] = keras.KerasTensor((rows, *shape[1:]), dtype_of(tensor))
 
         def spec_with(states: Collection[str], size: int) -> dict[str, Any]:
             of_states = {
                 name: keras.KerasTensor(
-                    (None, *(size if known is None else known for known in shape_of(inputs[name])[1:])),
+                    (rows, *(size if known is None else known for known in shape_of(inputs[name])[1:])),
                     dtype_of(inputs[name]),
                 )
                 for name in states

@@ -164,7 +164,9 @@ def test_numbers_are_held_by_the_dtype_of_the_part_that_owns_them(place, name, n
     name = name.format(number - 1)
     state = torch_state(number)
     state[name] = np.full_like(state[name], 1e6)
-    decode = of_torch_state(number, dtype="float16" if place == "cell" else None)
+    # JAX has no orthogonal matrix of float16 on a CPU
+    half = {"dtype": "float16", "recurrent_initializer": "glorot_uniform"} if place == "cell" else {}
+    decode = of_torch_state(number, **half)
     if place == "attention":
         decode.cell.attention = AdditiveAttention(4, dtype="float16")
     if built:
