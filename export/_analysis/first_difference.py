@@ -173,7 +173,6 @@ def _padding(
     """
     padding: dict[int, np.ndarray] = {}
     rough = _at_least_rough(tolerance)
-    near = {"rtol": rough["relative"], "atol": rough["absolute"]}
     for name, found in ours.items():
         rows = _rows(theirs[name])
         for array in found:
@@ -181,7 +180,9 @@ def _padding(
             if rows is None or own is None or array.shape != theirs[name].shape or array.dtype != rows.dtype:
                 continue
             only_ours = ~rows.any(-1) & own.any(-1)
-            if only_ours.any() and np.allclose(own[~only_ours], rows[~only_ours], **near):
+            if only_ours.any() and np.allclose(
+                own[~only_ours], rows[~only_ours], rtol=rough["relative"], atol=rough["absolute"]
+            ):
                 padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | only_ours
     return padding
 
