@@ -11,7 +11,8 @@ from ._standalone.verify import PROVIDERS, older_onnxruntime
 
 PORTABLE = "portable"
 ADAPTIVE = "adaptive"
-LOWERINGS = (PORTABLE, "fused", "ragged", ADAPTIVE, "auto")
+BATCHED = "batched"
+LOWERINGS = (PORTABLE, "fused", "ragged", BATCHED, ADAPTIVE, "auto")
 PRECISIONS = ("float32", "float16", "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
 OPSETS = range(TRACED_OPSET, 25)
@@ -22,7 +23,7 @@ FUSED_OPSET = 24
 LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24"}
 # 1.15 crashes on additive scores in `ragged`, 1.16 to 1.18 give returned weights a wrong shape; with lengths, the op
 # `Attention` of 1.24 gives other numbers.
-LOWEST_FOR_LOWERING = {"ragged": "1.19", ADAPTIVE: "1.19", "fused": "1.25"}
+LOWEST_FOR_LOWERING = {"ragged": "1.19", BATCHED: "1.19", ADAPTIVE: "1.19", "fused": "1.25"}
 
 
 @dataclass(frozen=True)

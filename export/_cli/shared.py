@@ -103,8 +103,12 @@ def _layers_by_name(modules: Iterable[ModuleType]) -> dict[str, type]:
 
 @contextlib.contextmanager
 def quiet_backend(*, debug: bool) -> Iterator[None]:
-    """Keep from the terminal what TensorFlow prints when it starts, here and in processes that are started."""
+    """Keep from the terminal what TensorFlow prints when it starts, here and in processes that are started.
+
+    Of a GPU's memory each then takes what it needs, and leaves the rest to the others and to onnxruntime.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with contextlib.nullcontext() if debug else hidden_native_messages():
         yield
 

@@ -48,7 +48,7 @@ def body(call: Call) -> str:
     example = f"""
         limit_or_one = Max (limit, one)
         key = Slice (every_key, zero, limit_or_one, zero)
-        {_GUARD}
+        {guard("query_blocks_of_example", "key")}
         {", ".join(f"example_{name}" for name in call.outputs)} = If <
             then_branch = {_branch(call, "in_groups", _in_groups(call))},
             else_branch = {_branch(call, "by_tanh", _by_tanh(call))}
@@ -56,19 +56,19 @@ def body(call: Call) -> str:
     """
     return f"""
         {_hidden(call) if hides else ""}
-        {_filled(call, f"{hides}queries", "full_queries", call.num_heads)}
-        {_filled(call, f"{hides}keys", "full_keys", call.num_kv_heads)}
-        {_filled_weights(call)}
-        units = Constant <value_ints = [{call.num_heads * _full_units(call)}]> ()
+        {filled(call, f"{hides}queries", "full_queries", call.num_heads)}
+        {filled(call, f"{hides}keys", "full_keys", call.num_kv_heads)}
+        {filled_weights(call)}
+        units = Constant <value_ints = [{call.num_heads * full_units(call)}]> ()
         features_of_query = Mul (Tk, units)
         {cut("features_of_query", FEATURES, MOST_ROWS, LEAST_ROWS)}
         {in_blocks("full_queries", "query_blocks_of_heads")}
         {_heads_as_rows(call)}
-        {_FACTORS}
+        {FACTORS}
         {_factors_of_heads(call)}
-        {_log_terms("query", "query_blocks")}
+        {log_terms("query", "query_blocks")}
         query_terms = Exp (query_log_terms)
-        {_GUARD_OF_WEIGHTS}
+        {GUARD_OF_WEIGHTS}
         {over_examples(call, queries, example, "full_keys", f"{hides}values")}
     """
 
@@ -88,12 +88,12 @@ def _hidden(call: Call) -> str:
     """
 
 
-def _full_units(call: Call) -> int:
+def full_units(call: Call) -> int:
     """The units of a head, in full groups."""
-    return units(call) + _missing(call)
+    return units(call) + missing(call)
 
 
-def _missing(call: Call) -> int:
+def missing(call: Call) -> int:
     """How many units a head lacks for full groups."""
     return -units(call) % GROUP
 
@@ -105,26 +105,26 @@ def units(call: Call) -> int:
     return size
 
 
-def _filled(call: Call, source: str, name: str, heads: int) -> str:
+def filled(call: Call, source: str, name: str, heads: int) -> str:
     """Lines that give `name`: queries or keys (N, T, heads U), with zeros for the units that each head lacks."""
-    if not _missing(call):
+    if not missing(call):
         return f"{name} = Identity ({source})\n"
     # Pads as tensors: given as `value_ints`, onnxruntime before 1.24 takes them for pads of another rank
     return f"""
         {name}_apart = Constant <value_ints = [0, 0, {heads}, {units(call)}]> ()
         {name}_by_heads = Reshape ({source}, {name}_apart)
-        {name}_missing = Constant <value = int64[8] {{0, 0, 0, 0, 0, 0, 0, {_missing(call)}}}> ()
+        {name}_missing = Constant <value = int64[8] {{0, 0, 0, 0, 0, 0, 0, {missing(call)}}}> ()
         {name}_filled = Pad ({name}_by_heads, {name}_missing)
-        {name}_together = Constant <value_ints = [0, 0, {heads * _full_units(call)}]> ()
+        {name}_together = Constant <value_ints = [0, 0, {heads * full_units(call)}]> ()
         {name} = Reshape ({name}_filled, {name}_together)
     """
 
 
-def _filled_weights(call: Call) -> str:
-    if not _missing(call):
+def filled_weights(call: Call) -> str:
+    if not missing(call):
         return "full_w_v = Identity (w_v)\n"
     return f"""
-        missing_weights = Constant <value = int64[4] {{0, 0, {_missing(call)}, 0}}> ()
+        missing_weights = Constant <value = int64[4] {{0, 0, {missing(call)}, 0}}> ()
         full_w_v = Pad (w_v, missing_weights)
     """
 
@@ -138,7 +138,7 @@ def _heads_as_rows(call: Call) -> str:
     """Lines that give `query_blocks` (N, blocks, H / G rows, G U): heads that share keys are rows of one."""
     if _times(call) == 1:
         return "query_blocks = Identity (query_blocks_of_heads)\n"
-    groups, of_head = call.num_kv_heads, _full_units(call)
+    groups, of_head = call.num_kv_heads, full_units(call)
     return f"""
         groups_and_heads = Constant <value_ints = [{groups}, {_times(call)}, {of_head}]> ()
         shape_of_heads = Concat <axis = 0> (N, blocks, rows, groups_and_heads)
@@ -173,7 +173,7 @@ def _heads_from_rows(call: Call) -> str:
     """
 
 
-def _log_terms(name: str, source: str) -> str:
+def log_terms(name: str, source: str) -> str:
     """Lines that give `{name}_log_terms` (..., groups, subsets) of projected queries or keys (..., U).
 
     They are bounded from below, as minus infinity times 0 is NaN, where its tanh is -1.
@@ -202,7 +202,7 @@ def _in_groups(call: Call) -> str:
         """,
     )
     return f"""
-        {_log_terms("key", "key")}
+        {log_terms("key", "key")}
         key_log_terms_in_rows = Transpose <perm = [1, 2, 0]> (key_log_terms)
         key_terms = Exp (key_log_terms_in_rows)
         column_of_factors = Unsqueeze (factors, two)
@@ -226,7 +226,7 @@ def _sums_of_groups(call: Call) -> str:
 
     A product with ones: onnxruntime 1.32 takes ten times as long for `ReduceSum` of few groups on two cores as on one.
     """
-    groups = _full_units(call) // GROUP
+    groups = full_units(call) // GROUP
     heads = "" if call.heads is None else f"{call.num_kv_heads}, "
     summed = "scores" if call.heads is None else "scores_of_groups"
     return f"""
@@ -284,7 +284,7 @@ def _heads_by_tanh(call: Call) -> str:
         """,
     )
     return f"""
-        shape_of_each = Constant <value_ints = [0, {call.num_kv_heads}, {_full_units(call)}]> ()
+        shape_of_each = Constant <value_ints = [0, {call.num_kv_heads}, {full_units(call)}]> ()
         keys_in_rows = Reshape (key, shape_of_each)
         key_heads = Transpose <perm = [1, 0, 2]> (keys_in_rows)
         {over_blocks(call, scores, hides=False)}
@@ -299,13 +299,29 @@ def _branch(call: Call, name: str, lines: str) -> str:
     return f"{name} () => ({results}) {{ {lines} }}"
 
 
+def guard(queries: str, keys: str) -> str:
+    """Lines that give `in_range`: whether nothing overflows for projected queries and keys, and their weights."""
+    return f"""
+        highest_query = ReduceMax <keepdims = 0> ({queries})
+        highest_key = ReduceMax <keepdims = 0> ({keys})
+        reach = Add (highest_query, highest_key)
+        farthest = Max (highest_query, highest_key)
+        most_reach = Constant <value_float = {REACH}> ()
+        most_far = Constant <value_float = {FARTHEST}> ()
+        sums_in_range = LessOrEqual (reach, most_reach)
+        each_in_range = LessOrEqual (farthest, most_far)
+        positions_in_range = And (sums_in_range, each_in_range)
+        in_range = And (positions_in_range, weights_in_range)
+    """
+
+
 def _by_subset(those_in: float, others: float) -> str:
     """A matrix (units of a group, subsets): one number where the unit is in the subset, another elsewhere."""
     numbers = [those_in if unit in subset else others for unit in range(GROUP) for subset in SUBSETS]
     return f"Constant <value = float[{GROUP}, {len(SUBSETS)}] {{{', '.join(map(str, numbers))}}}> ()"
 
 
-_FACTORS = f"""
+FACTORS = f"""
     twice_those_in = {_by_subset(2.0, 0.0)}
     those_in_less_others = {_by_subset(1.0, -1.0)}
     very_low = Constant <value_float = -1e30> ()
@@ -313,19 +329,7 @@ _FACTORS = f"""
     weights_in_groups = Reshape (full_w_v, group_shape)
     factors_of_one = MatMul (weights_in_groups, those_in_less_others)
 """
-_GUARD = f"""
-    highest_query = ReduceMax <keepdims = 0> (query_blocks_of_example)
-    highest_key = ReduceMax <keepdims = 0> (key)
-    reach = Add (highest_query, highest_key)
-    farthest = Max (highest_query, highest_key)
-    most_reach = Constant <value_float = {REACH}> ()
-    most_far = Constant <value_float = {FARTHEST}> ()
-    sums_in_range = LessOrEqual (reach, most_reach)
-    each_in_range = LessOrEqual (farthest, most_far)
-    positions_in_range = And (sums_in_range, each_in_range)
-    in_range = And (positions_in_range, weights_in_range)
-"""
-_GUARD_OF_WEIGHTS = f"""
+GUARD_OF_WEIGHTS = f"""
     sizes_of_weights = Abs (w_v)
     weight_of_all = ReduceSum <keepdims = 0> (sizes_of_weights)
     heaviest = Constant <value_float = {HEAVIEST}> ()

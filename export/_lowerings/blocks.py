@@ -107,7 +107,7 @@ def over_examples(
     if call.has_query_lengths:
         before += in_blocks("query_lengths", "length_blocks", columns=False)
         inputs["length_blocks"] = "int64[?, ?] lengths_of_example"
-    for name, kind in _pairwise(call).items():
+    for name, kind in pairwise(call).items():
         before += _pairwise_blocks(call, name)
         if not _is_shared(call, name):
             inputs[f"{name}_blocks"] = f"{kind}[?, ?, ?, ?] {name}_of_example"
@@ -147,7 +147,7 @@ _LIMITS_OF_SEEN = """
 """
 
 
-def _pairwise(call: Call) -> dict[str, str]:
+def pairwise(call: Call) -> dict[str, str]:
     """Return the type of the numbers of what a call has for each pair, by its name."""
     return ({"mask": "bool"} if call.has_pair_mask else {}) | ({"bias": "float"} if call.has_bias else {})
 
@@ -183,7 +183,7 @@ def over_blocks(call: Call, scores: Scores, *, hides: bool = True) -> str:
     inputs = {**scores.inputs, "first_rows": "int64 row"}
     if call.has_query_lengths:
         inputs["lengths_of_example"] = "int64[?] row_lengths"
-    for name, kind in _pairwise(call).items():
+    for name, kind in pairwise(call).items():
         inputs[f"{name}_of_example"] = f"{kind}[?, ?, ?] {name}_of_block"
     weights = "float[?, ?]" if call.heads is None else "float[?, ?, ?]"
     values = "every_value, first, behind, zero" if call.heads is None else "value_heads, first, behind, one"

@@ -140,7 +140,7 @@ def _choice(lowered: Lowered, calls: Sequence[Call], usable: Collection[str], tr
     best, shortest = start, MARGIN
     milliseconds: dict[str, float] = {}
     unclear = []
-    for name in candidates(calls[0]):
+    for name in candidates(calls[0], track.options.provider):
         if name == start or name not in usable:
             continue
         session = _session(lowered.with_lowering(calls, name), track)
@@ -169,11 +169,11 @@ def _session(lowered: Lowered, track: _Track) -> Any:
         return None
     finally:
         shutil.rmtree(track.folder)
-    return session if _agree(track.cases, actual, track.options.tolerance) else None
+    return session if _agree(track.cases, actual, track.options.tolerance, track.options.provider) else None
 
 
-def _agree(cases: Sequence[Case], actual: Sequence[Arrays], tolerance: Mapping[str, float]) -> bool:
-    return all(row.passed for row in compared(cases, actual, tolerance))
+def _agree(cases: Sequence[Case], actual: Sequence[Arrays], tolerance: Mapping[str, float], provider: str) -> bool:
+    return all(row.passed for row in compared(cases, actual, tolerance, provider))
 
 
 def _raced(standing: Any, other: Any, arrays: Arrays) -> tuple[float, Ratio]:

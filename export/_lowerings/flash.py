@@ -36,9 +36,9 @@ _IF_ALL_LONG = """
 def over_all(call: Call) -> str:
     """Return the body of a call in which all keys take part."""
     return f"""
-        {_repeated(call, "keys", "all_keys", call.key_size, 2)}
-        {_repeated(call, "values", "all_values", call.value_size, 2)}
-        {_attention(call, "queries", "all_keys", "all_values", "output")}
+        {repeated(call, "keys", "all_keys", call.key_size, 2)}
+        {repeated(call, "values", "all_values", call.value_size, 2)}
+        {attention(call, "queries", "all_keys", "all_values", "output")}
     """
 
 
@@ -52,12 +52,12 @@ def _over_examples(call: Call) -> str:
         pooled = Scan <num_scan_inputs = 4, body = example
             ({typed}, float[?, ?] query, float[?, ?] every_key, float[?, ?] every_value) => (float[?, ?] of_example) {{
             {some_keys}
-            {_repeated(call, "key", "example_key", call.key_size, 1)}
-            {_repeated(call, "value", "example_value", call.value_size, 1)}
+            {repeated(call, "key", "example_key", call.key_size, 1)}
+            {repeated(call, "value", "example_value", call.value_size, 1)}
             query_batch = Unsqueeze (query, zero)
             key_batch = Unsqueeze (example_key, zero)
             value_batch = Unsqueeze (example_value, zero)
-            {_attention(call, "query_batch", "key_batch", "value_batch", "example_batch")}
+            {attention(call, "query_batch", "key_batch", "value_batch", "example_batch")}
             of_example = Squeeze (example_batch, zero)
         }}> ({masks}, queries, keys, values)
         {has_key}
@@ -85,9 +85,10 @@ _SEEN_KEYS = """
 """
 
 
-def _attention(call: Call, queries: str, keys: str, values: str, name: str) -> str:
+def attention(call: Call, queries: str, keys: str, values: str, name: str, *, causal: bool = False) -> str:
     """Lines that give `name`, with the type and the shape that onnx cannot tell of onnxruntime's operators."""
     attributes = f"num_heads = {call.num_heads}, scale = {call.options['scale']!r}"
+    attributes += ", unidirectional = 1" if causal else ""
     return f"""
         {name}_untyped = {CONTRIB}.MultiHeadAttention <{attributes}> ({queries}, {keys}, {values})
         {name}_typed = CastLike ({name}_untyped, {values})
@@ -98,7 +99,7 @@ def _attention(call: Call, queries: str, keys: str, values: str, name: str) -> s
     """
 
 
-def _repeated(call: Call, source: str, name: str, size: int, places: int) -> str:
+def repeated(call: Call, source: str, name: str, size: int, places: int) -> str:
     """Lines that put each head of keys (..., G D) beside itself for each of its heads of queries: (..., H D)."""
     times = call.num_heads // call.num_kv_heads
     if times == 1:

@@ -7,7 +7,8 @@ know it. Queries that see no key are zero by a selection of our own, since relea
 (microsoft/onnxruntime#28958).
 
 Keys and values that no query sees are hidden only where they leaked: the op multiplies them by weights of zero, and
-adds the mask to their scores. See `first_try.py`.
+adds the mask to their scores. See `first_try.py`. On a device they are hidden at once, since it would have to be waited
+for to know whether something leaked.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from keras_attn._normalizers import SOFTMAX
 from .._options import FUSED_OPSET as LOWEST_OPSET  # noqa: F401 - read by the table of lowerings
 from .._tracing.attention_calls import Call
 from .first_try import all_see, same, tried
-from .masks import by_lengths_alone, is_masked, pairs, rows
+from .masks import by_lengths_alone, hidden, is_masked, pairs, rows, zeros_without_keys
 
 
 def fits(call: Call) -> bool:
@@ -43,6 +44,18 @@ def body(call: Call, name: str = "fused") -> str:
         {all_see(call)}
         {"" if by_lengths else _mask_of_pairs(call)}
         {tried(call, partial(_attention, call), name, pairs(call) if by_lengths else "")}
+    """
+
+
+def hiding_body(call: Call) -> str:
+    """Return a body that hides what no query sees before the operator reads it, so that nothing is asked in between."""
+    if not is_masked(call):
+        return body(call)
+    return f"""
+        {pairs(call) + rows(call) + hidden(call, "keys", "values")}
+        {"" if _by_lengths(call) else _mask_of_pairs(call)}
+        {_attention(call, "hidden_keys", "hidden_values", "only")}
+        {"".join(zeros_without_keys(call, name, f"only_{name}") for name in call.outputs)}
     """
 
 

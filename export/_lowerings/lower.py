@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,14 @@ def lowered_model(
     traced, calls = _traced(model, signature, function, hides_unseen=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
     if options.lowering != "auto":
-        return Lowered(traced, {call: lowering_of(call, options.lowering) for call in calls})
+        return _lowered(traced, calls, options.lowering, options.provider)
     usable = [name for name in BODIES if _is_usable(name, options.opset)]
-    start = ADAPTIVE if ADAPTIVE in usable else PORTABLE
-    lowered = Lowered(traced, {call: lowering_of(call, start) for call in calls})
+    lowered = _lowered(traced, calls, ADAPTIVE if ADAPTIVE in usable else PORTABLE, options.provider)
     return fastest(lowered, usable, golden, options, scratch / "one", step)
+
+
+def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str) -> Lowered:
+    return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider=provider)
 
 
 def _is_usable(lowering: str, opset: int | None) -> bool:

@@ -38,11 +38,13 @@ class Lowered:
         traced: The model, at opset 18.
         lowerings: The lowering of each call, plain primitives among them.
         choices: What was measured for each call, where the fastest was to be found.
+        provider: Where the file is to run.
     """
 
     traced: Traced
     lowerings: Mapping[Call, str]
     choices: Mapping[Call, Choice] = field(default_factory=dict)
+    provider: str = "cpu"
 
     def with_lowering(self, calls: Iterable[Call], lowering: str, choice: Choice | None = None) -> Lowered:
         """Return the model with some calls in another lowering, and what was measured to choose it."""
@@ -70,7 +72,7 @@ class Lowered:
             return self._finished(golden, lowest)
 
     def _finished(self, golden: Cases, opset: int) -> tuple[Traced, int]:
-        functions = [function_of(call, lowering, opset) for call, lowering in self.lowerings.items()]
+        functions = [function_of(call, lowering, opset, self.provider) for call, lowering in self.lowerings.items()]
         plain = [call.op for call, lowering in self.lowerings.items() if lowering == PORTABLE]
         return finish(self.traced, golden.axes, self.outputs(golden), opset, functions, inlined=plain), opset
 

@@ -37,8 +37,6 @@ def pairs(call: Call) -> str:
     lines, parts = "", []
     if call.band != (None, None):
         lines += f"""
-            Tq_scalar = Squeeze (Tq)
-            query_numbers = Range (zero_scalar, Tq_scalar, one_scalar)
             number_column = Unsqueeze (query_numbers, one)
             {in_band(call, "number_column", "positions", "pairs_in_band")}
             pairs_in_order = Unsqueeze (pairs_in_band, two_first_axes)

@@ -9,7 +9,6 @@ that may be anything where a pair takes no part.
 from __future__ import annotations
 
 import re
-from functools import partial
 
 from keras_attn._composite import ADDITIVE, DISTANCE, DOT_PRODUCT
 from keras_attn._normalizers import SOFTMAX
@@ -32,12 +31,30 @@ def fits(call: Call) -> bool:
 def body(call: Call) -> str:
     """Return the body of the ONNX function of a call that fits."""
     if not is_masked(call):
-        return _attention(call, "keys", "values", "only") + same(call, "only")
+        return from_scores(call, scores(call, "keys"), "values")
     return f"""
         {pairs(call) + rows(call) + hidden(call, "keys", "values")}
-        {_attention(call, "hidden_keys", "hidden_values", "only")}
-        {"".join(zeros_without_keys(call, name, f"only_{name}") for name in call.outputs)}
+        {from_scores(call, scores(call, "hidden_keys"), "hidden_values")}
     """
+
+
+def scores(call: Call, keys: str) -> str:
+    """Lines that give `scores` of the queries and some keys, all pairs at once."""
+    return _SCORES[call.name](call, keys)
+
+
+def from_scores(call: Call, scores: str, values: str) -> str:
+    """Lines that define the outputs of a call; they read what `pairs` and `rows` give, if it is masked.
+
+    Args:
+        call: The call.
+        scores: Lines that give `scores`.
+        values: The name of the values, zeros where no query sees them.
+    """
+    given = _attention(call, scores, values, "only")
+    if not is_masked(call):
+        return given + same(call, "only")
+    return given + "".join(zeros_without_keys(call, name, f"only_{name}") for name in call.outputs)
 
 
 def quick_body(call: Call, name: str) -> str:
@@ -48,26 +65,30 @@ def quick_body(call: Call, name: str) -> str:
     """
     if not (may_lack_keys(call) and call.normalizer == SOFTMAX) or call.differs_by_query:
         return body(call)
-    lines = tried(call, partial(_attention, call, selects=call.name != ADDITIVE), name)
+
+    def attention(keys: str, values: str, form: str) -> str:
+        return _attention(call, scores(call, keys), values, form, selects=call.name != ADDITIVE)
+
+    lines = tried(call, attention, name)
     if call.name == ADDITIVE:
         lines = re.sub(r"\bw_v\b", "unpacked_w_v", lines)
         lines = "unpacked_w_v = Where (all_see, w_v, w_v)\n" + lines
     return pairs(call) + rows(call) + all_see(call) + lines
 
 
-def _attention(call: Call, keys: str, values: str, form: str, *, selects: bool = False) -> str:
+def _attention(call: Call, scores: str, values: str, form: str, *, selects: bool = False) -> str:
     """Lines that give `{form}_output`, and `{form}_weights`.
 
     Args:
         call: The call.
-        keys: The name of the keys.
+        scores: Lines that give `scores`.
         values: The name of the values.
         form: What their names begin with.
         selects: Whether scores of what masks keep out may be as large as the bias, which then is none: they are
             replaced.
     """
     lines = f"""
-        {_SCORES[call.name](call, keys)}
+        {scores}
         {_biased(call)}
         {_weights(call, selects or call.has_bias)}
         {_pooled(call, values)}

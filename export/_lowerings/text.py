@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import onnx
 from onnx import parser
 
 from .._tracing.attention_calls import DOMAIN, Call
+from .device import ZERO_LINES, on_device
 
 CONTRIB = "com.microsoft"  # operators of onnxruntime's own
 WEIGHTS = ("w_v", "bandwidth")  # what calls read of the weights of a layer
@@ -32,6 +34,8 @@ _SIZES = """
     Tk = Shape <start = 1, end = 2> (values)
     Tk_scalar = Squeeze (Tk)
     positions = Range (zero_scalar, Tk_scalar, one_scalar)
+    Tq_scalar = Squeeze (Tq)
+    query_numbers = Range (zero_scalar, Tq_scalar, one_scalar)
 """
 _CLIPPED = """
     {name}_long = Cast <to = 7> ({source})
@@ -48,16 +52,17 @@ _CLIPPED_WIDE = """
 _ROWS_OF_KEYS = "every_key_of_all = Concat <axis = 0> (N, Tk)\n"
 
 
-def function(call: Call, body: str, opset: int) -> onnx.FunctionProto:
+def function(call: Call, body: str, opset: int, *, for_device: bool = False) -> onnx.FunctionProto:
     """Return the ONNX function of a call.
 
     Args:
         call: Its arguments are the inputs, its outputs the outputs.
         body: ONNX text. It may read `queries`, `keys` and `values`, all with one batch axis N; the weights of the
             layer; the masks that the call has, as below; the sizes `N`, `Tq` and `Tk`, vectors of one number each;
-            `positions`, 0 to Tk - 1; and the constants above.
+            `positions`, 0 to Tk - 1, and `query_numbers`, 0 to Tq - 1; and the constants above.
             It defines `output`, and `weights` if the call returns them, with the batch axis N.
         opset: ONNX opset of the body; that of the model it goes into.
+        for_device: Whether it is to run on a device such as a GPU; see `device.py`.
 
     The masks are int64 `lengths` (N,) from 0 to Tk; int64 `query_lengths` (N, Tq), likewise; booleans `keys_seen`
     (N, Tk), within the lengths if there are both; and booleans `mask` (N or 1, H or 1, Tq or 1, Tk). Floats `bias`, if
@@ -72,16 +77,28 @@ def function(call: Call, body: str, opset: int) -> onnx.FunctionProto:
         {{
             {_CONSTANTS}
             {"".join(_flattened(f"{name}_given", name, 2, one_batch_axis) for name in sequences)}
+            {ZERO_LINES if for_device else ""}
             {_SIZES}
             {_masks(call)}
             {body}
             {"".join(_unflattened(call, name, one_batch_axis) for name in call.outputs)}
         }}"""
     found = parser.parse_function(text)
+    if for_device:
+        on_device(found)
     _drop_copies(found.node, found.output, {})
     _drop_unread(found.node, found.output)
     _sink(found.node, found.output)
+    _name(found.node, f"{DOMAIN}/{call.layer}/{call.op}", itertools.count())
     return found
+
+
+def _name(nodes: Any, scope: str, numbers: Iterator[int]) -> None:
+    """Name nodes, those in bodies of other nodes too, after the call they are of: profiles then tell where it ran."""
+    for node in nodes:
+        node.name = f"{scope}/{node.op_type}_{next(numbers)}"
+        for graph in _bodies(node):
+            _name(graph.node, scope, numbers)
 
 
 def in_branch(call: Call, name: str, lines: str) -> str:

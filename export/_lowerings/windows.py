@@ -74,8 +74,6 @@ def _rows(call: Call) -> str:
     left, right = _reach(call)
     lines = f"""
         to_first = Constant <value_int = {left}> ()
-        Tq_scalar = Squeeze (Tq)
-        query_numbers = Range (zero_scalar, Tq_scalar, one_scalar)
         first_of_rows = Sub (query_numbers, to_first)
     """
     if not _has_masks(call):

@@ -24,13 +24,19 @@ TYPES = {
     **{f"float{bits}": f"TYPE_FP{bits}" for bits in (16, 32, 64)},
     **{f"{u}int{bits}": f"TYPE_{u.upper()}INT{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)},
 }
-# TensorFloat-32 would cost three decimal digits, and the bundle was proven without
-NO_TF32 = """\
-optimization {
-  execution_accelerators {
-    gpu_execution_accelerator { name: "cuda" parameters { key: "use_tf32" value: "0" } }
-  }
-}"""
+# What it is proven with, and onnxruntime does not do by itself
+_PARAMETERS = "\n".join(
+    f'      parameters {{ key: "{key}" value: "{value}" }}' for key, value in verify.CUDA_OPTIONS.items()
+)
+ACCELERATOR = f"""\
+optimization {{
+  execution_accelerators {{
+    gpu_execution_accelerator {{
+      name: "cuda"
+{_PARAMETERS}
+    }}
+  }}
+}}"""
 
 
 def fill(folder: Path, bundle: Bundle, name: str, provider: str) -> list[str]:
@@ -86,7 +92,7 @@ def config(manifest: Mapping[str, Any], name: str, provider: str, *, merged: boo
     if merged:  # of requests whose other axes are equal: lengths must be padded alike
         lines.append(f"dynamic_batching {{ max_queue_delay_microseconds: {DELAY} }}")
     if provider == "cuda":
-        lines.append(NO_TF32)
+        lines.append(ACCELERATOR)
     return "\n".join(lines) + "\n"
 
 

@@ -33,7 +33,9 @@ class BundleModel(MLModel):
                 if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                     raise RuntimeError(f"{bundle / name} is not the file that was exported. Lay the bundle out again.")
         provider = self.settings.parameters.extra["provider"]
-        options = {"use_tf32": "0"} if provider == "CUDAExecutionProvider" else {}  # the bundle was proven without
+        # as the bundle was proven: without TF32, and by the same algorithm for a convolution in each session
+        cuda = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
+        options = cuda if provider == "CUDAExecutionProvider" else {}
         if options and hasattr(ort, "preload_dlls"):
             ort.preload_dlls()
         self.session = ort.InferenceSession(bundle / "model.onnx", providers=[(provider, options)])

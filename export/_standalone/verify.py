@@ -35,11 +35,20 @@ DIGEST = "manifest_sha256"
 TOLERANCES = ("relative", "absolute")
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
+# TF32 would cost three decimal digits. Left to itself, cuDNN was timed, and took another algorithm in the next session;
+# since 1.20 each setting means a heuristic, and of these DEFAULT is the slow one (onnxruntime 19822).
+CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
+# What onnxruntime says where there is no driver, no device, or not the one asked for.
+_NO_DEVICE = re.compile(r"(CUDA|CUDNN|CUBLAS)\w* failure|CUDA driver|CUDA-capable|Invalid device ID", re.IGNORECASE)
+
 # CUDA adds up in another order than any CPU, with TF32 off too.
 LENIENCE = {"cpu": 1.0, "cuda": 4.0}
 
 FILL = 1e4  # what masks write in place of a result is larger
 MOST_FILLS = 8  # different ones in one output
+
+# How the exporter names the nodes of an attention layer, and what onnxruntime leaves of it in a profile.
+_OF_ATTENTION = re.compile(r"keras_attn/(?P<layer>.+)/\w+_\d+/(?P<node>[A-Za-z]+_\d+)")
 
 Arrays = dict[str, np.ndarray]
 Found = tuple[float, float, float]  # the largest difference: absolute, relative, as a share of its limit
@@ -552,14 +561,15 @@ def open_session(
 
     Args:
         model: The ONNX file.
-        provider: `"cpu"` or `"cuda"`. CUDA runs without TF32, which would cost three decimal digits.
+        provider: `"cpu"` or `"cuda"`, which gets `CUDA_OPTIONS`.
         profile_prefix: Where onnxruntime writes a profile; `None` for no profile.
         threads: How many threads a run uses, which then do not wait for the next run with a spinning loop, so that
             sessions can be timed side by side; `None` leaves both to onnxruntime.
         session_options: The `onnxruntime.SessionOptions` to open it with, where there are any.
 
     Raises:
-        ProviderError: onnxruntime is not installed, lacks the provider, or silently fell back to another one.
+        ProviderError: onnxruntime is not installed, lacks the provider, finds no device for it, or silently fell back
+            to another one.
         BundleError: onnxruntime cannot load the file.
     """
     ort = check_provider(provider)
@@ -577,7 +587,7 @@ def open_session(
     if threads is not None:
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.force_spinning_stop", "1")
-    provider_options = [{"use_tf32": "0"}] if provider == "cuda" else [{}]
+    provider_options = [CUDA_OPTIONS if provider == "cuda" else {}]
     try:
         session = ort.InferenceSession(
             str(model),
@@ -587,10 +597,17 @@ def open_session(
             enable_fallback=0,  # else a failure, here or in a run, is printed and the CPU takes over
         )
     except Exception as error:
+        if provider != "cpu" and _NO_DEVICE.search(str(error)):
+            raise ProviderError(f"onnxruntime {ort.__version__} cannot use {wanted}: {_first_line(error)}") from error
         raise BundleError(f"onnxruntime {ort.__version__} cannot load {model}: {_first_line(error)}") from error
     if session.get_providers()[0] != wanted:
-        message = f"onnxruntime fell back to {session.get_providers()[0]} although {wanted} was asked for."
-        raise ProviderError(f"{message} {_first_line(printed.getvalue())}".rstrip())
+        built = getattr(ort, "cuda_version", "")
+        told = [
+            f"onnxruntime fell back to {session.get_providers()[0]} although {wanted} was asked for.",
+            f"It is built for CUDA {built}." if built else "",
+            _first_line(printed.getvalue()),
+        ]
+        raise ProviderError(" ".join(filter(None, told)))
     return session
 
 
@@ -604,7 +621,10 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
     try:
         outputs = session.run(names, dict(inputs))
     except Exception as error:
-        raise cannot_run({name: array.shape for name, array in inputs.items()}, error) from error
+        failed = cannot_run({name: array.shape for name, array in inputs.items()}, error)
+        if PROVIDERS["cuda"] in session.get_providers() and "NOT_IMPLEMENTED" in str(error).upper():
+            failed = ProviderError(f"{failed} Export with `lowering='batched'`, which is made of what CUDA has.")
+        raise failed from error
     return dict(zip(names, outputs, strict=True))
 
 
@@ -614,15 +634,57 @@ def cannot_run(shapes: Mapping[str, tuple[int, ...]], error: Exception) -> Expor
     return ExportError(f"onnxruntime cannot run the model on inputs {told}: {_first_line(error)}")
 
 
-def check_placement(profile: Path, provider: str) -> None:
-    """Raise `ProviderError` unless some node of a profiled run was computed by the provider asked for.
+class Placed(NamedTuple):
+    """A node of an attention layer in a profiled run.
 
-    onnxruntime may list a provider and still place every node on the CPU; only a profile of a run shows it.
+    Attributes:
+        layer: The path of the layer.
+        node: The operator, and its number in the layer.
+        provider: onnxruntime's name of what computed it.
+    """
+
+    layer: str
+    node: str
+    provider: str
+
+
+def attention_nodes(events: Iterable[Mapping[str, Any]]) -> list[Placed]:
+    """Return the nodes of attention layers in the events of a profile that read rows of numbers, each once, in order.
+
+    Sizes are left out, and masks that are made of them: what follows from sizes alone, onnxruntime computes on the CPU.
+    """
+    found = []
+    for event in events:
+        arguments = event.get("args", {})
+        named = _OF_ATTENTION.search(event.get("name", ""))
+        makes_sizes = arguments.get("op_name") in ("Shape", "Size")
+        if event.get("cat") == "Node" and named and not makes_sizes and _reads_rows(arguments):
+            found.append(Placed(named["layer"], named["node"], arguments.get("provider", "")))
+    return list(dict.fromkeys(found))
+
+
+def _reads_rows(arguments: Mapping[str, Any]) -> bool:
+    taken = [(kind, shape) for each in arguments.get("input_type_shape", ()) for kind, shape in each.items()]
+    return any(len(shape) > 1 and ("float" in kind or kind == "double") for kind, shape in taken)
+
+
+def check_placement(profile: Path, provider: str) -> None:
+    """Raise `ProviderError` unless the provider asked for computed a profiled run: some node, and all of attention.
+
+    onnxruntime may list a provider and still place nodes on the CPU; only a profile of a run shows it.
     """
     events = json.loads(profile.read_text(encoding="utf-8"))
+    wanted = PROVIDERS[provider]
     placed = {event.get("args", {}).get("provider") for event in events if event.get("cat") == "Node"} - {None}
-    if PROVIDERS[provider] not in placed:
-        raise ProviderError(f"No node ran on {PROVIDERS[provider]}: onnxruntime placed them on {sorted(placed)}.")
+    if wanted not in placed:
+        raise ProviderError(f"No node ran on {wanted}: onnxruntime placed them on {sorted(placed)}.")
+    elsewhere: dict[tuple[str, str], list[str]] = {}
+    for layer, node, other in attention_nodes(events):
+        if other != wanted:
+            elsewhere.setdefault((layer, other), []).append(node)
+    if elsewhere:
+        told = [f"of layer `{layer}` {', '.join(nodes)} on {other}" for (layer, other), nodes in elsewhere.items()]
+        raise ProviderError(f"Attention did not run on {wanted} alone: {'; '.join(told)}.")
 
 
 # ----------------------------------------------------------------- comparing

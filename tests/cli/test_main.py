@@ -1,5 +1,6 @@
 """The `keras-attn` command as a whole: usage, help, exit codes, errors that all commands share, signals."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from bundles import assert_one_line, flip_byte, names, python
 
 from keras_attn_export._cli import inspect
 from keras_attn_export._cli.main import main
+from keras_attn_export._cli.shared import quiet_backend
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
@@ -75,6 +77,7 @@ def test_only_export_loads_tensorflow_and_keras(exported, samples, tmp_path):
     code = f"""
 import sys
 from keras_attn_export._cli.main import main
+from keras_attn_export._cli.shared import quiet_backend
 commands = "verify B --trace|run B --inputs X --outputs Y|inspect B|bench B --seconds 0.01 --threads 1|--help"
 for command in map(str.split, commands.split("|")):
     paths = {{"B": {str(exported)!r}, "X": {str(samples)!r}, "Y": {str(tmp_path / "outputs.npz")!r}}}
@@ -228,6 +231,16 @@ class Parser:
 main._parser = Parser
 sys.exit(main.main([]))
 """
+
+
+@pytest.mark.parametrize("given", [None, "false"])
+def test_tensorflow_leaves_memory_of_a_gpu_to_others(given, monkeypatch):
+    if given is None:
+        monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
+    else:
+        monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", given)
+    with quiet_backend(debug=True):
+        assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == (given or "true")
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])

@@ -19,6 +19,7 @@ from .command_faults import COMMAND_FAULTS
 from .conversion_faults import CONVERSION_FAULTS
 from .decoder_faults import DECODER_FAULTS
 from .decoding_faults import DECODING_FAULTS
+from .device_faults import DEVICE_FAULTS
 from .example_faults import EXAMPLE_FAULTS
 from .fault import Fault, StaleFaultError, arguments_for, place_of, sources
 from .layer_faults import LAYER_FAULTS
@@ -40,6 +41,7 @@ FAULTS = (
     *MODEL_FAULTS,
     *CONVERSION_FAULTS,
     *LOOP_FAULTS,
+    *DEVICE_FAULTS,
     *BATCH_FAULTS,
     *BUNDLE_FAULTS,
     *STEPS_FAULTS,

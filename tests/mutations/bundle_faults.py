@@ -131,7 +131,7 @@ BUNDLE_FAULTS = (
     ),
     fault(
         "one that ran is as good as another",
-        "if PROVIDERS[provider] not in placed:",
+        "if wanted not in placed:",
         "if not placed:",
         "test_verify -k placement",
     ),

@@ -15,6 +15,7 @@ from keras_attn_export._serving.triton_layout import config, quoted
 pytest_plugins = ("bundle_fixtures",)
 
 PARSER = Path(__file__).with_name("parse_config.py")
+AS_PROVEN = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
 ODD = 'attention/keys:0 "ä\\\n'
 
 SMALL = """\
@@ -152,6 +153,6 @@ def test_tritons_protobuf_reads_odd_names_and_every_dtype(parsed):
         "default_model_filename": "model.onnx",
         "instance_group": [{"count": 1, "kind": "KIND_GPU"}],
         "optimization": {
-            "execution_accelerators": {"gpu_execution_accelerator": [{"name": "cuda", "parameters": {"use_tf32": "0"}}]}
+            "execution_accelerators": {"gpu_execution_accelerator": [{"name": "cuda", "parameters": AS_PROVEN}]}
         },
     }

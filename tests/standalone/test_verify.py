@@ -506,6 +506,7 @@ def test_onnxruntime_is_half_uninstalled(monkeypatch):
 def test_a_session_that_falls_back(monkeypatch, exported, capsys):
     class Fallback(types.ModuleType):
         SessionOptions = onnxruntime.SessionOptions
+        cuda_version = "13.0"
 
         def get_available_providers(self):
             return ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -518,12 +519,13 @@ def test_a_session_that_falls_back(monkeypatch, exported, capsys):
         ):
             assert not enable_fallback
             assert providers == ["CUDAExecutionProvider"]
-            assert provider_options == [{"use_tf32": "0"}]
+            assert provider_options == [{"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}]
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     monkeypatch.setitem(sys.modules, "onnxruntime", Fallback("onnxruntime"))
     with pytest.raises(
-        ProviderError, match=r"fell back to CPU\w+ although CUDA\w+ was asked for\. Failed to load libcudnn"
+        ProviderError,
+        match=r"fell back to CPU\w+ although CUDA\w+ was asked for\. It is built for CUDA 13\.0\. Failed to load libcu",
     ):
         verify.open_session(exported / MODEL, "cuda")
     assert capsys.readouterr().out == ""
@@ -536,6 +538,109 @@ def test_placement_is_read_from_a_profile(exported, tmp_path):
     verify.check_placement(profile, "cpu")
     with pytest.raises(ProviderError, match=r"No node ran on CUDA\w+: onnxruntime placed them on \['CPU\w+'\]"):
         verify.check_placement(profile, "cuda")
+
+
+ATTENTION = "keras_attn/encoder/self attention/dot_product_0"
+
+
+def node(name, provider, shapes, *, takes=((2, 5, 4),), kind="float", cat="Node"):
+    """An event of a profile as onnxruntime writes it."""
+    arguments = {
+        "op_name": name.rpartition("/")[2].partition("_")[0],
+        "provider": f"{provider}ExecutionProvider",
+        "input_type_shape": [{kind: list(shape)} for shape in takes],
+        "output_type_shape": [{kind: list(shape)} for shape in shapes],
+    }
+    return {"cat": cat, "name": f"{name}_kernel_time", "args": arguments}
+
+
+def placed(tmp_path, *events):
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps([{"cat": "Session", "name": "model_run"}, *events]))
+    return file
+
+
+def test_attention_on_the_cpu_is_named(tmp_path):
+    """Of two layers, one partly, in a name that onnxruntime or onnx has changed."""
+    file = placed(
+        tmp_path,
+        node("dense/MatMul", "CUDA", [(2, 5, 4)]),
+        node(f"_inlfunc_dot_product_0_{ATTENTION}/MatMul_3", "CUDA", [(2, 5, 5)]),
+        node(f"_inlfunc_dot_product_0_{ATTENTION}/Softmax_7", "CPU", [(2, 5, 5)]),
+        node(f"_inlfunc_dot_product_0_{ATTENTION}/Softmax_7", "CPU", [(2, 9, 9)]),
+        node("keras_attn/last/additive_12/Tanh_4__3", "CPU", [(2, 5, 5, 8)], kind="float16"),
+        node("keras_attn/last/additive_12/MatMul_5/MatMulScaleFusion/", "CPU", [(2, 5, 5, 1)]),
+    )
+    with pytest.raises(ProviderError) as error:
+        verify.check_placement(file, "cuda")
+    assert str(error.value) == (
+        "Attention did not run on CUDAExecutionProvider alone: of layer `encoder/self attention` Softmax_7 on "
+        "CPUExecutionProvider; of layer `last` Tanh_4, MatMul_5 on CPUExecutionProvider."
+    )
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        node(f"{ATTENTION}/Concat_3", "CPU", [(3,)], takes=[(1,), (1,)], kind="int64"),
+        node(f"{ATTENTION}/LessOrEqual_9", "CPU", [(5, 5)], takes=[(5, 1), (5,)], kind="int64"),
+        node(f"{ATTENTION}/Where_9", "CPU", [(1, 1, 5, 5)], takes=[(), ()]),
+        node(f"{ATTENTION}/Shape_9", "CPU", [(3,)], takes=[(2, 5, 4)]),
+        node("dense/MatMul", "CPU", [(2, 5, 4)]),
+        node(f"{ATTENTION}/MatMul_9", "CPU", [(2, 5, 4)], cat="Session"),
+    ],
+    ids=lambda event: event["name"],
+)
+def test_what_may_be_on_the_cpu(event, tmp_path):
+    """Sizes, masks made of them, and what is no attention: onnxruntime puts there what follows from sizes alone."""
+    verify.check_placement(placed(tmp_path, node(f"{ATTENTION}/MatMul_1", "CUDA", [(2, 5, 5)]), event), "cuda")
+
+
+def test_nodes_of_attention_are_found_in_a_profile(exported, tmp_path):
+    session = verify.open_session(exported / MODEL, profile_prefix=str(tmp_path / "profile"))
+    verify.run_session(session, small_inputs())
+    events = json.loads((tmp_path / session.end_profiling()).read_text())
+    found = verify.attention_nodes(events)
+    (layer,) = {each.layer for each in found}
+    assert layer == read_manifest(exported)["layers"][0]["name"]
+    assert {each.provider for each in found} == {"CPUExecutionProvider"}
+    assert {"MatMul", "Softmax"} <= {each.node.partition("_")[0] for each in found}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA failure 100: no CUDA-capable device is detected ; GPU=0",
+        "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
+        "CUDNN failure 1001: CUDNN_STATUS_NOT_INITIALIZED",
+        "Invalid device ID: 3",
+    ],
+)
+def test_no_device(said, exported, monkeypatch):
+    def no_device(*arguments, **options):
+        raise RuntimeError(f"{said}\nand more")
+
+    monkeypatch.setitem(verify.PROVIDERS, "cuda", "CPUExecutionProvider")  # which is there
+    monkeypatch.setattr(onnxruntime, "InferenceSession", no_device)
+    with pytest.raises(ProviderError, match=rf"onnxruntime [\d.]+ cannot use CPU\w+: {re.escape(said)}$"):
+        verify.open_session(exported / MODEL, "cuda")
+    with pytest.raises(BundleError, match="cannot load"):
+        verify.open_session(exported / MODEL, "cpu")
+
+
+def test_an_operator_that_cuda_lacks_is_said_with_a_remedy():
+    class OnCuda:
+        def get_providers(self):
+            return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+        def get_outputs(self):
+            return []
+
+        def run(self, names, inputs):
+            raise RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Non-zero status code: Mode: 3")
+
+    with pytest.raises(ProviderError, match=r"NOT_IMPLEMENTED.*Export with `lowering='batched'`"):
+        verify.run_session(OnCuda(), {})
 
 
 def test_a_file_that_onnxruntime_cannot_load(tmp_path):

@@ -39,6 +39,7 @@ class Plan:
         heads: Heads of queries and of keys, or `None`.
         normalizer: What makes weights of the scores.
         scale: What dot products are multiplied by.
+        value_size: Dv, of a head.
     """
 
     name: str = "dot_product"
@@ -54,6 +55,7 @@ class Plan:
     heads: tuple[int, int] | None = None
     normalizer: str = SOFTMAX
     scale: float = SCALE
+    value_size: int = 6
 
     def __str__(self):
         parts = {
@@ -82,7 +84,7 @@ class Plan:
             shapes["w_v"] = (self.size, 1)
         if self.name == "distance":
             shapes["bandwidth"] = ()
-        shapes["values"] = (*some, None, 6 * G)
+        shapes["values"] = (*some, None, self.value_size * G)
         if self.lengths:
             shapes["valid_lens"] = some if self.lengths == "examples" else (*some, None)
         if self.keys_mask:
@@ -116,7 +118,7 @@ class Plan:
         """Standard normal numbers; one example without keys, and a query that sees none, where there are masks."""
         rng = np.random.default_rng(seed)
         H, G = self.head_counts
-        shapes = {"queries": (Tq, H * self.size), "keys": (Tk, G * self.size), "values": (Tk, 6 * G)}
+        shapes = {"queries": (Tq, H * self.size), "keys": (Tk, G * self.size), "values": (Tk, self.value_size * G)}
         normal = {name: rng.standard_normal((*self.leading, *shape)) for name, shape in shapes.items()}
         normal["queries"] *= magnitude
         normal["keys"] *= magnitude
@@ -296,8 +298,8 @@ def sigmoid_over(scores, pairs):
 WEIGHTS = {SOFTMAX: softmax_over, "sparsemax": sparsemax_over, "sigmoid": sigmoid_over}
 
 
-def session(plan, lowering, opset):
-    """An onnxruntime session of one call."""
+def session(plan, lowering, opset, provider="cpu"):
+    """An onnxruntime session of one call on the CPU, as it is written for a provider."""
     call = plan.call()
     inputs = [
         helper.make_tensor_value_info(name, ELEMENTS[call.dtypes[name]], _named(name, shape))
@@ -310,7 +312,7 @@ def session(plan, lowering, opset):
     node = helper.make_node(call.op, list(call.shapes), list(call.outputs), domain="keras_attn")
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    model = with_functions(model, [bodies.function_of(call, lowering, opset)])
+    model = with_functions(model, [bodies.function_of(call, lowering, opset, provider)])
     model.ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", opset)])
     onnx.checker.check_model(model, full_check=True)
     return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

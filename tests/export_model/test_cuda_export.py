@@ -1,0 +1,110 @@
+"""`provider="cuda"` all the way, on the provider that is here: which forms are written, and where they must run."""
+
+import json
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers
+
+import keras_attn
+from keras_attn_export import ProviderError, export_model, load_bundle, verify_bundle
+from keras_attn_export._standalone import verify
+
+
+@pytest.fixture
+def cuda_is_the_cpu(monkeypatch):
+    monkeypatch.setitem(verify.PROVIDERS, "cuda", "CPUExecutionProvider")
+    monkeypatch.setattr(verify, "CUDA_OPTIONS", {})
+
+
+def model():
+    """Additive, dot product with returned weights, heads with a causal mask; padding in the first two."""
+    x = keras.Input((None, 8), name="x")
+    lengths = keras.Input((), dtype="int32", name="lengths")
+    found = keras_attn.AdditiveAttention(6, name="additive")(x, x, x, lengths)
+    found, weights = keras_attn.DotProductAttention(name="dot")(found, x, x, lengths, return_attention_scores=True)
+    heads = keras_attn.MultiHeadAttention(keras_attn.DotProductAttention(), num_heads=2, key_dim=8, name="heads")
+    found = layers.Dense(3, name="dense")(heads(found, found, found, use_causal_mask=True))
+    return keras.Model([x, lengths], {"found": found, "weights": weights})
+
+
+@pytest.mark.parametrize(
+    ("lowering", "forms"),
+    [
+        ("adaptive", ["batched"] * 3),
+        pytest.param("ragged", ["batched"] * 3, marks=pytest.mark.out_of_turn),
+        pytest.param("portable", ["portable"] * 3, marks=pytest.mark.out_of_turn),
+        ("fused", ["portable", "portable", "fused"]),
+    ],
+)
+@pytest.mark.usefixtures("cuda_is_the_cpu")
+def test_which_forms_are_written(lowering, forms, tmp_path):
+    bundle = export_model(model(), tmp_path / "bundle", lowering=lowering, provider="cuda")
+    assert bundle.report.provider == "cuda"
+    assert [layer["lowering"] for layer in bundle.manifest["layers"]] == forms
+    assert verify_bundle(bundle.path, provider="cuda").passed
+    names = [node.name for node in every_node(onnx.load(bundle.path / "model.onnx")) if "keras_attn/" in node.name]
+    assert len(names) == len(set(names))
+    assert {name.split("/")[1] for name in names} == {"additive", "dot", "heads"}
+
+
+def every_node(model):
+    for function in model.functions:
+        yield from _nodes(function)
+    yield from _nodes(model.graph)
+
+
+def _nodes(graph):
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+@pytest.mark.usefixtures("cuda_is_the_cpu")
+@pytest.mark.parametrize("precision", ["float16", pytest.param("int8", marks=pytest.mark.out_of_turn)])
+def test_converted_files(precision, tmp_path):
+    bundle = export_model(model(), tmp_path / "bundle", precision=precision, provider="cuda")
+    assert bundle.report.passed
+    assert {layer["lowering"] for layer in bundle.manifest["layers"]} == {"batched"}
+
+
+@pytest.mark.usefixtures("cuda_is_the_cpu")
+def test_auto_measures_what_suits(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.01)
+    bundle = export_model(model(), tmp_path / "bundle", lowering="auto", provider="cuda")
+    timed = [{*layer["milliseconds"][0]} for layer in bundle.manifest["layers"]]
+    assert timed == [{"portable", "batched"}, {"portable", "batched"}, {"portable", "fused", "batched"}]
+
+
+def test_a_form_for_a_gpu_is_written_and_proven_without_one(tmp_path):
+    bundle = export_model(model(), tmp_path / "bundle", lowering="batched")
+    assert bundle.report.provider == "cpu"
+    assert {layer["lowering"] for layer in bundle.manifest["layers"]} == {"batched"}
+    assert {layer["form"] for layer in bundle.manifest["layers"]} == {"all examples at once, in blocks of queries"}
+    x = np.random.default_rng(0).standard_normal((3, 40, 8)).astype("float32")
+    outputs = load_bundle(bundle.path).run({"x": x, "lengths": np.array([40, 0, 7])})
+    assert np.all(outputs["weights"][1] == 0)
+    assert np.all(outputs["weights"][2, :, 7:] == 0)
+
+
+@pytest.mark.usefixtures("cuda_is_the_cpu")
+def test_attention_that_is_placed_elsewhere_ends_the_proof(tmp_path, monkeypatch):
+    bundle = export_model(model(), tmp_path / "bundle", lowering="batched")
+    placed = json.loads
+
+    def softmax_elsewhere(text, **options):
+        content = placed(text, **options)
+        for event in content if isinstance(content, list) else ():
+            if "keras_attn/additive/" in event.get("name", "") and event["args"].get("op_name") == "Softmax":
+                event["args"]["provider"] = "OtherExecutionProvider"
+        return content
+
+    monkeypatch.setattr(verify.json, "loads", softmax_elsewhere)
+    with pytest.raises(
+        ProviderError, match=r"^Attention did not run on CPU\w+ alone: of layer `additive` Softmax_\d+.* on Other"
+    ):
+        verify_bundle(bundle.path, provider="cuda")
