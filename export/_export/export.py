@@ -75,8 +75,8 @@ def export_model(
             between forms for small and large; `"portable"`, plain ONNX ops; `"fused"`, the ONNX op `Attention` for
             scaled dot products; `"ragged"`, over the keys that take part, in blocks; `"batched"`, all examples at once,
             in blocks of queries, for GPUs; or `"auto"`, for each layer the fastest of all on `sample_inputs` with this
-            provider. With `provider="cuda"`, `"adaptive"` and `"ragged"` become `"batched"`. A layer that a lowering has
-            no form for is written in plain ops; the manifest says how each is.
+            provider. With `provider="cuda"`, `"adaptive"` and `"ragged"` become `"batched"`. A layer that a lowering
+            has no form for is written in plain ops; the manifest says how each is.
         precision: `"float32"`; `"float16"`, with softmax, statistics and whatever else needs it in float32; or
             `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
             proven first, then the converted one, against the same outputs of Keras.
