@@ -28,6 +28,10 @@ TIE_UNITS = {"float32": 16, "float16": 4, "int8": 4}  # how far then
 # of what was seen: a few draws do not find the largest; a coarse precision rounds by half a unit, and is moved by one
 MULTIPLE = {"float32": 32, "float16": 16, "int8": 16}
 FLOOR = 8  # units in the last place of what stands beside a number; functions are off by 1 to 2, long sums by 3
+# The same for each number of the longest axis of a case. Where all that is summed is alike, as what a length of 1 lets
+# see, each addition rounds the same way, and a sum of n, one number after the other, may be off by n / 4.
+FLOOR_OF_SUMS = 1 / 4
+LONGEST_SUM = 1024  # numbers: what is longer is summed in pieces
 PIECE = 2**20  # numbers that are moved at a time
 ENOUGH = 8  # numbers of which a median tells something
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
@@ -84,7 +88,7 @@ def with_rounding(
     sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
     limits = [
         {
-            name: _limits(expected, found[name], MULTIPLE[precision], sizes[name], eps, right.get(name))
+            name: _limits(expected, found[name], MULTIPLE[precision], sizes[name], _floor(case), eps, right.get(name))
             for name, expected in case.outputs.items()
         }
         for case, found, right in zip(cases, seen, exact or [{}] * len(cases), strict=True)
@@ -96,6 +100,11 @@ def with_rounding(
     for found, differences in zip(limits, elsewhere, strict=True):
         widen(found, differences)
     return [case._replace(rounding=found) for case, found in zip(cases, limits, strict=True)]
+
+
+def _floor(case: Case) -> float:
+    longest = max((size for array in case.inputs.values() for size in array.shape), default=0)
+    return max(FLOOR, FLOOR_OF_SUMS * min(longest, LONGEST_SUM))
 
 
 Way = Callable[[keras.Model, Move], AbstractContextManager[None]]
@@ -236,13 +245,14 @@ def _limits(
     seen: np.ndarray,
     multiple: int,
     usual: np.ndarray | float,
+    least: float,
     eps: float,
     right: np.ndarray | None,
 ) -> np.ndarray:
     """Return what rounding may do to each number: what it was seen to do to it, or to most of its channel.
 
-    It is at least some units in the last place of what stands beside it, or usually stands in its channel: sigmoids end
-    at 1e-8 in onnxruntime, and are as far off where they should be near 0.
+    It is at least so many units in the last place of what stands beside it, or usually stands in its channel: sigmoids
+    end at 1e-8 in onnxruntime, and are as far off where they should be near 0.
     """
     if expected.dtype.kind != "f":
         return seen if right is None or right.shape != expected.shape else seen | (right != expected)
@@ -251,7 +261,7 @@ def _limits(
     wide = expected.astype(np.float64)
     eps = max(eps, float(np.finfo(expected.dtype).eps))
     scale = scale_of(wide)
-    floor = FLOOR * eps * np.maximum(scale, usual)
+    floor = least * eps * np.maximum(scale, usual)
     limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), multiple * _likely(seen, scale))
     if right is not None and right.shape == expected.shape:
         rounded = difference(expected, right)

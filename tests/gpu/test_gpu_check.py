@@ -290,7 +290,7 @@ def run_script(*arguments, tmp_path, **environment):
 
 def test_the_script(kit, tmp_path):
     shutil.copytree(kit, tmp_path / "kit")
-    arguments = ("--bundles", "kit", "--provider", "cpu", "--output", "out", "--quick", "--stages", "replay")
+    arguments = ("--bundles", "kit", "--provider=cpu", "--output=out", "--quick", "--stages", "replay")
     done = run_script(*arguments, tmp_path=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(f"3 of 3 rows passed on cpu: {tmp_path / 'out' / 'gpu.json'}\n")
@@ -301,12 +301,13 @@ def test_the_script(kit, tmp_path):
     [
         (["--wheels", "nowhere"], "There is no folder of wheels"),
         (["--wheels"], "--wheels needs a value."),
+        (["--page", "first.json", "second.json"], "No such file or directory: '{}/first.json'"),
     ],
 )
 def test_the_script_says_what_is_wanting(arguments, told, tmp_path):
     done = run_script("--provider", "cpu", *arguments, tmp_path=tmp_path)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert told.format(tmp_path) in done.stderr
     assert "Traceback" not in done.stderr
 
 

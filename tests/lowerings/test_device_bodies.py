@@ -108,6 +108,11 @@ def test_masks_are_made_on_the_device(plan, lowering, opset):
                 assert node.op_type in sizes | {"Unsqueeze"}, f"{node.op_type} of sizes alone"
 
 
+@pytest.mark.parametrize("plan", PLANS[::20], ids=str)
+def test_a_form_for_a_gpu_is_the_same_from_a_machine_without_one(plan):
+    assert bodies.function_of(plan.call(), "batched", 18) == bodies.function_of(plan.call(), "batched", 18, "cuda")
+
+
 def bodies_within(holder):
     """The nodes of a function, a graph or a node's bodies, and of all in them."""
     if isinstance(holder, onnx.NodeProto):
@@ -170,6 +175,20 @@ def test_sizes_are_filled_up_for_the_operator(masks, heads, size, value_size):
     (function,) = [bodies.function_of(plan.call(), "batched", 18)]
     attention = next(n for nodes in bodies_within(function) for n in nodes if n.op_type == "MultiHeadAttention")
     assert len(attention.input) == 3, "with a mask it would keep all scores"
+    together = {
+        node.output[0]: node.attribute[0].ints[-1] // ((heads or (1, 1))[name != "queries"])
+        for nodes in bodies_within(function)
+        for node in nodes
+        for name in ("queries", "keys", "values")
+        if node.output[0] == f"wide_{name}_together"
+    }
+    key_size = size + (masks not in ({}, {"causal": True}))
+    wanted = {"queries": (size, key_size), "keys": (size, key_size), "values": (value_size, value_size)}
+    assert together == {
+        f"wide_{name}_together": -(-least // 8) * 8
+        for name, (given, least) in wanted.items()
+        if given % 8 or least > given
+    }
     inputs = plan.inputs(5, 5)
     (actual,) = session(plan, "batched", 18).run(None, poisoned(plan, inputs))
     assert_close(actual, expected(plan, inputs)[0], "float32")

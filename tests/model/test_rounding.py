@@ -42,6 +42,19 @@ def test_a_dense_layer_has_no_room_to_be_wrong():
     assert limit.max() < 5e-5 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("value", [0.1, 0.3, 0.8 / 417])
+def test_a_sum_of_numbers_that_are_alike_may_round_the_same_way_each_time(value):
+    """As the values behind a length of 1: summed one after the other, none of the roundings undoes another."""
+    x = keras.Input((None, 1), name="x")
+    given = np.full((1, 447, 1), value, "float32")
+    limit, _ = rounding(keras.Model(x, {"out": ops.sum(x, 1)}), {"x": given})
+    in_order = np.cumsum(given[0, :, 0], dtype="float32")[-1]
+    exact = given.astype("float64").sum()
+    assert abs(in_order - exact) > 15 * np.finfo("float32").eps * exact
+    assert np.all(abs(in_order - exact) < limit)
+    assert limit.max() < 2e-5 * exact
+
+
 def test_cancellation_gives_room():
     x = keras.Input((4, 9), name="x")
     squares, mean = ops.mean(x * x, -1), ops.mean(x, -1)

@@ -81,7 +81,7 @@ DEVICE_FAULTS = (
         "a form for a GPU asks nothing to be on it",
         "for_device = lowering == BATCHED or provider",
         "for_device = provider",
-        "test_device_bodies -k masks_are_made",
+        "test_device_bodies -k from_a_machine",
     ),
     fault(
         "rows behind the last query are of none",
