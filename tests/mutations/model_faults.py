@@ -172,8 +172,8 @@ MODEL_FAULTS = (
     ),
     fault(
         "anything in an output is excused by the largest number in it",
-        "floor = FLOOR * eps * np.maximum(scale, usual)",
-        "floor = FLOOR * eps * np.full(scale.shape, 1e3 * scale.max())",
+        "floor = least * eps * np.maximum(scale, usual)",
+        "floor = least * eps * np.full(scale.shape, 1e3 * scale.max())",
         "test_rounding",
     ),
     fault(
