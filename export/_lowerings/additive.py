@@ -66,7 +66,7 @@ def body(call: Call) -> str:
         {_heads_as_rows(call)}
         {FACTORS}
         {_factors_of_heads(call)}
-        {log_terms("query", "query_blocks")}
+        {log_terms(call, "query", "query_blocks", call.num_kv_heads)}
         query_terms = Exp (query_log_terms)
         {GUARD_OF_WEIGHTS}
         {over_examples(call, queries, example, "full_keys", f"{hides}values")}
@@ -173,14 +173,15 @@ def _heads_from_rows(call: Call) -> str:
     """
 
 
-def log_terms(name: str, source: str) -> str:
-    """Lines that give `{name}_log_terms` (..., groups, subsets) of projected queries or keys (..., U).
+def log_terms(call: Call, name: str, source: str, heads: int) -> str:
+    """Lines that give `{name}_log_terms` (..., groups, subsets) of projected queries or keys (..., heads U).
 
     They are bounded from below, as minus infinity times 0 is NaN, where its tanh is -1.
     """
     return f"""
         {name}_places = Shape <end = -1> ({source})
-        {name}_group_shape = Concat <axis = 0> ({name}_places, group_shape)
+        {name}_groups_of_units = Constant <value_ints = [{heads * full_units(call) // GROUP}, {GROUP}]> ()
+        {name}_group_shape = Concat <axis = 0> ({name}_places, {name}_groups_of_units)
         {name}_bounded = Max ({source}, very_low)
         {name}_groups = Reshape ({name}_bounded, {name}_group_shape)
         {name}_log_terms = MatMul ({name}_groups, twice_those_in)
@@ -202,7 +203,7 @@ def _in_groups(call: Call) -> str:
         """,
     )
     return f"""
-        {log_terms("key", "key")}
+        {log_terms(call, "key", "key", call.num_kv_heads)}
         key_log_terms_in_rows = Transpose <perm = [1, 2, 0]> (key_log_terms)
         key_terms = Exp (key_log_terms_in_rows)
         column_of_factors = Unsqueeze (factors, two)

@@ -24,7 +24,9 @@ def body(call: Call) -> str:
         {_hidden(call) if is_masked(call) else ""}
         {filled_weights(call)}
         {GUARD_OF_WEIGHTS}
-        {guard("hidden_queries" if may_lack_keys(call) else "queries", f"{seen}keys")}
+        {_with_zero("hidden_queries" if may_lack_keys(call) else "queries", "guarded_queries")}
+        {_with_zero(f"{seen}keys", "guarded_keys")}
+        {guard("guarded_queries", "guarded_keys")}
         features_of_pair = Constant <value_ints = [{call.num_heads * full_units(call)}]> ()
         features_of_examples = Mul (N, features_of_pair)
         features_of_row = Mul (features_of_examples, Tk)
@@ -38,6 +40,15 @@ def _hidden(call: Call) -> str:
     if may_lack_keys(call):
         lines += "hidden_queries = Where (row_sees_in_any_head, queries, nothing)\n"
     return lines
+
+
+def _with_zero(source: str, name: str) -> str:
+    """Lines that give `name`, all numbers of a tensor and a 0: CUDA has no largest of none."""
+    return f"""
+        {name}_in_a_row = Reshape ({source}, minus_one)
+        {name}_zero = Constant <value_floats = [0.0]> ()
+        {name} = Concat <axis = 0> ({name}_in_a_row, {name}_zero)
+    """
 
 
 def _by_tanh(call: Call, keys: str, values: str) -> str:
@@ -70,8 +81,8 @@ def _in_groups(call: Call, keys: str, values: str) -> str:
         {filled(call, "queries", "full_queries", call.num_heads)}
         {repeated(call, keys, "keys_of_all_heads", units(call), 2)}
         {filled(call, "keys_of_all_heads", "full_keys", call.num_heads)}
-        {log_terms("query", "full_queries")}
-        {log_terms("key", "full_keys")}
+        {log_terms(call, "query", "full_queries", call.num_heads)}
+        {log_terms(call, "key", "full_keys", call.num_heads)}
         query_terms = Exp (query_log_terms)
         shape_of_key_terms = {terms_of_heads}
         key_log_terms_apart = Reshape (key_log_terms, shape_of_key_terms)

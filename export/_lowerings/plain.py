@@ -131,9 +131,9 @@ def _repeated(call: Call, source: str, name: str) -> str:
         {name}_times = Constant <value_ints = [1, 1, {times}, 1, 1]> ()
         {name}_repeated = Expand ({name}_single, {name}_times)
         {name}_tail = Shape <start = 2> ({source})
-        {name}_heads = Constant <value_ints = [0, {call.num_heads}]> ()
-        {name}_shape = Concat <axis = 0> ({name}_heads, {name}_tail)
-        {name} = Reshape ({name}_repeated, {name}_shape)
+        {name}_heads = Constant <value_ints = [{call.num_heads}]> ()
+        {name}_shape = Concat <axis = 0> (N, {name}_heads, {name}_tail)
+        {name} = Reshape <allowzero = 1> ({name}_repeated, {name}_shape)
     """
 
 

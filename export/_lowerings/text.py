@@ -11,7 +11,7 @@ import onnx
 from onnx import parser
 
 from .._tracing.attention_calls import DOMAIN, Call
-from .device import ZERO_LINES, on_device
+from .device import on_device
 
 CONTRIB = "com.microsoft"  # operators of onnxruntime's own
 WEIGHTS = ("w_v", "bandwidth")  # what calls read of the weights of a layer
@@ -77,7 +77,6 @@ def function(call: Call, body: str, opset: int, *, for_device: bool = False) -> 
         {{
             {_CONSTANTS}
             {"".join(_flattened(f"{name}_given", name, 2, one_batch_axis) for name in sequences)}
-            {ZERO_LINES if for_device else ""}
             {_SIZES}
             {_masks(call)}
             {body}

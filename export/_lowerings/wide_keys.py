@@ -18,6 +18,7 @@ from . import flash
 from .masks import seen
 
 MULTIPLE = 8
+LEAST_SCALE = 1e-20  # with less a masked key is not far enough below the others; 0 would stand for the default
 MASKED = -1e37  # far below any score, and a kernel may double it, or take it apart into three numbers of TF32
 
 
@@ -28,7 +29,7 @@ def fits(call: Call) -> bool:
     is_softmax_of_products = (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
     if not (is_softmax_of_products and order and call.key_size and call.value_size) or other:
         return False
-    return bool(np.float32(call.options["scale"]) > 0)  # 0 would stand for the operator's default
+    return bool(np.float32(call.options["scale"]) > LEAST_SCALE)
 
 
 def body(call: Call) -> str:

@@ -651,7 +651,7 @@ class Placed(NamedTuple):
 def attention_nodes(events: Iterable[Mapping[str, Any]]) -> list[Placed]:
     """Return the nodes of attention layers in the events of a profile that read rows of numbers, each once, in order.
 
-    Sizes are left out, and masks that are made of them: what follows from sizes alone, onnxruntime computes on the CPU.
+    Sizes are left out, which onnxruntime computes on the CPU on purpose, and masks.
     """
     found = []
     for event in events:

@@ -19,7 +19,7 @@ WRONG_USAGE = 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 when everything passed, 1 when something failed or was not run to its end, 2 when nothing could be run."""
-    parser = argparse.ArgumentParser(prog="scripts/gpu-check", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/gpu-check", description=__doc__, allow_abbrev=False)
     parser.add_argument("--bundles", type=Path, metavar="FOLDER", help="what scripts/gpu-bundles wrote")
     parser.add_argument("--provider", choices=("cuda", "cpu"), default="cuda", help="where bundles run")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help=f"where {FILE} and {PAGE} go: build/gpu")

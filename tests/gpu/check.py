@@ -108,7 +108,8 @@ def say(stage: str, entry: Entry, rows: list[Row]) -> None:
 def _verdict(arguments: argparse.Namespace, results: Results) -> int:
     content = read(results.folder / FILE)
     (results.folder / PAGE).write_text(page(content), encoding="utf-8")
-    if arguments.provider == "cuda" and arguments.output is None:
+    is_whole = content["ended"] == "to its end" and not (arguments.quick or arguments.only)
+    if arguments.provider == "cuda" and arguments.output is None and is_whole and {*arguments.stages} == {*STAGES}:
         write_document(DOCUMENT, content)
     count, wrong = sum(len(content[stage]) for stage in STAGES), failures(content)
     print(f"{count - len(wrong)} of {count} rows passed on {arguments.provider}: {results.folder / FILE}")

@@ -24,8 +24,9 @@ from cheap_exports import ALL_PAIRS, FEW, WorkerRun
 
 from keras_attn_export import Bundle, ExportError, export_model
 from keras_attn_export._export import export
-from keras_attn_export._lowerings import additive_blocks, batched
+from keras_attn_export._lowerings import additive_blocks, batched, lower
 from keras_attn_export._options import LOWERINGS
+from keras_attn_export._standalone.verify import MODEL
 from keras_attn_export._thresholds import LARGE
 
 from .index import INDEX, Entry, FolderError, read_index, weights_file, write_index
@@ -34,6 +35,10 @@ from .masks import shape_of
 from .models import model_of
 from .plans import CONTRACT, PORTABLE, Plan, plans
 
+FOR_CPUS = (
+    "ragged",
+    "adaptive",
+)  # which exist there alone; the others are as an export on a machine with a GPU has them
 # Of the form for GPUs, so that the contract has several blocks at sizes which the oracle can do.
 SMALL_BLOCKS = ((additive_blocks, "FEATURES", 20_000), (batched, "SCORES", 2_000))
 FORMS = tuple(form for form in LOWERINGS if form != "auto")
@@ -100,6 +105,9 @@ def exported(folder: Path, plan: Plan) -> Entry:
     if plan.form not in forms.values():
         shutil.rmtree(folder / plan.name)
         return left_out
+    if _asks_for_weights(bundle):
+        shutil.rmtree(folder / plan.name)
+        return {**entry, "left_out": "onnxruntime's operator `Attention` gives no weights on CUDA"}
     np.savez(weights_file(folder, plan.name), **plan.kind.weights())  # type: ignore[arg-type]
     return {**entry, "forms": forms, "keras_attn": bundle.manifest["versions"].get("keras-attn", "")}
 
@@ -120,7 +128,19 @@ def _written(place: Path, plan: Plan) -> Bundle:
     with patch.dict(LARGE, FEW if plan.use == CONTRACT else ALL_PAIRS), ExitStack() as stack:
         for module, name, largest in SMALL_BLOCKS if plan.use == CONTRACT else ():
             stack.enter_context(patch.object(module, name, largest))
+        if plan.form not in FOR_CPUS:
+            stack.enter_context(patch.object(lower, "_lowered", _for_cuda))
         return export_model(model_of(plan, plan.kind.weights()), place, **options)
+
+
+def _for_cuda(traced: Any, calls: Any, lowering: str, _: str, lowered: Any = lower._lowered) -> Any:
+    """What the exporter writes with `provider="cuda"`, which is proven here on the CPU."""
+    return lowered(traced, calls, lowering, "cuda")
+
+
+def _asks_for_weights(bundle: Bundle) -> bool:
+    """Whether the operator `Attention` is to give weights, which it does not on CUDA (microsoft/onnxruntime#28351)."""
+    return b"qk_matmul_output_mode" in (bundle.path / MODEL).read_bytes()
 
 
 def _is_static(spec: dict[str, Any], plan: Plan) -> bool:

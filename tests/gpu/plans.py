@@ -13,7 +13,7 @@ PORTABLE = "portable"
 WITH_AND_WITHOUT_WEIGHTS = ("additive", "dot", "multi_head")
 WITH_WEIGHTS = ("gaussian", "sparsemax", "sigmoid")
 HALF_KINDS = ("additive", "dot", "multi_head")
-HALF_FORMS = (PORTABLE, "fused", "batched")
+HALF_FORMS = (PORTABLE,)  # in the others attention stays float32
 HALF_TIMED = ("dot D64", "multi-head 8x64", "multi-head 8x64 causal")
 QUICK = {  # kind, form, precision, whether weights are returned
     ("additive", PORTABLE, "float32", True),

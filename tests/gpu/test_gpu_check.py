@@ -81,7 +81,13 @@ def test_every_form_has_bundles():
     for form in ("portable", "fused", "ragged", "batched", "adaptive"):
         for layer in ("additive", "dot", "multi_head", "grouped", "gaussian", "cosine", "sparsemax", "sigmoid"):
             assert any(name.startswith(f"contract-{layer}") and form in name for name in names)
-    assert "contract-multi_head-batched-float16" in names
+    assert "contract-multi_head-portable-float16" in names
+
+
+def test_bundles_are_those_of_an_export_for_cuda(kit):
+    fused = onnx.load(kit / CONTRACT / "model.onnx")
+    assert not [node for node in nodes_of(fused) if node.op_type == "If"], "what leaked would be asked of the device"
+    assert not make_bundles.has_form("dot", "fused", weights=True)
 
 
 def rewritten(folder, name, change):
@@ -293,7 +299,8 @@ def test_the_script(kit, tmp_path):
     arguments = ("--bundles", "kit", "--provider=cpu", "--output=out", "--quick", "--stages", "replay")
     done = run_script(*arguments, tmp_path=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(f"3 of 3 rows passed on cpu: {tmp_path / 'out' / 'gpu.json'}\n")
+    assert done.stdout.endswith(f"3 of 3 rows passed on cpu: out/gpu.json\n")
+    assert (tmp_path / "out" / "gpu.json").is_file()
 
 
 @pytest.mark.parametrize(
@@ -301,13 +308,13 @@ def test_the_script(kit, tmp_path):
     [
         (["--wheels", "nowhere"], "There is no folder of wheels"),
         (["--wheels"], "--wheels needs a value."),
-        (["--page", "first.json", "second.json"], "No such file or directory: '{}/first.json'"),
+        (["--page", "first.json", "second.json"], "No such file or directory: 'first.json'"),
     ],
 )
 def test_the_script_says_what_is_wanting(arguments, told, tmp_path):
     done = run_script("--provider", "cpu", *arguments, tmp_path=tmp_path)
     assert done.returncode == 2
-    assert told.format(tmp_path) in done.stderr
+    assert told in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -341,7 +348,8 @@ def test_a_wheel_in_pieces_is_put_together_and_installed(kit, tmp_path):
     in_pieces(fake_wheel(wheels, "raise SystemExit('the one that was brought')"))
     done = run_script("--wheels", wheels, "--bundles", kit, "--provider", "cpu", tmp_path=tmp_path)
     assert done.returncode == 2
-    assert "onnxruntime. Bring its wheel" in done.stderr or "numpy" in done.stderr
+    wanting = "cannot import onnxruntime: the one that was brought. Bring its wheel: --wheels FOLDER."
+    assert wanting in done.stderr or "no wheel of numpy" in done.stderr  # which Python may have, or not
     installed = next((tmp_path / "env").rglob("onnxruntime/__init__.py"))
     assert "the one that was brought" in installed.read_text()
 

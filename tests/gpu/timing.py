@@ -29,7 +29,7 @@ def timings(folder: Path, entry: Entry, provider: str, scratch: Path, quick: boo
 
 def _rows(folder: Path, entry: Entry, device: str, scratch: Path, *, tf32: bool, quick: bool) -> Iterator[Row]:
     kind = Kind.from_json(entry["kind"])
-    aside = device == "cpu" and entry["precision"] == "float32"
+    aside = device == "cpu"
     for size in sizes_of(entry["layer"], quick=quick):
         if aside and elements(kind, size) >= MOST_ON_CPU:
             continue

@@ -66,12 +66,6 @@ DEVICE_FAULTS = (
         "test_device_bodies -k waits",
     ),
     fault(
-        "positions are made on the CPU",
-        'changed.append(helper.make_node("Add", [node.output[0], ZERO], [positions]))',
-        'changed.append(helper.make_node("Identity", [node.output[0]], [positions]))',
-        "test_device_bodies -k masks_are_made",
-    ),
-    fault(
         "reductions are of uint8",
         "attribute.i = TensorProto.INT32",
         "pass",
@@ -146,14 +140,26 @@ DEVICE_FAULTS = (
     ),
     fault(
         "additive scores of all examples overflow",
-        '{guard("hidden_queries" if may_lack_keys(call) else "queries", f"{seen}keys")}',
+        '{guard("guarded_queries", "guarded_keys")}',
         "in_range = Equal (zero_scalar, zero_scalar)",
         "test_device_bodies -k guard",
     ),
     fault(
         "what is hidden decides the form of additive scores",
-        '"hidden_queries" if may_lack_keys(call) else "queries", f"{seen}keys"',
-        '"queries", "keys"',
+        '"hidden_queries" if may_lack_keys(call) else "queries", "guarded_queries"',
+        '"queries", "guarded_queries"',
         "test_bodies -k numbers",
+    ),
+    fault(
+        "CUDA is asked for the largest of none",
+        "{name} = Concat <axis = 0> ({name}_in_a_row, {name}_zero)",
+        "{name} = Identity ({name}_in_a_row)",
+        "test_device_bodies -k comes_of_nothing",
+    ),
+    fault(
+        "auto is content with numbers",
+        "actual = verify.run_cases(file, track.cases, provider)",
+        "actual = [verify.run_session(session, case.inputs) for case in track.cases]",
+        "test_cuda_export -k auto",
     ),
 )
