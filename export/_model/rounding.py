@@ -27,11 +27,12 @@ TIES = 10  # how often, for outputs that are integers or booleans, which roundin
 TIE_UNITS = {"float32": 16, "float16": 4, "int8": 4}  # how far then
 # of what was seen: a few draws do not find the largest; a coarse precision rounds by half a unit, and is moved by one
 MULTIPLE = {"float32": 32, "float16": 16, "int8": 16}
-FLOOR = 8  # units in the last place of what stands beside a number; functions are off by 1 to 2, long sums by 3
-# The same for each number of the longest axis of a case. Where all that is summed is alike, as what a length of 1 lets
-# see, each addition rounds the same way, and a sum of n, one number after the other, may be off by n / 4.
-FLOOR_OF_SUMS = 1 / 4
-LONGEST_SUM = 1024  # numbers: what is longer is summed in pieces
+FLOOR = 8  # units in the last place of what stands beside a number; functions are off by 1 to 2, most sums by 3
+# units for each number that is summed. Where all are alike, as what a length of 1 lets see, each addition rounds the
+# same way, wherever they are moved: a sum of n, one number after the other, is off by n / 8, two are n / 4 apart
+UNITS_OF_SUMS = 1 / 4
+LONGEST_SUM = 1024  # numbers: onnxruntime sums more of them in pieces
+SUMMED_IN = float(np.finfo(np.float32).eps)  # in float16 and int8 too
 PIECE = 2**20  # numbers that are moved at a time
 ENOUGH = 8  # numbers of which a median tells something
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
@@ -88,7 +89,7 @@ def with_rounding(
     sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
     limits = [
         {
-            name: _limits(expected, found[name], MULTIPLE[precision], sizes[name], _floor(case), eps, right.get(name))
+            name: _limits(expected, found[name], MULTIPLE[precision], sizes[name], _of_sums(case), eps, right.get(name))
             for name, expected in case.outputs.items()
         }
         for case, found, right in zip(cases, seen, exact or [{}] * len(cases), strict=True)
@@ -102,9 +103,15 @@ def with_rounding(
     return [case._replace(rounding=found) for case, found in zip(cases, limits, strict=True)]
 
 
-def _floor(case: Case) -> float:
-    longest = max((size for array in case.inputs.values() for size in array.shape), default=0)
-    return max(FLOOR, FLOOR_OF_SUMS * min(longest, LONGEST_SUM))
+def _of_sums(case: Case) -> float:
+    """Return how many units two right sums over the positions of a case may be apart.
+
+    A position is an index of an axis of whole numbers or masks, and of floats if it is not the last, whose numbers have
+    weights of their own each. The first are examples, and those of images are drawn each otherwise.
+    """
+    arrays = [array for array in (*case.inputs.values(), *case.outputs.values()) if array.ndim < 4]
+    shapes = [array.shape[1:-1] if array.dtype.kind == "f" else array.shape[1:] for array in arrays]
+    return UNITS_OF_SUMS * min(max((size for shape in shapes for size in shape), default=0), LONGEST_SUM)
 
 
 Way = Callable[[keras.Model, Move], AbstractContextManager[None]]
@@ -245,14 +252,15 @@ def _limits(
     seen: np.ndarray,
     multiple: int,
     usual: np.ndarray | float,
-    least: float,
+    sums: float,
     eps: float,
     right: np.ndarray | None,
 ) -> np.ndarray:
     """Return what rounding may do to each number: what it was seen to do to it, or to most of its channel.
 
-    It is at least so many units in the last place of what stands beside it, or usually stands in its channel: sigmoids
-    end at 1e-8 in onnxruntime, and are as far off where they should be near 0.
+    It is at least some units in the last place of what stands beside it, or usually stands in its channel: sigmoids end
+    at 1e-8 in onnxruntime, and are as far off where they should be near 0. Sums on the way may be so many units apart;
+    what the model makes of one unit was seen.
     """
     if expected.dtype.kind != "f":
         return seen if right is None or right.shape != expected.shape else seen | (right != expected)
@@ -261,8 +269,10 @@ def _limits(
     wide = expected.astype(np.float64)
     eps = max(eps, float(np.finfo(expected.dtype).eps))
     scale = scale_of(wide)
+    sums *= min(1.0, SUMMED_IN / eps)
+    least = max(FLOOR, sums)
     floor = least * eps * np.maximum(scale, usual)
-    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), multiple * _likely(seen, scale))
+    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), max(multiple, sums) * _likely(seen, scale))
     if right is not None and right.shape == expected.shape:
         rounded = difference(expected, right)
         rounded = np.where(rounded < ANOTHER * scale, rounded, 0.0)

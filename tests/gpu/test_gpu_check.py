@@ -299,7 +299,7 @@ def test_the_script(kit, tmp_path):
     arguments = ("--bundles", "kit", "--provider=cpu", "--output=out", "--quick", "--stages", "replay")
     done = run_script(*arguments, tmp_path=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(f"3 of 3 rows passed on cpu: out/gpu.json\n")
+    assert done.stdout.endswith("3 of 3 rows passed on cpu: out/gpu.json\n")
     assert (tmp_path / "out" / "gpu.json").is_file()
 
 

@@ -55,6 +55,36 @@ def test_a_sum_of_numbers_that_are_alike_may_round_the_same_way_each_time(value)
     assert limit.max() < 2e-5 * exact
 
 
+def test_sums_of_numbers_that_are_alike_may_then_cancel():
+    """As in a projection behind such attention: what is left is as far off as both sums, and much smaller."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    project = layers.Dense(1, use_bias=False)
+    model = keras.Model(ids, {"out": project(ops.sum(layers.Embedding(1, 2)(ids), 1))})
+    value, kernel = np.array([[0.529625, 0.987625]], "float32"), np.array([[1], [-0.5]], "float32")
+    model.set_weights([value, kernel])
+    limit, expected = rounding(model, {"ids": np.zeros((1, 511), "int32")})
+    in_order = np.cumsum(np.repeat(value, 511, 0), 0, dtype="float32")[-1:] @ kernel
+    exact = 511 * value.astype("float64") @ kernel
+    assert abs(in_order - exact) > 1000 * np.finfo("float32").eps * exact
+    assert np.all(abs(expected - exact) < limit)
+    assert np.all(abs(in_order - exact) < limit)
+    assert limit < 1e-3 * exact
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
+def test_sums_give_room_where_positions_are_many_and_as_float32_rounds(precision):
+    def share(*shape):
+        x = keras.Input(shape[1:], name="x")
+        out = ops.reshape(x, (-1, int(np.prod(shape[1:-1])), shape[-1]))[:, :9] * 3.0
+        limit, expected = rounding(keras.Model(x, {"out": out}), {"x": 2 + numbers(*shape) % 1}, precision)
+        return np.median(limit / np.abs(expected))
+
+    few = share(4, 9, 3)
+    for shape in [(512, 9, 3), (4, 9, 512), (4, 512, 9, 3)]:  # examples, channels, the height of an image
+        assert share(*shape) < 1.5 * few
+    assert share(4, 512, 3) < (8 if precision == "float32" else 1.5) * few
+
+
 def test_cancellation_gives_room():
     x = keras.Input((4, 9), name="x")
     squares, mean = ops.mean(x * x, -1), ops.mean(x, -1)
