@@ -36,7 +36,7 @@ def model():
         ("adaptive", ["batched"] * 3),
         pytest.param("ragged", ["batched"] * 3, marks=pytest.mark.out_of_turn),
         pytest.param("portable", ["portable"] * 3, marks=pytest.mark.out_of_turn),
-        ("fused", ["portable", "portable", "fused"]),
+        pytest.param("fused", ["portable", "portable", "fused"], marks=pytest.mark.out_of_turn),
     ],
 )
 @pytest.mark.usefixtures("cuda_is_the_cpu")
@@ -65,7 +65,8 @@ def _nodes(graph):
 
 
 @pytest.mark.usefixtures("cuda_is_the_cpu")
-@pytest.mark.parametrize("precision", ["float16", pytest.param("int8", marks=pytest.mark.out_of_turn)])
+@pytest.mark.out_of_turn
+@pytest.mark.parametrize("precision", ["float16", "int8"])
 def test_converted_files(precision, tmp_path):
     bundle = export_model(model(), tmp_path / "bundle", precision=precision, provider="cuda")
     assert bundle.report.passed

@@ -22,14 +22,14 @@ FORMS = (
     ("batched", 18),
     ("batched", 24),
 )
-SIXTH = 6  # each form with every sixth plan, and another sixth than the form before; the others with `--pairs rest`
+EIGHTH = 8  # each form with every eighth plan, and another eighth than the form before; the others with `--pairs rest`
 LOWERED = [
     pytest.param(
         plan,
         lowering,
         opset,
         id=f"{lowering}{opset}-{plan}",
-        marks=() if (number + form) % SIXTH == 0 else pytest.mark.out_of_turn,
+        marks=() if (number + form) % EIGHTH == 0 else pytest.mark.out_of_turn,
     )
     for form, (lowering, opset) in enumerate(FORMS)
     for number, plan in enumerate(PLANS)
