@@ -81,6 +81,21 @@ def test_auto_measures_what_suits(tmp_path, monkeypatch):
     assert timed == [{"portable", "batched"}, {"portable", "batched"}, {"portable", "fused", "batched"}]
 
 
+@pytest.mark.usefixtures("cuda_is_the_cpu")
+def test_auto_drops_what_does_not_run_there(tmp_path, monkeypatch):
+    def no_attention(profile, provider):
+        ran = {event.get("args", {}).get("op_name") for event in json.loads(profile.read_text())}
+        if "Attention" in ran:
+            raise ProviderError("Attention did not run on it alone.")
+
+    monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.01)
+    monkeypatch.setattr(verify, "check_placement", no_attention)
+    x = keras.Input((None, 8), name="x")
+    one = keras.Model(x, keras_attn.DotProductAttention(name="dot")(x, x, x, use_causal_mask=True))
+    (layer,) = export_model(one, tmp_path / "bundle", lowering="auto", provider="cuda").manifest["layers"]
+    assert {*layer["milliseconds"][0]} == {"portable", "batched"}
+
+
 def test_a_form_for_a_gpu_is_written_and_proven_without_one(tmp_path):
     bundle = export_model(model(), tmp_path / "bundle", lowering="batched")
     assert bundle.report.provider == "cpu"

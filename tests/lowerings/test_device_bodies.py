@@ -259,6 +259,14 @@ def test_nothing_comes_of_nothing(plan, B, Tq, Tk):
     assert not np.any(outputs[0])
 
 
+def test_cuda_is_not_asked_for_the_largest_of_none():
+    """It fails there, and not on the CPU."""
+    nodes = bodies.function_of(Plan("additive", lengths="examples").call(), "batched", 18).node
+    made = {name: node for node in nodes for name in node.output}
+    largest = [made[node.input[0]] for node in nodes if node.op_type == "ReduceMax"]
+    assert [node.op_type for node in largest] == ["Concat", "Concat"]
+
+
 @pytest.mark.parametrize("normalizer", ["sparsemax", "sigmoid"])
 def test_pairs_that_take_no_part_have_no_weight(normalizer, small_blocks):
     plan = Plan(weights=True, normalizer=normalizer, mask="pairs", heads=(4, 2))
