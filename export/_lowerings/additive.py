@@ -23,7 +23,7 @@ from itertools import combinations
 
 from .._tracing.attention_calls import Call
 from .blocks import Scores, cut, in_blocks, over_blocks, over_examples
-from .masks import hidden, pairs, rows
+from .masks import hidden, may_lack_keys, pairs, rows
 from .ranges import ranges_differ
 from .text import CONTRIB
 
@@ -55,7 +55,7 @@ def body(call: Call) -> str:
         > (in_range)
     """
     return f"""
-        {_hidden(call) if hides else ""}
+        {unseen_hidden(call) if hides else ""}
         {filled(call, f"{hides}queries", "full_queries", call.num_heads)}
         {filled(call, f"{hides}keys", "full_keys", call.num_kv_heads)}
         {filled_weights(call)}
@@ -78,14 +78,12 @@ def _reads_all(call: Call) -> bool:
     return not (call.has_keys_mask or call.has_pair_mask or call.has_query_lengths or call.band[0] is not None)
 
 
-def _hidden(call: Call) -> str:
+def unseen_hidden(call: Call) -> str:
     """Lines that hide what no pair reads: it may be anything, and must not decide the form."""
-    return f"""
-        {pairs(call)}
-        {rows(call)}
-        {hidden(call, "keys", "values")}
-        hidden_queries = Where (row_sees_in_any_head, queries, nothing)
-    """
+    lines = pairs(call) + rows(call) + hidden(call, "keys", "values")
+    if may_lack_keys(call):
+        lines += "hidden_queries = Where (row_sees_in_any_head, queries, nothing)\n"
+    return lines
 
 
 def full_units(call: Call) -> int:

@@ -7,9 +7,20 @@ from __future__ import annotations
 
 from .._tracing.attention_calls import Call
 from . import plain
-from .additive import FACTORS, GROUP, GUARD_OF_WEIGHTS, filled, filled_weights, full_units, guard, log_terms, units
+from .additive import (
+    FACTORS,
+    GROUP,
+    GUARD_OF_WEIGHTS,
+    filled,
+    filled_weights,
+    full_units,
+    guard,
+    log_terms,
+    units,
+    unseen_hidden,
+)
 from .flash import repeated
-from .masks import hidden, is_masked, may_lack_keys, pairs, rows
+from .masks import is_masked, may_lack_keys, pairs, rows
 from .query_blocks import by_blocks
 from .text import chosen
 
@@ -21,7 +32,7 @@ def body(call: Call) -> str:
     seen = "hidden_" if is_masked(call) else ""
     values = f"{seen}values"
     return f"""
-        {_hidden(call) if is_masked(call) else ""}
+        {unseen_hidden(call) if is_masked(call) else ""}
         {filled_weights(call)}
         {GUARD_OF_WEIGHTS}
         {_with_zero("hidden_queries" if may_lack_keys(call) else "queries", "guarded_queries")}
@@ -32,14 +43,6 @@ def body(call: Call) -> str:
         features_of_row = Mul (features_of_examples, Tk)
         {chosen(call, "in_range", _in_groups(call, f"{seen}keys", values), _by_tanh(call, f"{seen}keys", values), "if")}
     """
-
-
-def _hidden(call: Call) -> str:
-    """Lines that hide what no pair reads: it may be anything, and must not decide the form."""
-    lines = pairs(call) + rows(call) + hidden(call, "keys", "values")
-    if may_lack_keys(call):
-        lines += "hidden_queries = Where (row_sees_in_any_head, queries, nothing)\n"
-    return lines
 
 
 def _with_zero(source: str, name: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import onnx
 from onnx import parser
 
 from .._tracing.attention_calls import DOMAIN, Call
+from .._tracing.nodes import all_nodes
 from .device import on_device
 
 CONTRIB = "com.microsoft"  # operators of onnxruntime's own
@@ -88,16 +88,9 @@ def function(call: Call, body: str, opset: int, *, for_device: bool = False) -> 
     _drop_copies(found.node, found.output, {})
     _drop_unread(found.node, found.output)
     _sink(found.node, found.output)
-    _name(found.node, f"{DOMAIN}/{call.layer}/{call.op}", itertools.count())
+    for number, node in enumerate(all_nodes(found)):  # profiles then tell where the call ran
+        node.name = f"{DOMAIN}/{call.layer}/{call.op}/{node.op_type}_{number}"
     return found
-
-
-def _name(nodes: Any, scope: str, numbers: Iterator[int]) -> None:
-    """Name nodes, those in bodies of other nodes too, after the call they are of: profiles then tell where it ran."""
-    for node in nodes:
-        node.name = f"{scope}/{node.op_type}_{next(numbers)}"
-        for graph in _bodies(node):
-            _name(graph.node, scope, numbers)
 
 
 def in_branch(call: Call, name: str, lines: str) -> str:

@@ -134,8 +134,8 @@ def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from each.graphs
 
 
-def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph, and after each those of the graphs within it."""
+def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph or a function, and after each those of the graphs within it."""
     for node in graph.node:
         yield node
         for inner in graphs_in(node):

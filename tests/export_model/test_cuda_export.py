@@ -11,6 +11,7 @@ from keras import layers
 import keras_attn
 from keras_attn_export import ProviderError, export_model, load_bundle, verify_bundle
 from keras_attn_export._standalone import verify
+from keras_attn_export._tracing.nodes import all_nodes
 
 
 @pytest.fixture
@@ -45,23 +46,11 @@ def test_which_forms_are_written(lowering, forms, tmp_path):
     assert bundle.report.provider == "cuda"
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == forms
     assert verify_bundle(bundle.path, provider="cuda").passed
-    names = [node.name for node in every_node(onnx.load(bundle.path / "model.onnx")) if "keras_attn/" in node.name]
+    file = onnx.load(bundle.path / "model.onnx")
+    nodes = [node for holder in (file.graph, *file.functions) for node in all_nodes(holder)]
+    names = [node.name for node in nodes if "keras_attn/" in node.name]
     assert len(names) == len(set(names))
     assert {name.split("/")[1] for name in names} == {"additive", "dot", "heads"}
-
-
-def every_node(model):
-    for function in model.functions:
-        yield from _nodes(function)
-    yield from _nodes(model.graph)
-
-
-def _nodes(graph):
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
 
 
 @pytest.mark.usefixtures("cuda_is_the_cpu")

@@ -88,6 +88,6 @@ def _serve(end: Connection) -> None:
             return
         try:
             answer = True, function(*arguments)
-        except Exception as error:  # noqa: BLE001 -- it is told where it is waited for
+        except Exception as error:  # noqa: BLE001 - it is told where it is waited for
             answer = False, first_line(error)
         end.send(answer)

@@ -11,12 +11,12 @@ from typing import Any
 from . import machine
 from .apart import Apart, ApartError
 from .contract import checked
-from .index import Entry
+from .index import Entry, Row
 from .page import page, write_document
 from .peers import peers
 from .plans import CONTRACT, PORTABLE, TIMING
 from .replay import replayed
-from .results import FILE, PAGE, STAGES, Results, Row, failures, read, told
+from .results import FILE, PAGE, STAGES, Results, failures, read, told
 from .sessions import opens
 from .standalone import ROOT
 from .timing import timings

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tolerances import TOLERANCES
 
-from .index import Entry, read_weights
+from .index import Entry, Row, read_weights
 from .kinds import Arrays, Kind
 from .masks import drawn
 from .oracle import Expected, Oracle
@@ -15,7 +15,6 @@ from .promises import ALTERED, Altered
 from .sessions import first_line, freed, opened
 from .standalone import verify
 
-Row = dict[str, Any]
 NUMBERS, DISTRIBUTION = "numbers", "distribution"
 
 SIZES = {  # B, Tq, Tk and how many seeds: all distinct; B == Tq; one key; more queries than a block has
@@ -67,7 +66,7 @@ def checked(folder: Path, entry: Entry, provider: str, quick: bool = False) -> l
             for seed in range(seeds):
                 arrays = drawn(kind, entry["masks"], *sizes, seed=seed)
                 _one_draw(tally, entry, session, Oracle(kind, weights, arrays), provider, altered=number < ALTERED_AT)
-    except Exception as error:  # noqa: BLE001 -- whatever fails is a row, and the others go on
+    except Exception as error:  # noqa: BLE001 - whatever fails is a row, and the others go on
         tally.add("all outputs", "runs", Told(first_line(error)))
     session = None
     freed()

@@ -12,6 +12,7 @@ INDEX = "index.json"
 VERSION = 1
 
 Entry = dict[str, Any]
+Row = dict[str, Any]
 
 
 class FolderError(Exception):

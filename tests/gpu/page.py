@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .results import STAGES, Row, failures, told
+from .index import Row
+from .results import STAGES, failures, told
 
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 MOST_FAILURES = 40

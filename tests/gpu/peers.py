@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .index import Entry, read_weights
+from .index import Entry, Row, read_weights
 from .kinds import ADDITIVE, Arrays, Kind
 from .sessions import freed, timed
 from .sizes import ALL, FILLS, MOST_ON_CPU, elements, inputs_of, sizes_of
 from .timing import held_to_plain, problem_of
-
-Row = dict[str, Any]
 
 
 def peers(folder: Path, entry: Entry, scratch: Path, quick: bool = False) -> list[Row]:
@@ -39,7 +37,7 @@ def peers(folder: Path, entry: Entry, scratch: Path, quick: bool = False) -> lis
                 try:
                     causal = "causal" in entry["layer"]
                     row |= _timed(kind, weights, arrays, row, device, scratch, causal=causal, quick=quick)
-                except Exception as error:  # noqa: BLE001 -- whatever fails is a row, and the others go on
+                except Exception as error:  # noqa: BLE001 - whatever fails is a row, and the others go on
                     row["problem"] = problem_of(error)
                 freed()
                 if device == "cuda":

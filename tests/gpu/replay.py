@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .index import Entry
+from .index import Entry, Row
 from .sessions import first_line, freed, opened
 from .standalone import verify
-
-Row = dict[str, Any]
 
 
 def replayed(folder: Path, entry: Entry, provider: str) -> list[Row]:
@@ -32,7 +30,7 @@ def replayed(folder: Path, entry: Entry, provider: str) -> list[Row]:
         row["nodes"] = nodes
         told = [f"`{each['name']}` {each['problem']} in case `{each['case']}`" for each in wrong[:1]]
         row["problem"] = "; ".join([*told, *filter(None, [misplaced or elsewhere])]) or None
-    except Exception as error:  # noqa: BLE001 -- whatever fails is a row, and the others go on
+    except Exception as error:  # noqa: BLE001 - whatever fails is a row, and the others go on
         row["problem"] = first_line(error)
     freed()
     return [{**row, "passed": row["problem"] is None}]

@@ -5,9 +5,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+from .index import Row
 from .timing import with_ratios
 
-Row = dict[str, Any]
 FILE, PAGE = "gpu.json", "gpu.md"
 STAGES = ("replay", "contract", "timing")
 VERSION = 1

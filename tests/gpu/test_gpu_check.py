@@ -14,6 +14,7 @@ import onnx
 import pytest
 
 from keras_attn_export._standalone import verify
+from keras_attn_export._tracing.nodes import all_nodes
 
 from . import make_bundles
 from .__main__ import main
@@ -106,16 +107,7 @@ def resigned(bundle):
 
 
 def nodes_of(model):
-    for holder in (model.graph, *model.functions):
-        yield from _nodes(holder)
-
-
-def _nodes(holder):
-    for node in holder.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
+    return [node for holder in (model.graph, *model.functions) for node in all_nodes(holder)]
 
 
 def weights_leak(model):

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from .index import Entry
+from .index import Entry, Row
 from .kinds import Kind
 from .machine import memory_used
 from .plans import PORTABLE
 from .sessions import bound, first_line, freed, opened, results, timed
 from .sizes import ALL, FILLS, MOST_ON_CPU, Size, elements, inputs_of, part_of, sizes_of
 
-Row = dict[str, Any]
 TOO_LARGE = ("out of memory", "failed to allocate", "bad allocation", "cudamalloc", "available memory")
 DOES_NOT_FIT = "does not fit"
 LARGEST_DIFFERENCE = {"float32": 1e-4, "TF32": 2e-2, "float16": 2e-2}  # of the largest number of the output
@@ -38,7 +36,7 @@ def _rows(folder: Path, entry: Entry, device: str, scratch: Path, *, tf32: bool,
             row |= {"where": device, "tf32": tf32, "size": str(size), "fill": fill, "problem": None}
             try:
                 row |= _timed(folder / entry["name"], row, kind, size, scratch, quick=quick)
-            except Exception as error:  # noqa: BLE001 -- whatever fails is a row, and the others go on
+            except Exception as error:  # noqa: BLE001 - whatever fails is a row, and the others go on
                 row["problem"] = problem_of(error)
             freed()
             yield {**row, "passed": row["problem"] in (None, DOES_NOT_FIT)}

@@ -247,12 +247,13 @@ def test_units_that_do_not_fill_their_group(size):
 
 @pytest.mark.parametrize("largest", [0.1, 3.0, additive.REACH / 2, additive.REACH, additive.FARTHEST, 30.0, 1e4, 1e30])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_additive_scores_on_both_sides_of_the_guard(largest, sign):
+@pytest.mark.parametrize("lowering", ["ragged", "batched"])
+def test_additive_scores_on_both_sides_of_the_guard(lowering, largest, sign):
     plan = Plan("additive", leading=(2,), weights=True, size=5)
     inputs = plan.inputs(6, 7)
     for name, factor in (("queries", sign), ("keys", 1)):
         inputs[name] *= np.float32(factor * 0.999 * largest / np.abs(inputs[name]).max())
-    for actual, exact in zip(session(plan, "ragged", 18).run(None, inputs), expected(plan, inputs), strict=True):
+    for actual, exact in zip(session(plan, lowering, 18).run(None, inputs), expected(plan, inputs), strict=True):
         assert_close(actual, exact, "float32")
 
 

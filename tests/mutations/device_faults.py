@@ -23,7 +23,7 @@ DEVICE_FAULTS = (
     ),
     fault(
         "nodes of attention have no names",
-        '        node.name = f"{scope}/{node.op_type}_{next(numbers)}"',
+        '        node.name = f"{DOMAIN}/{call.layer}/{call.op}/{node.op_type}_{number}"',
         "        pass",
         "test_verify -k found_in_a_profile",
     ),
