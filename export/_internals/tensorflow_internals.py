@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import convert_to_constants
+from tensorflow.python.framework import convert_to_constants, op_callbacks
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph, WhileBodyFuncGraph
@@ -17,6 +17,21 @@ IMPLEMENTS = "_implements"  # what `experimental_implements` was
 KEPT_APART = "_noinline"
 COMPILED = "_XlaMustCompile"
 KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
+
+
+def operations_of(run: Callable[[], Any]) -> int:
+    """Return how many operations a function runs eagerly; a graph is one."""
+    names: list[str] = []
+
+    def note(name: str, *_: Any, **__: Any) -> None:
+        names.append(name)
+
+    op_callbacks.add_op_callback(note)
+    try:
+        run()
+    finally:
+        op_callbacks.remove_op_callback(note)
+    return len(names)
 
 
 def with_constants(function: Any) -> Any:

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from .._standalone.verify import Arrays, Case
 from .float32_clone import clone_with_policies
 from .signature import model_signature
-from .trial_runs import outputs_of
+from .trial_runs import alike, outputs_of
 
 MOST = 2**24  # numbers in weights: two clones of more would cost more memory than all else
 
@@ -60,12 +59,7 @@ def _tried(model: keras.Model, samples: Mapping[str, Any] | None, cases: Sequenc
 def _is_the_same(clone: keras.Model, samples: Mapping[str, Any] | None, case: Case) -> bool:
     """Tell whether a clone in the model's own dtypes gives its outputs: not all of a layer need be in its config."""
     (found,) = _outputs(clone, samples, [case])
-    return all(_alike(found[name], array) for name, array in case.outputs.items())
-
-
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    largest = np.abs(np.nan_to_num(other.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
-    return np.allclose(one, other, rtol=1e-5, atol=1e-6 * largest, equal_nan=True)
+    return all(alike(found[name], array) for name, array in case.outputs.items())
 
 
 def _outputs(clone: keras.Model, samples: Mapping[str, Any] | None, cases: Sequence[Case]) -> Iterator[Arrays]:

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,9 @@ def reference_of(
         step("Measuring what rounding does to the outputs")
         outputs = outputs_of(signature)
         exact = outputs_in_float64(model, samples, golden.cases)
-        golden = replace(golden, cases=with_rounding(model, outputs, golden.cases, exact=exact))
-        converted = with_rounding(model, outputs, golden.cases, precision, exact) if precision != PRECISIONS[0] else []
+        rounded = partial(with_rounding, model, outputs, golden.cases, exact=exact, signature=signature)
+        golden = replace(golden, cases=rounded(PRECISIONS[0]))
+        converted = rounded(precision) if precision != PRECISIONS[0] else []
         golden = replace(golden, coverage=coverage_of(golden, converted))
         clone = None if model is given else distance(given, samples, golden.cases)
     signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -18,9 +17,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._internals.keras_internals import through_saturating
 from .._standalone.verify import Arrays, Case, scale_of, without_fills
 from .choices import difference, note, widen
+from .moved_runs import Outputs, moved_runs
+from .signature import Signature
 
 RUNS = 3  # how often everything is moved
 TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
@@ -36,9 +36,6 @@ SUMMED_IN = float(np.finfo(np.float32).eps)  # in float16 and int8 too
 PIECE = 2**20  # numbers that are moved at a time
 ENOUGH = 8  # numbers of which a median tells something
 UNDERFLOW = 1e-31  # what is smaller may be 0 on another machine, or have lost digits
-# units of 1, near 0: in onnxruntime sigmoids are off by up to 1.4, also where they should be 1e-8; a log-softmax of a
-# sure choice is the logarithm of a sum that is rounded near 1
-SATURATING = 0.25
 COARSE = {
     "float32": 0.0,
     "float16": float(np.finfo(np.float16).eps),
@@ -48,9 +45,6 @@ COARSE = {
 IN_FLOAT64 = 8  # times the distance to the outputs in float64, unless that is so large that it is another model
 ANOTHER = 1e-2
 
-Outputs = Callable[[Arrays], Arrays]
-Move = Callable[[np.ndarray], np.ndarray]
-
 
 def with_rounding(
     model: keras.Model,
@@ -58,6 +52,7 @@ def with_rounding(
     cases: Sequence[Case],
     precision: str = "float32",
     exact: Sequence[Arrays] | None = None,
+    signature: Signature | None = None,
 ) -> list[Case]:
     """Return golden cases with their rounding.
 
@@ -67,22 +62,22 @@ def with_rounding(
         cases: Golden cases; what they say of rounding is not read.
         precision: That of the ONNX file that is to be compared with them.
         exact: What the model would give without rounding, case by case, if that is known.
+        signature: That of the model, if it may run as one graph, which is faster, where that gives the same.
     """
     rng = np.random.default_rng(0)
-    moved_weights = _way_to_move(model, outputs, cases[0])
+    runs, base = moved_runs(model, outputs, cases, RUNS + TIES * _chooses(cases[0]), rng, signature)
     seen = [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
     elsewhere = [{name: np.zeros_like(array) for name, array in each.items()} for each in seen]  # by other choices
 
     def moved(units: int) -> Iterator[tuple[int, Arrays]]:
         move = partial(_moved, units=units, precision=precision, rng=rng)
-        moved_saturating = partial(_moved_saturating, units=units, rng=rng)
-        with moved_weights(model, partial(move, axis=-2)), through_saturating(moved_saturating):
+        with runs(units, partial(move, axis=-2)) as run:
             for number, case in enumerate(cases):
-                yield number, outputs({name: _moved_input(array, move) for name, array in case.inputs.items()})
+                yield number, run({name: _moved_input(array, move) for name, array in case.inputs.items()})
 
     for _ in range(RUNS):
         for number, found in moved(1):
-            expected = cases[number].outputs
+            expected = base[number]
             apart = {name: ANOTHER * scale_of(array.astype(np.float64)) for name, array in expected.items()}
             note(expected, found, seen[number], elsewhere[number], apart, rounds=True)
     eps = max([COARSE[precision], *(np.finfo(dtype).eps for dtype in _float_dtypes(model, cases[0].inputs))])
@@ -94,7 +89,7 @@ def with_rounding(
         }
         for case, found, right in zip(cases, seen, exact or [{}] * len(cases), strict=True)
     ]
-    if any(array.dtype.kind != "f" for array in cases[0].outputs.values()):
+    if _chooses(cases[0]):
         further = (found for _ in range(TIES) for found in moved(TIE_UNITS[precision]))
         for number, found in chain(further, enumerate(exact or ())):
             note(cases[number].outputs, found, limits[number], elsewhere[number], limits[number], rounds=False)
@@ -114,50 +109,8 @@ def _of_sums(case: Case) -> float:
     return UNITS_OF_SUMS * min(max((size for shape in shapes for size in shape), default=0), LONGEST_SUM)
 
 
-Way = Callable[[keras.Model, Move], AbstractContextManager[None]]
-
-
-def _way_to_move(model: keras.Model, outputs: Outputs, case: Case) -> Way:
-    """Return how to let a model compute with other weights: without touching them, if it then sees the others.
-
-    What a layer has under `tf.function` reads the variables themselves.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return _scoped_weights
-    with _scoped_weights(model, lambda array: array * array.dtype.type(0.5)):
-        found = outputs(case.inputs)
-    same = all(np.array_equal(found[name], array, equal_nan=True) for name, array in case.outputs.items())
-    return _assigned_weights if same else _scoped_weights
-
-
-@contextmanager
-def _scoped_weights(model: keras.Model, move: Move) -> Iterator[None]:
-    """Let a model compute, within the context, with weights that are moved; its variables stay as they are."""
-    values = [
-        (variable, keras.ops.convert_to_tensor(move(array), variable.dtype)) for variable, array in _weights(model)
-    ]
-    with keras.StatelessScope(state_mapping=values):
-        yield
-
-
-@contextmanager
-def _assigned_weights(model: keras.Model, move: Move) -> Iterator[None]:
-    """Do the same by moving the variables, and back."""
-    before = [(variable, array.copy()) for variable, array in _weights(model)]
-    try:
-        for variable, array in before:
-            variable.assign(move(array))
-        yield
-    finally:
-        for variable, array in before:
-            variable.assign(array)
-
-
-def _weights(model: keras.Model) -> Iterator[tuple[Any, np.ndarray]]:
-    for variable in model.weights:
-        array = np.asarray(keras.ops.convert_to_numpy(variable.value))
-        if array.dtype.kind == "f":
-            yield variable, array
+def _chooses(case: Case) -> bool:
+    return any(array.dtype.kind != "f" for array in case.outputs.values())
 
 
 def _moved_input(array: np.ndarray, move: Callable[..., np.ndarray]) -> np.ndarray:
@@ -190,20 +143,6 @@ def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.
             part = flat[start : start + PIECE]
             part *= factors[rng.integers(0, 2, part.size, np.int8)]
     return moved
-
-
-def _moved_saturating(found: Any, *, units: int, rng: np.random.Generator) -> Any:
-    """Return what a sigmoid, or log-softmax, gave moved by a share of a unit of 1: so far off it may be near 0.
-
-    Some of it is the same for all, as what onnxruntime does to gates that are closed, and adds up over many. Some is
-    each number's own: what moves all keys alike, a softmax over them does not see.
-    """
-    eps = np.finfo(np.float64 if keras.backend.standardize_dtype(found.dtype) == "float64" else np.float32).eps
-    shape = () if None in found.shape else tuple(found.shape)
-    shares = rng.choice([-1.0, 1.0]) + rng.uniform(-2, 2, shape)
-    size = keras.ops.cast(shares * SATURATING * units * eps, found.dtype)
-    # a quarter of a unit would not move 1, and recurrent gates are near it; minus infinity stays
-    return found + size * (1 + 2 * keras.ops.minimum(keras.ops.abs(found), 1))
 
 
 def _float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]]:

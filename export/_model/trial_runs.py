@@ -121,7 +121,7 @@ class Drawer:
                 return True
         if self._structure is None:
             return any(0 in output.shape for output in outputs.values())
-        with _quiet_keras():
+        with quiet_keras():
             inner = self._of_every_layer(inputs)
         told = self._every_layer.outputs
         return any(0 in found.shape and 0 not in each.shape for found, each in zip(inner, told, strict=True))
@@ -164,7 +164,7 @@ class Drawer:
     def _first_unsteady_layer(self, inputs: Arrays) -> str:
         if self._functional is None:
             return "The model"
-        with _quiet_keras():
+        with quiet_keras():
             first = self._of_every_layer(inputs)
             for _ in range(RUNS_OF_RANDOM):
                 again = self._of_every_layer(inputs)
@@ -190,7 +190,7 @@ def outputs_of(signature: Signature) -> Callable[[Arrays], Arrays]:
     """Return the function that runs the Keras model of a signature on arrays."""
 
     def outputs(inputs: Arrays) -> Arrays:
-        with _quiet_keras():
+        with quiet_keras():
             tensors = signature.call(inputs)
         return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in tensors.items()}
 
@@ -205,6 +205,12 @@ def _numbers(variable: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
 
+def alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Tell whether two arrays of floats are the same but for what another order of their sums does."""
+    largest = np.abs(np.nan_to_num(other.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
+    return np.allclose(one, other, rtol=1e-5, atol=1e-6 * largest, equal_nan=True)
+
+
 def _same(first: Any, second: Any) -> bool:
     """Tell whether two results of one computation agree, but for the order in which threads added up."""
     first, second = keras.ops.convert_to_numpy(first), keras.ops.convert_to_numpy(second)
@@ -212,7 +218,7 @@ def _same(first: Any, second: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _quiet_keras() -> Iterator[None]:
+def quiet_keras() -> Iterator[None]:
     """Ignore warnings: the sizes are drawn here, and what Keras thinks of a single key is not for the user."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import layers_of
+from .._model.as_graph import endpoint, specs_of
 from .._model.keras_messages import first_line
 from .._model.signature import InputSpec, Signature
 from .._standalone.verify import Arrays
@@ -33,7 +34,7 @@ def write_saved_model(model: keras.Model, signature: Signature, folder: Path) ->
     archive = keras.export.ExportArchive()
     archive.track(model)
     with _naming_what_fails(model):
-        serve = archive.add_endpoint(ENDPOINT, _endpoint(signature), input_signature=[_specs(signature.inputs)])
+        serve = archive.add_endpoint(ENDPOINT, endpoint(signature), input_signature=[specs_of(signature.inputs)])
         archive.write_out(str(folder), verbose=False)
         return _called_from_outside(serve, signature)
 
@@ -50,14 +51,14 @@ def traced_function(model: keras.Model, signature: Signature, tracing: Callable[
         UnsupportedModelError: As for `write_saved_model`.
     """
     with _naming_what_fails(model):
-        specs = [_specs(signature.inputs)]
-        serve = tf.function(_endpoint(signature, tracing), input_signature=specs, autograph=False)
+        specs = [specs_of(signature.inputs)]
+        serve = tf.function(endpoint(signature, tracing), input_signature=specs, autograph=False)
         return _called_from_outside(serve, signature)
 
 
 def _called_from_outside(serve: Any, signature: Signature) -> Any:
     """Return a function that calls another, as in a SavedModel, so that tensors have the names that they have there."""
-    outer = tf.function(lambda inputs: serve(inputs), input_signature=[_specs(signature.inputs)], autograph=False)
+    outer = tf.function(lambda inputs: serve(inputs), input_signature=[specs_of(signature.inputs)], autograph=False)
     return outer.get_concrete_function()
 
 
@@ -77,7 +78,7 @@ def traced_outputs(
     signature: Signature, specs: Iterable[InputSpec], inputs: Arrays
 ) -> tuple[dict[str, np.ndarray], str | None]:
     """Trace a model with inputs of such shapes, and return its outputs, or none and what TensorFlow says against it."""
-    function = tf.function(_endpoint(signature), input_signature=[_specs(specs)], autograph=False)  # as Keras has it
+    function = tf.function(endpoint(signature), input_signature=[specs_of(specs)], autograph=False)  # as Keras has it
     try:
         traced = function.get_concrete_function()  # to call `function` counts as a trace too many, of which it warns
         outputs = traced({name: tf.constant(array) for name, array in inputs.items()})
@@ -85,21 +86,6 @@ def traced_outputs(
         ran = re.search(r"(.+)\n\s*\[\[\{\{node ", str(error))  # where a graph runs, the message is not the first line
         return {}, ran[1].strip() if ran else first_line(error)
     return {name: tensor.numpy() for name, tensor in outputs.items()}, None
-
-
-def _endpoint(
-    signature: Signature, tracing: Callable[[], Any] = contextlib.nullcontext
-) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    def serve(inputs: Mapping[str, Any]) -> dict[str, Any]:
-        with tracing():
-            # identity: an input handed straight through would otherwise be no output of its own
-            return {name: tf.identity(tensor) for name, tensor in signature.call(inputs).items()}
-
-    return serve
-
-
-def _specs(inputs: Iterable[InputSpec]) -> dict[str, tf.TensorSpec]:
-    return {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in inputs}
 
 
 def _failing_layers(model: keras.Model, error: Exception) -> str:

@@ -57,6 +57,7 @@ def places():
     ]
     freezing = ("_FunctionConverterDataInEager", "_replace_variables_by_constants")
     found += [(tensorflow_internals.convert_to_constants, name) for name in freezing]
+    found += [(tensorflow_internals.op_callbacks, f"{name}_op_callback") for name in ("add", "remove")]
     found += [(tf2onnx_internals.tf2onnx.convert, "_convert_common"), (tf2onnx_internals.tf2onnx.utils, "make_name")]
     return [*found, (tf2onnx_internals.back_to_back_optimizer, "_func_map")]
 

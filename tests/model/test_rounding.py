@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
+from keras_attn_export._model import moved_runs
 from keras_attn_export._model.reference import reference_of
 from keras_attn_export._model.rounding import _usual_share, with_rounding
 from keras_attn_export._model.signature import model_signature
@@ -13,10 +14,17 @@ from keras_attn_export._model.trial_runs import outputs_of
 from keras_attn_export._standalone.verify import Case
 
 
+@pytest.fixture(params=["one by one", "as a graph"], autouse=True)
+def way(request, monkeypatch):
+    """However small the model is."""
+    monkeypatch.setattr(moved_runs, "WORTH_A_GRAPH", np.inf if request.param == "one by one" else 0)
+
+
 def rounding(model, inputs, precision="float32", name="out"):
     """The rounding of one case of some inputs, and the case."""
-    run = outputs_of(model_signature(model, None))
-    (case,) = with_rounding(model, run, [Case("base", inputs, run(inputs))], precision)
+    signature = model_signature(model, None)
+    run = outputs_of(signature)
+    (case,) = with_rounding(model, run, [Case("base", inputs, run(inputs))], precision, signature=signature)
     return case.rounding[name], case.outputs[name]
 
 

@@ -1,0 +1,178 @@
+"""Run a model many times with weights, and what saturates, moved: one operation after the other, or as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+
+from .._internals.keras_internals import through_saturating
+from .._standalone.verify import Arrays, Case
+from .signature import Signature
+from .trial_runs import alike, quiet_keras
+
+# units of 1, near 0: in onnxruntime sigmoids are off by up to 1.4, also where they should be 1e-8; a log-softmax of a
+# sure choice is the logarithm of a sum that is rounded near 1
+SATURATING = 0.25
+WORTH_A_GRAPH = 10_000  # operations of all runs together: one by one they take longer than a graph takes to be traced
+MOST_OF_GRAPH = 2**24  # numbers in weights: what more of them take is little of what operations do
+
+Outputs = Callable[[Arrays], Arrays]
+Move = Callable[[np.ndarray], np.ndarray]
+Runs = Callable[[int, Move], AbstractContextManager[Outputs]]  # by how many units what saturates is moved, and weights
+Way = Callable[[keras.Model, Move], AbstractContextManager[None]]
+
+
+def moved_runs(
+    model: keras.Model,
+    outputs: Outputs,
+    cases: Sequence[Case],
+    times: int,
+    rng: np.random.Generator,
+    signature: Signature | None = None,
+) -> tuple[Runs, list[Arrays]]:
+    """Return how to run a model with moved weights, which stay what they are, and its outputs without that.
+
+    Args:
+        model: The model.
+        outputs: Runs it.
+        cases: What it will run on, with its outputs.
+        times: How often.
+        rng: Draws how far what saturates is moved.
+        signature: That of the model, if it may run as one graph of TensorFlow, where that is faster and gives the same.
+    """
+    way = _way_to_move(model, outputs, cases[0])
+    if signature is not None and way is _scoped_weights and _operations(model, outputs, cases) * times >= WORTH_A_GRAPH:
+        graph = _as_graph(model, signature, cases, rng)
+        if graph is not None:
+            return graph
+    return _one_by_one(model, outputs, cases, way, rng)
+
+
+def _operations(model: keras.Model, outputs: Outputs, cases: Sequence[Case]) -> int:
+    """Return how many operations of TensorFlow all cases take together, or 0 where weights take most of the time."""
+    if keras.backend.backend() != "tensorflow" or sum(array.size for _, array in _weights(model)) > MOST_OF_GRAPH:
+        return 0
+    from .._internals.tensorflow_internals import operations_of
+
+    return len(cases) * operations_of(lambda: outputs(cases[0].inputs))
+
+
+def _one_by_one(
+    model: keras.Model, outputs: Outputs, cases: Sequence[Case], moved_weights: Way, rng: np.random.Generator
+) -> tuple[Runs, list[Arrays]]:
+    """Return how a model runs with moved weights, an operation after the other, and its outputs without that."""
+
+    @contextmanager
+    def runs(units: int, move: Move) -> Iterator[Outputs]:
+        change = partial(_moved_saturating, units=units, shares=partial(_shares, rng=rng))
+        with moved_weights(model, move), through_saturating(change):
+            yield outputs
+
+    return runs, [case.outputs for case in cases]
+
+
+def _as_graph(
+    model: keras.Model, signature: Signature, cases: Sequence[Case], rng: np.random.Generator
+) -> tuple[Runs, list[Arrays]] | None:
+    """Return the same by one graph of TensorFlow, or nothing where there is none that gives the outputs of the cases.
+
+    What is moved is held against outputs of the graph: what it does otherwise than the model is no rounding.
+    """
+    from .as_graph import graph_of, graph_of_weights, shares_in_graph
+
+    weights = list(_weights(model))
+
+    def change(units: Any) -> AbstractContextManager[None]:
+        return through_saturating(partial(_moved_saturating, units=units, shares=partial(shares_in_graph, rng=rng)))
+
+    try:
+        with quiet_keras():
+            if (graph := graph_of(signature)) is None:
+                return None
+            base = [graph(case.inputs) for case in cases]
+            if not all(_same_outputs(found, case.outputs) for found, case in zip(base, cases, strict=True)):
+                return None
+            moved = graph_of_weights(signature, [variable for variable, _ in weights], change)
+    except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
+        return None
+
+    @contextmanager
+    def runs(units: int, move: Move) -> Iterator[Outputs]:
+        values = [keras.ops.convert_to_tensor(move(array), variable.dtype) for variable, array in weights]
+        yield lambda inputs: moved(inputs, values, units)
+
+    return runs, base
+
+
+def _same_outputs(found: Arrays, expected: Arrays) -> bool:
+    return all(
+        found[name].dtype == array.dtype
+        and found[name].shape == array.shape
+        and (alike(found[name], array) if array.dtype.kind == "f" else np.array_equal(found[name], array))
+        for name, array in expected.items()
+    )
+
+
+def _way_to_move(model: keras.Model, outputs: Outputs, case: Case) -> Way:
+    """Return how to let a model compute with other weights: without touching them, if it then sees the others.
+
+    What a layer has under `tf.function` reads the variables themselves.
+    """
+    if keras.backend.backend() != "tensorflow" or not model.weights:
+        return _scoped_weights
+    with _scoped_weights(model, lambda array: array * array.dtype.type(0.5)):
+        found = outputs(case.inputs)
+    same = all(np.array_equal(found[name], array, equal_nan=True) for name, array in case.outputs.items())
+    return _assigned_weights if same else _scoped_weights
+
+
+@contextmanager
+def _scoped_weights(model: keras.Model, move: Move) -> Iterator[None]:
+    """Let a model compute, within the context, with weights that are moved; its variables stay as they are."""
+    values = [
+        (variable, keras.ops.convert_to_tensor(move(array), variable.dtype)) for variable, array in _weights(model)
+    ]
+    with keras.StatelessScope(state_mapping=values):
+        yield
+
+
+@contextmanager
+def _assigned_weights(model: keras.Model, move: Move) -> Iterator[None]:
+    """Do the same by moving the variables, and back."""
+    before = [(variable, array.copy()) for variable, array in _weights(model)]
+    try:
+        for variable, array in before:
+            variable.assign(move(array))
+        yield
+    finally:
+        for variable, array in before:
+            variable.assign(array)
+
+
+def _weights(model: keras.Model) -> Iterator[tuple[Any, np.ndarray]]:
+    for variable in model.weights:
+        array = np.asarray(keras.ops.convert_to_numpy(variable.value))
+        if array.dtype.kind == "f":
+            yield variable, array
+
+
+def _moved_saturating(found: Any, *, units: Any, shares: Callable[[Any], Any]) -> Any:
+    """Return what a sigmoid, or log-softmax, gave moved by a share of a unit of 1: so far off it may be near 0.
+
+    Some of it is the same for all, as what onnxruntime does to gates that are closed, and adds up over many. Some is
+    each number's own: what moves all keys alike, a softmax over them does not see.
+    """
+    eps = np.finfo(np.float64 if keras.backend.standardize_dtype(found.dtype) == "float64" else np.float32).eps
+    size = keras.ops.cast(shares(found) * SATURATING * units * eps, found.dtype)
+    # a quarter of a unit would not move 1, and recurrent gates are near it; minus infinity stays
+    return found + size * (1 + 2 * keras.ops.minimum(keras.ops.abs(found), 1))
+
+
+def _shares(found: Any, rng: np.random.Generator) -> np.ndarray:
+    shares: np.ndarray = rng.choice([-1.0, 1.0]) + rng.uniform(-2, 2, () if None in found.shape else tuple(found.shape))
+    return shares

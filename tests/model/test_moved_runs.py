@@ -1,0 +1,168 @@
+"""A model that takes long one operation after the other runs as one graph, if that is the model and leaves it alone."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from keras_attn_export._internals.tensorflow_internals import operations_of
+from keras_attn_export._model import moved_runs as module
+from keras_attn_export._model.as_graph import graph_of
+from keras_attn_export._model.moved_runs import moved_runs
+from keras_attn_export._model.rounding import with_rounding
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._model.trial_runs import outputs_of
+from keras_attn_export._standalone.verify import Case
+
+X = np.random.default_rng(3).standard_normal((4, 6)).astype("float32")
+
+
+class Steps(layers.Layer):
+    """So many steps that go through one Dense layer, in a loop."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps, self.dense = steps, layers.Dense(6, "sigmoid", name="dense")
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return tf.while_loop(lambda i, _: i < self.steps, lambda i, x: (i + 1, self.dense(x)), (0, x))[1]
+
+
+class Eagerly(layers.Layer):
+    """Not the same in a graph, by little."""
+
+    def call(self, x):
+        return x * (1.0 if tf.executing_eagerly() else 1.001)
+
+
+class Traced(layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(3)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    @tf.function
+    def call(self, x):
+        return keras.ops.sigmoid(self.dense(x))
+
+
+class Untraceable(layers.Layer):
+    def call(self, x):
+        return x * float(np.asarray(keras.ops.convert_to_numpy(x)).max() > -9)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def model_of(*in_turn):
+    x = keras.Input((6,), name="x")
+    out = x
+    for layer in in_turn:
+        out = layer(out)
+    return keras.Model(x, {"out": out})
+
+
+def prepared(model):
+    signature = model_signature(model, None)
+    outputs = outputs_of(signature)
+    return signature, outputs, [Case("base", {"x": X}, outputs({"x": X}))]
+
+
+def runs_of(model, times=10**6):
+    signature, outputs, cases = prepared(model)
+    runs, base = moved_runs(model, outputs, cases, times, np.random.default_rng(0), signature)
+    return runs, base, outputs, cases
+
+
+def is_graph(runs):
+    return runs.__qualname__.startswith("_as_graph")
+
+
+def test_a_long_loop_is_a_graph_and_a_short_one_is_not():
+    found = {}
+    for steps in (2, 40):
+        runs, *_ = runs_of(model_of(Steps(steps)), times=module.WORTH_A_GRAPH // 50)
+        found[steps] = is_graph(runs)
+    assert found == {2: False, 40: True}
+    with runs(0, lambda array: array) as run:
+        assert operations_of(lambda: run({"x": X})) < 5  # a graph is one
+
+
+def test_many_weights_are_no_graph(monkeypatch):
+    monkeypatch.setattr(module, "MOST_OF_GRAPH", 41)  # of 42
+    assert not is_graph(runs_of(model_of(Steps(40)))[0])
+    monkeypatch.setattr(module, "MOST_OF_GRAPH", 42)
+    assert is_graph(runs_of(model_of(Steps(40)))[0])
+
+
+def test_nothing_moved_gives_the_models_outputs():
+    runs, (base,), _, (case,) = runs_of(model_of(Steps(3)))
+    with runs(0, lambda array: array) as run:
+        np.testing.assert_allclose(run({"x": X})["out"], base["out"], rtol=1e-6)
+    np.testing.assert_allclose(base["out"], case.outputs["out"], rtol=1e-6)
+
+
+def test_weights_are_moved_in_the_graph_and_stay_in_the_model():
+    model = model_of(Steps(1))
+    before = [np.array(weight) for weight in model.get_weights()]
+    runs, _, outputs, _ = runs_of(model)
+    assert is_graph(runs)
+    with runs(0, lambda array: array * 3) as run:
+        found = run({"x": X})["out"]
+        for weight, kept in zip(model.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(weight, kept)
+    model.set_weights([weight * 3 for weight in before])
+    np.testing.assert_allclose(found, outputs({"x": X})["out"], rtol=1e-6)
+
+
+def test_what_saturates_moves_by_other_shares_in_each_run_and_number():
+    runs, (base,), *_ = runs_of(model_of(Steps(1)))
+    with runs(10**5, lambda array: array) as run:
+        one, other = (run({"x": X})["out"] - base["out"] for _ in range(2))
+    assert len(np.unique(one)) == one.size
+    assert np.all(one != other)
+    assert 1e-3 < np.abs(one).max() < 0.2
+
+
+def test_a_graph_that_is_another_model_is_none():
+    runs, base, *_ = runs_of(model_of(Eagerly()))
+    assert not is_graph(runs)
+    np.testing.assert_array_equal(base[0]["out"], X)
+
+
+def test_what_a_graph_does_otherwise_is_no_rounding(monkeypatch):
+    """Even where the graph passes for the model."""
+    monkeypatch.setattr(module, "alike", lambda *_: True)
+    monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
+    model = model_of(Eagerly())
+    signature, outputs, cases = prepared(model)
+    (case,) = with_rounding(model, outputs, cases, signature=signature)
+    assert np.all(case.rounding["out"] < 1e-4 * (1e-3 + np.abs(X)))
+
+
+def test_what_cannot_be_traced_runs_one_by_one():
+    runs, (base,), *_ = runs_of(model_of(Untraceable()))
+    with runs(0, lambda array: array) as run:
+        np.testing.assert_array_equal(run({"x": X})["out"], base["out"])
+    assert not is_graph(runs)
+
+
+@pytest.mark.parametrize("beside", [(), (layers.Dense(6),)], ids=["alone", "beside another layer"])
+def test_what_tensorflow_has_traced_is_left_as_it_is(beside):
+    """What is traced for the graph would be what the layer does from then on, sigmoids that move and all."""
+    model = model_of(*beside, Traced())
+    runs, *_ = runs_of(model)
+    assert not is_graph(runs)
+    signature = model_signature(model, None)
+    assert graph_of(signature) is None
+    later = tf.function(signature.call, autograph=False)
+    definition = later.get_concrete_function({"x": tf.TensorSpec((None, 6))}).graph.as_graph_def()
+    nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
+    assert "Sigmoid" in {node.op for node in nodes}
+    assert not [node.name for node in nodes if "Random" in node.op]
