@@ -40,9 +40,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leave_out(config, items, out_of_turn if pairs == "in-turn" else {*items} - out_of_turn)
     if share is not None:
         which, of = share
-        # on another backend too: of what takes parameters TensorFlow has run all of them
+        # on another backend too: TensorFlow has run all of them
         shares = pairs == "rest" or BACKEND != "tensorflow"
-        many = [item for item in items if item.get_closest_marker("zoo") or (shares and hasattr(item, "callspec"))]
+        many = [item for item in items if shares or item.get_closest_marker("zoo")]
         leave_out(config, items, {item for number, item in enumerate(many) if number % of != which - 1})
 
 
@@ -114,7 +114,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--share",
         type=which_of,
         metavar="K/N",
-        help="of the zoo, or with `--pairs rest` or another backend of what has parameters, every Nth from the Kth",
+        help="of the zoo, or with `--pairs rest` or another backend of all, every Nth from the Kth",
     )
     group.addoption("--random-seed", type=int, default=SEED, metavar="N", help="what they are all drawn from")
 

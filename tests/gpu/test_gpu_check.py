@@ -49,6 +49,7 @@ def checked(bundles, output, *arguments):
     return code, json.loads((output / "gpu.json").read_text())
 
 
+@pytest.mark.out_of_turn  # .ci/run goes it from a folder of wheels
 def test_the_whole_way(kit, tmp_path, capsys):
     code, found = checked(kit, tmp_path / "out")
     assert code == 0, capsys.readouterr()
@@ -334,6 +335,7 @@ def in_pieces(wheel, size=200):
     wheel.unlink()
 
 
+@pytest.mark.out_of_turn  # .ci/run does
 def test_a_wheel_in_pieces_is_put_together_and_installed(kit, tmp_path):
     wheels = tmp_path / "wheels"
     wheels.mkdir()
