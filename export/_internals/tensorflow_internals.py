@@ -20,7 +20,7 @@ KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
 
 
 def operations_of(run: Callable[[], Any]) -> int:
-    """Return how many operations a function runs eagerly; a graph is one."""
+    """Return how many operations a function runs eagerly, a graph as one, and how many it traces meanwhile."""
     names: list[str] = []
 
     def note(name: str, *_: Any, **__: Any) -> None:

@@ -13,7 +13,8 @@ import tensorflow as tf
 from .._standalone.verify import Arrays
 from .signature import InputSpec, Signature
 
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+# calls of functions, and of Python
+CALLS = ("PartitionedCall", "StatefulPartitionedCall", "PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 Tracing = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -36,18 +37,16 @@ def specs_of(inputs: Iterable[InputSpec]) -> dict[str, tf.TensorSpec]:
     return {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in inputs}
 
 
-def graph_of(signature: Signature) -> Callable[[Arrays], Arrays] | None:
-    """Return the function that runs the model of a signature, or `None` if it holds what `tf.function` traced before.
+def has_calls(signature: Signature) -> bool:
+    """Tell whether the graph of a model calls functions, as a layer's own `tf.function`, or Python.
 
-    To trace that again, with other things in it, would change what the model itself does from then on.
+    They do not see what is changed around them; and to trace a layer's function with a change in it would leave that in
+    what the layer does from then on.
     """
     serve = tf.function(endpoint(signature), input_signature=[specs_of(signature.inputs)], autograph=False)
-    function = serve.get_concrete_function()
-    definition = function.graph.as_graph_def()
+    definition = serve.get_concrete_function().graph.as_graph_def()
     nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
-    if any(node.op in CALLS for node in nodes):
-        return None
-    return lambda inputs: _arrays(function(_tensors(inputs)))
+    return any(node.op in CALLS for node in nodes)
 
 
 def graph_of_weights(
@@ -74,10 +73,15 @@ def graph_of_weights(
 
 
 def shares_in_graph(found: Any, rng: np.random.Generator) -> Any:
-    """Return numbers that are drawn anew at each run: -1 or 1 for all of a tensor, and from -2 to 2 for each in it."""
-    for_all, for_each = map(int, rng.integers(2**31, size=2))
-    sign = tf.where(tf.random.uniform((), seed=for_all) < 0.5, -1.0, 1.0)
-    return sign + tf.random.uniform(tf.shape(found), -2, 2, seed=for_each)
+    """Return numbers that are drawn anew whenever a tensor is computed: -1 or 1 for all of it, -2 to 2 for each number.
+
+    They hang on `rng` alone: not on the seed that a user gave TensorFlow, nor on which step of a loop runs first.
+    """
+    seeds = [int(seed) for seed in rng.integers(1, 2**31, size=4)]
+    with tf.control_dependencies([found]):
+        for_all = tf.raw_ops.RandomUniform(shape=[1], dtype=tf.float32, seed=seeds[0], seed2=seeds[1])
+        for_each = tf.raw_ops.RandomUniform(shape=tf.shape(found), dtype=tf.float32, seed=seeds[2], seed2=seeds[3])
+    return tf.where(for_all[0] < 0.5, -1.0, 1.0) + 4 * for_each - 2
 
 
 def _tensors(inputs: Arrays) -> dict[str, Any]:

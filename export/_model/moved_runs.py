@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -19,11 +20,12 @@ from .trial_runs import alike, quiet_keras
 # sure choice is the logarithm of a sum that is rounded near 1
 SATURATING = 0.25
 WORTH_A_GRAPH = 10_000  # operations of all runs together: one by one they take longer than a graph takes to be traced
-MOST_OF_GRAPH = 2**24  # numbers in weights: what more of them take is little of what operations do
+MOST_OF_GRAPH = 2**24  # numbers in weights: beside what more of them take, it is little what operations do
 
 Outputs = Callable[[Arrays], Arrays]
 Move = Callable[[np.ndarray], np.ndarray]
-Runs = Callable[[int, Move], AbstractContextManager[Outputs]]  # by how many units what saturates is moved, and weights
+# gives how to run the model, for units by which what saturates is moved, and how its weights are
+Runs = Callable[[int, Move], AbstractContextManager[Outputs]]
 Way = Callable[[keras.Model, Move], AbstractContextManager[None]]
 
 
@@ -46,20 +48,17 @@ def moved_runs(
         signature: That of the model, if it may run as one graph of TensorFlow, where that is faster and gives the same.
     """
     way = _way_to_move(model, outputs, cases[0])
-    if signature is not None and way is _scoped_weights and _operations(model, outputs, cases) * times >= WORTH_A_GRAPH:
-        graph = _as_graph(model, signature, cases, rng)
-        if graph is not None:
-            return graph
+    is_few = keras.backend.backend() == "tensorflow" and _number_of(model.weights) <= MOST_OF_GRAPH
+    if signature is not None and way is _scoped_weights and is_few:
+        from .._internals.tensorflow_internals import operations_of
+
+        if len(cases) * times * operations_of(lambda: outputs(cases[0].inputs)) >= WORTH_A_GRAPH:
+            return _as_graph(model, signature, cases, rng) or _one_by_one(model, outputs, cases, way, rng)
     return _one_by_one(model, outputs, cases, way, rng)
 
 
-def _operations(model: keras.Model, outputs: Outputs, cases: Sequence[Case]) -> int:
-    """Return how many operations of TensorFlow all cases take together, or 0 where weights take most of the time."""
-    if keras.backend.backend() != "tensorflow" or sum(array.size for _, array in _weights(model)) > MOST_OF_GRAPH:
-        return 0
-    from .._internals.tensorflow_internals import operations_of
-
-    return len(cases) * operations_of(lambda: outputs(cases[0].inputs))
+def _number_of(weights: Sequence[Any]) -> int:
+    return sum(math.prod(variable.shape) for variable in weights)
 
 
 def _one_by_one(
@@ -79,34 +78,33 @@ def _one_by_one(
 def _as_graph(
     model: keras.Model, signature: Signature, cases: Sequence[Case], rng: np.random.Generator
 ) -> tuple[Runs, list[Arrays]] | None:
-    """Return the same by one graph of TensorFlow, or nothing where there is none that gives the outputs of the cases.
+    """Return how a model runs as a graph of TensorFlow, or nothing where none gives the outputs of the cases.
 
-    What is moved is held against outputs of the graph: what it does otherwise than the model is no rounding.
+    Its outputs are those of the graph: what it does otherwise than the model is no rounding.
     """
-    from .as_graph import graph_of, graph_of_weights, shares_in_graph
+    from .as_graph import graph_of_weights, has_calls, shares_in_graph
 
     weights = list(_weights(model))
 
     def change(units: Any) -> AbstractContextManager[None]:
         return through_saturating(partial(_moved_saturating, units=units, shares=partial(shares_in_graph, rng=rng)))
 
-    try:
-        with quiet_keras():
-            if (graph := graph_of(signature)) is None:
-                return None
-            base = [graph(case.inputs) for case in cases]
-            if not all(_same_outputs(found, case.outputs) for found, case in zip(base, cases, strict=True)):
-                return None
-            moved = graph_of_weights(signature, [variable for variable, _ in weights], change)
-    except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
-        return None
-
     @contextmanager
     def runs(units: int, move: Move) -> Iterator[Outputs]:
         values = [keras.ops.convert_to_tensor(move(array), variable.dtype) for variable, array in weights]
         yield lambda inputs: moved(inputs, values, units)
 
-    return runs, base
+    try:
+        with quiet_keras():
+            if has_calls(signature):
+                return None
+            moved = graph_of_weights(signature, [variable for variable, _ in weights], change)
+        with runs(0, lambda array: array) as run:
+            base = [run(case.inputs) for case in cases]
+    except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
+        return None
+    is_same = all(_same_outputs(found, case.outputs) for found, case in zip(base, cases, strict=True))
+    return (runs, base) if is_same else None
 
 
 def _same_outputs(found: Arrays, expected: Arrays) -> bool:
@@ -125,7 +123,7 @@ def _way_to_move(model: keras.Model, outputs: Outputs, case: Case) -> Way:
     """
     if keras.backend.backend() != "tensorflow" or not model.weights:
         return _scoped_weights
-    with _scoped_weights(model, lambda array: array * array.dtype.type(0.5)):
+    with _scoped_weights(model, lambda array: array * np.resize(np.array([0.5, 2], array.dtype), array.shape)):
         found = outputs(case.inputs)
     same = all(np.array_equal(found[name], array, equal_nan=True) for name, array in case.outputs.items())
     return _assigned_weights if same else _scoped_weights

@@ -98,6 +98,7 @@ def reference_of(
     with _full_float32():
         signature = model_signature(model, samples)
         golden = golden_cases(model, signature, samples, static)
+        signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
         step("Measuring what rounding does to the outputs")
         outputs = outputs_of(signature)
         exact = outputs_in_float64(model, samples, golden.cases)
@@ -106,7 +107,6 @@ def reference_of(
         converted = rounded(precision) if precision != PRECISIONS[0] else []
         golden = replace(golden, coverage=coverage_of(golden, converted))
         clone = None if model is given else distance(given, samples, golden.cases)
-    signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
     return Reference(model, signature, golden, keras.backend.backend(), clone, converted)
 
 

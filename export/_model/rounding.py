@@ -90,9 +90,10 @@ def with_rounding(
         for case, found, right in zip(cases, seen, exact or [{}] * len(cases), strict=True)
     ]
     if _chooses(cases[0]):
-        further = (found for _ in range(TIES) for found in moved(TIE_UNITS[precision]))
-        for number, found in chain(further, enumerate(exact or ())):
-            note(cases[number].outputs, found, limits[number], elsewhere[number], limits[number], rounds=False)
+        further = ((base[number], number, found) for _ in range(TIES) for number, found in moved(TIE_UNITS[precision]))
+        right = ((cases[number].outputs, number, found) for number, found in enumerate(exact or ()))
+        for expected, number, found in chain(further, right):
+            note(expected, found, limits[number], elsewhere[number], limits[number], rounds=False)
     for found, differences in zip(limits, elsewhere, strict=True):
         widen(found, differences)
     return [case._replace(rounding=found) for case, found in zip(cases, limits, strict=True)]

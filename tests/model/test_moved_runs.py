@@ -8,7 +8,7 @@ from keras import layers
 
 from keras_attn_export._internals.tensorflow_internals import operations_of
 from keras_attn_export._model import moved_runs as module
-from keras_attn_export._model.as_graph import graph_of
+from keras_attn_export._model.as_graph import has_calls
 from keras_attn_export._model.moved_runs import moved_runs
 from keras_attn_export._model.rounding import with_rounding
 from keras_attn_export._model.signature import model_signature
@@ -30,6 +30,20 @@ class Steps(layers.Layer):
 
     def call(self, x):
         return tf.while_loop(lambda i, _: i < self.steps, lambda i, x: (i + 1, self.dense(x)), (0, x))[1]
+
+
+class Gates(layers.Layer):
+    """The same gate at each step."""
+
+    def build(self, shape):
+        self.bias = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    def call(self, x):
+        def step(i, gates):
+            return i + 1, gates.write(i, keras.ops.sigmoid(x * 0.0 + self.bias))
+
+        gates = tf.TensorArray("float32", 5)
+        return tf.transpose(tf.while_loop(lambda i, _: i < 5, step, (0, gates))[1].stack(), (1, 0, 2))
 
 
 class Eagerly(layers.Layer):
@@ -122,12 +136,56 @@ def test_weights_are_moved_in_the_graph_and_stay_in_the_model():
 
 
 def test_what_saturates_moves_by_other_shares_in_each_run_and_number():
-    runs, (base,), *_ = runs_of(model_of(Steps(1)))
+    runs, (base,), *_ = runs_of(model_of(Gates()))
+    assert is_graph(runs)
     with runs(10**5, lambda array: array) as run:
-        one, other = (run({"x": X})["out"] - base["out"] for _ in range(2))
-    assert len(np.unique(one)) == one.size
-    assert np.all(one != other)
-    assert 1e-3 < np.abs(one).max() < 0.2
+        found = np.stack([run({"x": X})["out"] - base["out"] for _ in range(2)])  # runs, examples, steps, numbers
+    assert len(np.unique(found)) == found.size
+    assert 1e-3 < np.abs(found).max() < 0.2
+    assert len({*np.sign(found.mean((1, 3))).ravel()}) == 2  # what is the same for all of a step
+
+
+def test_limits_do_not_hang_on_a_seed_of_tensorflow(monkeypatch):
+    monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
+    model = model_of(Steps(3))
+    signature, outputs, cases = prepared(model)
+    found = []
+    for seed in (1, 2):
+        keras.utils.set_random_seed(seed)
+        found.append(with_rounding(model, outputs, cases, signature=signature)[0].rounding["out"])
+    np.testing.assert_array_equal(*found)
+
+
+def test_in_float64(monkeypatch):
+    monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
+    x = keras.Input((6,), dtype="float64", name="x")
+    model = keras.Model(x, {"out": layers.Dense(6, "sigmoid", dtype="float64")(x)})
+    signature = model_signature(model, None)
+    inputs = {"x": X.astype("float64")}
+    outputs = outputs_of(signature)
+    cases = [Case("base", inputs, outputs(inputs))]
+    assert is_graph(moved_runs(model, outputs, cases, 1, np.random.default_rng(0), signature)[0])
+    (case,) = with_rounding(model, outputs, cases, signature=signature)
+    assert 0 < case.rounding["out"].max() < 1e-13
+
+
+@pytest.mark.parametrize(
+    ("found", "is_same"),
+    [
+        (np.arange(4), True),
+        (np.arange(4, dtype="int32"), False),
+        (np.arange(1, 5), False),
+        (np.arange(4)[:, None], False),
+    ],
+)
+def test_integers_are_the_same_or_not(found, is_same):
+    assert module._same_outputs({"out": found}, {"out": np.arange(4)}) == is_same
+
+
+def test_weights_that_outputs_choose_by_are_seen():
+    """Halves of all of them would choose the same."""
+    model = model_of(layers.Dense(6), layers.Lambda(lambda x: keras.ops.argsort(x, -1)))
+    assert is_graph(runs_of(model)[0])
 
 
 def test_a_graph_that_is_another_model_is_none():
@@ -160,7 +218,7 @@ def test_what_tensorflow_has_traced_is_left_as_it_is(beside):
     runs, *_ = runs_of(model)
     assert not is_graph(runs)
     signature = model_signature(model, None)
-    assert graph_of(signature) is None
+    assert has_calls(signature)
     later = tf.function(signature.call, autograph=False)
     definition = later.get_concrete_function({"x": tf.TensorSpec((None, 6))}).graph.as_graph_def()
     nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
