@@ -97,7 +97,7 @@ def test_weights_in_a_second_file(precision, tmp_path, monkeypatch):
     assert {path.name for path in inside.path.glob(f"{MODEL}*")} == {MODEL}
     assert {path.name for path in outside.path.glob(f"{MODEL}*")} == {MODEL, weights.DATA}
     dtypes = Counter(array.dtype.name for array in read(outside.path / MODEL).weights.values())
-    assert dtypes == ({"float16": 5} if precision == "float16" else {"int8": 4, "float32": 1})
+    assert dtypes == ({"float16": 5} if precision == "float16" else {"uint8": 4, "float32": 1})
     assert outside.report.precision["size_ratio"] < 0.9
     assert verify_bundle(outside.path).passed
     inputs = {"ids": np.random.default_rng(0).integers(0, 50, (3, 5)).astype("int32")}
