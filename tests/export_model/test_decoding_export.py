@@ -30,7 +30,7 @@ CASES = {
 }
 
 
-# A beam is exported by .ci/run: its proof takes as long as those of the others together.
+# A beam is exported with `--pairs rest`: its proof takes as long as those of the others together.
 LONG = {"beam": pytest.mark.out_of_turn}
 PARAMS = [pytest.param(name, marks=LONG.get(name, ())) for name in CASES]
 
