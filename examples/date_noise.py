@@ -40,6 +40,7 @@ def add_noise(pieces: list[tuple[str, str]], locale: str, rng: random.Random, ty
     return text
 
 
+@functools.cache
 def _as_typed(character: str) -> str:
     category = unicodedata.category(character)
     return "" if category == "Cf" else " " if category == "Zs" else character
@@ -52,6 +53,7 @@ def native_digits(locale: str) -> dict[int, int]:
     return {ord("0") + n: zero + n for n in range(10)} if zero else {}
 
 
+@functools.cache
 def is_mark(character: str) -> bool:
     """Whether it is a space or a punctuation mark."""
     return unicodedata.category(character)[0] in "ZP"
@@ -83,6 +85,7 @@ def is_name(name: str) -> bool:
     return len(fold(name)) >= 3 and not any(character.isdigit() for character in name)
 
 
+@functools.cache
 def fold(name: str) -> str:
     """The name in lower case without marks: what is left of it after the rest of the noise."""
     return "".join(character for character in name.lower() if not is_mark(character))

@@ -7,6 +7,7 @@ Axes: `B` any number of leading axes, `Tq` queries, `Tk` keys, `Dq Dk Dv` sizes,
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -42,34 +43,23 @@ def sigmoid_over(scores: list[float]) -> list[float]:
 NORMALIZERS = {"softmax": softmax_over, "sparsemax": sparsemax_over, "sigmoid": sigmoid_over}
 
 
-def additive_score(W_q: np.ndarray, W_k: np.ndarray, w_v: np.ndarray) -> PairScore:
-    """`w_v^T tanh(W_q q + W_k k)`; W_q (Dq, U), W_k (Dk, U), w_v (U, 1), as `keras.layers.Dense` stores them."""
-    W_q, W_k, w_v = (np.asarray(weight, "float64") for weight in (W_q, W_k, w_v))
-
-    def score(query: np.ndarray, key: np.ndarray) -> float:
-        total = 0.0
-        for unit in range(w_v.shape[0]):
-            hidden = sum(query[d] * W_q[d, unit] for d in range(len(query)))
-            hidden += sum(key[d] * W_k[d, unit] for d in range(len(key)))
-            total += w_v[unit, 0] * np.tanh(hidden)
-        return float(total)
-
-    return score
-
-
-def normalized_additive_score(
-    W_q: np.ndarray, W_k: np.ndarray, w_v: np.ndarray, *, g: float, b: np.ndarray
+def additive_score(
+    W_q: np.ndarray, W_k: np.ndarray, w_v: np.ndarray, *, g: float | None = None, b: np.ndarray | None = None
 ) -> PairScore:
-    """`g w_v^T/||w_v|| tanh(W_q q + W_k k + b)`."""
+    """`w_v^T tanh(W_q q + W_k k)`, or given `g` and `b` `g w_v^T/||w_v|| tanh(W_q q + W_k k + b)`.
+
+    W_q (Dq, U), W_k (Dk, U), w_v (U, 1), as `keras.layers.Dense` stores them.
+    """
+    W_q, W_k, w_v = (np.asarray(weight, "float64") for weight in (W_q, W_k, w_v))
 
     def score(query: np.ndarray, key: np.ndarray) -> float:
         total = length = 0.0
         for unit in range(w_v.shape[0]):
-            hidden = b[unit] + sum(query[d] * W_q[d, unit] for d in range(len(query)))
+            hidden = sum(query[d] * W_q[d, unit] for d in range(len(query)))
             hidden += sum(key[d] * W_k[d, unit] for d in range(len(key)))
-            total += w_v[unit, 0] * np.tanh(hidden)
+            total += w_v[unit, 0] * np.tanh(hidden if b is None else hidden + b[unit])
             length += w_v[unit, 0] ** 2
-        return float(g * total / np.sqrt(length))
+        return float(total if g is None else g * total / np.sqrt(length))
 
     return score
 
@@ -182,33 +172,16 @@ def attention(
     values: np.ndarray,
     score: PairScore,
     *,
-    valid_lens: np.ndarray | None = None,
-    attention_mask: np.ndarray | None = None,
-    causal: bool = False,
-    window: tuple[int | None, int | None] = (None, None),
-    queries_mask: np.ndarray | None = None,
-    keys_mask: np.ndarray | None = None,
-    values_mask: np.ndarray | None = None,
     score_bias: np.ndarray | float = 0.0,
     normalizer: str = "softmax",
+    **masks: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Attention pooling: the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`."""
+    """Attention pooling: the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`; masks are those of `takes_part`."""
     queries, keys, values = (np.asarray(array, "float64") for array in (queries, keys, values))
     *leading, Tq, _ = queries.shape
     Tk, Dv = values.shape[-2:]
     bias = np.broadcast_to(np.asarray(score_bias, "float64"), (*leading, Tq, Tk))
-    keep = takes_part(
-        tuple(leading),
-        Tq,
-        Tk,
-        valid_lens=valid_lens,
-        attention_mask=attention_mask,
-        causal=causal,
-        window=window,
-        queries_mask=queries_mask,
-        keys_mask=keys_mask,
-        values_mask=values_mask,
-    )
+    keep = takes_part(tuple(leading), Tq, Tk, **masks)
     output = np.zeros((*leading, Tq, Dv))
     weights = np.zeros((*leading, Tq, Tk))
     for b, i in _rows(tuple(leading), Tq):

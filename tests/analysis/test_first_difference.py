@@ -2,7 +2,6 @@
 
 import json
 import re
-import textwrap
 
 import keras
 import numpy as np
@@ -52,6 +51,10 @@ def test_a_weight_that_was_changed(bundle, layer):
     assert found.first.max_rel == pytest.approx(0.5, rel=1e-5)
     (unharmed,) = {"attention/W_q", "attention/W_k"} - {found.first.layer}
     assert rows[unharmed].differing == 0
+    header, *lines = format_layers(found.layers, found.first).splitlines()
+    assert header.split() == ["layer", "tensors", "max", "abs", "max", "rel"]
+    assert [line.split()[0] for line in lines] == [*rows]
+    assert all(len(line) <= 80 for line in lines), lines
 
 
 @pytest.mark.parametrize("opset", [18, 24])
@@ -77,6 +80,7 @@ def test_what_is_changed_within_an_attention_layer(bundle):
     assert all(row.differing == 0 for row in found.layers if row.layer != "attention")
 
 
+@pytest.mark.smoke
 def test_an_output_that_was_changed(bundle):
     model = onnx.load(bundle / "model.onnx")
     (product,) = (node for node in model.graph.node if "context" in node.output)
@@ -121,9 +125,7 @@ def test_loops_convolutions_and_tensors_with_the_name_of_another(tmp_path):
         (node,) = (node for node in graph.node if node.op_type == op)
         scale_weight(folder, next(name for name in node.input if name in weights))
         found = first_difference(Bundle(folder, manifest), ["base"], TOLERANCE)
-        if (
-            layer == "memory"
-        ):  # tf2onnx moved its transpose to behind the softmax, so that the LSTM's output has no name
+        if layer == "memory":  # tf2onnx moved its transpose behind the softmax: the LSTM's output has no name
             assert found.first.tensor.endswith("/shares_1/Softmax:0")
             assert re.search("tensors that agree, of `memory`, through .*LSTM", found.finding)
         else:
@@ -139,9 +141,6 @@ def test_weights_in_a_file_of_their_own(bundle):
     onnx.save(model, bundle / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=90)
     found = compared(bundle)
     assert (found.first.layer, found.first.tensor.rpartition("/")[2]) == ("attention/W_k", "Tensordot:0")
-
-
-# ------------------------------------------------------------------- the pieces
 
 
 @pytest.mark.parametrize("fill", [-np.inf, -3.4e38, -1e9])
@@ -192,13 +191,9 @@ def test_files_that_are_neither(tmp_path):
 
 def test_inputs_the_saved_model_cannot_take(exported):
     graph = SavedGraph(exported / "saved_model", "small", ["attention"])
+    inputs = dict.fromkeys(("queries", "keys", "values", "valid_lens"), np.zeros((2, 2), "float32"))
     with pytest.raises(ExportError, match="TensorFlow cannot run the SavedModel's graph"):
-        graph.run(
-            {name: np.zeros((2, 2), "float32") for name in ("queries", "keys", "values", "valid_lens")}, ["context"]
-        )
-
-
-# ------------------------------------------------------------- the command line
+        graph.run(inputs, ["context"])
 
 
 def altered(bundle):
@@ -209,11 +204,8 @@ def altered(bundle):
 
 def test_the_command_names_the_layer(bundle, tmp_path):
     """It runs where neither Keras nor the code of the model can be imported."""
-    done = python(
-        *("-m", "keras_attn_export", "verify", altered(bundle), "--trace"),
-        cwd=tmp_path,
-        blocked=("keras", "keras_attn", "tf2onnx"),
-    )
+    command = ("-m", "keras_attn_export", "verify", altered(bundle), "--trace")
+    done = python(*command, cwd=tmp_path, blocked=("keras", "keras_attn", "tf2onnx"))
     assert done.returncode == 1
     assert_one_line(done.stderr)
     assert done.stderr.endswith(" Export the model again.\n")
@@ -226,9 +218,8 @@ def test_the_command_names_the_layer(bundle, tmp_path):
 
 
 def test_the_command_without_tensorflow(bundle, tmp_path):
-    done = python(
-        *("-m", "keras_attn_export", "verify", altered(bundle), "--trace"), cwd=tmp_path, blocked=("tensorflow",)
-    )
+    command = ("-m", "keras_attn_export", "verify", altered(bundle), "--trace")
+    done = python(*command, cwd=tmp_path, blocked=("tensorflow",))
     assert done.returncode == 1
     assert_one_line(done.stderr, "error: Naming the first difference runs the SavedModel, which needs TensorFlow")
 
@@ -248,12 +239,3 @@ def test_the_command_has_nothing_to_trace(exported, capfd):
     printed = capfd.readouterr()
     assert printed.err == ""
     assert printed.out.endswith("Nothing differs, so there is nothing to trace.\n")
-
-
-def test_the_table(bundle):
-    scale_weight(bundle, "/W_q_1/Cast/ReadVariableOp")
-    found = compared(bundle)
-    header, *lines = format_layers(found.layers, found.first).splitlines()
-    assert header.split() == ["layer", "tensors", "max", "abs", "max", "rel"]
-    assert [line.split()[0] for line in lines] == [row.layer for row in found.layers]
-    assert all(len(line) <= 80 for line in lines), textwrap.indent("\n".join(lines), "  ")

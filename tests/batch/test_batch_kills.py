@@ -12,12 +12,12 @@ import threading
 import time
 from pathlib import Path
 
-import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 from batch_killing import BROKEN, ENDS, MENDED, files_of, leftovers
 from batch_processes import WORKERS, ended, family, workers
-from batch_tables import own_files, plain_loop, read_errors, same_rows, write_source
+from batch_tables import own_files, plain_loop, read_errors, same_rows, with_nulls, write_source
 from bundles import flip_byte
 
 from keras_attn_export import predict
@@ -50,13 +50,8 @@ def tables(folder, parts, rows):
     # of several row groups, so that a part is written in several steps
     files = {f"{number % 3}/part-{number}.parquet": rows for number in range(parts)}
     write_source(folder, files, row_group=max(1, rows // 8))
-    file = folder / MENDED
-    table = pq.read_table(file)
-    keys = table.column("keys").to_pylist()
-    keys[rows // 2] = None
-    index = table.schema.get_field_index("keys")
-    table = table.set_column(index, "keys", pa.array(keys, table.schema.field("keys").type))
-    pq.write_table(table, file, row_group_size=max(1, rows // 8), write_page_checksum=True)
+    table = with_nulls(pq.read_table(folder / MENDED), rows // 2)
+    pq.write_table(table, folder / MENDED, row_group_size=max(1, rows // 8), write_page_checksum=True)
     (folder / "broken.parquet").write_bytes(b"this is no table")
     return folder, table.column("id")[rows // 2].as_py()
 
@@ -65,43 +60,43 @@ def oracle_of(bundle, source, failing):
     """Return what the plain loop gives, for the rows and parts that can be run."""
     good = source.parent / "good"
     for file in source.rglob("part-*.parquet"):
-        table = pq.read_table(file)
-        (good / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table.filter(pa.compute.not_equal(table["id"], failing)), good / file.relative_to(source))
+        table, copy = pq.read_table(file), good / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table.filter(pyarrow.compute.not_equal(table["id"], failing)), copy)
     return plain_loop(bundle, good)
+
+
+def whole(target, oracle, failing):
+    """Check that a destination holds all rows but those that cannot be run, and says which those are."""
+    same_rows(target, oracle)
+    assert [each["key"] for each in read_errors(target)] == [str(failing), None]
+    assert leftovers(target) == []
 
 
 def stopped(kind, bundle, place, seed, points, *, parts=30, rows=300):
     """Run batch_killing.py, check the run that nobody stopped, and return what became of the others."""
     source, failing = tables(place / "in", parts, rows)
-    (place / "runs").mkdir()
-    shutil.copy(source / MENDED, place / "runs" / BROKEN)
-    flip_byte(place / "runs" / BROKEN)
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), kind, str(bundle), str(source), str(place / "runs"), str(seed), str(points)],
-        capture_output=True,
-        text=True,
-        timeout=120 + 20 * points,
-        check=False,
-    )
+    runs = place / "runs"
+    runs.mkdir()
+    shutil.copy(source / MENDED, runs / BROKEN)
+    flip_byte(runs / BROKEN)
+    command = [sys.executable, SCRIPT, kind, bundle, source, runs, seed, points]
+    timeout = 120 + 20 * points
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     print(f"{kind}: {json.dumps(found, indent=1)}")
     assert not found["problems"], found
-    same_rows(place / "runs" / "whole", oracle_of(bundle, source, failing))
-    assert [each["key"] for each in read_errors(place / "runs" / "whole")] == [str(failing), None]
+    whole(runs / "whole", oracle_of(bundle, source, failing), failing)
     return found
 
 
-def test_a_few_runs_stopped_at_random_moments(exported, place, random_seed):
-    assert stopped("times", exported, place, random_seed, 3, parts=10, rows=100)["points"] == 3
-
-
-@pytest.mark.out_of_turn
-def test_runs_stopped_at_random_moments(exported, place, random_seed, kills):
-    found = stopped("times", exported, place, random_seed, kills)
-    assert found["points"] == kills
-    assert kills < 20 or sum(count for name, count in found["found"].items() if name.endswith("midway")) > kills / 4
+@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.out_of_turn)])
+def test_runs_stopped_at_random_moments(exported, place, random_seed, kills, full):
+    points, sizes = (kills, {}) if full else (3, {"parts": 10, "rows": 100})
+    found = stopped("times", exported, place, random_seed, points, **sizes)
+    assert found["points"] == points
+    assert points < 20 or sum(count for name, count in found["found"].items() if name.endswith("midway")) > points / 4
 
 
 @pytest.mark.parametrize("moments", [["before"], pytest.param(["before", "after"], marks=pytest.mark.out_of_turn)])
@@ -155,23 +150,19 @@ def killed_workers(bundle, place, rng, times, *, parts):
     with killing_workers(rng, times) as killed:
         done = predict(bundle, source, place / "out", engine="ray", key="id", batch_size=1, progress=False)
     assert (done.rows, done.errors, done.resumed) == (200 * parts - 1, 2, 0)
-    same_rows(place / "out", oracle_of(bundle, source, failing))
-    assert [each["key"] for each in read_errors(place / "out")] == [str(failing), None]
-    assert leftovers(place / "out") == []
+    whole(place / "out", oracle_of(bundle, source, failing), failing)
     return len(killed)
 
 
-def test_a_worker_of_ray_that_is_killed_costs_time_only(exported, place, random_seed, ray_address):
-    assert killed_workers(exported, place, random.Random(random_seed), 1, parts=6) == 1
-
-
-@pytest.mark.out_of_turn
-def test_workers_of_ray_that_are_killed_cost_time_only(exported, place, random_seed, kills, ray_address):
-    """Two a run: three are what a part may cost, and both may have worked on one."""
-    rng, killed = random.Random(random_seed), 0
-    for number in range((kills + 1) // 2):
-        killed += killed_workers(exported, place / str(number), rng, 2, parts=12)
-    assert killed >= kills - 2
+@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.out_of_turn)])
+def test_workers_of_ray_that_are_killed_cost_time_only(exported, place, random_seed, kills, ray_address, full):
+    """At most two a run: three are what a part may cost, and both may have worked on one."""
+    rng = random.Random(random_seed)
+    if not full:
+        assert killed_workers(exported, place, rng, 1, parts=6) == 1
+        return
+    runs = [killed_workers(exported, place / str(number), rng, 2, parts=12) for number in range((kills + 1) // 2)]
+    assert sum(runs) >= kills - 2
 
 
 def started(bundle, source, target, **environment):
@@ -192,9 +183,7 @@ def goes_on(bundle, source, target, oracle, failing):
     done = predict(bundle, source, target, engine="ray", key="id", progress=False)
     assert (done.resumed, done.errors) == (len(before), 2)
     assert {name: place for name, place in files_of(target).items() if name in before} == before
-    same_rows(target, oracle)
-    assert [each["key"] for each in read_errors(target)] == [str(failing), None]
-    assert leftovers(target) == []
+    whole(target, oracle, failing)
 
 
 @pytest.mark.out_of_turn

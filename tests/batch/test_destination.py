@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,86 +14,94 @@ from keras_attn_export import ExportError, InputError, predict
 
 pytest_plugins = ("bundle_fixtures",)
 
-FILES = {f"part-{number}.parquet": 60 for number in range(4)}
+
+@pytest.fixture(scope="module")
+def kept(exported, tmp_path_factory):
+    """Return a folder with a source, and with a destination where the first of four parts is done."""
+    folder = tmp_path_factory.mktemp("begun")
+    write_source(folder / "in", {f"part-{number}.parquet": 60 for number in range(4)})
+    predict(exported, folder / "in", folder / "out", progress=False)
+    for number in (1, 2, 3):
+        (folder / "out" / f"part-{number}.parquet").unlink()
+    return folder
 
 
-def predicted(bundle, source, target, **options):
-    return predict(bundle, source, target, progress=False, **options)
+@pytest.fixture
+def begun(kept, tmp_path):
+    """Return a source and a destination of such a kind that the test may alter."""
+    return tuple(shutil.copytree(kept / name, tmp_path / name) for name in ("in", "out"))
 
 
 def contents(folder):
     """Return what lies in a folder, and from when, but for what a run has while it holds the folder."""
-    kept = (path for path in sorted(folder.rglob("*")) if path.name not in ("lock", "partial"))
-    return {path: path.stat().st_mtime_ns if path.is_file() else None for path in kept}
+    found = (path for path in sorted(folder.rglob("*")) if path.name not in ("lock", "partial"))
+    return {path: path.stat().st_mtime_ns if path.is_file() else None for path in found}
 
 
-def refused(match, *arguments, kind=InputError, **options):
+def refused(match, bundle, source, target, kind=InputError, **options):
     """Check that a run is refused, in one line, and that its destination stays what it was."""
-    before = contents(Path(arguments[2]))
+    before = contents(target)
     with pytest.raises(kind, match=match) as caught:
-        predicted(*arguments, **options)
+        predict(bundle, source, target, progress=False, **options)
     assert "\n" not in str(caught.value)
-    assert contents(Path(arguments[2])) == before
+    assert contents(target) == before
 
 
-@pytest.fixture
-def begun(exported, tmp_path):
-    """Return a source and a destination, where the first of four parts is done."""
-    source = write_source(tmp_path / "in", FILES)
-    predicted(exported, source, tmp_path / "out")
-    for number in (1, 2, 3):
-        (tmp_path / "out" / f"part-{number}.parquet").unlink()
-    return source, tmp_path / "out"
+def told(text):
+    """Return what lets the manifest of a destination be another."""
+    return lambda source, target: (target / "_predict" / "manifest.json").write_text(text)
 
 
-def test_a_source_that_has_changed_is_refused(exported, begun):
-    source, target = begun
-    pq.write_table(make_table(60, seed=99), source / "part-0.parquet")
-    refused("was begun with another source: `part-0.parquet`", exported, source, target)
+def later(source, target):
+    file = target / "_predict" / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"schema_version": 2}))
 
 
-@pytest.mark.parametrize("change", ["one more", "one less"])
-def test_a_source_of_other_files_is_refused(exported, begun, change):
-    source, target = begun
-    if change == "one more":
-        shutil.copy(source / "part-0.parquet", source / "part-9.parquet")
-    else:
-        (source / "part-3.parquet").unlink()
-    refused("was begun with another source: `part-[93].parquet`", exported, source, target)
+def other_files(source, target):
+    shutil.rmtree(target)
+    target.mkdir()
+    (target / "thesis.tex").write_text("years of work")
 
 
-def test_another_bundle_is_refused(exported, bundle, begun):
+def nothing(source, target):
+    pass
+
+
+NO_MANIFEST = "is not the manifest of a run|has schema version"
+REFUSED = {  # what is changed, options, what is said
+    "another source": (
+        lambda source, target: pq.write_table(make_table(60, seed=99), source / "part-0.parquet"),
+        {},
+        "was begun with another source: `part-0.parquet`",
+    ),
+    "one file more": (
+        lambda source, target: shutil.copy(source / "part-0.parquet", source / "part-9.parquet"),
+        {},
+        "was begun with another source: `part-9.parquet`",
+    ),
+    "one file less": (
+        lambda source, target: (source / "part-3.parquet").unlink(),
+        {},
+        "was begun with another source: `part-3.parquet`",
+    ),
+    "other outputs": (nothing, {"outputs": ["context"]}, "was begun with another choice of outputs"),
+    "another key": (nothing, {"key": "id"}, "was begun with another key"),
+    "not to be resumed": (nothing, {"resume": False}, "not to be resumed"),
+    "other files": (other_files, {}, "holds other files"),
+    "a later release": (later, {}, "has schema version 2"),
+    **{text: (told(text), {}, NO_MANIFEST) for text in ("", "[]", "{}", '{"schema_version": 1, "parts": 3}', "null")},
+}
+
+
+@pytest.mark.parametrize(("change", "options", "match"), REFUSED.values(), ids=REFUSED)
+def test_another_run_is_refused(exported, begun, change, options, match):
+    change(*begun)
+    refused(match, exported, *begun, **options)
+
+
+def test_another_bundle_is_refused(bundle, begun):
     alter_manifest(bundle, model="another")
     refused("was begun with another bundle", bundle, *begun)
-
-
-@pytest.mark.parametrize(
-    ("options", "which"), [({"outputs": ["context"]}, "choice of outputs"), ({"key": "id"}, "key")]
-)
-def test_another_question_is_refused(exported, begun, options, which):
-    refused(f"was begun with another {which}", exported, *begun, **options)
-
-
-def test_what_is_not_to_be_resumed_is_refused(exported, begun):
-    refused("not to be resumed", exported, *begun, resume=False)
-
-
-def test_other_files_are_left_alone(exported, begun, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    refused("holds other files", exported, begun[0], tmp_path / "mine")
-
-
-@pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"schema_version": 1, "parts": 3}', "null"])
-def test_a_manifest_that_is_none_is_refused(exported, begun, manifest):
-    (begun[1] / "_predict" / "manifest.json").write_text(manifest)
-    refused("is not the manifest of a run|has schema version", exported, *begun)
-
-
-def test_a_manifest_of_a_later_release_is_refused(exported, begun):
-    file = begun[1] / "_predict" / "manifest.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"schema_version": 2}))
-    refused("has schema version 2", exported, *begun)
 
 
 def test_a_run_goes_on_elsewhere(exported, begun, tmp_path, monkeypatch):
@@ -103,7 +110,7 @@ def test_a_run_goes_on_elsewhere(exported, begun, tmp_path, monkeypatch):
     source.rename(tmp_path / "elsewhere")
     target.rename(tmp_path / "there")
     monkeypatch.chdir(tmp_path)
-    assert predicted(exported, "elsewhere/*.parquet", "there").resumed == 1
+    assert predict(exported, "elsewhere/*.parquet", "there", progress=False).resumed == 1
     same_rows(tmp_path / "there", plain_loop(exported, tmp_path / "elsewhere"))
 
 
@@ -128,12 +135,11 @@ def test_two_runs_at_once(exported, begun):
     same_rows(target, plain_loop(exported, source))
 
 
-def test_a_destination_that_is_a_file(exported, tmp_path):
-    source = write_source(tmp_path / "in", FILES)
-    (tmp_path / "out").write_text("a file")
-    with pytest.raises(InputError, match="is a file"):
-        predicted(exported, source, tmp_path / "out")
-    (tmp_path / "out").unlink()
+def test_a_destination_that_is_a_file(exported, kept, tmp_path):
     (tmp_path / "file").write_text("a file")
-    with pytest.raises(ExportError, match=r"Cannot write .*Not a directory"):
-        predicted(exported, source, tmp_path / "file" / "out")
+    for target, kind, match in (
+        (tmp_path / "file", InputError, "is a file"),
+        (tmp_path / "file" / "out", ExportError, r"Cannot write .*Not a directory"),
+    ):
+        with pytest.raises(kind, match=match):
+            predict(exported, kept / "in", target, progress=False)

@@ -15,13 +15,14 @@ from keras_attn_export import predict
 
 pytest_plugins = ("bundle_fixtures",)
 
-FILES = {f"part-{number}.parquet": 60 for number in range(4)}
-# The command in a process whose files may not grow beyond so many bytes.
+# The command, once for each limit, in a process whose files may not grow beyond so many bytes.
 LIMITED = """
 import resource, sys
 from keras_attn_export._cli.main import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
-sys.exit(main(sys.argv[2:]))
+limits, bundle, source, targets = sys.argv[1].split(), *sys.argv[2:4], sys.argv[4:]
+for limit, target in zip(limits, targets, strict=True):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+    assert main(["predict", bundle, source, target, "--workers", "1"]) == 1
 """
 # The command, with a disk of its own of so many bytes at its destination, which it copies to another place at the end.
 ON_A_SMALL_DISK = """
@@ -34,12 +35,12 @@ exit $code
 """
 
 
-def write_files(folder, files=None):
-    return write_source(folder, FILES if files is None else files)
-
-
 def predicted(bundle, source, target, **options):
     return predict(bundle, source, target, progress=False, **options)
+
+
+def finished(*command):
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200, check=False)
 
 
 def largest_output(bundle, source, folder):
@@ -50,42 +51,40 @@ def largest_output(bundle, source, folder):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process; CI runs Linux")
 def test_a_file_that_may_not_grow(exported, tmp_path):
-    """The third part is larger than a file may be here, as on a disk without room: it is not there, two others are."""
-    source = write_files(tmp_path / "in", FILES | {"part-2.parquet": 600})
+    """The third part is larger than a file may be here, as on a disk without room: it is not there, two others are.
+
+    Then there is no room even for the manifest.
+    """
+    source = write_source(tmp_path / "in", {f"part-{n}.parquet": 200 if n == 2 else 20 for n in range(4)})
     limit = largest_output(exported, source, tmp_path / "whole") // 2
-    command = ["predict", str(exported), str(source), str(tmp_path / "out"), "--workers", "1"]
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(limit), *command], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert_one_line(done.stderr, "error: Cannot write ")
-    assert "part-2.parquet: File too large" in done.stderr
-    goes_on_with_room(exported, source, tmp_path / "out", {"part-0.parquet", "part-1.parquet"})
+    targets = tmp_path / "some", tmp_path / "none"
+    done = finished(sys.executable, "-c", LIMITED, f"{limit} 10", exported, source, *targets)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    some, none = done.stderr.splitlines(keepends=True)
+    for said in some, none:
+        assert_one_line(said, "error: Cannot write ")
+    assert "part-2.parquet: File too large" in some
+    goes_on_with_room(exported, source, targets[0], {"part-0.parquet", "part-1.parquet"})
+    goes_on_with_room(exported, source, targets[1], set())
 
 
 def can_mount():
     """Tell whether a process may have a disk of its own, as root or as its own namespace's."""
-    probe = ["unshare", "-rm", "sh", "-c", "mount -t tmpfs none /mnt"]
-    return (
-        shutil.which("unshare") is not None and subprocess.run(probe, capture_output=True, check=False).returncode == 0
-    )
+    probe = "unshare", "-rm", "sh", "-c", "mount -t tmpfs none /mnt"
+    return shutil.which("unshare") is not None and finished(*probe).returncode == 0
 
 
 @pytest.mark.skipif(not can_mount(), reason="may not mount a disk here; test_a_file_that_may_not_grow runs everywhere")
-@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.out_of_turn)])
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("ray", marks=[pytest.mark.out_of_turn, pytest.mark.needs("ray")])]
+)
 def test_a_disk_that_is_full(exported, tmp_path, engine):
-    source = write_files(tmp_path / "in", {f"part-{number}.parquet": 400 for number in range(8)})
-    largest = largest_output(exported, source, tmp_path / "whole")
+    source = write_source(tmp_path / "in", {f"part-{number}.parquet": 100 for number in range(8)})
+    size = int(4.5 * largest_output(exported, source, tmp_path / "whole"))
     (tmp_path / "disk").mkdir()
-    places = [tmp_path / "disk", sys.executable, exported, source, tmp_path / "out"]
     script = ON_A_SMALL_DISK.replace('"$2/out"\ncode', f'"$2/out" --engine {engine} --workers 1\ncode')
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", script, "sh", str(int(4.5 * largest)), *map(str, places)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    places = tmp_path / "disk", sys.executable, exported, source, tmp_path / "out"
+    done = finished("unshare", "-rm", "sh", "-c", script, "sh", size, *places)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert_one_line(done.stderr, "error: Cannot write ")
     assert "No space left on device" in done.stderr
@@ -105,34 +104,6 @@ def goes_on_with_room(bundle, source, target, expected):
     same_rows(target, plain_loop(bundle, source))
 
 
-def test_no_room_for_anything(exported, tmp_path):
-    """Not even for the manifest."""
-    source = write_files(tmp_path / "in")
-    command = ["predict", str(exported), str(source), str(tmp_path / "out")]
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, "10", *command], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 1
-    assert_one_line(done.stderr, "error: Cannot write ")
-    goes_on_with_room(exported, source, tmp_path / "out", set())
-
-
-def truncated(file):
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def without_footer(file):
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def garbage(file):
-    file.write_bytes(bytes(range(256)) * 20)
-
-
-def empty(file):
-    file.write_bytes(b"")
-
-
 def other_columns(file):
     table = pq.read_table(file)
     pq.write_table(table.rename_columns([name.replace("keys", "clefs") for name in table.column_names]), file)
@@ -143,48 +114,44 @@ def gone(file):
     file.symlink_to("nowhere")
 
 
-def test_a_broken_file_among_a_hundred(exported, tmp_path):
-    breaks_and_is_mended(exported, tmp_path, 100, truncated, "cannot be read: ")
+DAMAGES = {
+    "truncated": (lambda file: file.write_bytes(file.read_bytes()[:-100]), "cannot be read: "),
+    "no footer": (lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]), "cannot be read: "),
+    "garbage": (lambda file: file.write_bytes(bytes(range(256)) * 20), "cannot be read: "),
+    "empty": (lambda file: file.write_bytes(b""), "cannot be read: "),
+    "other columns": (other_columns, "has no column `keys`, an input of the model"),
+    "gone": (gone, "cannot be read: .*No such file"),
+}
 
 
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (without_footer, "cannot be read: "),
-        (garbage, "cannot be read: "),
-        (empty, "cannot be read: "),
-        (other_columns, "has no column `keys`, an input of the model"),
-        (gone, "cannot be read: .*No such file"),
-    ],
-)
-def test_files_broken_in_other_ways(exported, tmp_path, damage, reason):
-    breaks_and_is_mended(exported, tmp_path, 6, damage, reason)
-
-
-def breaks_and_is_mended(bundle, folder, files, damage, reason):
-    """Break the second file of some, and see all others done; mend it, and see it done too, and nothing else."""
-    source = write_files(folder / "in", {f"part-{number:02d}.parquet": 3 for number in range(files)})
-    oracle, file = plain_loop(bundle, source), source / "part-01.parquet"
-    shutil.copy(file, folder / "kept")
+@pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
+def test_a_broken_file_among_others(exported, tmp_path, damage, reason):
+    """All others are done; when it is mended it is done too, and nothing else."""
+    source, target = (
+        write_source(tmp_path / "in", {f"part-{number}.parquet": 3 for number in range(6)}),
+        tmp_path / "out",
+    )
+    oracle, file = plain_loop(exported, source), source / "part-1.parquet"
+    shutil.copy(file, tmp_path / "kept")
     damage(file)
-    done = predicted(bundle, source, folder / "out")
-    assert (done.rows, done.errors, done.parts) == (3 * files - 3, 1, files)
-    (error,) = read_errors(folder / "out")
+    done = predicted(exported, source, target)
+    assert (done.rows, done.errors, done.parts) == (15, 1, 6)
+    (error,) = read_errors(target)
     assert (error["part"], error["row"], error["key"]) == (file.name, None, None)
     assert re.match(reason, error["reason"])
-    assert leftovers(folder / "out") == []
-    same_rows(folder / "out", {name: rows for name, rows in oracle.items() if name != file.name})
-    before = files_of(folder / "out")
+    assert leftovers(target) == []
+    same_rows(target, {name: rows for name, rows in oracle.items() if name != file.name})
+    before = files_of(target)
 
-    again = predicted(bundle, source, folder / "out")
-    assert (again.rows, again.errors, again.resumed) == (0, 1, files - 1)
+    again = predicted(exported, source, target)
+    assert (again.rows, again.errors, again.resumed) == (0, 1, 5)
     file.unlink()
-    shutil.copy(folder / "kept", file)
-    mended = predicted(bundle, source, folder / "out")
-    assert (mended.rows, mended.errors, mended.errors_file, mended.resumed) == (3, 0, None, files - 1)
-    assert own_files(folder / "out") == ["lock", "manifest.json"]
-    assert {name: place for name, place in files_of(folder / "out").items() if name in before} == before
-    same_rows(folder / "out", oracle)
+    shutil.copy(tmp_path / "kept", file)
+    mended = predicted(exported, source, target)
+    assert (mended.rows, mended.errors, mended.errors_file, mended.resumed) == (3, 0, None, 5)
+    assert own_files(target) == ["lock", "manifest.json"]
+    assert {name: place for name, place in files_of(target).items() if name in before} == before
+    same_rows(target, oracle)
 
 
 @pytest.mark.parametrize("compression", ["snappy", "none"])

@@ -4,7 +4,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_processes import WORKERS
-from batch_tables import LONGEST, make_table, own_files, plain_loop, same_rows, write_source, written_files
+from batch_tables import (
+    LONGEST,
+    make_table,
+    own_files,
+    plain_loop,
+    same_rows,
+    with_nulls,
+    write_source,
+    written_files,
+)
 
 from keras_attn_export import predict
 from keras_attn_export._batch import source as parts_of_a_source
@@ -14,14 +23,21 @@ pytest_plugins = ("bundle_fixtures", "ray_fixtures")
 FILES = {"a.parquet": 300, "b.parquet": 0, "sub/c.parquet": 150, "sub/deep/d.parquet": 1, "e.parquet": 90}
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["lengths filled in", "lengths given"])
-def case(request, exported, tmp_path_factory):
-    """Return a source, and what each of its rows gives."""
-    folder = write_source(tmp_path_factory.mktemp("tables") / "in", FILES, lens=request.param)
-    return folder, plain_loop(exported, folder)
+@pytest.fixture(scope="module")
+def cases(exported, tmp_path_factory):
+    """Return a source without lengths, which are filled in, and one with them, and what each of their rows gives."""
+    folders = [tmp_path_factory.mktemp("tables") / f"lens {lens}" for lens in (False, True)]
+    for folder in folders:
+        write_source(folder, FILES, lens=folder is folders[1])
+    return [(folder, plain_loop(exported, folder)) for folder in folders]
 
 
-@pytest.fixture(params=["local", "ray"])
+@pytest.fixture
+def case(cases):
+    return cases[0]
+
+
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.needs("ray"))])
 def engine(request):
     if request.param == "ray":
         request.getfixturevalue("ray_address")
@@ -37,33 +53,27 @@ def run(bundle, source, folder, engine, **options):
     return done
 
 
-def test_a_folder_with_folders_below_it(exported, case, engine, tmp_path):
-    source, oracle = case
-    done = run(exported, source, tmp_path, engine)
-    assert (done.rows, done.parts, done.resumed) == (541, 5, 0)
-    same_rows(tmp_path / "out", oracle)
-    assert set(written_files(tmp_path / "out")) == set(FILES)
+EVERY = dict(zip(FILES, FILES, strict=True))
+ASKED = {  # what of the source, options, which files are written and of which they are
+    "a folder": ("", {}, EVERY),
+    "some outputs": ("", {"outputs": ["weights"], "key": "id", "batch_size": 5}, EVERY),
+    "a file": ("/sub/c.parquet", {"batch_size": 1}, {"c.parquet": "sub/c.parquet"}),
+    "a pattern": ("/**/[cde].parquet", {}, {name: name for name in FILES if name[-9] in "cde"}),
+}
 
 
-def test_some_outputs(exported, case, engine, tmp_path):
-    source, oracle = case
-    run(exported, source, tmp_path, engine, outputs=["weights"], key="id", batch_size=5)
-    of_weights = {
-        name: [{key: row[key] for key in ("id", "name", "weights")} for row in rows] for name, rows in oracle.items()
-    }
-    same_rows(tmp_path / "out", of_weights)
-
-
-def test_one_file(exported, case, engine, tmp_path):
-    source, oracle = case
-    run(exported, source / "sub" / "c.parquet", tmp_path, engine, batch_size=1)
-    same_rows(tmp_path / "out", {"c.parquet": oracle["sub/c.parquet"]})
-
-
-def test_a_pattern(exported, case, engine, tmp_path):
-    source, oracle = case
-    run(exported, f"{source}/**/[cde].parquet", tmp_path, engine)
-    same_rows(tmp_path / "out", {name: oracle[name] for name in ("sub/c.parquet", "sub/deep/d.parquet", "e.parquet")})
+@pytest.mark.parametrize(("which", "options", "files"), ASKED.values(), ids=ASKED)
+def test_what_is_asked_for(exported, cases, engine, tmp_path, which, options, files):
+    source, oracle = cases[engine == "ray"]
+    done = run(exported, f"{source}{which}", tmp_path, engine, **options)
+    wanted = {name: oracle[of] for name, of in files.items()}
+    if "outputs" in options:
+        wanted = {
+            name: [{k: row[k] for k in ("id", "name", "weights")} for row in rows] for name, rows in wanted.items()
+        }
+    assert (done.rows, done.parts, done.resumed) == (sum(map(len, wanted.values())), len(files), 0)
+    same_rows(tmp_path / "out", wanted)
+    assert set(written_files(tmp_path / "out")) == set(files)
 
 
 def test_row_groups_make_one_part_or_several(exported, case, engine, tmp_path, monkeypatch):
@@ -80,9 +90,10 @@ def test_row_groups_make_one_part_or_several(exported, case, engine, tmp_path, m
     assert len(written_files(tmp_path / "out")["b.parquet"]) == 1
 
 
-def test_windows_of_a_few_rows(exported, case, tmp_path, monkeypatch):
+@pytest.mark.parametrize("lens", [0, 1], ids=["lengths filled in", "lengths given"])
+def test_windows_of_a_few_rows(exported, cases, lens, tmp_path, monkeypatch):
     """What is read, run and written at once is as good as nothing: borders everywhere."""
-    source, oracle = case
+    source, oracle = cases[lens]
     monkeypatch.setattr("keras_attn_export._batch.run_parts.WINDOW_ROWS", 7)
     monkeypatch.setattr("keras_attn_export._batch.windows.WINDOW_BYTES", 3 * 4 * LONGEST)
     run(exported, source, tmp_path, "local", batch_size=3)
@@ -91,31 +102,27 @@ def test_windows_of_a_few_rows(exported, case, tmp_path, monkeypatch):
 
 def test_both_engines_write_the_same_bytes(exported, case, tmp_path, ray_address):
     """One core or many, another process: the rows run in the same batches, so the numbers are the same too."""
-    source, _ = case
+    written = []
     for engine in ("local", "ray"):
         (tmp_path / engine).mkdir()
-        run(exported, source, tmp_path / engine, engine)
-    here, there = (written_files(tmp_path / engine / "out") for engine in ("local", "ray"))
-    assert [[file.read_bytes() for file in files] for files in here.values()] == [
-        [file.read_bytes() for file in files] for files in there.values()
-    ]
+        run(exported, case[0], tmp_path / engine, engine)
+        found = written_files(tmp_path / engine / "out")
+        written.append({name: [file.read_bytes() for file in files] for name, files in found.items()})
+    assert written[0] == written[1]
 
 
 def test_rows_that_cannot_be_run_are_the_same_on_both(exported, engine, tmp_path):
     table = make_table(200, seed=3)
     keys = table.column("keys").to_pylist()
-    keys[17], keys[101] = None, keys[101][:-1] or [[0.0] * 6] * 2
-    table = table.set_column(
-        table.schema.get_field_index("keys"), "keys", pa.array(keys, table.schema.field("keys").type)
-    )
-    pq.write_table(table, tmp_path / "in.parquet")
+    keys[101] = keys[101][:-1] or [[0.0] * 6] * 2
+    index = table.schema.get_field_index("keys")
+    table = table.set_column(index, "keys", pa.array(keys, table.schema.field("keys").type))
+    pq.write_table(with_nulls(table, 17), tmp_path / "in.parquet")
     done = predict(exported, tmp_path / "in.parquet", tmp_path / "out", engine=engine, key="name", progress=False)
     assert (done.rows, done.errors) == (198, 2)
     errors = pq.read_table(done.errors_file).to_pylist()
-    assert [(each["part"], each["row"], each["key"]) for each in errors] == [
-        ("in.parquet", 17, "row 17"),
-        ("in.parquet", 101, "row 101"),
-    ]
+    told = [(each["part"], each["row"], each["key"]) for each in errors]
+    assert told == [("in.parquet", 17, "row 17"), ("in.parquet", 101, "row 101")]
     assert "is null" in errors[0]["reason"]
     assert "both are `keys_length`" in errors[1]["reason"]
     (tmp_path / "good").mkdir()
@@ -125,14 +132,10 @@ def test_rows_that_cannot_be_run_are_the_same_on_both(exported, engine, tmp_path
 
 
 def test_failing_rows_of_a_cut_file_are_named_by_their_place_in_it(exported, engine, tmp_path, monkeypatch):
-    table = make_table(90, seed=4)
-    keys = table.column("keys").to_pylist()
-    keys[25] = keys[70] = None
-    index = table.schema.get_field_index("keys")
-    table = table.set_column(index, "keys", pa.array(keys, table.schema.field("keys").type))
-    pq.write_table(table, tmp_path / "in.parquet", row_group_size=20)
+    file = tmp_path / "in.parquet"
+    pq.write_table(with_nulls(make_table(90, seed=4), 25, 70), file, row_group_size=20)
     monkeypatch.setattr(parts_of_a_source, "PART_BYTES", 1)
-    done = predict(exported, tmp_path / "in.parquet", tmp_path / "out", engine=engine, key="id", progress=False)
+    done = predict(exported, file, tmp_path / "out", engine=engine, key="id", progress=False)
     assert (done.rows, done.errors, done.parts) == (88, 2, 5)
     errors = pq.read_table(done.errors_file).to_pylist()
     assert [(each["row"], each["key"]) for each in errors] == [(25, "25"), (70, "70")]
@@ -142,8 +145,8 @@ def test_failing_rows_of_a_cut_file_are_named_by_their_place_in_it(exported, eng
 def test_one_engine_goes_on_where_the_other_stopped(exported, case, tmp_path, ray_address):
     source, oracle = case
     run(exported, source, tmp_path, "local")
-    (tmp_path / "out" / "a.parquet").unlink()
-    (tmp_path / "out" / "e.parquet").unlink()
+    for name in ("a.parquet", "e.parquet"):
+        (tmp_path / "out" / name).unlink()
     done = run(exported, source, tmp_path, "ray")
     assert (done.resumed, done.rows) == (3, 390)
     same_rows(tmp_path / "out", oracle)

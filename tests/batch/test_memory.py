@@ -2,36 +2,28 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from batch_tables import EVERY_TWO, floats, run_table
 from onnx_bundles import onnx_bundle
 
-from keras_attn_export import InputError, predict
+from keras_attn_export import InputError
 from keras_attn_export._batch import memory
 from keras_attn_export._batch.memory import free_memory, memory_limit
-
-# The largest product of two numbers of a row, through all of them: n numbers take n * n.
-PAIRS = """
-    one = Constant <value = int64[1] {1}> ()
-    two = Constant <value = int64[1] {2}> ()
-    across = Unsqueeze (x, one)
-    down = Unsqueeze (x, two)
-    products = Mul (across, down)
-    y = ReduceMax <axes = [1, 2], keepdims = 0> (products)
-"""
+from keras_attn_export._batch.session import LimitedSession
 
 
 @pytest.fixture
 def pairs(tmp_path):
     inputs, outputs = {"x": ("float32", ["batch", "time"])}, {"y": ("float32", ["batch"])}
-    return onnx_bundle(tmp_path / "bundle", PAIRS, inputs, outputs)
+    return onnx_bundle(
+        tmp_path / "bundle", f"{EVERY_TWO}\n y = ReduceMax <axes = [1, 2], keepdims = 0> (products)", inputs, outputs
+    )
 
 
 def run(bundle, rows, folder, **options):
-    pq.write_table(pa.table({"x": pa.array(rows, pa.list_(pa.float32()))}), folder / "x.parquet")
-    done = predict(bundle, folder / "x.parquet", folder / "out", progress=False, **options)
-    errors = [] if done.errors_file is None else pq.read_table(done.errors_file).to_pylist()
-    return pq.read_table(folder / "out" / "x.parquet").column("y").to_pylist(), errors
+    """Run rows of numbers; return the output of each, and those that failed."""
+    _, found, errors = run_table(bundle, pa.table({"x": floats(rows)}), folder, **options)
+    return found["y"], errors
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -55,15 +47,10 @@ def test_a_row_too_large_by_itself_is_given_up(pairs, tmp_path, workers):
 
 
 def test_what_did_not_fit_is_not_tried_again(pairs, tmp_path, monkeypatch):
-    from keras_attn_export._batch.session import LimitedSession
-
     sizes, honest = [], LimitedSession.run
-
-    def watched(self, outputs, feeds):
-        sizes.append(len(feeds["x"]))
-        return honest(self, outputs, feeds)
-
-    monkeypatch.setattr(LimitedSession, "run", watched)
+    monkeypatch.setattr(
+        LimitedSession, "run", lambda own, out, feeds: sizes.append(len(feeds["x"])) or honest(own, out, feeds)
+    )
     monkeypatch.setattr("keras_attn_export._batch.run_parts.WINDOW_ROWS", 64)
     rows = [np.ones(1000, "float32")] * 256
     found, errors = run(pairs, rows, tmp_path, limit_memory="32MiB", workers=1, batch_size=32)

@@ -4,54 +4,91 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from batch_tables import floats, run_table
 from onnx_bundles import onnx_bundle
 
-from keras_attn_export import predict
+from keras_attn_export import ExportError, predict
+from keras_attn_export._batch import run_parts
 
 ONE = {"x": ("float32", ["batch", "time"])}
-LIKE_X = {"y": ("float32", ["batch", "time"])}
-A_NUMBER = {"y": ("float32", ["batch"])}
-
-TWICE = "y = Add (x, x)"
-SUM = "last = Constant <value = int64[1] {1}> ()\n y = ReduceSum <keepdims = 0> (x, last)"
-MEAN = "y = ReduceMean <axes = [1], keepdims = 0> (x)"
-# The last number, as an encoder's last state
-LAST = "last = Constant <value = int64 {-1}> ()\n y = Gather <axis = 1> (x, last)"
-FORWARDS = "one = Constant <value = int64 {1}> ()\n y = CumSum (x, one)"
-BACKWARDS = "one = Constant <value = int64 {1}> ()\n y = CumSum <reverse = 1> (x, one)"
-SHARES = "y = Softmax <axis = 1> (x)"
-
-
-def exact_axes(bundle, rows, folder, **columns):
-    folder.mkdir(exist_ok=True)
-    pq.write_table(pa.table({"x": pa.array(rows, pa.list_(pa.float32())), **columns}), folder / "x.parquet")
-    done = predict(bundle, folder / "x.parquet", folder / "out", progress=False)
-    assert (done.rows, done.errors) == (len(rows), 0)
-    return done.exact_axes, pq.read_table(folder / "out").column("y").to_pylist()
-
-
+LIKE_X = ("float32", ["batch", "time"])
+A_NUMBER = ("float32", ["batch"])
 ROWS = [[1.0, -2.0, 3.0], [5.0], [4.0, 4.0], [0.5, 0.25, 2.0, 1.0], [7.0]]
 
+MEAN = "y = ReduceMean <axes = [1], keepdims = 0> (x)"
+SUM = "last = Constant <value = int64[1] {1}> ()\n sums = ReduceSum <keepdims = 0> (x, last)"
+# The number of steps
+LONG = """
+    one = Constant <value = int64 {1}> ()
+    sizes = Shape (x)
+    long = Gather <axis = 0> (sizes, one)
+"""
+WHOLE_NUMBERS = f"""{LONG}
+    same = Cast <to = 7> (x)
+    nothing = Sub (same, same)
+    lengths = Add (nothing, long)
+    y = ReduceMax <axes = [1], keepdims = 0> (lengths)
+"""
+SMALL_BESIDE_LARGE = """
+    mean = ReduceMean <axes = [1], keepdims = 1> (x)
+    none = Sub (mean, mean)
+    much = Constant <value = float[1] {250000}> ()
+    large = Add (none, much)
+    y = Concat <axis = 1> (large, mean)
+"""
+# What a model gives for no step at all is not what it gives for one of padding, and is proven nowhere.
+EMPTY = f"""{LONG} {SUM}
+    zero = Constant <value = int64 {{0}}> ()
+    none = Equal (long, zero)
+    more = Cast <to = 1> (none)
+    y = Add (sums, more)
+"""
+# A largest number minds zeros only where all are negative, and those of the first rows are positive.
+NEGATIVE_LAST = [[float(1 + n % 5)] * (1 + n % 7) for n in range(400)] + [[-3.0, -4.0], [-5.0], [-1.0, -2.0, -3.0]]
 
-@pytest.mark.parametrize(
-    ("nodes", "outputs", "exact", "of_row"),
-    [
-        (TWICE, LIKE_X, (), lambda x: 2 * x),
-        (SUM, A_NUMBER, (), np.sum),
-        (FORWARDS, LIKE_X, (), np.cumsum),
-        (BACKWARDS, LIKE_X, (), lambda x: np.cumsum(x[::-1])[::-1]),  # zeros at the end add nothing
-        (MEAN, A_NUMBER, ("time",), np.mean),
-        (LAST, A_NUMBER, ("time",), lambda x: x[-1]),
-        (SHARES, LIKE_X, ("time",), lambda x: np.exp(x) / np.exp(x).sum()),
-    ],
-    ids=["each number", "sum", "forwards", "backwards", "mean", "last", "softmax"],
-)
-def test_what_padding_changes_is_not_padded(tmp_path, nodes, outputs, exact, of_row):
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, outputs)
-    axes, found = exact_axes(bundle, ROWS, tmp_path / "run")
-    assert axes == exact
-    for row, y in zip(ROWS, found, strict=True):
-        np.testing.assert_allclose(y, of_row(np.array(row, "float32")), rtol=1e-6)
+PADDED = {  # nodes, output, axes that are not padded, what a row gives, rows, relative tolerance
+    "each number": ("y = Add (x, x)", LIKE_X, (), lambda x: 2 * x, ROWS, 0),
+    "sum": (f"{SUM}\n y = Identity (sums)", A_NUMBER, (), np.sum, ROWS, 1e-6),
+    "forwards": ("one = Constant <value = int64 {1}> ()\n y = CumSum (x, one)", LIKE_X, (), np.cumsum, ROWS, 1e-6),
+    "backwards": (  # zeros at the end add nothing
+        "one = Constant <value = int64 {1}> ()\n y = CumSum <reverse = 1> (x, one)",
+        LIKE_X,
+        (),
+        lambda x: np.cumsum(x[::-1])[::-1],
+        ROWS,
+        1e-6,
+    ),
+    "nothing": (EMPTY, A_NUMBER, (), np.sum, [[], [1.0, 2.0], [], [3.0]] * 40, 0),
+    "mean": (MEAN, A_NUMBER, ("time",), np.mean, ROWS, 1e-6),
+    "last": (  # as an encoder's last state
+        "last = Constant <value = int64 {-1}> ()\n y = Gather <axis = 1> (x, last)",
+        A_NUMBER,
+        ("time",),
+        lambda x: x[-1],
+        ROWS,
+        0,
+    ),
+    "softmax": ("y = Softmax <axis = 1> (x)", LIKE_X, ("time",), lambda x: np.exp(x) / np.exp(x).sum(), ROWS, 1e-6),
+    "whole numbers": (WHOLE_NUMBERS, ("int64", ["batch"]), ("time",), len, ROWS, 0),
+    "largest": ("y = ReduceMax <axes = [1], keepdims = 0> (x)", A_NUMBER, ("time",), np.max, NEGATIVE_LAST, 0),
+    "a small output beside a large one": (
+        SMALL_BESIDE_LARGE,
+        ("float32", ["batch", 2]),
+        ("time",),
+        lambda x: [250_000, x.mean()],
+        [[float(n)] * (1 + n % 9) for n in range(1, 60)],
+        1e-6,
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "output", "exact", "of_row", "rows", "rtol"), PADDED.values(), ids=PADDED)
+def test_what_padding_changes_is_not_padded(tmp_path, nodes, output, exact, of_row, rows, rtol):
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, {"y": output})
+    done, found, errors = run_table(bundle, pa.table({"x": floats(rows)}), tmp_path)
+    assert (done.exact_axes, errors) == (exact, [])
+    for row, y in zip(rows, found["y"], strict=True):
+        np.testing.assert_allclose(y, of_row(np.array(row, "float32")), rtol=rtol)
 
 
 def test_each_axis_is_judged_apart(tmp_path):
@@ -61,31 +98,14 @@ def test_each_axis_is_judged_apart(tmp_path):
         sums = ReduceSum <keepdims = 0> (pairs, keys)
         y = ReduceMean <axes = [1], keepdims = 0> (sums)
     """
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"pairs": ("float32", ["batch", "queries", "keys"])}, A_NUMBER)
+    inputs = {"pairs": ("float32", ["batch", "queries", "keys"])}
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, {"y": A_NUMBER})
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal((1 + n % 3, 1 + n % 5)).astype("float32") for n in range(40)]
-    (tmp_path / "run").mkdir()
-    table = pa.table({"pairs": pa.array([row.tolist() for row in rows], pa.list_(pa.list_(pa.float32())))})
-    pq.write_table(table, tmp_path / "run" / "x.parquet")
-    done = predict(bundle, tmp_path / "run" / "x.parquet", tmp_path / "out", progress=False)
-    assert (done.exact_axes, done.errors) == (("queries",), 0)
-    found = pq.read_table(tmp_path / "out").column("y").to_pylist()
-    np.testing.assert_allclose(found, [row.sum(1).mean() for row in rows], rtol=1e-5, atol=1e-6)
-
-
-def test_whole_numbers_must_be_equal(tmp_path):
-    nodes = """
-        one = Constant <value = int64 {1}> ()
-        sizes = Shape (x)
-        long = Gather <axis = 0> (sizes, one)
-        same = Cast <to = 7> (x)
-        nothing = Sub (same, same)
-        lengths = Add (nothing, long)
-        y = ReduceMax <axes = [1], keepdims = 0> (lengths)
-    """
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, {"y": ("int64", ["batch"])})
-    axes, found = exact_axes(bundle, ROWS, tmp_path / "run")
-    assert (axes, found) == (("time",), [len(row) for row in ROWS])
+    pairs = pa.array([row.tolist() for row in rows], pa.list_(pa.list_(pa.float32())))
+    done, found, errors = run_table(bundle, pa.table({"pairs": pairs}), tmp_path)
+    assert (done.exact_axes, errors) == (("queries",), [])
+    np.testing.assert_allclose(found["y"], [row.sum(1).mean() for row in rows], rtol=1e-5, atol=1e-6)
 
 
 def test_rows_that_cannot_run_say_nothing_of_padding(tmp_path):
@@ -94,64 +114,71 @@ def test_rows_that_cannot_run_say_nothing_of_padding(tmp_path):
         found = Gather <axis = 0> (numbers, ids)
         y = ReduceMean <axes = [1], keepdims = 0> (found)
     """
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["batch", "time"])}, A_NUMBER)
-    rows = [[9], [9], [9, 9], [0, 1], [2]]
-    pq.write_table(pa.table({"ids": rows}), tmp_path / "x.parquet")
-    done = predict(bundle, tmp_path / "x.parquet", tmp_path / "out", progress=False)
-    assert (done.exact_axes, done.rows, done.errors) == (("time",), 2, 3)
-    assert pq.read_table(tmp_path / "out").column("y").to_pylist() == [15, 30]
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["batch", "time"])}, {"y": A_NUMBER})
+    done, found, errors = run_table(bundle, pa.table({"ids": [[9], [9], [9, 9], [0, 1], [2]]}), tmp_path)
+    assert (done.exact_axes, found["y"], len(errors)) == (("time",), [15, 30], 3)
 
 
 def test_a_run_that_goes_on_pads_as_it_was_begun(tmp_path):
-    bundle = onnx_bundle(tmp_path / "bundle", MEAN, ONE, A_NUMBER)
-    source = tmp_path / "in"
+    bundle, source, target = onnx_bundle(tmp_path / "b", MEAN, ONE, {"y": A_NUMBER}), tmp_path / "in", tmp_path / "out"
     source.mkdir()
     for name in ("a", "b"):
-        pq.write_table(pa.table({"x": pa.array(ROWS, pa.list_(pa.float32()))}), source / f"{name}.parquet")
-    first = predict(bundle, source, tmp_path / "out", progress=False)
-    (tmp_path / "out" / "b.parquet").unlink()
-    second = predict(bundle, source, tmp_path / "out", progress=False)
+        pq.write_table(pa.table({"x": floats(ROWS)}), source / f"{name}.parquet")
+    first = predict(bundle, source, target, progress=False)
+    (target / "b.parquet").unlink()
+    second = predict(bundle, source, target, progress=False)
     assert (second.exact_axes, second.resumed, second.rows) == (first.exact_axes, 1, len(ROWS))
-    assert pq.read_table(tmp_path / "out" / "b.parquet") == pq.read_table(tmp_path / "out" / "a.parquet")
+    assert pq.read_table(target / "b.parquet") == pq.read_table(target / "a.parquet")
 
 
-FROM_THE_MEAN = "middle = ReduceMean <axes = [0], keepdims = 1> (x)\n y = Sub (x, middle)"
-RANKED = "zero = Constant <value = int64 {0}> ()\n y = CumSum (x, zero)"  # what came before in the batch, added up
+PAIRS, NUMBERS = [[1.0, 2.0], [3.0, 5.0], [4.0, 0.0]], [4, 8, 1, 6, 2]
+SUM_SO_FAR = "zero = Constant <value = int64 {0}> ()\n y = CumSum (x, zero)"  # of those before in the batch
+TOP, LOW = (f"most = Reduce{which} <axes = [0], keepdims = 1> (x)\n y = " for which in ("Max", "Min"))
+SEEN = {  # nodes, input, rows, what each gives alone
+    "mean": (
+        "middle = ReduceMean <axes = [0], keepdims = 1> (x)\n y = Sub (x, middle)",
+        ("float32", ["batch", 2]),
+        PAIRS,
+        [[0.0, 0.0]] * 3,
+    ),
+    "sum so far": (SUM_SO_FAR, ("float32", ["batch", 2]), PAIRS, PAIRS),
+    "sum of whole numbers": (SUM_SO_FAR, ("int64", ["batch", "time"]), [[1, 2], [3, 4], [5]], [[1, 2], [3, 4], [5]]),
+    "less than the most": (f"{TOP} Sub (most, x)", ("int32", ["batch"]), NUMBERS, [0] * 5),
+    "share of the most": (f"{TOP} Div (x, most)", ("float32", ["batch"]), NUMBERS, [1.0] * 5),
+    "more than the least": (f"{LOW} Sub (x, most)", ("float32", ["batch"]), NUMBERS, [0] * 5),
+}
 
 
-@pytest.mark.parametrize("nodes", [FROM_THE_MEAN, RANKED], ids=["mean", "sum so far"])
-def test_rows_that_see_each_other_run_one_by_one(tmp_path, nodes):
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"x": ("float32", ["batch", 2])}, {"y": ("float32", ["batch", 2])})
-    rows = [[1.0, 2.0], [3.0, 5.0], [4.0, 0.0]]
-    pq.write_table(pa.table({"x": rows}), tmp_path / "x.parquet")
-    done = predict(bundle, tmp_path / "x.parquet", tmp_path / "out", progress=False)
-    assert done.one_by_one
-    alone = [[0.0, 0.0]] * 3 if nodes == FROM_THE_MEAN else rows
-    assert pq.read_table(tmp_path / "out").column("y").to_pylist() == alone
+@pytest.mark.parametrize(("nodes", "x", "rows", "alone"), SEEN.values(), ids=SEEN)
+def test_rows_that_see_each_other_run_one_by_one(tmp_path, nodes, x, rows, alone):
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"x": x}, {"y": x})
+    column = np.array(rows, x[0]) if len(x[1]) == 1 else rows
+    done, found, errors = run_table(bundle, pa.table({"x": column}), tmp_path)
+    assert (done.one_by_one, found["y"], errors) == (True, alone, [])
 
 
-def test_whole_numbers_that_see_each_other(tmp_path):
-    nodes = "zero = Constant <value = int64 {0}> ()\n y = CumSum (ids, zero)"
-    shape = ["batch", "time"]
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", shape)}, {"y": ("int64", shape)})
-    pq.write_table(pa.table({"ids": [[1, 2], [3, 4], [5]]}), tmp_path / "x.parquet")
-    done = predict(bundle, tmp_path / "x.parquet", tmp_path / "out", progress=False)
-    assert (done.one_by_one, pq.read_table(tmp_path / "out").column("y").to_pylist()) == (True, [[1, 2], [3, 4], [5]])
+# The sum of a row, and of those longer than 64 steps what stands at their ends
+LATE = f"""{LONG} {SUM}
+    many = Constant <value = int64 {{64}}> ()
+    beyond = Greater (long, many)
+    at_end = Constant <value = int64 {{-1}}> ()
+    final = Gather <axis = 1> (x, at_end)
+    more = Add (sums, final)
+    y = Where (beyond, more, sums)
+"""
 
 
-def test_a_row_of_nothing_runs_as_a_zero_and_says_nothing(tmp_path):
-    """What a model gives for no step at all is not what it gives for one of padding, and is proven nowhere."""
-    nodes = """
-        last = Constant <value = int64[1] {1}> ()
-        sums = ReduceSum <keepdims = 0> (x, last)
-        one = Constant <value = int64 {1}> ()
-        zero = Constant <value = int64 {0}> ()
-        sizes = Shape (x)
-        long = Gather <axis = 0> (sizes, one)
-        none = Equal (long, zero)
-        more = Cast <to = 1> (none)
-        y = Add (sums, more)
-    """
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, A_NUMBER)
-    axes, found = exact_axes(bundle, [[], [1.0, 2.0], [], [3.0]] * 40, tmp_path / "run")
-    assert (axes, found) == ((), [0, 3, 0, 3] * 40)
+def test_padding_that_matters_for_rows_that_were_not_tried(tmp_path, monkeypatch):
+    """No row that is tried is long enough to show it; of each window, one is run again by itself."""
+    monkeypatch.setattr(run_parts, "WINDOW_ROWS", 256)
+    bundle = onnx_bundle(tmp_path / "bundle", LATE, ONE, {"y": A_NUMBER})
+    rng = np.random.default_rng(0)
+    short = [np.ones(rng.integers(1, 20), "float32") for _ in range(256)]
+    long = [np.ones(rng.integers(65, 120), "float32") for _ in range(2000)]
+    rows = [*short, *long, *short]
+    table = pa.table({"x": floats(rows)})
+    with pytest.raises(ExportError, match=r"^Row \d+ gives another `y` among other rows than by itself, .* of 1\.$"):
+        run_table(bundle, table, tmp_path)
+    assert not (tmp_path / "out" / "x.parquet").exists()
+    _, found, errors = run_table(bundle, table, tmp_path / "other", batch_size=1)
+    assert (found["y"], errors) == ([len(row) + (len(row) > 64) for row in rows], [])

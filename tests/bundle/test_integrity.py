@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from bundles import alter_manifest, python, read_manifest, reseal, small_inputs
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_attn_export import BundleError, ExportError, load_bundle, verify_bundle
@@ -24,6 +24,11 @@ pytest_plugins = ("bundle_fixtures",)
 
 def files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def refused(bundle: Path, said: str, load=load_bundle) -> None:
+    with pytest.raises(BundleError, match=said):
+        load(bundle)
 
 
 @pytest.fixture
@@ -59,10 +64,11 @@ def test_flipped_bits_anywhere_are_found(bundle, rng, pytestconfig):
     load_bundle(bundle)
 
 
-def test_every_byte_of_the_manifest_counts(bundle, rng):
+def test_bytes_all_over_the_manifest_count(bundle, rng):
     file = bundle / MANIFEST
-    for position, byte in enumerate(content := file.read_bytes()):
-        changed = content[:position] + bytes([byte ^ 1 << rng.randrange(8)]) + content[position + 1 :]
+    content = file.read_bytes()
+    for position in range(rng.randrange(5), len(content), 5):
+        changed = content[:position] + bytes([content[position] ^ 1 << rng.randrange(8)]) + content[position + 1 :]
         assert_found(bundle, file, changed, f"byte {position} of the manifest")
 
 
@@ -83,8 +89,7 @@ def test_swapped_files_are_found(bundle, rng):
             continue
         one.write_bytes(second)
         other.write_bytes(first)
-        with pytest.raises(BundleError):
-            load_bundle(bundle)
+        refused(bundle, "is not")
         one.write_bytes(first)
         other.write_bytes(second)
     load_bundle(bundle)
@@ -105,8 +110,7 @@ def test_swapped_files_are_found(bundle, rng):
 )
 def test_the_manifest_has_one_form(bundle, other):
     (bundle / MANIFEST).write_bytes(other(read_manifest(bundle)).encode())
-    with pytest.raises(BundleError, match="does not match its own `manifest_sha256`"):
-        load_bundle(bundle)
+    refused(bundle, "does not match its own `manifest_sha256`")
 
 
 # ---------------------------------------------------------------- other files
@@ -116,17 +120,12 @@ def test_the_manifest_has_one_form(bundle, other):
 def test_a_file_that_is_not_listed(bundle, name):
     (bundle / name).parent.mkdir(parents=True, exist_ok=True)
     (bundle / name).write_bytes(b"")
-    with pytest.raises(BundleError, match=rf"bundle holds {name}, which its manifest does not list"):
-        load_bundle(bundle)
+    refused(bundle, rf"bundle holds {name}, which its manifest does not list")
 
 
-def test_empty_folders_do_not_matter(bundle):
+def test_empty_folders_do_not_matter_nor_where_a_bundle_is(bundle, tmp_path):
     shutil.rmtree(bundle / "saved_model" / "assets")  # git and zip keep no empty folder
     (bundle / "empty").mkdir()
-    load_bundle(bundle)
-
-
-def test_a_bundle_may_be_moved_and_linked_to(bundle, tmp_path):
     shutil.move(bundle, tmp_path / "elsewhere")
     (tmp_path / "latest").symlink_to("elsewhere")
     assert load_bundle(tmp_path / "latest").run(small_inputs())
@@ -136,38 +135,34 @@ def test_a_bundle_may_be_moved_and_linked_to(bundle, tmp_path):
 def test_links_are_refused(bundle, tmp_path, name):
     shutil.move(bundle / name, tmp_path / "outside")
     (bundle / name).symlink_to(tmp_path / "outside")
-    with pytest.raises(BundleError, match=rf"{name} is a symbolic link"):
-        load_bundle(bundle)
+    refused(bundle, rf"{name} is a symbolic link")
 
 
 @pytest.mark.parametrize("to", ["model.onnx", "nowhere", "."])
 def test_links_that_are_not_listed_are_refused(bundle, to):
     (bundle / "link").symlink_to(to)
-    with pytest.raises(BundleError, match=r"link is a symbolic link"):
-        load_bundle(bundle)
+    refused(bundle, r"link is a symbolic link")
 
 
-def test_a_pipe_is_refused_unread(bundle):
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (os.mkfifo, r"model\.onnx is neither a file nor a folder"),  # and not read, which would wait for ever
+        (os.mkdir, r"incomplete: model\.onnx is missing"),
+    ],
+)
+def test_something_else_in_the_place_of_a_file(bundle, make, said):
     (bundle / MODEL).unlink()
-    os.mkfifo(bundle / MODEL)
-    with pytest.raises(BundleError, match=r"model\.onnx is neither a file nor a folder"):
-        load_bundle(bundle)
-
-
-def test_a_folder_where_a_file_should_be(bundle):
-    (bundle / MODEL).unlink()
-    (bundle / MODEL).mkdir()
-    with pytest.raises(BundleError, match=r"incomplete: model\.onnx is missing"):
-        load_bundle(bundle)
+    make(bundle / MODEL)
+    refused(bundle, said)
 
 
 def test_a_model_replaced_after_loading(bundle):
     loaded = load_bundle(bundle)
     (bundle / MODEL).write_bytes((bundle / MODEL).read_bytes() + b"\x3a\x00")
-    with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
-        loaded.run(small_inputs())
-    with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
-        verify.replay(bundle, loaded.manifest)
+    for ask in (lambda: loaded.run(small_inputs()), lambda: verify.replay(bundle, loaded.manifest)):
+        with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
+            ask()
     (bundle / MODEL).unlink()
     with pytest.raises(BundleError, match=r"cannot load|Cannot read"):
         loaded.run(small_inputs())
@@ -211,10 +206,19 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.fixture(scope="module")
+def short(exported, tmp_path_factory):
+    """Return a bundle of one golden case, which is verified in a moment; a test may alter its manifest."""
+    bundle = shutil.copytree(exported, tmp_path_factory.mktemp("short") / "bundle")
+    verify.save_cases(bundle / CASES, verify.load_cases(bundle / CASES)[:1])
+    reseal(bundle, CASES)
+    return bundle, read_manifest(bundle)
+
+
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_manifest_that_makes_no_sense(bundle, exported, data):
-    manifest = read_manifest(exported)
+def test_a_manifest_that_makes_no_sense(short, data):
+    bundle, manifest = short[0], copy.deepcopy(short[1])
     key = data.draw(st.sampled_from(sorted(manifest)))
     inner = manifest[key][0] if key in ("inputs", "outputs", "layers") else manifest[key]
     if isinstance(inner, dict) and inner and data.draw(st.booleans()):
@@ -223,8 +227,7 @@ def test_a_manifest_that_makes_no_sense(bundle, exported, data):
         manifest[key] = data.draw(VALUES)
     (bundle / MANIFEST).write_bytes(verify.manifest_bytes(manifest))
     try:
-        loaded = load_bundle(bundle)
-        loaded.run(small_inputs())
+        load_bundle(bundle).run(small_inputs())
         verify_bundle(bundle)
     except ExportError as error:
         assert "\n" not in str(error)  # noqa: PT017 - it may do well, too
@@ -240,11 +243,8 @@ def test_a_manifest_that_makes_no_sense(bundle, exported, data):
 def test_an_onnxruntime_that_is_too_old(bundle, monkeypatch, installed, lowest):
     alter_manifest(bundle, lowest_onnxruntime=lowest)
     monkeypatch.setattr(onnxruntime, "__version__", installed)
-    message = rf"bundle needs onnxruntime {lowest} or newer, and {installed} is installed\. Upgrade onnxruntime\."
-    with pytest.raises(BundleError, match=message):
-        load_bundle(bundle)
-    with pytest.raises(BundleError, match=message):
-        verify_bundle(bundle)
+    for load in load_bundle, verify_bundle:
+        refused(bundle, rf"bundle needs onnxruntime {lowest} or newer, and {installed} is installed\. Upgrade", load)
 
 
 @pytest.mark.parametrize("installed", ["1.15.0", "1.15.0rc1", "1.100.0", "2.0.0", "unknown"])
@@ -263,5 +263,4 @@ def test_without_onnxruntime_a_bundle_can_be_looked_at(bundle, tmp_path):
 @pytest.mark.parametrize("lowest", [None, 1.18, "1", "1.18.0", "newest", "1.\N{ARABIC-INDIC DIGIT ONE}"])
 def test_a_version_that_cannot_be_read(bundle, lowest):
     alter_manifest(bundle, lowest_onnxruntime=lowest)
-    with pytest.raises(BundleError, match="`lowest_onnxruntime` must be a version"):
-        load_bundle(bundle)
+    refused(bundle, "`lowest_onnxruntime` must be a version")

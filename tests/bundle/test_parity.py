@@ -20,7 +20,8 @@ MISSING = ParityRow(
     "gone", "base", (), "int64", float("inf"), float("nan"), float("inf"), 0, TOLERANCE, False, "is missing"
 )
 
-COVERED = {"inputs": {"x": {"moves": []}, "y": {"moves": None}}, "outputs": {"a": {"varies": False}}}
+FLAT = {"a": {"varies": False}}
+COVERED = {"inputs": {"x": {"moves": []}, "y": {"moves": None}}, "outputs": FLAT}
 
 
 @pytest.mark.parametrize(
@@ -50,61 +51,39 @@ def test_numbers_that_are_not_finite_come_back():
 
 
 @pytest.mark.parametrize(
-    ("rows", "saved_model_rows", "passed"),
+    ("rows", "saved_model_rows", "said"),
     [
-        ((GOOD,), (), True),
-        ((GOOD, GOOD), (GOOD,), True),
-        ((), (), False),
-        ((), (GOOD,), False),
-        ((GOOD, BAD), (GOOD,), False),
-        ((GOOD,), (BAD,), False),
+        ((GOOD,), (), None),
+        ((GOOD, GOOD), (GOOD,), None),
+        ((), (), "Nothing was compared"),
+        ((), (GOOD,), "Nothing was compared"),
+        (
+            (GOOD, BAD),
+            (GOOD,),
+            "ONNX output `weights` is outside the tolerance in case `keys 17` (shape (2, 3), max abs 2.5e-01, "
+            "max rel 5.0e-01).",
+        ),
+        ((GOOD,), (BAD,), "SavedModel output `weights`"),
+        (tuple(replace(BAD, name=f"out{index}") for index in range(5)), (), "; and 2 more in the error's `report`."),
     ],
 )
-def test_passed(rows, saved_model_rows, passed):
-    assert ParityReport("cpu", rows, saved_model_rows).passed is passed
-
-
-def test_raise_if_failed_says_nothing_of_a_match():
-    assert ParityReport("cpu", (GOOD,), (GOOD,)).raise_if_failed() is None
-
-
-def test_error_names_output_case_and_numbers():
-    report = ParityReport("cpu", (GOOD, BAD))
-    with pytest.raises(
-        ParityError,
-        match=r"Keras's: ONNX output `weights` is outside the tolerance in case `keys 17` "
-        r"\(shape \(2, 3\), max abs 2\.5e-01, max rel 5\.0e-01\)\.$",
-    ) as caught:
+def test_passed(rows, saved_model_rows, said):
+    report = ParityReport("cpu", rows, saved_model_rows)
+    assert report.passed is (said is None)
+    if said is None:
+        report.raise_if_failed()
+        return
+    with pytest.raises(ParityError, match=re.escape(said)) as caught:
         report.raise_if_failed()
     assert caught.value.report is report
-
-
-def test_error_tells_the_savedmodel_from_onnx():
-    with pytest.raises(ParityError, match="SavedModel output `weights`"):
-        ParityReport("cpu", (GOOD,), (BAD,)).raise_if_failed()
-
-
-def test_error_shows_three_failures_and_counts_the_others():
-    rows = tuple(replace(BAD, name=f"out{index}") for index in range(5))
-    with pytest.raises(ParityError, match=r"`out0` .*`out2` .*; and 2 more in the error's `report`\.$") as caught:
-        ParityReport("cpu", rows).raise_if_failed()
-    assert "out3" not in str(caught.value)
-
-
-def test_error_when_nothing_was_compared():
-    with pytest.raises(ParityError, match="Nothing was compared"):
-        ParityReport("cpu", (), (GOOD,)).raise_if_failed()
+    assert "out3" not in str(caught.value), "three failures are shown"
 
 
 def test_summary():
     match = ParityReport("cpu", (GOOD, replace(GOOD, case="b", max_rel=3e-6)), (replace(GOOD, max_abs=5e-7),))
-    assert match.summary() == (
-        "all 3 comparisons match over 2 cases; largest difference 5.0e-07 absolute, 3.0e-06 relative, 0.5 of its limit"
-    )
-    assert ParityReport("cpu", (GOOD, BAD), (BAD,)).summary() == (
-        "2 of 3 comparisons FAILED over 2 cases; largest difference 2.5e-01 absolute, 5.0e-01 relative, "
-        "3e+03 of its limit"
-    )
+    verdict = "all 3 comparisons match over 2 cases"
+    assert match.summary() == f"{verdict}; largest difference 5.0e-07 absolute, 3.0e-06 relative, 0.5 of its limit"
+    assert ParityReport("cpu", (GOOD, BAD), (BAD,)).summary().startswith("2 of 3 comparisons FAILED over 2 cases; ")
     assert ParityReport("cpu", ()).summary() == "nothing was compared"
     left_out = ParityReport("cpu", (GOOD,), refused={"x_length 1": "too short"}).summary()
     assert " over 1 cases (1 more that Keras itself cannot run); " in left_out
@@ -129,52 +108,39 @@ COMPLETE = {
         ({"axes": {"batch": [1, 2], "W": [8]}}, "Axis `W` is called dynamic, but only size 8 was compared."),
         ({"axes": {}}, None),
         ({"small_only": []}, None),
-        (
-            {"small_only": ["attend"]},
-            "No case is long enough for the form that layer `attend` takes for large sizes.",
-        ),
+        ({"small_only": ["attend"]}, "No case is long enough for the form that layer `attend` takes"),
         ({"inputs": {"x": {"moves": []}}}, "Input `x` moves no output."),
-        (
-            {"inputs": {"x": {"moves": None}}},
-            "Input `x` has one value in all cases, so that nothing shows what others do.",
-        ),
-        (
-            {"outputs": {"a": {"varies": False}}, "inputs": {"x": {"moves": []}}},
-            "Output `a` is the same whatever goes in, so that its match proves little.",
-        ),
-        (
-            {"outputs": {"a": {"varies": True, "rounding": 0.034}}},
-            "Rounding alone may move output `a` by 3%: nothing smaller would be found.",
-        ),
+        ({"inputs": {"x": {"moves": None}}}, "Input `x` has one value in all cases"),
+        ({"outputs": FLAT, "inputs": {"x": {"moves": []}}}, "Output `a` is the same whatever goes in"),
+        ({"outputs": {"a": {"varies": True, "rounding": 0.034}}}, "Rounding alone may move output `a` by 3%"),
         ({"outputs": {"a": {"varies": True, "rounding": 0.009}}}, None),
-        (
-            {"outputs": {"a": {"varies": True, "ties": 0.34}}},
-            "Rounding alone decides 34% of output `a`, where anything would pass.",
-        ),
+        ({"outputs": {"a": {"varies": True, "ties": 0.34}}}, "Rounding alone decides 34% of output `a`"),
         ({"outputs": {"a": {"varies": True, "ties": 0.004}}}, None),
         (
             {"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79}}},
-            "Precision alone may move output `a` by 79%: nothing smaller would be found.",
+            "Precision alone may move output `a`",
         ),
         ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.4}}}, None),
         ({"outputs": {"a": {"varies": True, "rounding": None}}}, None),
         ({"parts": {"encoder": COMPLETE, "step": COMPLETE}}, None),
         (
             {"parts": {"encoder": COMPLETE, "step": COMPLETE | {"cases": 4}}},
-            "The step: Only 4 cases could be compared.",
+            "The step: Only 4 cases could be",
         ),
     ],
 )
 def test_a_report_warns_of_what_a_match_leaves_open(changed, said):
     report = ParityReport("cpu", (GOOD,), coverage=COMPLETE | changed)
     assert report.passed
-    assert report.warnings == (() if said is None else (said,))
     if said is None:
+        assert report.warnings == ()
         report.raise_if_warned()
-    else:
-        with pytest.raises(ParityError, match=re.escape(said)) as caught:
-            report.raise_if_warned()
-        assert caught.value.report is report
+        return
+    (warning,) = report.warnings
+    assert warning.startswith(said)
+    with pytest.raises(ParityError, match=re.escape(warning)) as caught:
+        report.raise_if_warned()
+    assert caught.value.report is report
 
 
 def test_compared_keeps_the_order_of_cases():

@@ -4,15 +4,15 @@ import json
 import re
 
 import pytest
-from bundles import alter_manifest, assert_one_line, names, read_manifest, reseal
+from bundles import alter_manifest, names, read_manifest, reseal
+
+from keras_attn_export._report.page_numbers import bytes_text
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
 
-def test_inspect(exported, call):
-    code, out, err = call("inspect", exported)
-    assert (code, err) == (0, "")
-    manifest = read_manifest(exported)
+def test_inspect(exported, succeeds):
+    out, manifest = succeeds("inspect", exported), read_manifest(exported)
     for line in (
         rf"bundle +{exported}",
         r"size +\d+\.\d [kM]B: ONNX \d+\.\d kB, SavedModel \d+\.\d kB",
@@ -30,22 +30,15 @@ def test_inspect(exported, call):
         r"verify\.py +the one of the installed keras-attn",
     ):
         assert re.search(f"^{line}$", out, flags=re.MULTILINE), f"{line} is not in {out}"
-
-
-def test_inspect_shows_multiples(bundle, call):
-    alter_manifest(bundle, multiples={"keys_length": 8})
-    code, out, _ = call("inspect", bundle)
-    assert code == 0
-    assert re.search(r"^axes +batch, queries_length, keys_length \(multiples of 8\)$", out, flags=re.MULTILINE)
-
-
-def test_inspect_json(exported, call):
-    code, out, err = call("inspect", exported, "--json")
-    assert (code, err) == (0, "")
-    content = json.loads(out)
-    assert content["bundle"] == str(exported)
-    assert content["manifest"] == read_manifest(exported)
+    content = json.loads(succeeds("inspect", exported, "--json"))
+    assert (content["bundle"], content["manifest"]) == (str(exported), manifest)
     assert content["report"]["passed"] is True
+
+
+def test_inspect_shows_multiples(bundle, succeeds):
+    alter_manifest(bundle, multiples={"keys_length": 8})
+    line = r"^axes +batch, queries_length, keys_length \(multiples of 8\)$"
+    assert re.search(line, succeeds("inspect", bundle), flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +46,6 @@ def test_inspect_json(exported, call):
     [
         {"layers": ...},
         {"layers": [7]},
-        {"model": ...},
         {"versions": ["keras"]},
         {"static": ["batch"]},
         {"precision": 7},
@@ -62,21 +54,22 @@ def test_inspect_json(exported, call):
     ],
     ids=str,
 )
-def test_a_manifest_that_was_sealed_with_other_entries(bundle, call, entries):
+def test_a_manifest_that_was_sealed_with_other_entries(bundle, succeeds, fails, entries):
     alter_manifest(bundle, **entries)
-    code, out, err = call("inspect", bundle)
-    assert (code, out) == (1, "")
-    assert_one_line(err, f"error: {bundle / 'manifest.json'}, or the report, lacks what is to be shown or has it in")
-    content = json.loads(call("inspect", bundle, "--json")[1])
-    assert content["manifest"] == read_manifest(bundle)
+    fails("inspect", bundle, said=f"{bundle / 'manifest.json'}, or the report, lacks what is to be shown or has it in")
+    assert json.loads(succeeds("inspect", bundle, "--json"))["manifest"] == read_manifest(bundle)
 
 
-def test_the_code_in_a_bundle_is_not_run_and_told_from_ours(bundle, samples, tmp_path, call):
+def test_the_code_in_a_bundle_is_not_run_and_told_from_ours(bundle, samples, tmp_path, succeeds):
     """Each command works on a bundle whose `verify.py` is someone's own, as on any other."""
     (bundle / "verify.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     reseal(bundle, "verify.py")
     for command in (["verify"], ["run", "--inputs", samples, "--outputs", tmp_path / "out.npz"], ["inspect"]):
-        code, out, err = call(*command, bundle)
-        assert (code, err) == (0, "")
+        out = succeeds(*command, bundle)
     assert re.search(r"^verify\.py +not the one of the installed keras-attn", out, flags=re.MULTILINE)
     assert names(tmp_path) == ["bundle", "out.npz", "samples.npz"]
+
+
+def test_a_size_has_the_unit_that_suits_it():
+    sizes = [bytes_text(count) for count in (999, 1_000, 2_500_000, 10**10)]
+    assert sizes == ["999 bytes", "1.0 kB", "2.5 MB", "10.0 GB"]

@@ -8,7 +8,8 @@ import inspect
 import keras
 import numpy as np
 import pytest
-from backends import MODES, every_compiled_mode, every_mode, in_64_bits, precision_of
+import reference
+from backends import COMPILED_MODES, MODES, in_64_bits, precision_of
 from contract_cases import (
     CASES,
     POSITION_LAYERS,
@@ -21,16 +22,16 @@ from contract_cases import (
     Tq,
     as_numpy,
     call,
+    every_case,
+    every_variant,
     expected,
     gradients,
+    in_turn,
     outputs,
 )
 from tolerances import assert_close, assert_identical
 
 import keras_attn
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-every_variant = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.name)
 
 PADDING = {  # masks that are the same for all queries; each hides keys 3 and 4 of entry 0, and key 4 of entry 1
     "valid_lens": {"valid_lens": np.array([3, 4])},
@@ -40,6 +41,7 @@ PADDING = {  # masks that are the same for all queries; each hides keys 3 and 4 
 }
 PADDED = np.arange(Tk) >= np.array([[3], [4]])
 POISON = {"nan": np.nan, "inf": np.inf, "minus_inf": -np.inf, "1e30": 1e30}
+POISONED = {f"{kind}-{name}": (PADDING[kind], poison) for kind in PADDING for name, poison in POISON.items()}
 
 
 def poisoned(inputs: dict, names: tuple[str, ...], poison: float) -> dict:
@@ -58,8 +60,11 @@ def test_every_public_layer_has_a_row():
     )
 
 
-@every_case
-@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=in_64_bits), "float32", "float16", "bfloat16"])
+BIAS = 2 * np.random.default_rng(5).normal(size=(B, Tq, Tk)).astype("float32")
+DTYPES = {name: name for name in ("float32", "float16", "bfloat16")}
+
+
+@in_turn("dtype", {"float64": pytest.param("float64", marks=in_64_bits), **DTYPES})
 def test_weights_are_a_distribution_over_the_keys_that_take_part(case, dtype):
     masks = {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]])}
     layer, inputs = case.layer(dtype=dtype), case.inputs()
@@ -72,6 +77,11 @@ def test_weights_are_a_distribution_over_the_keys_that_take_part(case, dtype):
     spacings = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
     spacing = spacings[precision_of(dtype)]
     np.testing.assert_allclose(sums, takes_part.any(-1), atol=Tk * spacing, rtol=0)
+    biased = outputs(layer, inputs, masks | {"score_bias": BIAS})
+    for poison in POISON.values():  # where a pair takes no part
+        dirty = outputs(layer, inputs, masks | {"score_bias": np.where(takes_part, BIAS, np.float32(poison))})
+        assert_identical(dirty[0], biased[0])
+        assert_identical(dirty[1], biased[1])
 
 
 @every_variant
@@ -96,15 +106,20 @@ def test_worked_example(case):
     assert_close(weights, np.float32([[[1 / 2] * 2 + [0] * 8], [[1 / 6] * 6 + [0] * 4]]))
 
 
+WAYS = {mode: (mode, False) for mode in MODES} | {f"{mode}-bias": (mode, True) for mode in MODES}
+
+
+@pytest.mark.product("each layer with some values in turn")
 @in_64_bits
-@every_variant
-@every_mode
-def test_gradients_agree_with_differences_of_the_oracle(case, mode):
+@in_turn("way", WAYS, CASES + VARIANTS, more=1)
+def test_gradients_agree_with_differences_of_the_oracle(case, way):
     """Directional derivatives in float64: the oracle's central difference against the layer's gradient."""
+    mode, biased = way
     masks = {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]]), "causal": True}
     layer, step, rng = case.layer(dtype="float64"), 1e-6, np.random.default_rng(3)
     relative, absolute = (1e-6, 1e-8) if precision_of("float64") == "float64" else (1e-5, 1e-5)
     inputs = {name: array.astype("float64") for name, array in case.inputs().items()}
+    inputs |= {"score_bias": BIAS.astype("float64")} if biased else {}
     upstream = rng.normal(size=(*inputs["queries"].shape[:-1], inputs["values"].shape[-1]))
     computed = gradients(layer, inputs, masks, upstream=upstream, mode=mode)
 
@@ -116,6 +131,9 @@ def test_gradients_agree_with_differences_of_the_oracle(case, mode):
         shifts = [loss(inputs | {name: array + sign * step * direction}) for sign in (1, -1)]
         difference = (shifts[0] - shifts[1]) / (2 * step)
         assert np.sum(computed[name] * direction) == pytest.approx(difference, rel=relative, abs=absolute), name
+    if biased:
+        takes_part = reference.takes_part((B,), Tq, Tk, **masks)
+        assert np.all(computed["score_bias"][~takes_part] == 0)
     for variable in layer.trainable_variables:
         value, direction = as_numpy(variable), rng.normal(size=variable.shape)
         shifts = []
@@ -141,10 +159,10 @@ EMPTY_ROWS = {  # each leaves entry 0 without keys and does not touch entry 1
 }
 
 
-@every_case
-@pytest.mark.parametrize("kind", EMPTY_ROWS)
-def test_a_row_with_no_key_gives_zero_weights_and_output(case, kind):
-    layer, inputs, masks = case.layer(), case.inputs(), EMPTY_ROWS[kind]
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("masks", EMPTY_ROWS)
+def test_a_row_with_no_key_gives_zero_weights_and_output(case, masks):
+    layer, inputs = case.layer(), case.inputs()
     output, weights = outputs(layer, inputs, masks)
     assert np.all(output[0] == 0)
     assert np.all(weights[0] == 0)
@@ -160,19 +178,15 @@ def beside_a_row_with_keys(masks: dict) -> dict:
     return {name: np.stack([mask[1], mask[1]]) for name, mask in masks.items()}
 
 
-@every_case
-@pytest.mark.parametrize(
-    ("mode", "kind"),
-    [("eager", kind) for kind in EMPTY_ROWS]
-    + [
-        (mode, kind)
-        for mode in MODES
-        if mode != "eager"
-        for kind in ("length_zero", "full_attention_mask", "queries_mask")
-    ],
-)
-def test_a_row_with_no_key_gives_zero_gradient(case, kind, mode):
-    layer, inputs, masks = case.layer(), case.inputs(), EMPTY_ROWS[kind]
+COMPILED_ROWS = ("length_zero", "full_attention_mask", "queries_mask")
+ROWS = {f"eager-{kind}": ("eager", masks) for kind, masks in EMPTY_ROWS.items()}
+ROWS |= {f"{mode}-{kind}": (mode, EMPTY_ROWS[kind]) for mode in MODES if mode != "eager" for kind in COMPILED_ROWS}
+
+
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("way", ROWS)
+def test_a_row_with_no_key_gives_zero_gradient(case, way):
+    (mode, masks), layer, inputs = way, case.layer(), case.inputs()
     computed = gradients(layer, inputs, masks, mode=mode)
     computed_beside = gradients(layer, inputs, beside_a_row_with_keys(masks), mode=mode)
     for name in inputs:
@@ -181,10 +195,10 @@ def test_a_row_with_no_key_gives_zero_gradient(case, kind, mode):
         assert_identical(computed[name][1], computed_beside[name][1])
 
 
-@every_case
-@pytest.mark.parametrize("kind", EMPTY_ROWS)
-def test_a_row_with_no_key_adds_nothing_to_the_gradient_of_the_weights(case, kind):
-    layer, inputs, masks = case.layer(), case.inputs(), EMPTY_ROWS[kind]
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("masks", EMPTY_ROWS)
+def test_a_row_with_no_key_adds_nothing_to_the_gradient_of_the_weights(case, masks):
+    layer, inputs = case.layer(), case.inputs()
     computed = gradients(layer, inputs, masks)
     second = {name: array[1:] for name, array in inputs.items()}
     upstream = np.arange(1.0, B * Tq * Dv + 1).reshape(B, Tq, Dv)[1:]
@@ -199,26 +213,24 @@ def test_a_row_with_no_key_adds_nothing_to_the_gradient_of_the_weights(case, kin
         assert_close(computed[variable.path] / scale, alone[variable.path] / scale)
 
 
-@every_case
-@pytest.mark.parametrize("poison", POISON)
-@pytest.mark.parametrize("kind", PADDING)
-def test_poison_in_masked_keys_and_values_changes_no_output(case, kind, poison):
-    layer, inputs, masks = case.layer(), case.inputs(), PADDING[kind]
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("poisoning", POISONED)
+def test_poison_in_masked_keys_and_values_changes_no_output(case, poisoning):
+    (masks, poison), layer, inputs = poisoning, case.layer(), case.inputs()
     clean = outputs(layer, inputs, masks)
     for names in (("keys",), ("values",), ("keys", "values")):
-        dirty = outputs(layer, poisoned(inputs, names, POISON[poison]), masks)
+        dirty = outputs(layer, poisoned(inputs, names, poison), masks)
         assert_identical(dirty[0], clean[0])
         assert_identical(dirty[1], clean[1])
     assert_close(clean[0], expected(case, layer, inputs, masks)[0], "float32")
 
 
-@every_case
-@pytest.mark.parametrize("poison", ["nan", "inf", "1e30"])
-@pytest.mark.parametrize("kind", PADDING)
-def test_poison_in_masked_keys_and_values_changes_no_gradient(case, kind, poison):
-    layer, inputs, masks = case.layer(), case.inputs(), PADDING[kind]
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("poisoning", {name: each for name, each in POISONED.items() if "minus" not in name})
+def test_poison_in_masked_keys_and_values_changes_no_gradient(case, poisoning):
+    (masks, poison), layer, inputs = poisoning, case.layer(), case.inputs()
     clean = gradients(layer, inputs, masks)
-    dirty = gradients(layer, poisoned(inputs, ("keys", "values"), POISON[poison]), masks)
+    dirty = gradients(layer, poisoned(inputs, ("keys", "values"), poison), masks)
     for name, gradient in clean.items():
         assert_identical(dirty[name], gradient)
     for name in ("keys", "values"):
@@ -226,8 +238,7 @@ def test_poison_in_masked_keys_and_values_changes_no_gradient(case, kind, poison
         assert np.any(clean[name][~PADDED] != 0), name
 
 
-@every_case
-@every_compiled_mode
+@in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
 def test_poison_changes_no_gradient_when_compiled(case, mode):
     layer, inputs, masks = case.layer(), case.inputs(), PADDING["valid_lens"]
     clean = gradients(layer, inputs, masks, mode=mode)
@@ -258,13 +269,14 @@ BY_QUERY = {  # masks that hide the last key from every query but the last
 }
 
 
-@every_case
-@pytest.mark.parametrize("garbage", [1e4, -1e4])
-@pytest.mark.parametrize("kind", BY_QUERY)
-def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, kind, garbage):
+LEAKS = {f"{kind}-{sign}": (masks, sign * 1e4) for kind, masks in BY_QUERY.items() for sign in (1, -1)}
+
+
+@in_turn("leak", LEAKS)
+def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, leak):
     """The key that only the last query sees holds garbage: the rows before it, and their gradients, do not change."""
-    layer, inputs, masks = case.layer(), case.inputs(Tk=Tk), BY_QUERY[kind]
-    hidden = Tq - 1 if kind == "causal" else Tk - 1
+    (masks, garbage), layer, inputs = leak, case.layer(), case.inputs(Tk=Tk)
+    hidden = Tq - 1 if "causal" in masks else Tk - 1
     dirty_inputs = {name: array.copy() for name, array in inputs.items()}
     dirty_inputs["keys"][:, hidden] = dirty_inputs["values"][:, hidden] = garbage
     clean, dirty = outputs(layer, inputs, masks), outputs(layer, dirty_inputs, masks)

@@ -7,15 +7,15 @@ between backticks, the rule, and what was received.
 import keras
 import numpy as np
 import pytest
-from contract_cases import CASES, B, Dv, Tk, Tq, call
+from contract_cases import B, Dv, Tk, Tq, call, every_case, in_turn, sentence
 
-from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
-
-def sentence(name: str) -> str:
-    return rf"`({name})`[^\n]* must [^\n]*Received: [^\n]*({name})"
+from keras_attn import (
+    AdditiveAttention,
+    AttentionPooling,
+    DotProductAttention,
+    GaussianAttention,
+    LocationSensitiveAttention,
+)
 
 
 def ones(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -47,9 +47,12 @@ BAD = {  # overrides of arguments; None stands for Dq or Dk
     "integer_mask": ({"attention_mask": ones(B, Tq, Tk, dtype="int32")}, "attention_mask"),
     "keys_mask_of_the_queries": ({"keys_mask": ones(B, Tq, dtype="bool")}, "keys_mask"),
     "queries_mask_of_the_keys": ({"queries_mask": ones(B, Tk, dtype="bool")}, "queries_mask"),
+    "integer_bias": ({"score_bias": ones(B, Tq, Tk, dtype="int32")}, "score_bias"),
+    "boolean_bias": ({"score_bias": ones(B, Tq, Tk, dtype="bool")}, "score_bias"),
+    "bias_that_does_not_broadcast": ({"score_bias": ones(B, Tq, Tk + 1)}, "score_bias"),
+    "bias_of_rank_4": ({"score_bias": ones(B, 2, Tq, Tk)}, "score_bias"),
     "float_values_mask": ({"values_mask": ones(B, Tk)}, "values_mask"),
 }
-every_bad = pytest.mark.parametrize(("overrides", "name"), [pytest.param(*bad, id=kind) for kind, bad in BAD.items()])
 
 
 def arguments_of(case, overrides: dict) -> dict:
@@ -61,23 +64,19 @@ def arguments_of(case, overrides: dict) -> dict:
     return case.inputs() | bad
 
 
-@every_case
-@every_bad
-@pytest.mark.parametrize("built", [False, True], ids=["new", "built"])
-def test_bad_input_eagerly(case, overrides, name, built):
-    layer, arguments = case.layer() if built else case.make(), arguments_of(case, overrides)
-    with pytest.raises((TypeError, ValueError), match=sentence(name)):
-        layer(**arguments)
+WAYS = ("new", "built", "symbolic")
 
 
-@every_case
-@every_bad
-def test_bad_input_at_symbolic_build(case, overrides, name):
-    arguments = {
-        argument: keras.Input(batch_shape=array.shape, dtype=array.dtype.name)
-        for argument, array in arguments_of(case, overrides).items()
-    }
-    layer = case.make()
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("bad", {f"{kind}-{way}": (way, *bad) for kind, bad in BAD.items() for way in WAYS}, more=4)
+def test_bad_input(case, bad):
+    way, overrides, name = bad
+    layer, arguments = case.layer() if way == "built" else case.make(), arguments_of(case, overrides)
+    if way == "symbolic":
+        arguments = {
+            argument: keras.Input(batch_shape=array.shape, dtype=array.dtype.name)
+            for argument, array in arguments.items()
+        }
     with pytest.raises((TypeError, ValueError), match=sentence(name)):
         layer(**arguments)
 
@@ -96,8 +95,7 @@ def test_good_input_passes_where_the_bad_is_refused(case):
     assert tuple(output.shape) == (B, Tq, Dv)
 
 
-@every_case
-@pytest.mark.parametrize("name", ["queries", "keys"])
+@in_turn("name", {"queries": "queries", "keys": "keys"}, more=1)
 def test_sizes_other_than_those_it_was_built_for(case, name):
     layer, inputs = case.layer(), case.inputs()
     if not layer.weights:
@@ -118,12 +116,29 @@ def test_sizes_other_than_those_it_was_built_for(case, name):
         (lambda: AttentionPooling(dropout=-0.1), "dropout"),
         (lambda: AttentionPooling(dropout="0.1"), "dropout"),
         (lambda: AttentionPooling(seed=0.5), "seed"),
+        (lambda: AttentionPooling(normalizer="hardmax"), "normalizer"),
         (lambda: AdditiveAttention(0), "num_hiddens"),
         (lambda: AdditiveAttention(-8), "num_hiddens"),
-        (lambda: AdditiveAttention(8.5), "num_hiddens"),
+        (lambda: AdditiveAttention(8.0), "num_hiddens"),
+        (lambda: AdditiveAttention(True), "num_hiddens"),
+        (lambda: AdditiveAttention(8, normalize="yes"), "normalize"),
         (lambda: AdditiveAttention(8, query_block_size=0), "query_block_size"),
+        (lambda: AdditiveAttention(8, query_block_size=-2), "query_block_size"),
+        (lambda: AdditiveAttention(8, query_block_size=2.0), "query_block_size"),
+        (lambda: AdditiveAttention(8, query_block_size=True), "query_block_size"),
+        (lambda: AdditiveAttention(8, query_block_size="Auto"), "query_block_size"),
         (lambda: DotProductAttention(scale="big"), "scale"),
+        (lambda: DotProductAttention(scale=True), "scale"),
         (lambda: DotProductAttention(scale=float("nan")), "scale"),
+        (lambda: DotProductAttention(scale=float("inf")), "scale"),
+        (lambda: GaussianAttention(0), "bandwidth"),
+        (lambda: GaussianAttention(-1.0), "bandwidth"),
+        (lambda: GaussianAttention(float("inf")), "bandwidth"),
+        (lambda: GaussianAttention(float("nan")), "bandwidth"),
+        (lambda: GaussianAttention("1"), "bandwidth"),
+        (lambda: LocationSensitiveAttention(0, 2, 2), "num_hiddens"),
+        (lambda: LocationSensitiveAttention(2, 0, 2), "filters"),
+        (lambda: LocationSensitiveAttention(2, 2, 0), "kernel_size"),
     ],
 )
 def test_bad_options(make, name):

@@ -1,16 +1,12 @@
 """Promise 5 of every public layer: masks compose by intersection, and none is dropped or overwritten."""
 
-from itertools import product
-
 import keras
 import numpy as np
 import pytest
 import reference
 from backends import carrying, mask_of
-from contract_cases import CASES, as_numpy, call, expected, outputs
+from contract_cases import CASES, VARIANTS, as_numpy, call, every_case, expected, in_turn, outputs
 from tolerances import assert_close, assert_identical
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 B, Tq, Tk = 2, 6, 7  # longer than elsewhere, so that all masks together still leave keys
 
@@ -26,26 +22,32 @@ OTHERS = {
     "queries": {"queries_mask": np.arange(Tq) != np.array([[2], [0]])},
     "keys": {"keys_mask": np.arange(Tk) != np.array([[1], [3]])},
     "values": {"values_mask": np.arange(Tk) != np.array([[3], [2]])},
+    "window": {"window": (4, 3)},
 }
-SUBSETS = [
-    pytest.param(lengths, chosen, id="+".join(filter(None, [lengths, *chosen])) or "none")
-    for lengths in LENGTHS
-    for chosen in (
-        tuple(name for name, take in zip(OTHERS, taken, strict=True) if take)
-        for taken in product([False, True], repeat=len(OTHERS))
-    )
-]
+BIAS = {"bias": {"score_bias": 2 * np.random.default_rng(5).normal(size=(B, Tq, Tk)).astype("float32")}}
+NAMES = [*OTHERS, *BIAS]
+
+
+def subsets():
+    """Sets of masks: none, each alone, each with the next, all but one, and all, with lengths of each kind in turn."""
+    count = len(NAMES)
+    chosen = [(n, (name,)) for n, name in enumerate(NAMES)]
+    chosen += [(n + 1, (NAMES[n], NAMES[(n + 1) % count])) for n in range(count)]
+    chosen += [(n + 2, tuple(other for other in NAMES if other != name)) for n, name in enumerate(NAMES)]
+    chosen += [(n, names) for n in range(len(LENGTHS)) for names in ((), tuple(NAMES))]
+    every = [([*LENGTHS][n % len(LENGTHS)], names) for n, names in chosen]
+    return {"+".join(filter(None, [lengths, *names])) or "none": (lengths, names) for lengths, names in every}
 
 
 def masks_of(lengths: str, chosen: tuple[str, ...]) -> dict:
     masks = {} if LENGTHS[lengths] is None else {"valid_lens": LENGTHS[lengths]}
     for name in chosen:
-        masks |= OTHERS[name]
+        masks |= (OTHERS | BIAS)[name]
     return masks
 
 
 def ten_times(array):
-    return array if array is True else np.concatenate([array] * 10)
+    return np.concatenate([array] * 10) if isinstance(array, np.ndarray) else array
 
 
 @pytest.mark.parametrize("lengths", ["lengths", "lengths_by_query"])
@@ -58,26 +60,30 @@ def test_each_mask_of_the_table_hides_what_no_other_hides(lengths):
         assert np.any(reference.takes_part((B,), Tq, Tk, **without) != everything), name
 
 
-@every_case
-@pytest.mark.parametrize(("lengths", "chosen"), SUBSETS)
-def test_every_subset_of_masks(case, lengths, chosen):
-    layer, inputs, masks = case.layer(), case.inputs(Tq=Tq, Tk=Tk), masks_of(lengths, chosen)
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("chosen", subsets(), CASES + VARIANTS, more=3)
+def test_masks_and_a_bias_together(case, chosen):
+    layer, inputs, masks = case.layer(), case.inputs(Tq=Tq, Tk=Tk), masks_of(*chosen)
     output, weights = outputs(layer, inputs, masks)
     expected_output, expected_weights = expected(case, layer, inputs, masks)
     assert_close(output, expected_output, "float32")
     assert_close(weights, expected_weights, "float32")
     assert np.array_equal(weights == 0, expected_weights == 0)
     assert_identical(as_numpy(call(layer, inputs, masks)), output)
+    if "keys_mask" not in masks:  # which a state carries itself
+        state = layer.precompute(inputs["keys"])
+        assert set(state) == {"projected_keys"}
+        assert_close(outputs(layer, inputs | {"keys": state}, masks)[0], expected_output, "float32")
 
 
-@every_case
-@pytest.mark.parametrize(("lengths", "chosen"), SUBSETS)
-def test_every_subset_of_masks_under_dropout(case, lengths, chosen):
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("chosen", subsets(), more=3)
+def test_masks_and_a_bias_together_under_dropout(case, chosen):
     """Values are the unit vectors, so that the output is the dropped weights: each is 0 or weight / (1 - rate).
 
     Keras once lost the causal mask here (keras#23038).
     """
-    inputs, masks = case.inputs(Tq=Tq, Tk=Tk, Dv=Tk), masks_of(lengths, chosen)
+    inputs, masks = case.inputs(Tq=Tq, Tk=Tk, Dv=Tk), masks_of(*chosen)
     inputs["values"] = np.broadcast_to(np.eye(Tk, dtype="float32"), (B, Tk, Tk))
     layer = case.layer(inputs, dropout=0.5, seed=13)
     _, expected_weights = expected(case, layer, inputs, masks)
@@ -92,19 +98,6 @@ def test_every_subset_of_masks_under_dropout(case, lengths, chosen):
     assert np.any(kept)
     assert np.any(~kept & (expected_weights > 0))
     assert_close(as_numpy(call(layer, inputs, masks, training=False)), expected_weights, "float32")
-
-
-@every_case
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_causal_in_training_hides_the_future_whatever_the_sizes(case, dropout):
-    for queries, keys in ((3, 5), (5, 3), (4, 4)):
-        inputs = case.inputs(Tq=queries, Tk=keys, Dv=keys)
-        inputs["values"] = np.broadcast_to(np.eye(keys, dtype="float32"), (B, keys, keys))
-        layer = case.layer(inputs, dropout=dropout, seed=1)
-        for options in ({}, {"return_attention_scores": True}):
-            result = call(layer, inputs, {"causal": True}, training=True, **options)
-            dropped = as_numpy(result[0] if options else result)
-            assert np.all(dropped[:, ~np.tri(queries, keys, dtype=bool)] == 0)
 
 
 @every_case
@@ -126,17 +119,7 @@ def test_lengths_given_as_lists_and_in_every_integer_dtype(case):
     assert_close(as_numpy(layer(**inputs, valid_lens=[3, 0])), oracle, "float32")
 
 
-@every_case
-@pytest.mark.parametrize("length", [-(2**31), -1, Tk, Tk + 1, 2**31 - 1])
-def test_lengths_outside_the_key_axis(case, length):
-    layer, inputs, masks = case.layer(), case.inputs(Tq=Tq, Tk=Tk), {"valid_lens": np.array([length, 2], "int32")}
-    output, weights = outputs(layer, inputs, masks)
-    assert_close(weights, expected(case, layer, inputs, masks)[1], "float32")
-    assert np.all(output[0] == 0) == (length < 0)
-
-
-@every_case
-@pytest.mark.parametrize("name", ["queries", "keys", "values"])
+@in_turn("name", {name: name for name in ("queries", "keys", "values")}, more=0)
 def test_an_explicit_mask_is_not_overwritten_by_an_implicit_one(case, name):
     layer, inputs = case.layer(), case.inputs(Tq=Tq, Tk=Tk)
     size = Tq if name == "queries" else Tk
@@ -145,24 +128,6 @@ def test_an_explicit_mask_is_not_overwritten_by_an_implicit_one(case, name):
     tensors = inputs | {name: carrying(inputs[name], implicit)}
     pair = layer(**tensors, **{f"{name}_mask": explicit}, return_attention_scores=True)
     assert_close(as_numpy(pair[1]), expected(case, layer, inputs, {f"{name}_mask": explicit})[1], "float32")
-
-
-@every_case
-def test_an_attention_mask_and_lengths_survive_implicit_masks_of_an_embedding(case):
-    layer, masks = case.layer(), masks_of("lengths_by_query", ("mask",))
-    tokens = np.array([[3, 0, 1, 2, 4, 1, 1], [1, 2, 3, 0, 0, 4, 0]])
-    embedding = keras.layers.Embedding(5, case.Dk, mask_zero=True)
-    inputs = case.inputs(Tq=Tq, Tk=Tk)
-    pair = layer(
-        inputs["queries"],
-        embedding(tokens),
-        inputs["values"],
-        masks["valid_lens"],
-        attention_mask=masks["attention_mask"],
-        return_attention_scores=True,
-    )
-    embedded = inputs | {"keys": as_numpy(embedding.embeddings)[tokens]}
-    assert_close(as_numpy(pair[1]), expected(case, layer, embedded, masks | {"keys_mask": tokens != 0})[1], "float32")
 
 
 @every_case
@@ -192,8 +157,7 @@ def test_the_mask_of_the_output_reaches_the_next_layer_of_a_functional_model(cas
     assert_close(as_numpy(result), np.ones((B, 1), "float32"))
 
 
-@every_case
-@pytest.mark.parametrize("weights_too", [False, True])
+@in_turn("weights_too", {"output": False, "both": True}, more=0)
 def test_nan_in_queries_that_queries_mask_hides(case, weights_too):
     layer, inputs, mask = case.layer(), case.inputs(Tq=Tq, Tk=Tk), OTHERS["queries"]["queries_mask"]
     dirty = inputs | {"queries": np.where(mask[..., None], inputs["queries"], np.float32(np.nan))}

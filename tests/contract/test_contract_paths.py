@@ -7,10 +7,9 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import reference
-from backends import BACKEND, MODES, compiled, every_fit_mode, gradients_of
-from contract_cases import CASES, B, Dv, Tk, Tq, as_float64, as_numpy, randomise, trained_weights
+from backends import BACKEND, FIT_MODES, MODES, compiled, gradients_of
+from contract_cases import CASES, B, Dv, Tk, Tq, as_float64, as_numpy, in_turn, randomise, trained_weights
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -56,16 +55,11 @@ def onnx(model: keras.Model, sample: Inputs, folder: Path) -> Callable[[Inputs],
     return keras_attn_export.export_model(model, folder / "bundle", sample_inputs=sample).run
 
 
-PATHS: list[tuple[str, Run]] = [
-    *((mode, partial(called, mode=mode)) for mode in MODES),
-    ("predict", predict),
-    ("keras_file", keras_file),
-]
+PATHS: dict[str, Run] = {mode: partial(called, mode=mode) for mode in MODES}
+PATHS |= {"predict": predict, "keras_file": keras_file}
 if BACKEND == "tensorflow":  # the one whose models Keras writes as a SavedModel without another, and the export takes
-    PATHS += [("saved_model", saved_model), ("onnx", onnx)]
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-every_path = pytest.mark.parametrize("run", [pytest.param(run, id=name) for name, run in PATHS])
+    PATHS |= {"saved_model": saved_model, "onnx": onnx}
+every_path = in_turn("run", PATHS, more=1)
 
 
 def model_of(case, outputs_of: Callable, more: dict[str, keras.KerasTensor], **options) -> tuple[keras.Model, object]:
@@ -108,7 +102,6 @@ def every_mask_model(case, **options):
 
 
 @every_path
-@every_case
 def test_lengths_and_poison(case, run, tmp_path):
     """Output only; an entry with no key, one with padding, one with a length above Tk; dropout is off in inference."""
     model, layer = lengths_model(case, dropout=0.5, seed=5)
@@ -126,7 +119,6 @@ def test_lengths_and_poison(case, run, tmp_path):
 
 
 @every_path
-@every_case
 def test_every_mask_and_returned_weights(case, run, tmp_path):
     """Lengths by query, mask and causal together; then other sizes of B, Tq and Tk through the same program."""
     model, layer = every_mask_model(case)
@@ -145,7 +137,6 @@ def test_every_mask_and_returned_weights(case, run, tmp_path):
 
 
 @every_path
-@every_case
 def test_masks_from_an_embedding(case, run, tmp_path):
     """`Embedding(mask_zero=True)` masks queries and keys, through the symbolic graph as well."""
     layer = case.make()
@@ -179,8 +170,7 @@ def test_masks_from_an_embedding(case, run, tmp_path):
     assert np.all(computed["output"][inputs["query_tokens"] == 0] == 0)
 
 
-@every_case
-@every_fit_mode
+@in_turn("jit_compile", FIT_MODES, [CASES[0], *CASES[4:]], more=0)
 def test_fit(case, jit_compile):
     """One step of `fit`: as a gradient step taken by hand, and bit for bit the same with NaN in what is masked."""
     inputs = case.inputs() | {"valid_lens": np.array([3, 0], "int32")}
@@ -218,8 +208,7 @@ def headed(case):
     return keras.Model(model.input, output), layer
 
 
-@every_case
-@every_fit_mode
+@in_turn("jit_compile", FIT_MODES, CASES[:4], more=0)
 def test_fit_with_dropout_every_mask_and_rows_with_no_key(case, jit_compile):
     model, _ = every_mask_model(case, dropout=0.5, seed=3)
     output = keras.layers.Dense(1)(model.output["output"])

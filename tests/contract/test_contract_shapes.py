@@ -3,11 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from backends import compiled, every_compiled_mode, in_64_bits, only_on
-from contract_cases import CASES, B, Dv, Tk, Tq, as_numpy, call, expected, outputs, randomise
+from backends import COMPILED_MODES, compiled, in_64_bits, only_on
+from contract_cases import B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
 from tolerances import assert_close
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 LEADING = {"rank3": (2,), "rank4": (2, 4), "rank5": (2, 1, 4)}
 COINCIDENCES = {  # sizes that may be taken for one another
@@ -22,19 +20,16 @@ COINCIDENCES = {  # sizes that may be taken for one another
 
 
 def agrees_with_the_oracle(case, inputs, masks):
-    layer = case.make()
-    layer.build(*(array.shape for array in inputs.values()))
-    randomise(layer)
+    layer = case.layer(inputs)
     output, weights = outputs(layer, inputs, masks)
     expected_output, expected_weights = expected(case, layer, inputs, masks)
     assert_close(output, expected_output, "float32")
     assert_close(weights, expected_weights, "float32")
 
 
-@every_case
-@pytest.mark.parametrize("leading", LEADING)
+@in_turn("leading", LEADING, more=1)
 def test_any_number_of_leading_axes(case, leading):
-    leading, rng = LEADING[leading], np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     inputs = case.inputs(leading=leading)
     for masks in (
         {"valid_lens": rng.integers(0, Tk + 1, size=leading)},
@@ -46,10 +41,10 @@ def test_any_number_of_leading_axes(case, leading):
         agrees_with_the_oracle(case, inputs, masks)
 
 
-@every_case
-@pytest.mark.parametrize("sizes", COINCIDENCES)
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("sizes", COINCIDENCES)
 def test_axes_of_the_same_size_are_not_confused(case, sizes):
-    inputs, rng = case.inputs(**COINCIDENCES[sizes]), np.random.default_rng(2)
+    inputs, rng = case.inputs(**sizes), np.random.default_rng(2)
     *leading, queries, _ = inputs["queries"].shape
     keys = inputs["keys"].shape[-2]
     for shape in (leading, (*leading, queries)):
@@ -57,8 +52,9 @@ def test_axes_of_the_same_size_are_not_confused(case, sizes):
     agrees_with_the_oracle(case, inputs, {"attention_mask": rng.random((queries, keys)) < 0.5, "causal": True})
 
 
-@every_case
-@pytest.mark.parametrize("sizes", [{"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)}], ids=str)
+@in_turn(
+    "sizes", {str(sizes): sizes for sizes in ({"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)})}, more=1
+)
 def test_an_axis_of_size_zero(case, sizes):
     """No keys at all is a batch of rows with no key: zeros, not NaN."""
     inputs, layer = case.inputs(**sizes), case.layer()
@@ -78,11 +74,10 @@ STATIC = {  # known and unknown sizes of B, Tq and Tk
 }
 
 
-@every_case
-@pytest.mark.parametrize("known", STATIC)
-@pytest.mark.parametrize("weights_too", [False, True])
-def test_symbolic_shapes_and_dtypes_are_those_of_the_result(case, known, weights_too):
-    batch, queries, keys = STATIC[known]
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("known", {f"{name}-{both}": (*sizes, both) for name, sizes in STATIC.items() for both in (False, True)})
+def test_symbolic_shapes_and_dtypes_are_those_of_the_result(case, known):
+    batch, queries, keys, weights_too = known
     symbolic_inputs = {
         "queries": keras.Input(batch_shape=(batch, queries, case.Dq)),
         "keys": keras.Input(batch_shape=(batch, keys, case.Dk)),
@@ -96,8 +91,8 @@ def test_symbolic_shapes_and_dtypes_are_those_of_the_result(case, known, weights
     assert [tensor.shape for tensor in symbolic] == wanted
 
     shapes = [tensor.shape for tensor in symbolic_inputs.values()]
-    computed = layer.compute_output_shape(*shapes)
-    assert tuple(computed) == wanted[0]
+    computed = layer.compute_output_shape(*shapes, return_attention_scores=weights_too)
+    assert list(computed if weights_too else [computed]) == wanted
 
     real = keras.tree.flatten(call(layer, case.inputs(), return_attention_scores=weights_too))
     for tensor, result in zip(symbolic, real, strict=True):
@@ -106,8 +101,10 @@ def test_symbolic_shapes_and_dtypes_are_those_of_the_result(case, known, weights
         assert all(size in (None, actual) for size, actual in zip(tensor.shape, result.shape, strict=True))
 
 
-@every_case
-@pytest.mark.parametrize("policy", [pytest.param("float64", marks=in_64_bits), "float16", "mixed_bfloat16"])
+POLICIES = {"float16": "float16", "float64": pytest.param("float64", marks=in_64_bits), "mixed": "mixed_bfloat16"}
+
+
+@in_turn("policy", POLICIES, more=1)
 def test_symbolic_dtype_under_a_policy(case, policy):
     layer = case.make(dtype=policy)
     symbolic_inputs = {name: keras.Input(array.shape[1:], dtype="float32") for name, array in case.inputs().items()}
@@ -131,12 +128,11 @@ def test_sizes_known_from_one_input_only_survive(case):
 
 
 @only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
-@every_case
-@pytest.mark.parametrize("known", STATIC)
+@in_turn("known", STATIC, more=1)
 def test_static_shapes_survive_tf_function(case, known):
     import tensorflow as tf
 
-    batch, queries, keys = STATIC[known]
+    batch, queries, keys = known
     layer = case.layer()
 
     def compute(queries, keys, values, valid_lens):
@@ -158,8 +154,7 @@ def test_static_shapes_survive_tf_function(case, known):
     assert_close(result, expected(case, layer, inputs, {"valid_lens": lengths, "causal": True})[0], "float32")
 
 
-@every_case
-@every_compiled_mode
+@in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
 def test_one_program_takes_every_size(case, mode):
     layer = case.layer()
     signature = [((None, None, None, size), "float32") for size in (case.Dq, case.Dk, Dv)]

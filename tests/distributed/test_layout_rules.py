@@ -3,8 +3,7 @@
 import keras
 import pytest
 from distributed_models import Dk, Dq, Dv, U, build
-from distributed_page import rules
-from distributed_rules import rule_of
+from distributed_page import rule_of, rules
 
 from keras_attn import AdditiveAttention, BilinearAttention, CosineAttention, GaussianAttention, MultiHeadAttention
 

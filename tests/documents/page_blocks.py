@@ -3,12 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sybil import Document
-from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, FencedCodeBlockLexer, RawFencedCodeBlockLexer
-
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-LANGUAGES = ("python", "sh", "text", "json", "js", "html", "csharp", "cpp")
 
 # Pages whose Python another test runs; their commands are looked at here, and not run.
 RUN_ELSEWHERE = {
@@ -38,6 +34,9 @@ def blocks_of(text: str, name: str = "page") -> list[Block]:
     `<!-- not run: REASON -->` says why it does not run, `<!-- run by: FILE -->` which test runs it, and
     `<!-- exits: CODE -->` with which code its commands end. A block of text right below another one is its output.
     """
+    from sybil import Document
+    from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, FencedCodeBlockLexer
+
     document = Document(text, name)
     found: list[tuple[int, int, Block | tuple[str, str]]] = []
     for region in DirectiveInHTMLCommentLexer(r"not run|run by|exits", arguments=r"[^\n]*?")(document):
@@ -74,4 +73,7 @@ def unmarked(name: str, mark: tuple[str, str]) -> str:
 
 def fences_without_language(text: str) -> list[int]:
     """Return the lines of blocks that do not say their language."""
+    from sybil import Document
+    from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
+
     return [text.count("\n", 0, region.start) + 1 for region in RawFencedCodeBlockLexer()(Document(text, "page"))]

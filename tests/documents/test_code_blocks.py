@@ -15,20 +15,23 @@ from types import CodeType
 
 import keras
 import pytest
-from page_blocks import LANGUAGES, PAGES, ROOT, RUN_ELSEWHERE, Block, blocks_of, fences_without_language
+from page_blocks import PAGES, ROOT, RUN_ELSEWHERE, Block, blocks_of, fences_without_language
 from page_commands import check, commands_of, run
 from page_output import differs
 
-pytestmark = pytest.mark.documents
+pytestmark = [
+    pytest.mark.documents,
+    pytest.mark.needs("ai_edge_litert", "model_signing", "ray", "sybil"),
+]
 
 # The reasons of `<!-- not run: REASON -->`, and where such blocks run.
 NOT_RUN = {
     "below": "needs what the page makes further down, and runs there in a comment",
     "cuda": "needs a GPU and onnxruntime-gpu, which no machine that runs these tests has; not tested, as the page says",
-    "jax": "needs JAX, of the extra [backends]: scripts/test-backends exports models that live there",
+    "jax": "needs JAX, of the extra [backends]: nox -s interop exports models that live there",
     "npm": "needs onnxruntime-web of npm: scripts/test -m web writes such pages and opens them",
     "toolchain": "needs a compiler of C# or C++ and onnxruntime's package for it; not tested, as the page says",
-    "torch": "needs torch, of the extra [backends]: scripts/test-backends moves weights from there",
+    "torch": "needs torch, of the extra [backends]: nox -s interop moves weights from there",
 }
 # Commands that are looked at and not run, wherever they stand, for the same reasons.
 COMMANDS_NOT_RUN = {
@@ -40,7 +43,9 @@ COMMANDS_NOT_RUN = {
 
 
 def text_of(page: str) -> str:
-    return (ROOT / page).read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert fences_without_language(text) == [], f"{page}: lines of blocks that do not say their language"
+    return text
 
 
 def is_left_out(block: Block, page: str) -> bool:
@@ -138,9 +143,3 @@ def test_the_commands_of_the_other_pages_are_there(page):
         assert elsewhere or block.language != "python", f"{page}, line {block.line}: nothing runs this block"
         for words in commands_of(block.source) if block.language == "sh" else ():
             check(words)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_block_says_its_language(page):
-    assert fences_without_language(text_of(page)) == []
-    assert {block.language for block in blocks_of(text_of(page), page)} <= set(LANGUAGES)

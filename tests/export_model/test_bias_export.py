@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import pytest
 from export_models import qkvl
+from unproven import Unproven
 
 from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model
-from keras_attn_export._options import ADAPTIVE, LOWERINGS
+from keras_attn_export._lowerings.bodies import BODIES
 
 LOWEST = float(np.finfo("float32").min)
 
@@ -26,24 +27,20 @@ def padded_on_the_left():
     return {"x": x, "bias": bias}
 
 
-@pytest.mark.parametrize(
-    "lowering", [pytest.param(each, marks=() if each == ADAPTIVE else pytest.mark.out_of_turn) for each in LOWERINGS]
-)
-def test_an_added_mask_lets_nothing_masked_take_part(lowering, tmp_path):
-    model = heads_with_a_bias()
-    bundle = export_model(model, tmp_path / "bundle", lowering=lowering)
-    inputs = padded_on_the_left()
-    found = bundle.run(inputs)["output"]
-    np.testing.assert_allclose(found, model.predict_on_batch(inputs)["output"], atol=1e-5)
+def test_an_added_mask_lets_nothing_masked_take_part(tmp_path):
+    traced, inputs = Unproven(heads_with_a_bias()), padded_on_the_left()
     later = {**inputs, "x": inputs["x"] + np.float32(1000) * (np.arange(5) == 4)[:, None]}
-    np.testing.assert_array_equal(bundle.run(later)["output"][:, :4], found[:, :4])
+    for lowering in BODIES:
+        file = traced.written(tmp_path, lowering)
+        found = file.run(inputs)["output"]
+        np.testing.assert_allclose(found, traced.expected(inputs)["output"], atol=1e-5)
+        np.testing.assert_array_equal(file.run(later)["output"][:, :4], found[:, :4])
 
 
 @pytest.mark.out_of_turn
 def test_an_added_mask_in_a_file_of_float16(tmp_path):
-    model = heads_with_a_bias()
+    model, inputs = heads_with_a_bias(), padded_on_the_left()
     bundle = export_model(model, tmp_path / "bundle", precision="float16")
-    inputs = padded_on_the_left()
     found = bundle.run(inputs)["output"]
     np.testing.assert_allclose(found, model.predict_on_batch(inputs)["output"], atol=5e-3)
 

@@ -21,6 +21,8 @@ from keras_attn_export._export.convert_bundle import convert_bundle
 from keras_attn_export._export.litert import run_litert
 from keras_attn_export._standalone import verify
 
+pytestmark = pytest.mark.needs("ai_edge_litert")
+
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto" / "litert.md"
 HEAVY = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "onnxruntime")
 

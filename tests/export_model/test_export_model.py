@@ -2,18 +2,15 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import export_models
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from export_models import additive, dict_inputs_and_outputs
+from export_models import additive, dict_inputs_and_outputs, sequential
 from keras import layers
 
 import keras_attn
@@ -34,6 +31,7 @@ from keras_attn_export._standalone import verify
 from keras_attn_export._thresholds import LARGE
 
 
+@pytest.mark.smoke
 @pytest.mark.fresh_process
 def test_what_a_bundle_holds(tmp_path):
     steps = []
@@ -58,30 +56,28 @@ def test_what_a_bundle_holds(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["bundle"]
 
 
-def test_the_saved_model_has_the_same_names(tmp_path):
-    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
-    loaded = tf.saved_model.load(str(bundle.path / "saved_model"))
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    return export_model(dict_inputs_and_outputs(), tmp_path_factory.mktemp("exported") / "bundle")
+
+
+def test_the_saved_model_has_the_same_names(exported):
+    loaded = tf.saved_model.load(str(exported.path / "saved_model"))
     serve = loaded.signatures["serving_default"]
-    assert set(serve.structured_input_signature[1]) == {spec["name"] for spec in bundle.manifest["inputs"]}
-    assert set(serve.structured_outputs) == {spec["name"] for spec in bundle.manifest["outputs"]}
+    assert set(serve.structured_input_signature[1]) == {spec["name"] for spec in exported.manifest["inputs"]}
+    assert set(serve.structured_outputs) == {spec["name"] for spec in exported.manifest["outputs"]}
     rng = np.random.default_rng(0)
-    inputs = {
-        "queries": rng.standard_normal((2, 3, 6)).astype("float32"),
-        "keys": rng.standard_normal((2, 4, 6)).astype("float32"),
-        "values": rng.standard_normal((2, 4, 5)).astype("float32"),
-        "valid_lens": np.array([3, 0], "int32"),
-    }
+    shapes = {"queries": (2, 3, 6), "keys": (2, 4, 6), "values": (2, 4, 5)}
+    inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+    inputs["valid_lens"] = np.array([3, 0], "int32")
     theirs = serve(**{name: tf.constant(array) for name, array in inputs.items()})
-    ours = bundle.run(inputs)
-    for name in ours:
-        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-6)
+    for name, array in exported.run(inputs).items():
+        np.testing.assert_allclose(array, theirs[name], rtol=1e-5, atol=1e-6)
 
 
 def test_a_keras_file_exports(tmp_path):
-    model = additive()
-    model.save(tmp_path / "model.keras")
-    bundle = export_model(tmp_path / "model.keras", tmp_path / "deep" / "er" / "bundle")
-    assert bundle.report.passed
+    sequential().save(tmp_path / "model.keras")
+    assert export_model(tmp_path / "model.keras", tmp_path / "deep" / "er" / "bundle").report.passed
 
 
 @pytest.fixture
@@ -91,31 +87,24 @@ def wrong_lengths(monkeypatch):
     monkeypatch.setattr(text, "_CLIPPED", text._CLIPPED.replace("{name} = Clip ({name}_long,", one_more))
 
 
-def test_a_mismatch_raises_with_every_row_and_leaves_nothing(wrong_lengths, tmp_path):
+@pytest.mark.smoke
+def test_a_mismatch_raises_with_every_row_and_leaves_the_old_bundle_whole(exported, wrong_lengths, tmp_path):
+    old = shutil.copytree(exported.path, tmp_path / "bundle")
+    before = {file: file.read_bytes() for file in old.rglob("*") if file.is_file()}
     model = dict_inputs_and_outputs()
     with pytest.raises(ParityError, match=r"ONNX output `(weights|context)` .* in case `.*max abs") as caught:
-        export_model(model, tmp_path / "bundle")
+        export_model(model, old, overwrite=True)
     report = caught.value.report
     assert {row.name for row in report.rows if not row.passed} == {"context", "weights"}
     assert sum(not row.passed for row in report.rows) > 10
     assert all(row.passed for row in report.saved_model_rows)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_mismatch_leaves_the_old_bundle_whole(tmp_path, request):
-    old = export_model(additive(), tmp_path / "bundle")
-    before = {file: file.read_bytes() for file in old.path.rglob("*") if file.is_file()}
-    request.getfixturevalue("wrong_lengths")
-    model = dict_inputs_and_outputs()
-    with pytest.raises(ParityError):
-        export_model(model, tmp_path / "bundle", overwrite=True)
-    assert {file: file.read_bytes() for file in old.path.rglob("*") if file.is_file()} == before
+    assert {file: file.read_bytes() for file in old.rglob("*") if file.is_file()} == before
     assert sorted(os.listdir(tmp_path)) == ["bundle"]
-    assert load_bundle(tmp_path / "bundle").manifest == old.manifest
+    assert load_bundle(old).manifest == exported.manifest
 
 
-def test_tolerance_decides(tmp_path, monkeypatch):
-    model, run = additive(), verify.run_cases
+def test_tolerance_decides_and_a_mismatch_leaves_nothing(tmp_path, monkeypatch):
+    model, run = sequential(), verify.run_cases
 
     def off(*arguments):
         return [{name: array * np.float32(1 + 2e-4) for name, array in case.items()} for case in run(*arguments)]
@@ -123,6 +112,7 @@ def test_tolerance_decides(tmp_path, monkeypatch):
     monkeypatch.setattr("keras_attn_export._standalone.verify.run_cases", off)
     with pytest.raises(ParityError, match="outside the tolerance"):
         export_model(model, tmp_path / "bundle")
+    assert not list(tmp_path.iterdir())
     bundle = export_model(model, tmp_path / "bundle", tolerance=1e-3)
     assert bundle.manifest["parity"]["tolerance"] == {"relative": 1e-3, "absolute": 1e-4}
 
@@ -175,70 +165,19 @@ def test_a_lambda_is_not_loaded_from_a_strangers_file(tmp_path):
         export_model(tmp_path / "model.keras", tmp_path / "bundle")
 
 
-def test_a_bundle_is_not_replaced_unasked(tmp_path):
-    first = export_model(additive(), tmp_path / "bundle")
-    model = dict_inputs_and_outputs()
+def test_a_bundle_is_not_replaced_unasked(exported, tmp_path):
+    path, model = shutil.copytree(exported.path, tmp_path / "bundle"), sequential()
     with pytest.raises(BundleError, match="already exists"):
-        export_model(model, tmp_path / "bundle")
-    assert load_bundle(tmp_path / "bundle").manifest == first.manifest
-    second = export_model(model, tmp_path / "bundle", overwrite=True)
-    assert second.manifest["outputs"] != first.manifest["outputs"]
+        export_model(model, path)
+    assert load_bundle(path).manifest == exported.manifest
+    assert export_model(model, path, overwrite=True).manifest["outputs"] != exported.manifest["outputs"]
     assert sorted(os.listdir(tmp_path)) == ["bundle"]
 
 
-KILLED = """
-import sys, time
-sys.path.insert(0, {tests!r})
-from export_models import additive
-from keras_attn_export import export_model
-
-def announce(step):
-    print(step, flush=True)
-    if step.startswith({at!r}):
-        time.sleep(60)
-
-export_model(additive(), {path!r}, overwrite=True, progress=announce)
-"""
-
-
-@pytest.mark.out_of_turn
-@pytest.mark.parametrize("at", ["Tracing", "Putting"])
-def test_an_export_killed_half_way_leaves_the_old_bundle_whole(at, tmp_path):
-    path = tmp_path / "bundle"
-    old = export_model(dict_inputs_and_outputs(), path)
-    code = KILLED.format(tests=os.path.dirname(export_models.__file__), at=at, path=str(path))
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(at):
-            break
-    time.sleep(0.2)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    assert load_bundle(path).manifest == old.manifest
-    assert load_bundle(path).run(example_inputs())["context"].shape == (2, 3, 5)
-    replaced = export_model(additive(), path, overwrite=True)
-    assert replaced.manifest != old.manifest
-    assert sorted(os.listdir(tmp_path)) == ["bundle"], "the next export removes what the killed one left"
-
-
-def example_inputs():
-    return {
-        "queries": np.ones((2, 3, 6), "float32"),
-        "keys": np.ones((2, 4, 6), "float32"),
-        "values": np.ones((2, 4, 5), "float32"),
-        "valid_lens": np.array([1, 4], "int32"),
-    }
-
-
-def test_the_report_is_on_disk(tmp_path):
-    bundle = export_model(additive(), tmp_path / "bundle")
-    content = json.loads((bundle.path / "parity" / "report.json").read_text())
+def test_the_report_is_on_disk(exported):
+    content = json.loads((exported.path / "parity" / "report.json").read_text())
     assert content["passed"] is True
-    assert len(content["rows"]) == bundle.manifest["parity"]["cases"]
+    assert len(content["rows"]) == 2 * exported.manifest["parity"]["cases"]
     assert {"name", "case", "shape", "dtype", "max_abs", "max_rel", "tolerance", "passed"} <= set(content["rows"][0])
 
 

@@ -5,30 +5,25 @@ import onnx
 import pytest
 from decoder_export_models import DECODER_PARTS
 from export_models import EXPORTED as MODELS
+from unproven import Unproven
 
-from keras_attn_export import export_model, load_bundle, verify_bundle
-from keras_attn_export._options import ADAPTIVE, LOWERINGS, PORTABLE
+from keras_attn_export import export_model, verify_bundle
+from keras_attn_export._options import ADAPTIVE, PORTABLE
 
 EXPORTED = MODELS | DECODER_PARTS
-EVERY_LOWERING = ("additive", "dict inputs and outputs")  # one for each of the scores that lowerings have a form for
+LATER = pytest.mark.out_of_turn
+LOWERINGS = (PORTABLE, "fused", "ragged")
+CASES = [
+    (name, LOWERINGS[number % 3] if case.attention else PORTABLE, LATER if case.attention and number % 2 else ())
+    for number, (name, case) in enumerate(EXPORTED.items())
+]
+CASES += [(name, ADAPTIVE, ()) for name in ("additive", "dict inputs and outputs")]  # one of each score
 
 
-def in_lowerings(number, name):
-    """Every other model in one of three lowerings, in turn; all in that and the next later; plain without attention."""
-    one, later = (LOWERINGS[each % 3] for each in (number, number + 1))
-    if name in EVERY_LOWERING:
-        in_turn = (one, ADAPTIVE, "auto")
-        chosen = {each: [] if each in in_turn else [pytest.mark.out_of_turn] for each in LOWERINGS}
-    elif EXPORTED[name].attention:
-        chosen = {one: [pytest.mark.out_of_turn] if number % 2 else [], later: [pytest.mark.out_of_turn]}
-    else:
-        chosen = {PORTABLE: []}
-    for lowering, marks in chosen.items():
-        yield pytest.param(EXPORTED[name], lowering, id=f"{lowering}-{name}", marks=marks)
-
-
+@pytest.mark.product("each model has an operator, an input or an output that no other has")
 @pytest.mark.parametrize(
-    ("case", "lowering"), [each for number, name in enumerate(EXPORTED) for each in in_lowerings(number, name)]
+    ("case", "lowering"),
+    [pytest.param(EXPORTED[name], lowering, id=f"{lowering}-{name}", marks=marks) for name, lowering, marks in CASES],
 )
 def test_exports_and_matches(case, lowering, tmp_path):
     bundle = export_model(case.build(), tmp_path / "bundle", sample_inputs=case.samples(), lowering=lowering)
@@ -54,47 +49,26 @@ def assert_dynamic_axes_are_shared_by_name(bundle):
         assert all(axis.startswith(f"{spec['name']}_axis_") for axis in own), "neither an input's nor its own"
 
 
-@pytest.mark.parametrize(
-    "opset", [18, *(pytest.param(each, marks=pytest.mark.out_of_turn) for each in range(19, 24)), 24]
-)
-def test_every_opset(opset, tmp_path):
-    bundle = export_model(EXPORTED["gelu, norm, dropout, conv"].build(), tmp_path / "bundle", opset=opset)
-    model = onnx.load(bundle.path / "model.onnx")
-    assert {entry.domain: entry.version for entry in model.opset_import}[""] == opset
-    assert bundle.manifest["opset"] == opset
-    assert bundle.report.passed
-
-
-@pytest.mark.out_of_turn
+@pytest.mark.smoke
 @pytest.mark.fresh_process
-def test_recurrent_encoders_at_the_newest_opset(tmp_path):
-    bundle = export_model(EXPORTED["implicit mask and encoders"].build(), tmp_path / "bundle", opset=24)
-    assert bundle.report.passed
-
-
-@pytest.mark.fresh_process
-@pytest.mark.parametrize("lowering", [pytest.param("portable", marks=pytest.mark.out_of_turn), "ragged"])
+@pytest.mark.parametrize("lowering", ["portable", "ragged"])
 def test_padding_cannot_leak_in_onnx(lowering, tmp_path):
-    bundle = export_model(EXPORTED["additive"].build(), tmp_path / "bundle", lowering=lowering)
+    file = Unproven(EXPORTED["additive"].build()).written(tmp_path, lowering)
     rng = np.random.default_rng(1)
     shapes = {"queries": (2, 3, 6), "keys": (2, 5, 8), "values": (2, 5, 5)}
     inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
     inputs["valid_lens"] = np.array([2, 0], "int32")
-    clean = load_bundle(bundle.path).run(inputs)
+    clean = file.run(inputs)["attention"]
     inputs["keys"][0, 2:], inputs["values"][0, 3:] = np.nan, np.inf
     inputs["keys"][1], inputs["values"][1] = 1e30, np.nan
-    poisoned = bundle.run(inputs)
-    np.testing.assert_array_equal(poisoned["attention"], clean["attention"])
-    np.testing.assert_array_equal(clean["attention"][1], 0)
-    assert np.abs(clean["attention"][0]).min() > 0
+    np.testing.assert_array_equal(file.run(inputs)["attention"], clean)
+    np.testing.assert_array_equal(clean[1], 0)
+    assert np.abs(clean[0]).min() > 0
 
 
-@pytest.mark.out_of_turn
-@pytest.mark.parametrize("lowering", ["portable", "ragged"])
-def test_the_implicit_mask_survives_in_onnx(lowering, tmp_path):
-    bundle = export_model(EXPORTED["implicit mask and encoders"].build(), tmp_path / "bundle", lowering=lowering)
-    ids = np.array([[3, 4, 5]], "int32")
-    padded = np.array([[3, 4, 5, 0, 0]], "int32")
-    np.testing.assert_allclose(
-        bundle.run({"ids": padded})["classes"][:, :3], bundle.run({"ids": ids})["classes"], rtol=1e-5
-    )
+def test_the_implicit_mask_survives_in_onnx(tmp_path):
+    traced = Unproven(EXPORTED["implicit mask and encoders"].build())
+    for lowering in ("portable", "ragged"):
+        file = traced.written(tmp_path, lowering)
+        short, padded = (file.run({"ids": np.array([ids], "int32")})["classes"] for ids in ([3, 4, 5], [3, 4, 5, 0, 0]))
+        np.testing.assert_allclose(padded[:, :3], short, rtol=1e-5)

@@ -82,9 +82,12 @@ def test_external_data_is_seen_wherever_it_is(place, tmp_path):
     assert set(_external_locations(tmp_path / MODEL)) == {"ünder/the.data"}
 
 
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
-    "location", ["../secret", "{absolute}", "parity/../../secret", "", "missing", "*/_ORT_MEM_ADDR_/*"]
+    ("place", "location"),
+    [
+        *zip(PLACES, ["../secret", "{absolute}", "parity/../../secret", "", "missing"], strict=True),
+        (in_initializer, "*/_ORT_MEM_ADDR_/*"),
+    ],
 )
 def test_external_data_may_not_leave_the_folder(bundle, place, location):
     secret = bundle.parent / "secret"
@@ -150,77 +153,52 @@ def test_any_bytes_are_parsed_or_refused(bundle, data):
 # ------------------------------------------------------------- .keras files
 
 
-def hostile_keras(path, marker, change):
-    """Write a `.keras` file whose configuration runs `touch marker` if anything in it is called."""
+LAMBDA = {
+    "class_name": "__lambda__",
+    "config": {"code": "4wEAAAAAAAAAAAAAAAEAAAADAAAA8wYAAACXAHwAUwCpAE6pAKkBcgAAAA=="},
+}
+
+
+def of_class(module, kind, **config):
+    return {"module": module, "class_name": kind, "registered_name": None, "config": config}
+
+
+def of_function(module, name):
+    return {"module": module, "class_name": "function", "config": name, "registered_name": name}
+
+
+HOSTILE = {  # what takes the place of a layer, of one of its entries, or of the model, and runs a command
+    "a class of os": ("layer", lambda command: of_class("os", "system", command=command)),
+    "a function of os": ("activation", lambda _: of_function("os", "system")),
+    "an initializer": ("kernel_initializer", lambda command: of_class("subprocess", "Popen", args=command, shell=True)),
+    "the model itself": ("model", lambda command: of_class("subprocess", "Popen", args=command, shell=True)),
+    "builtins' eval": ("activation", lambda _: of_function("builtins", "eval")),
+    "a lambda": ("layer", lambda _: of_class("keras.layers", "Lambda", name="dense", function=LAMBDA)),
+}
+
+
+@pytest.mark.parametrize(("where", "entry"), HOSTILE.values(), ids=HOSTILE)
+def test_a_keras_file_runs_nothing(where, entry, tmp_path, capsys):
+    """A file whose configuration makes another file if anything in it is called."""
+    path, bundle = tmp_path / "model.keras", tmp_path / "bundle"
     x = keras.Input((3, 4), name="x")
     keras.Model(x, keras.layers.Dense(2, name="dense")(AdditiveAttention(3)(x, x, x))).save(path)
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     config = json.loads(parts["config.json"])
     dense = next(layer for layer in config["config"]["layers"] if layer["config"]["name"] == "dense")
-    change(config, dense, f"touch {marker}")
+    entry = entry(f"touch {tmp_path / 'ran'}")
+    if where in ("layer", "model"):
+        (dense if where == "layer" else config).update(entry)
+    else:
+        dense["config"][where] = entry
     parts["config.json"] = json.dumps(config).encode()
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in parts.items():
             archive.writestr(name, content)
-
-
-def a_class_of_os(config, dense, command):
-    dense.update(module="os", class_name="system", registered_name=None, config={"command": command})
-
-
-def a_function_of_os(config, dense, command):
-    dense["config"]["activation"] = {
-        "module": "os",
-        "class_name": "function",
-        "config": "system",
-        "registered_name": "system",
-    }
-
-
-def a_class_of_subprocess(config, dense, command):
-    dense["config"]["kernel_initializer"] = {
-        "module": "subprocess",
-        "class_name": "Popen",
-        "config": {"args": command, "shell": True},
-        "registered_name": None,
-    }
-
-
-def the_model_itself(config, dense, command):
-    config.update(
-        module="subprocess", class_name="Popen", registered_name=None, config={"args": command, "shell": True}
-    )
-
-
-def builtins_eval(config, dense, command):
-    dense["config"]["activation"] = {
-        "module": "builtins",
-        "class_name": "function",
-        "config": "eval",
-        "registered_name": "eval",
-    }
-
-
-def a_lambda(config, dense, command):
-    code = "4wEAAAAAAAAAAAAAAAEAAAADAAAA8wYAAACXAHwAUwCpAE6pAKkBcgAAAA=="
-    dense.update(
-        module="keras.layers",
-        class_name="Lambda",
-        registered_name=None,
-        config={"name": "dense", "function": {"class_name": "__lambda__", "config": {"code": code}}},
-    )
-
-
-@pytest.mark.parametrize(
-    "change", [a_class_of_os, a_function_of_os, a_class_of_subprocess, the_model_itself, builtins_eval, a_lambda]
-)
-def test_a_keras_file_runs_nothing(change, tmp_path, capsys):
-    marker, model, bundle = tmp_path / "ran", tmp_path / "model.keras", tmp_path / "bundle"
-    hostile_keras(model, marker, change)
     with pytest.raises(UnsupportedModelError, match=r"Keras cannot load .*model\.keras: \S"):
-        export_model(model, bundle)
-    assert main(["export", str(model), str(bundle)]) == 1
+        export_model(path, bundle)
+    assert main(["export", str(path), str(bundle)]) == 1
     assert_one_line(capsys.readouterr().err)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.keras"]
 
@@ -267,11 +245,11 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "bool"])
 @pytest.mark.parametrize("value", ODD.values(), ids=ODD)
-def test_odd_inputs(value, dtype):
-    with pytest.raises(InputError, match=r"^Input `x` (must|holds) [^\n]+$"):
-        checked_inputs({"inputs": [{"name": "x", "dtype": dtype, "shape": ["n"]}]}, {"x": value})
+def test_odd_inputs(value):
+    for dtype in ("float32", "float16", "int32", "uint8", "bool"):
+        with pytest.raises(InputError, match=r"^Input `x` (must|holds) [^\n]+$"):
+            checked_inputs({"inputs": [{"name": "x", "dtype": dtype, "shape": ["n"]}]}, {"x": value})
 
 
 def test_bfloat16_is_widened():

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from bundles import reseal
 from loop_models import LENGTH, Apart, Buffered, Greedy, Leaving, Nested, Refined, looped, samples_of
+from unproven import Unproven
 
 from keras_attn_export import export_model, load_bundle, verify_bundle
 from keras_attn_export._analysis.first_difference import first_difference
@@ -30,13 +31,9 @@ def depth_of_calls(graph, above=()):
     return found
 
 
-def forms(bundle):
-    return {layer["name"].split("/")[1]: (layer["lowering"], layer["form"]) for layer in bundle.manifest["layers"]}
-
-
-def assert_like_keras(model, bundle, **sizes):
+def assert_like_keras(model, run, **sizes):
     inputs = samples_of(model, **sizes)
-    found, expected = bundle.run(inputs), model(inputs)
+    found, expected = run(inputs), model(inputs)
     for name, array in expected.items():
         assert found[name].shape == array.shape
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
@@ -56,16 +53,19 @@ def test_a_decoder_keeps_its_layer_in_its_loop(greedy):
     assert depth_of_calls(proto.graph) == {"additive_0": ("Loop",)}
     assert "additive_0_before_loop" in {node.op_type for node in proto.graph.node}
     assert [function.name for function in proto.functions] == ["additive_0", "additive_0_before_loop"]
-    assert forms(bundle)["attention"] == ("adaptive", "plain operators, by the sizes that the model fixes")
+    (layer,) = bundle.manifest["layers"]
+    assert (layer["name"], layer["lowering"]) == ("loop/attention", "adaptive")
+    assert layer["form"] == "plain operators, by the sizes that the model fixes"
     assert verify_bundle(bundle.path).passed
 
 
+@pytest.mark.smoke
 def test_a_loop_that_ends_early_gives_all_its_steps(greedy):
     model, bundle = greedy
-    found = assert_like_keras(model, bundle, rows=1, length=9)
+    found = assert_like_keras(model, bundle.run, rows=1, length=9)
     assert found["tokens"].shape == (1, LENGTH)
     for rows in (2, 5):
-        assert_like_keras(model, bundle, rows=rows)
+        assert_like_keras(model, bundle.run, rows=rows)
 
 
 def test_a_loop_reads_the_memory_where_it_is(greedy):
@@ -90,53 +90,44 @@ def test_a_difference_that_begins_in_a_loop_is_named_with_its_layer(greedy, tmp_
     assert found.first.layer == "loop"
 
 
+# ------------------------------------------------- what is in other loops
+
+
 @pytest.mark.parametrize(
-    ("lowering", "opset", "precision"),
+    ("layer", "lowering", "opset", "depths"),
     [
-        pytest.param("portable", None, "float16", marks=pytest.mark.out_of_turn),
-        ("ragged", 24, "int8"),
-        pytest.param("auto", None, "float32", marks=pytest.mark.out_of_turn),
+        (Nested, "ragged", 24, [("If",), ("If",), ("Loop", "If"), ("Loop", "Loop")]),
+        (Nested, "portable", None, []),
+        (Leaving, "ragged", None, [("Loop",)] * 2),  # rows that leave, and a cache that grows
+        (Buffered, "fused", None, []),  # loops of Keras
     ],
 )
-def test_loops_within_loops_and_branches(lowering, opset, precision, tmp_path):
-    model = looped(Nested)
-    bundle = export_model(model, tmp_path / "bundle", lowering=lowering, opset=opset, precision=precision)
-    assert bundle.report.passed
-    depths = depth_of_calls(file_of(bundle).graph)
-    lowerings = set(forms(bundle)["attention"][0].split(" and "))
-    assert lowerings <= {"portable", "adaptive", "ragged"} if lowering == "auto" else lowerings == {lowering}
-    if lowering == "ragged":
-        assert sorted(depths.values()) == [("If",), ("If",), ("Loop", "If"), ("Loop", "Loop")]
-    if lowering == "portable":
-        assert not depths
-    if precision == "float32":
-        assert_like_keras(model, bundle)
+def test_each_call_is_where_it_was(layer, lowering, opset, depths, tmp_path):
+    traced = Unproven(looped(layer))
+    file = traced.written(tmp_path, lowering, opset)
+    assert sorted(depth_of_calls(file.finished.model.graph).values()) == depths
+    assert file.lowerings == {"attention": lowering if depths else "portable"}
+    assert_like_keras(traced.model, file.run)
+    assert_like_keras(traced.model, file.run, rows=2)
 
 
-def test_rows_that_leave_and_a_cache_that_grows(tmp_path):
-    model = looped(Leaving)
-    bundle = export_model(model, tmp_path / "bundle", lowering="ragged")
-    assert set(depth_of_calls(file_of(bundle).graph).values()) == {("Loop",)}
-    assert_like_keras(model, bundle)
-
-
-def test_loops_of_keras(tmp_path):
-    model = looped(Buffered)
-    bundle = export_model(model, tmp_path / "bundle", lowering="fused")
-    assert forms(bundle)["attention"] == ("portable", "plain operators")
-    assert_like_keras(model, bundle)
+@pytest.mark.out_of_turn
+@pytest.mark.parametrize(
+    ("layer", "lowering", "precision"),
+    [(Nested, "ragged", "int8"), (Nested, "portable", "float16"), (Leaving, "ragged", "float32")],
+)
+def test_the_proof_of_such_files_passes(layer, lowering, precision, tmp_path):
+    assert export_model(looped(layer), tmp_path / "bundle", lowering=lowering, precision=precision).report.passed
 
 
 def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
     """Weights of the loop lie in a second file, as if there were gigabytes of them."""
     monkeypatch.setattr(weights, "LIMIT", 100)
     monkeypatch.setattr(weights, "LARGE", 64)
-    model = looped(Refined)
-    bundle = export_model(model, tmp_path / "bundle")
+    bundle = export_model(looped(Refined), tmp_path / "bundle")
     proto = file_of(bundle)
     assert set(depth_of_calls(proto.graph).values()) == {("Loop",)}
-    told = forms(bundle)
-    assert told["ours"][0] == told["stock"][0] == "adaptive"
+    assert [layer["lowering"] for layer in bundle.manifest["layers"]] == ["adaptive"] * 2
     assert bundle.report.coverage["small_only"] == []
     assert bundle.report.warnings == ()
     apart = {each.name for each in proto.graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL}
@@ -149,7 +140,7 @@ def test_a_function_and_a_condition_keep_what_is_in_them(tmp_path):
     model = looped(Apart)
     bundle = export_model(model, tmp_path / "bundle", lowering="ragged")
     assert not depth_of_calls(file_of(bundle).graph)
-    lowering, form = forms(bundle)["attention"]
-    assert lowering == "portable"
-    assert "is in a `tf.function`" in form
-    assert_like_keras(model, bundle)
+    (layer,) = bundle.manifest["layers"]
+    assert layer["lowering"] == "portable"
+    assert "is in a `tf.function`" in layer["form"]
+    assert_like_keras(model, bundle.run)

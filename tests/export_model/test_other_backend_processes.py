@@ -3,7 +3,6 @@
 In a file apart from test_other_backends.py, which mostly waits for processes of its own, so that both run at once.
 """
 
-import importlib.util
 import json
 import os
 import re
@@ -37,10 +36,9 @@ def command(backend, *arguments):
     )
 
 
+@pytest.mark.needs("jax")
 def test_the_command_takes_a_file_of_any_backend(tmp_path):
     """Here the file is written on TensorFlow, and JAX is where it is read."""
-    if importlib.util.find_spec("jax") is None:
-        pytest.skip("jax is not installed; .ci/run runs this file with JAX and torch")
     model, file = trained_model(), tmp_path / "model.keras"
     model.save(file)
     done = command("jax", "export", file, tmp_path / "bundle")

@@ -8,7 +8,6 @@ from textbook_models import (
     STEPS,
     NWKernelRegression,
     Seq2SeqAttentionDecoder,
-    Seq2SeqEncoder,
     TransformerEncoder,
     encoder_block,
     samples_of,
@@ -31,14 +30,12 @@ def exported(model, folder, warned=True):
         return export_model(model, folder / "bundle", sample_inputs=samples)
 
 
-@pytest.mark.filterwarnings("ignore:Axis `state_0_length` is static")
-@pytest.mark.parametrize("books", [False, pytest.param(True, marks=pytest.mark.out_of_turn)])
-def test_bahdanaus_decoder(tmp_path, books):
-    bundle = exported(Seq2SeqAttentionDecoder(books), tmp_path)
+def test_bahdanaus_decoder(tmp_path):
+    bundle = exported(Seq2SeqAttentionDecoder(), tmp_path)
     assert bundle.report.passed
     assert shapes(bundle) == {
         "X": ["batch", STEPS],
-        "state_0": ["batch", SOURCE if books else "state_0_length"],
+        "state_0": ["batch", "state_0_length"],
         "state_1": [LAYERS, "batch"],
         "state_2": ["batch"],
     }
@@ -49,10 +46,9 @@ def test_bahdanaus_decoder(tmp_path, books):
     assert len(bundle.report.rows) > 10
 
 
-@pytest.mark.parametrize("books", [pytest.param(False, marks=pytest.mark.out_of_turn), True])
-def test_the_transformer_encoder(tmp_path, books):
+def test_the_transformer_encoder(tmp_path):
     """A slice of the table of positions up to `None` is all of it, which fails only when the graph runs."""
-    bundle = exported(TransformerEncoder(books), tmp_path)
+    bundle = exported(TransformerEncoder(), tmp_path)
     assert shapes(bundle) == {"X": ["batch", SOURCE], "valid_lens": ["batch"]}
     assert "[1,1000,8]" in bundle.manifest["static"]["X_length"]
 
@@ -68,14 +64,8 @@ def test_a_block_with_lengths_in_a_functional_model(tmp_path):
     assert bundle.run(inputs)["block"].shape == (2, 9, 8)
 
 
+@pytest.mark.smoke
 def test_kernel_regression(tmp_path):
     bundle = exported(NWKernelRegression(), tmp_path, warned=False)
     assert shapes(bundle) == {"queries": ["batch"], "keys": ["batch", 9], "values": ["batch", 9]}
     assert shapes(bundle, "outputs") == {"output_0": ["batch"]}
-
-
-@pytest.mark.out_of_turn
-def test_the_recurrent_encoder(tmp_path):
-    bundle = exported(Seq2SeqEncoder(), tmp_path, warned=False)
-    assert shapes(bundle) == {"X": ["batch", "X_length"]}
-    assert shapes(bundle, "outputs") == {"output_0": ["batch", "X_length"], "output_1": [LAYERS, "batch"]}

@@ -99,6 +99,7 @@ def test_samples_that_give_no_number():
         case_of("samples", model, {"x": some[:1]})
 
 
+@pytest.mark.smoke
 def test_from_the_command_line(checked, tmp_path, capfd):
     _, file, bundle = checked
     np.savez(tmp_path / "samples.npz", **LARGE)

@@ -1,4 +1,4 @@
-"""Private names of the libraries: each is there, and `_internals` alone knows it."""
+"""What `_internals` makes of private names of the libraries, and that it alone knows them."""
 
 import ast
 import re
@@ -6,17 +6,16 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import onnx
 import pytest
 import tensorflow as tf
 
 import keras_attn
 import keras_attn_export
 from keras_attn import _private_keras
-from keras_attn_export._internals import keras_internals, tensorflow_internals, tf2onnx_internals
+from keras_attn_export._internals import keras_internals, tensorflow_internals
 
 OURS = {Path(package.__file__).parent for package in (keras_attn, keras_attn_export)}
-FILES = sorted(file for folder in OURS for file in folder.rglob("*.py"))
+TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for folder in OURS for file in folder.rglob("*.py")}
 # where the names of the libraries may stand
 KNOW_PRIVATE_NAMES = {
     "_private_keras.py",
@@ -34,37 +33,6 @@ def model():
     inner = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="dense")], name="inner")
     queries = keras.Input((4,), name="queries")
     return keras.Model({"queries": queries}, [inner(queries)], name="outer")
-
-
-def places():
-    """Where each private name is looked for: what has it, and the name."""
-    sequential = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    tensor = keras.Input((4,))
-    functional = keras.Model(tensor, keras.layers.Dense(2)(tensor))
-    found = [(keras.Model(), "_flatten_layers"), (sequential, "_functional"), (tensor, "_keras_history")]
-    found += [(functional, name) for name in ("_inputs_struct", "_outputs_struct", "_nodes_by_depth", "_inbound_nodes")]
-    found += [(keras.src.backend, name) for name in ("in_symbolic_scope", "set_keras_mask")]
-    found += [(keras.src.backend.nn, name) for name in ("sigmoid", "silu", "gelu")]
-    heads, groups = keras.layers.MultiHeadAttention(1, 2), keras.layers.GroupQueryAttention(2, 1, 1)
-    for layer in (heads, groups):
-        layer.build((1, 2, 3), (1, 2, 3))
-    names = ("_compute_attention", "_compute_attention_mask", "_softmax", "_flash_attention")
-    found += [(layer, name) for layer in (heads, groups) for name in names]
-    found += [(heads, name) for name in ("_attention_axes", "_inverse_sqrt_key_dim", "_sliding_window")]
-    found += [(groups, name) for name in ("_inverse_sqrt_head_dim", "_return_attention_scores")]
-    found += [
-        (tf2onnx_internals.tf_loader, name) for name in ("from_function", "tf_optimize", "fix_freezing_errors_part2")
-    ]
-    freezing = ("_FunctionConverterDataInEager", "_replace_variables_by_constants")
-    found += [(tensorflow_internals.convert_to_constants, name) for name in freezing]
-    found += [(tensorflow_internals.op_callbacks, f"{name}_op_callback") for name in ("add", "remove")]
-    found += [(tf2onnx_internals.tf2onnx.convert, "_convert_common"), (tf2onnx_internals.tf2onnx.utils, "make_name")]
-    return [*found, (tf2onnx_internals.back_to_back_optimizer, "_func_map")]
-
-
-@pytest.mark.parametrize(("place", "name"), [pytest.param(*each, id=each[1]) for each in places()])
-def test_the_name_is_there(place, name):
-    assert hasattr(place, name), f"{name} is gone: see what has taken its place, and mend `_internals`"
 
 
 def test_layers_at_any_depth(model):
@@ -96,13 +64,8 @@ def test_what_a_functional_model_takes_and_gives(model):
 def test_sigmoids_and_log_softmaxes_are_seen_and_can_be_given_otherwise():
     x = np.float32([[-2, 0, 3]])
     dense = keras.layers.Dense(3, "sigmoid", kernel_initializer="identity")
-    functions = (
-        dense,
-        keras.ops.log_softmax,
-        keras.ops.silu,
-        lambda x: keras.ops.gelu(x, approximate=False),
-        keras.ops.gelu,
-    )
+    ops = keras.ops
+    functions = (dense, ops.log_softmax, ops.silu, lambda x: ops.gelu(x, approximate=False), ops.gelu)
     expected = [function(x).numpy() for function in functions]
     with keras_internals.through_saturating(lambda found: found + 1):
         moved = [function(x).numpy() for function in functions]
@@ -127,14 +90,10 @@ def test_what_the_layers_ask_of_keras(model):
     assert not _private_keras.in_symbolic_scope()
 
 
-def traced(weight):
-    variable = tf.Variable(np.float32([weight]))
-    outer = tf.function(lambda x: {"y": tf.nn.relu(x * variable)}, autograph=False)
-    return outer.get_concrete_function(tf.TensorSpec([None], tf.float32, name="x")), variable
-
-
 def test_a_function_with_constants():
-    function, variable = traced(3.0)
+    variable = tf.Variable(np.float32([3]))
+    outer = tf.function(lambda x: {"y": tf.nn.relu(x * variable)}, autograph=False)
+    function = outer.get_concrete_function(tf.TensorSpec([None], tf.float32, name="x"))
     variable.assign([5.0])
     constant = tensorflow_internals.with_constants(function)
     assert not constant.variables
@@ -154,34 +113,6 @@ def test_a_graph_with_constants_some_without_their_content():
     assert graph.ByteSize() < 10_000
 
 
-def test_a_graph_through_tensorflows_optimizers():
-    with tf.Graph().as_default() as graph:
-        x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
-        tf.identity(x + (tf.constant(1.0) + tf.constant(2.0)), name="y")
-        meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph.as_graph_def())
-    meta_graph.collection_def["train_op"].node_list.value.append("y")
-    config = tf.compat.v1.ConfigProto()
-    config.graph_options.rewrite_options.optimizers.append("constfold")
-    config.graph_options.rewrite_options.min_graph_nodes = -1
-    folded = tensorflow_internals.optimized(config, meta_graph)
-    assert sum(node.op.startswith("Add") for node in folded.node) == 1
-
-
-def test_tf2onnx_from_a_function_to_a_model():
-    function, _ = traced(3.0)
-    inputs, outputs = [function.inputs[0].name], [tensor.name for tensor in function.outputs]
-    graph = tf2onnx_internals.frozen(function, inputs, outputs)
-    model = tf2onnx_internals.converted(
-        tf2onnx_internals.optimized(graph, inputs, outputs), opset=18, input_names=inputs, output_names=outputs
-    )
-    assert isinstance(model, onnx.ModelProto)
-    assert [node.op_type for node in model.graph.node] == ["Mul", "Relu"]
-
-
-def test_tf2onnx_merges_reshapes_by_a_table():
-    assert callable(tf2onnx_internals.back_to_back_merges()[("Reshape",)])
-
-
 def private_names(tree, own):
     """Yield the private names that a module takes from others, by attribute or by import."""
     for node in ast.walk(tree):
@@ -199,9 +130,9 @@ def private_names(tree, own):
 def own_names():
     """The private names that our own code defines: functions, classes, attributes and modules."""
     names = {"_replace", "_asdict", "_exit"}  # those of named tuples, and `os._exit`, are public
-    for file in FILES:
+    for file, tree in TREES.items():
         names |= {part for part in file.with_suffix("").parts if part.startswith("_")}
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 names.add(node.name)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -215,10 +146,10 @@ def own_names():
 OWN_NAMES = own_names()
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(file.parts[-2:]))
-def test_only_these_modules_know_private_names(file):
-    found = set(private_names(ast.parse(file.read_text(encoding="utf-8")), OWN_NAMES))
-    assert not found or file.name in KNOW_PRIVATE_NAMES, f"move {sorted(found)} into `_internals`"
+def test_only_these_modules_know_private_names():
+    found = {file: {*private_names(tree, OWN_NAMES)} for file, tree in TREES.items()}
+    elsewhere = {file.name: names for file, names in found.items() if names and file.name not in KNOW_PRIVATE_NAMES}
+    assert not elsewhere, "move these into `_internals`"
 
 
 def test_a_private_name_is_seen():

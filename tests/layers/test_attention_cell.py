@@ -107,17 +107,6 @@ def test_weights_so_far_are_a_state(cumulative):
     assert_close(following[-1], before + weights if cumulative else weights)
 
 
-@every_cell
-def test_a_precomputed_memory_gives_the_same(name):
-    cell, (inputs, memory), lengths = made(name).cell, inputs_of(), np.array([2, 0, 5])
-    states = cell.get_initial_state(memory=memory)
-    plain = arrays(cell(inputs[:, 0], states, memory, lengths, return_attention_scores=True))
-    state = cell.precompute(memory)
-    assert set(state) == {"projected_keys", "projected_values"}
-    assert_nested_close(arrays(cell(inputs[:, 0], states, state, lengths, return_attention_scores=True)), plain)
-    assert not np.any(plain[1][1])  # the memory without keys
-
-
 def assert_nested_close(found, expected):
     for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
         assert_close(one, other, tolerance=1e-6)
@@ -145,17 +134,6 @@ def test_sizes_and_dtypes_of_states_are_those_that_are_said(name):
     assert [state.shape[1] for state in following] == [Tk if size is None else size for size in cell.state_size]
     assert dtypes.count("float32") == (name == "location")  # sums of weights
     assert keras.backend.standardize_dtype(output.dtype) == "float16"
-
-
-@every_cell
-def test_config_makes_the_same_cell(name):
-    cell = CELLS[name]()
-    again = AttentionCell.from_config(cell.get_config())
-    assert again.get_config() == cell.get_config()
-    for option in ("when", "attention_size", "activation", "input_feeding", "state_size", "kernel_regularizer"):
-        assert getattr(again, option) == getattr(cell, option), option
-    assert type(again.cell) is type(cell.cell)
-    assert type(again.attention) is type(cell.attention)
 
 
 def decoder():
@@ -196,63 +174,6 @@ def test_the_cell_of_a_trained_layer_decodes_step_by_step(tmp_path):
         arguments = [np.ones(shapes[tensor.name], tensor.dtype) for tensor in each.inputs]
         arguments = arguments[0] if len(arguments) == 1 else arguments
         assert_nested_close(arrays(again(arguments)), arrays(each(arguments)))
-
-
-REFUSED = {
-    "a layer": (
-        lambda: AttentionCell(layers.GRU(3), DotProductAttention()),
-        TypeError,
-        r"`GRUCell\(32\)` and not `GRU",
-    ),
-    "no cell": (
-        lambda: AttentionCell(layers.Dense(3), DotProductAttention()),
-        TypeError,
-        "Received: cell of type Dense",
-    ),
-    "no attention": (
-        lambda: AttentionCell(layers.GRUCell(3), layers.Attention()),
-        TypeError,
-        "`attention` must be a layer of this package .*Received: attention of type Attention",
-    ),
-    "when": (lambda: a_cell(when="during"), ValueError, '`when` must be "before" or "after"'),
-    "size": (lambda: a_cell(attention_size=0), ValueError, "`attention_size` must be at least 1"),
-    "feeding": (lambda: a_cell(input_feeding=1), TypeError, "`input_feeding` must be True or False"),
-    "states": (
-        lambda: a_cell()(np.ones((B, Dx)), [np.ones((B, UNITS))] * 2, np.ones((B, Tk, UNITS))),
-        ValueError,
-        r"`states` must be a list of 1 tensors of shapes \[\(3, 6\)\].*Received: 2 tensors of shapes \[\(3, 6\), ",
-    ),
-    "inputs": (
-        lambda: a_cell()(np.ones((B, 4, Dx)), [np.ones((B, UNITS))], np.ones((B, Tk, UNITS))),
-        ValueError,
-        r"`inputs` of a step must have shape \(B, Dx\).*`AttentionRNN` takes sequences",
-    ),
-    "memory": (
-        lambda: a_cell()(np.ones((B, Dx)), [np.ones((B, UNITS))], None),
-        ValueError,
-        r"`memory` must be a tensor \(B, Tk, Dv\), or what `precompute` gave. Received: memory=None",
-    ),
-    "no batch": (lambda: a_cell().get_initial_state(), ValueError, "`memory` must be given where its length"),
-    "not built": (
-        lambda: AttentionCell(
-            layers.GRUCell(3), DotProductAttention(), when="after", input_feeding=True
-        ).get_initial_state(2),
-        ValueError,
-        "must be built first, or have an `attention_size`",
-    ),
-    "a state for a memory": (
-        lambda: CELLS["bahdanau"]().build((B, Dx), None, {"projected_keys": (B, Tk, 8)}),
-        ValueError,
-        r"`memory` of a cell that is not built yet must be a tensor .*memory\['projected_keys'\] shape \(3, 5, 8\)",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_gets_a_sentence(case):
-    call, error, message = REFUSED[case]
-    with pytest.raises(error, match=message):
-        call()
 
 
 def test_zeros_are_the_first_states():

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import FIT_MODES, compiled, every_fit_mode
+from backends import FIT_MODES, compiled
 from contract_cases import as_numpy, randomise
 from keras import layers, ops
 from recurrent_cases import UNITS, B, T, arrays, functional, model_inputs
@@ -14,8 +14,15 @@ from keras_attn._attention_cell import AttentionCell
 from keras_attn._attention_rnn import AttentionRNN
 
 
-@pytest.mark.parametrize("name", ["luong", "location"])
-@every_fit_mode
+def in_turn(*names):
+    """Each cell with one mode."""
+    modes = [*FIT_MODES.values()]
+    return pytest.mark.parametrize(
+        ("name", "jit_compile"), [(name, modes[n % len(modes)]) for n, name in enumerate(names)]
+    )
+
+
+@in_turn("location", "luong")
 def test_fit_with_dropout_changes_every_weight(name, jit_compile):
     model = functional(name)
     rnn = model.get_layer("decode")
@@ -33,8 +40,8 @@ def test_fit_with_dropout_changes_every_weight(name, jit_compile):
         assert np.any(as_numpy(variable) != old), variable.path
 
 
-@pytest.mark.parametrize("name", ["bahdanau", "location", "heads"])
-@every_fit_mode
+@pytest.mark.smoke
+@in_turn("location", "bahdanau", "heads")
 def test_fit_without_masks(name, jit_compile):
     """XLA takes the gradient of a projection in the loop."""
     made_of = functional(name).get_layer("decode").cell

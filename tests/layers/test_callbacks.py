@@ -102,6 +102,7 @@ def test_tensorboard_reads_the_images(tmp_path):
     assert png == shown
 
 
+@pytest.mark.smoke
 def test_what_is_there_is_whole_and_nothing_is_lost_after_an_exception(tmp_path):
     class Interrupt(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -226,18 +227,6 @@ def test_a_model_without_attention(tmp_path):
     model = compiled_model(keras.Sequential([keras.Input((5, 4)), layers.Flatten(), layers.Dense(1)], name="plain"))
     with pytest.raises(ValueError, match=r"must have an attention layer.*model 'plain', which has none"):
         fitted(model, SEQUENCES, AttentionLogger(tmp_path, SEQUENCES))
-
-
-def test_without_matplotlib_the_module_imports_and_the_error_names_the_extra():
-    program = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "from keras_attn.callbacks import AttentionLogger\n"
-        "try: AttentionLogger('logs', None)\n"
-        "except ImportError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert "`AttentionLogger` needs matplotlib" in done.stdout
-    assert 'pip install "keras-attn[plot]"' in done.stdout
 
 
 @only_on("torch", reason="Keras itself imports TensorFlow on JAX")

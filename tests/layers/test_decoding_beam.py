@@ -19,10 +19,11 @@ from decoding_models import (
     growing,
     ids_of,
     recurrent,
+    with_modes,
 )
 from keras import layers, ops
 
-from keras_attn.decoding import beam, greedy
+from keras_attn.decoding import beam
 
 STATIC = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}
 OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
@@ -48,10 +49,9 @@ def check(found, models, inputs, expected, end, *, outputs=(), limit=LENGTH):
         assert (found["tokens"][number, len(best) :] == (end or 0)).all()
 
 
-@backends.every_mode
 @pytest.mark.parametrize(
-    ("width", "best", "penalty", "end"),
-    [(3, 3, 0.0, END), (4, 2, 1.0, END), (3, 2, -0.7, END), (4, 4, 0.6, None), (8, 3, 2.5, 2)],
+    ("width", "best", "penalty", "end", "mode"),
+    with_modes((3, 3, 0.0, END), (4, 2, 1.0, END), (3, 2, -0.7, END), (4, 4, 0.6, None), (8, 3, 2.5, 2)),
 )
 def test_equal_to_a_loop_over_each_row_alone(mode, width, best, penalty, end):
     models, inputs = recurrent(), ids_of(5)
@@ -62,9 +62,10 @@ def test_equal_to_a_loop_over_each_row_alone(mode, width, best, penalty, end):
     assert [str(found[name].dtype) for name in ("tokens", "lengths", "scores")] == ["int32", "int32", "float32"]
 
 
-@pytest.mark.parametrize("penalty", [0.0, 1.5, -1.0])
-@pytest.mark.parametrize("end", [1, None])
-@pytest.mark.parametrize("seed", [3, 7])
+@pytest.mark.parametrize(
+    ("penalty", "end", "seed"),
+    [(0.0, 1, 3), (1.5, None, 7), (-1.0, 1, 7), (0.0, None, 7), (1.5, 1, 3), (-1.0, None, 3)],
+)
 def test_wide_enough_it_finds_the_best_of_all_sequences(penalty, end, seed):
     models, inputs, limit = recurrent(seed, tokens=3), ids_of(4), 3
     model = beam(*models, start=START, end=end, max_length=limit, width=27, length_penalty=penalty)
@@ -73,17 +74,6 @@ def test_wide_enough_it_finds_the_best_of_all_sequences(penalty, end, seed):
         return every_sequence(row, 3, end, limit, penalty)
 
     check(decoded(model, inputs), models, inputs, expected, end, limit=limit)
-
-
-@backends.every_mode
-def test_of_width_1_it_is_greedy(mode):
-    models, inputs = recurrent(), ids_of(9)
-    one = decoded(beam(*models, **OPTIONS, width=1, outputs=["weights"]), inputs, mode)
-    other = decoded(greedy(*models, **OPTIONS, outputs=["weights"]), inputs, mode)
-    for name in ("tokens", "lengths"):
-        assert np.array_equal(one[name][:, 0], other[name])
-    for name in ("scores", "weights"):
-        np.testing.assert_allclose(one[name][:, 0], other[name], rtol=1e-5, atol=1e-6)
 
 
 @backends.every_mode
@@ -117,57 +107,45 @@ def fixed(logits):
     return models, {"ids": np.zeros(2, "int32")}
 
 
-@backends.every_mode
-def test_of_equal_sequences_the_first_is_taken(mode):
-    models, inputs = fixed([0.0, 0.0, 0.0])
-    found = decoded(beam(*models, start=0, max_length=2, width=3), inputs, mode)
-    assert found["tokens"][0].tolist() == [[0, 0], [0, 1], [0, 2]]
+NEVER = -np.inf
+FIXED = {  # logits after each token, or after all; options; what is found for each row
+    "of equal sequences the first": ([0.0] * 3, {"max_length": 2, "width": 3}, {"tokens": [[0, 0], [0, 1], [0, 2]]}),
+    "of equal sequences that have ended the first found": (  # [1] and [2, 1] are as likely
+        [[NEVER, 0, 0], [0, NEVER, NEVER], [NEVER, 0, NEVER]],
+        {"end": 1, "max_length": 3, "width": 2},
+        {"lengths": [1, 2]},
+    ),
+    "as wide when a sequence ends": (  # after 3 the end is certain, so that [3, 1] is the second best
+        np.log([[1e-30, 0.5, 0.3, 0.2], [1, *[1e-30] * 3], [0.4, 1e-30, 0.3, 0.3], [1e-30, 1, 1e-30, 1e-30]]),
+        {"end": 1, "max_length": 2, "width": 2},
+        {"tokens": [[1, 1], [3, 1]]},
+    ),
+    "one token alone": ([0.5], {"end": 0, "max_length": 3, "width": 2}, {"lengths": [1, 0], "scores": [0.0, NEVER]}),
+    "wider than there are sequences": (
+        [0.0, 1.0],
+        {"max_length": 1, "width": 3},
+        {"tokens": [[1], [0], [0]], "lengths": [1, 1, 0]},
+    ),
+    "tokens that cannot be": (
+        [0.0, NEVER, 1.0],
+        {"end": 1, "max_length": 2, "width": 8},
+        {"tokens": [[2, 2], [2, 0], [0, 2], [0, 0], *[[1, 1]] * 4], "lengths": [2] * 4 + [0] * 4},
+    ),
+}
 
 
-@backends.every_mode
-def test_of_equal_sequences_that_have_ended_the_first_found_goes_first(mode):
-    """[1] and [2, 1] are as likely: after 0 the end, 1, comes as often as 2, and after 2 it is certain."""
-    models, inputs = fixed([0.0, 0.0, 0.0])
-    never = -np.inf
-    models[1].layers[-1].set_weights([np.array([[never, 0, 0], [0, never, never], [never, 0, never]], "float32")])
-    found = decoded(beam(*models, start=0, end=1, max_length=3, width=2), inputs, mode)
-    assert found["lengths"].tolist() == [[1, 2]] * 2
+@pytest.mark.parametrize(("case", "mode"), with_modes(*((case,) for case in FIXED)))
+def test_steps_that_say_the_same_each_time(case, mode):
+    logits, options, expected = FIXED[case]
+    table = np.broadcast_to(logits, (len(logits), len(logits))).astype("float32")
+    models, inputs = fixed(table[0])
+    models[1].layers[-1].set_weights([table])
+    found = decoded(beam(*models, start=0, **options), inputs, mode)
+    for name, each in expected.items():
+        assert found[name].tolist() == [each] * 2
 
 
-def test_the_beam_stays_as_wide_when_a_sequence_ends():
-    """After 0 the end, 1, is the likeliest, then 2 and 3; after 3 it is certain, so that [3, 1] is the second best."""
-    models, inputs = fixed([0.0] * 4)
-    chances = [[0.0, 0.5, 0.3, 0.2], [1.0, 0.0, 0.0, 0.0], [0.4, 0.0, 0.3, 0.3], [0.0, 1.0, 0.0, 0.0]]
-    with np.errstate(divide="ignore"):
-        models[1].layers[-1].set_weights([np.log(chances).astype("float32")])
-    found = decoded(beam(*models, start=0, end=1, max_length=2, width=2), inputs)
-    assert found["tokens"][0].tolist() == [[1, 1], [3, 1]]
-
-
-@backends.every_mode
-def test_one_token_alone(mode):
-    models, inputs = fixed([0.5])
-    found = decoded(beam(*models, start=0, end=0, max_length=3, width=2), inputs, mode)
-    assert found["lengths"].tolist() == [[1, 0]] * 2
-    assert found["scores"].tolist() == [[0.0, -np.inf]] * 2
-
-
-def test_a_beam_wider_than_there_are_sequences():
-    models, inputs = fixed([0.0, 1.0])
-    found = decoded(beam(*models, start=0, max_length=1, width=3), inputs)
-    assert found["tokens"].tolist() == [[[1], [0], [0]]] * 2
-    assert found["lengths"].tolist() == [[1, 1, 0]] * 2
-
-
-def test_tokens_that_cannot_be_are_in_no_sequence():
-    models, inputs = fixed([0.0, -np.inf, 1.0])
-    found = decoded(beam(*models, start=0, end=1, max_length=2, width=8), inputs)
-    assert found["lengths"].tolist() == [[2] * 4 + [0] * 4] * 2
-    assert found["tokens"][0, 0].tolist() == [2, 2]
-
-
-@backends.every_mode
-@pytest.mark.parametrize("end", [None, 3])
+@pytest.mark.parametrize(("end", "mode"), with_modes((None,), (3,)))
 def test_a_sequence_that_cannot_go_on_leaves_the_others(mode, end):
     """After 1 nothing can be next, though 1 is the likeliest after 0."""
     models, inputs = fixed([0.0] * 4)
@@ -183,8 +161,7 @@ def test_a_sequence_that_cannot_go_on_leaves_the_others(mode, end):
     np.testing.assert_allclose(found["scores"][0, 0], expected, rtol=1e-5)
 
 
-@backends.every_mode
-@pytest.mark.parametrize("end", [None, 3])
+@pytest.mark.parametrize(("end", "mode"), with_modes((None,), (3,)))
 def test_a_row_that_meets_nan_has_no_answer(mode, end):
     models, _ = fixed([0.0] * 4)
     table = np.array([[0, 3, 2, 1], [0, np.nan, 0, 0], [0, 0, 1, 2], [-9, -9, 5, -9]], "float32")
@@ -221,6 +198,7 @@ def test_the_search_ends_when_nothing_better_can_come():
     np.testing.assert_allclose(long["scores"], 6 * np.log(0.5) / (11 / 6) ** 3, rtol=1e-5)
 
 
+@pytest.mark.smoke
 def test_saved_and_loaded(tmp_path):
     model, inputs = beam(*recurrent(), **OPTIONS, width=3, best=2, length_penalty=1.2), ids_of(4)
     before = decoded(model, inputs)

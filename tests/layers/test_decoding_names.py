@@ -99,15 +99,11 @@ def test_models_without_names_for_their_outputs():
     fails("`step` must give a dict of tensors", encoder, keras.Model(step.input, list(step.output.values())), state)
 
 
-def test_what_the_step_reads_and_nothing_gives():
+def test_what_does_not_fit():
     encoder, step, state = recurrent()
     fewer = keras.Model(encoder.input, {"state": encoder.output["state"]})
     fails("a step that reads `values`. Give both the same name", fewer, step, state)
     fails("a step that reads `state`", keras.Model(encoder.input, {"values": encoder.output["values"]}), step, {})
-
-
-def test_outputs_of_the_step_that_do_not_fit():
-    encoder, step, state = recurrent()
     logits, new = step.output["logits"], step.output["next_state"]
     for wrong in (ops.expand_dims(logits, 1), ops.cast(logits, "int32"), step.output["weights"]):
         fails(r"`logits` must be floats \(B, V\), with V known", encoder, replaced(step, logits=wrong), state)
@@ -117,10 +113,6 @@ def test_outputs_of_the_step_that_do_not_fit():
     fails("must keep its dtype .* `next_state` is float16, its input `state` float32", encoder, half, state)
     named = replaced(step, lengths=new)
     fails("`outputs` must not hold a name of what decoding itself gives", encoder, named, state, outputs=["lengths"])
-
-
-def test_what_the_encoder_gives_that_does_not_fit():
-    encoder, step, state = recurrent()
     values = encoder.output["values"]
     deeper = replaced(encoder, values=ops.expand_dims(values, 1))
     fails(r"must fit the step's input of that name.* `values` with shape \(None, 1, None, 4\)", deeper, step, state)

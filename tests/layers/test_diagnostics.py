@@ -5,7 +5,7 @@ import pytest
 from contract_cases import as_numpy
 from tolerances import assert_close, assert_identical
 
-from keras_attn import DotProductAttention, attention_entropy, coverage
+from keras_attn import attention_entropy, coverage
 
 WEIGHTS = np.array([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], [[0.25, 0.25, 0.5], [0.0, 0.0, 0.0]]], "float32")
 
@@ -17,17 +17,6 @@ def test_entropy_worked_by_hand():
 
 def test_coverage_worked_by_hand():
     assert_identical(as_numpy(coverage(WEIGHTS)), np.array([[1.5, 0.5, 0.0], [0.25, 0.25, 0.5]], "float32"))
-
-
-def test_uniform_weights_over_the_valid_keys_have_the_entropy_of_their_number():
-    inputs = [np.ones((3, length, 4), "float32") for length in (2, 7, 7)]
-    lengths = np.array([0, 1, 5])
-    _, weights = DotProductAttention()(*inputs, lengths, return_attention_scores=True)
-    entropy = as_numpy(attention_entropy(weights))
-    assert_close(entropy, np.log(np.maximum(lengths, 1))[:, None].repeat(2, 1), "float32")
-    covered = as_numpy(coverage(weights))
-    assert_close(covered[2], np.array([0.4] * 5 + [0.0] * 2), "float32")
-    assert_identical(covered[0], np.zeros(7, "float32"))
 
 
 def test_a_mask_hides_what_other_layers_leave_in():

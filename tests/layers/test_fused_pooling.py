@@ -42,7 +42,14 @@ MASKS = {
     "queries": {"queries_mask": np.array([[True, False, True, True, False], [False] * T])},
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
-every_mask = pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
+
+
+def in_turn(masks):
+    """Heads with each of some masks, and each other layer with two."""
+    masks = [*masks]
+    pairs = [("multi_head", mask) for mask in masks]
+    pairs += [(name, masks[(2 * n + m) % len(masks)]) for n, name in enumerate(LAYERS) for m in (0, 1)]
+    return pytest.mark.parametrize(("name", "mask"), dict.fromkeys(pairs))
 
 
 @pytest.fixture
@@ -105,9 +112,6 @@ def results(layer, inputs, masks, mode="eager"):
     return [as_numpy(tensor) for tensor in (forward(*tensors), *program(*tensors))]
 
 
-# ------------------------------------------------------------------------ which
-
-
 @only_on("torch", reason="it is the faster one there alone")
 @every_layer
 def test_is_taken_where_it_is_faster(name, monkeypatch):
@@ -136,10 +140,9 @@ def test_is_not_taken_where_it_is_not_faster(monkeypatch):
     built("multi_head")(*arrays(), training=True)
 
 
-@every_layer
-@every_mask
-def test_agrees_with_the_plain_form(name, masks, calls, monkeypatch):
-    layer = built(name)
+@in_turn(MASKS)
+def test_agrees_with_the_plain_form(name, mask, calls, monkeypatch):
+    layer, masks = built(name), MASKS[mask]
     actual = results(layer, arrays(), masks)
     assert calls
     number = len(calls)
@@ -193,13 +196,10 @@ def test_an_exporter_gets_the_composite(calls):
     assert not calls
 
 
-# --------------------------------------------------------------------- promises
-
-
 @every_layer
-@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e30])
-def test_what_is_masked_reaches_neither_outputs_nor_gradients(name, poison, calls):
+def test_what_is_masked_reaches_neither_outputs_nor_gradients(name, calls):
     layer, clean, dirty = built(name), arrays(), arrays()
+    poison = [np.nan, np.inf, 1e30][[*LAYERS].index(name) % 3]
     dirty[0][0] = poison  # sees no key
     for array in dirty[1:]:
         array[0], array[1, 3:] = poison, poison
@@ -208,8 +208,7 @@ def test_what_is_masked_reaches_neither_outputs_nor_gradients(name, poison, call
     assert calls
 
 
-@every_layer
-@pytest.mark.parametrize("mask", ["causal", "causal_and_lengths", "window"])
+@in_turn(["causal", "causal_and_lengths", "window"])
 def test_finite_garbage_in_later_keys_does_not_leak(name, mask, calls):
     layer, clean, dirty = built(name), arrays(), arrays()
     for array in dirty[1:]:
@@ -219,8 +218,7 @@ def test_finite_garbage_in_later_keys_does_not_leak(name, mask, calls):
     assert calls
 
 
-@every_layer
-@pytest.mark.parametrize("mask", ["lengths", "lengths_of_queries", "pairs", "keys", "queries"])
+@in_turn(["lengths", "lengths_of_queries", "pairs", "keys", "queries"])
 def test_a_row_without_keys_is_zero_and_changes_no_other(name, mask, calls):
     layer, inputs, masks = built(name), arrays(), MASKS[mask]
     output, by_queries, *_ = results(layer, inputs, masks)
@@ -236,8 +234,10 @@ def test_a_row_without_keys_is_zero_and_changes_no_other(name, mask, calls):
     assert calls
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("mask", ["none", "lengths", "causal", "causal_and_lengths", "pairs"])
+HALVES = ["none", "lengths", "causal", "causal_and_lengths", "pairs", "lengths"]
+
+
+@pytest.mark.parametrize(("dtype", "mask"), [(("float16", "bfloat16")[n % 2], mask) for n, mask in enumerate(HALVES)])
 def test_half_precision(dtype, mask, calls, monkeypatch):
     layer, inputs = DotProductAttention(scale=1.0, dtype=dtype), arrays()
     inputs[0] *= 30  # of scores of some hundreds, which leave little but the largest
@@ -270,8 +270,10 @@ def test_rows_whose_first_keys_are_all_masked(calls, monkeypatch):
     assert calls
 
 
-@pytest.mark.parametrize("leading", [(B,), (3, B), (4, 3, B), (1, 4, 3, B)], ids=str)
-@pytest.mark.parametrize("mask", ["none", "lengths", "causal", "pairs"])
+@pytest.mark.parametrize(
+    ("leading", "mask"),
+    [((B,), "none"), ((3, B), "lengths"), ((4, 3, B), "pairs"), ((3, B), "causal"), ((1, 4, 3, B), "lengths")],
+)
 def test_any_number_of_batch_axes(leading, mask, calls, monkeypatch):
     masks = MASKS[mask]
     if mask == "lengths":
@@ -354,24 +356,15 @@ def test_more_keys_than_queries(calls, monkeypatch):
     assert calls
 
 
-def test_a_state_of_keys(calls, monkeypatch):
+def test_a_state_of_keys_and_one_tensor_for_all(calls, monkeypatch):
     layer, (queries, keys, values) = built("multi_head"), arrays()
-    state = layer.precompute(keys)
-    for masks in ({}, MASKS["lengths"]):
-        output = as_numpy(layer(queries, state, values, **masks))
-        assert_close(
-            output, as_numpy(plainly(monkeypatch, lambda m=masks: layer(queries, state, values, **m))), "float32"
-        )
-    assert calls
-
-
-def test_the_same_inputs_as_queries_keys_and_values(calls, monkeypatch):
-    layer, (inputs, *_) = built("multi_head"), arrays()
-    tensor = ops.convert_to_tensor(inputs)
-    output = as_numpy(layer(tensor, tensor, tensor, **MASKS["lengths"]))
-    exact = as_numpy(plainly(monkeypatch, lambda: layer(inputs, inputs, inputs, **MASKS["lengths"])))
-    assert_close(output, exact, "float32")
-    assert calls
+    tensor = ops.convert_to_tensor(queries)
+    for given in ((queries, layer.precompute(keys), values), (tensor, tensor, tensor)):
+        for masks in ({}, MASKS["lengths"]):
+            number, output = len(calls), as_numpy(layer(*given, **masks))
+            assert len(calls) == number + 1
+            plain = plainly(monkeypatch, lambda given=given, masks=masks: layer(*given, **masks))
+            assert_close(output, as_numpy(plain), "float32")
 
 
 def test_half_of_a_model_in_another_dtype(calls):

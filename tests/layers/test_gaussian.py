@@ -13,21 +13,6 @@ def points(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
-@pytest.mark.parametrize("size", [4, 30])
-def test_with_keys_of_equal_norm_the_weights_are_those_of_the_dot_product(size):
-    """`-||q - k||^2 / (2 h^2) = q.k / h^2 - (||q||^2 + ||k||^2) / (2 h^2)`: the rest is the same for all keys."""
-    queries, keys = points(2, 3, size), points(2, 5, size, seed=1)
-    equal = keys / np.linalg.norm(keys, axis=-1, keepdims=True) * 2
-    bandwidth = 1.5
-    gaussian, product = GaussianAttention(bandwidth), DotProductAttention(scale=bandwidth**-2)
-
-    def weights(layer, keys):
-        return as_numpy(layer(queries, keys, keys, np.array([3, 5]), return_attention_scores=True)[1])
-
-    assert_close(weights(gaussian, equal), weights(product, equal), "float32")
-    assert np.abs(weights(gaussian, keys) - weights(product, keys)).max() > 0.01  # not with keys of other norms
-
-
 @pytest.mark.parametrize("offset", [0.0, 2000.0, 1e5])
 def test_coordinates_far_from_the_origin_lose_nothing(offset):
     """Years, metres: as dot products, squares of 1e10 in float32 would leave distances of a thousand."""
@@ -47,8 +32,7 @@ def exact_weights(queries, keys, taking_part):
     return weights / weights.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("size", [9, 30])
-@pytest.mark.parametrize("offset", [30.0, 2000.0])
+@pytest.mark.parametrize(("size", "offset"), [(9, 2000.0), (30, 30.0)])
 @pytest.mark.parametrize(
     "masks",
     [{}, {"valid_lens": [3, 6]}, {"valid_lens": [[2, 3, 6, 0], [6, 4, 1, 1]]}, {"use_causal_mask": True}],
@@ -120,14 +104,6 @@ def test_the_bandwidth_is_trained_unless_it_is_not():
             assert float(as_numpy(keras.ops.exp(layer.log_bandwidth))) != before
         else:
             assert not layer.trainable_variables
-
-
-@pytest.mark.parametrize("bandwidth", [0, -1.0, float("inf"), float("nan")])
-def test_a_bandwidth_must_be_above_zero(bandwidth):
-    with pytest.raises(ValueError, match="`bandwidth` must be finite and above 0"):
-        GaussianAttention(bandwidth)
-    with pytest.raises(TypeError, match="`bandwidth` must be a number"):
-        GaussianAttention("1")
 
 
 def test_the_bandwidth_keeps_its_digits_in_half_precision():

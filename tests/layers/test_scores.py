@@ -1,32 +1,30 @@
-"""Scores against numbers worked out by hand and against plain loops."""
+"""Scores beyond the contract: against numbers worked out by hand and plain loops, and what each scale promises."""
 
 import keras
 import numpy as np
-from backends import only_on
+import pytest
+from backends import gradients_of, only_on
+from contract_cases import as_numpy
 from keras import ops
 from tolerances import assert_close
 
+from keras_attn import BilinearAttention, CosineAttention, DotProductAttention
 from keras_attn._scores import additive_scores, dot_product_scores
 
 
-def normal(*shape):
-    return np.random.default_rng(0).normal(size=shape).astype("float32")
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def inputs():
+    return [normal(2, length, 4, seed=seed) for seed, length in enumerate((3, 5, 5))]
 
 
 def test_additive_score_of_one_pair_by_hand():
     queries, keys = np.float32([[[0.5, -1.0]]]), np.float32([[[0.5, 2.0]]])
     scores = additive_scores(queries, keys, lambda features: ops.matmul(features, np.float32([[2.0], [3.0]])))
     # 2 tanh(1) + 3 tanh(1) = 5 * 0.761594
-    assert_close(ops.convert_to_numpy(scores), np.float32([[[3.807971]]]))
-
-
-def test_additive_scores_pair_each_query_with_each_key():
-    queries, keys, w_v = normal(2, 1, 3, 6), normal(2, 1, 4, 6), normal(6)
-    scores = additive_scores(queries, keys, lambda features: ops.matmul(features, w_v[:, None]))
-    expected = np.zeros((2, 1, 3, 4), "float32")
-    for b, i, j in np.ndindex(2, 3, 4):
-        expected[b, 0, i, j] = w_v @ np.tanh(queries[b, 0, i] + keys[b, 0, j])
-    assert_close(ops.convert_to_numpy(scores), expected)
+    assert_close(as_numpy(scores), np.float32([[[3.807971]]]))
 
 
 def test_what_weighs_features_gets_two_axes():
@@ -51,13 +49,63 @@ def test_products_of_float64_are_what_the_documentation_says():
     assert keras.backend.standardize_dtype(ops.matmul(vectors, vectors).dtype) == "float32"
 
 
-def test_dot_products_pair_each_query_with_each_key():
-    queries, keys = normal(2, 3, 5), normal(2, 4, 5)
-    expected = np.float32(0.3) * np.einsum("bid,bjd->bij", queries, keys)
-    assert_close(ops.convert_to_numpy(dot_product_scores(queries, keys, 0.3)), expected)
-
-
 def test_float16_dot_products_that_fit_after_scaling_do_not_overflow_before_it():
     vector = np.full((1, 1, 64), 60, "float16")  # 60 * 60 * 64 = 230400 is past 65504, an eighth of it is not
     scores = dot_product_scores(ops.convert_to_tensor(vector), ops.convert_to_tensor(vector), 64**-0.5)
-    assert_close(ops.convert_to_numpy(scores), np.float16([[[28800]]]))
+    assert_close(as_numpy(scores), np.float16([[[28800]]]))
+
+
+def test_variance_of_the_scores_at_the_start_is_what_the_docstring_says():
+    Dq, Dk = 40, 60
+    layer = BilinearAttention(kernel_initializer="glorot_uniform")
+    queries, keys = normal(1, 300, Dq, seed=1), normal(1, 300, Dk, seed=2)
+    layer.build(queries.shape, keys.shape, keys.shape)
+    variance = float(np.var(as_numpy(layer.score(queries, keys))))
+    assert abs(variance / (2 * Dq * Dk / (Dq + Dk)) - 1) < 0.1
+
+
+@pytest.mark.parametrize("size", [4, 256])
+def test_scores_of_standard_normal_vectors_have_unit_variance(size):
+    scores = DotProductAttention().score(normal(1, 200, size), normal(1, 300, size, seed=1))
+    assert abs(float(ops.var(scores)) - 1) < 0.1  # 500 vectors: three standard errors of the variance at size 4
+
+
+def test_a_size_known_only_when_it_runs():
+    inputs = [keras.Input((None, None)) for _ in range(3)]
+    model = keras.Model(inputs, DotProductAttention()(*inputs))
+    arrays = [normal(2, 3, 4), normal(2, 5, 4, seed=1), normal(2, 5, 6)]
+    assert_close(model.predict(arrays, verbose=0), as_numpy(DotProductAttention()(*arrays)))
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e3, 1e15, 1e25])
+def test_the_length_of_a_vector_does_not_count(factor):
+    queries, keys, values = inputs()
+    layer = CosineAttention(0.3)
+    scaled = layer(queries * np.float32(factor), keys / np.float32(factor), values)
+    assert_close(as_numpy(scaled), as_numpy(layer(queries, keys, values)), tolerance=1e-5)
+
+
+def test_zeros_score_zero_and_have_finite_gradients():
+    queries, keys, values = inputs()
+    queries[0, 1], keys[1, 2] = 0.0, 0.0
+    layer = CosineAttention(0.5)
+    layer.build(queries.shape, keys.shape, values.shape)
+    scores = as_numpy(layer.score(queries, keys))
+    assert np.all(scores[0, 1] == 0)
+    assert np.all(scores[1, :, 2] == 0)
+    program = gradients_of(lambda *x: ops.sum(layer(*x) ** 2), 3, layer.trainable_variables)
+    assert all(np.isfinite(as_numpy(gradient)).all() for gradient in program(*map(ops.convert_to_tensor, inputs())))
+    dirty = program(*map(ops.convert_to_tensor, (queries, keys, values)))
+    assert all(np.isfinite(as_numpy(gradient)).all() for gradient in dirty)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_squares_do_not_leave_half_precision(policy):
+    queries, keys, values = (300.0 * array for array in inputs())
+    weights = [
+        as_numpy(
+            ops.cast(CosineAttention(dtype=dtype)(queries, keys, values, return_attention_scores=True)[1], "float32")
+        )
+        for dtype in (policy, "float32")
+    ]
+    np.testing.assert_allclose(weights[0], weights[1], atol=2e-2)  # bfloat16 has 8 bits

@@ -3,14 +3,16 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import CASES, as_numpy
+from contract_cases import as_numpy, in_turn
 from tolerances import assert_close
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 
 B, T, D = 2, 4, 8
 IDS = np.array([[1, 2, 0, 0], [1, 2, 3, 4]])
-every_capacity = pytest.mark.parametrize("capacity", [None, T, T + 2], ids=["grows", "just fits", "has room"])
+CAPACITIES = {"grows": None, "just fits": T, "has room": T + 2}
+every_capacity = pytest.mark.parametrize("capacity", CAPACITIES.values(), ids=CAPACITIES)
+PROMPTS = {f"{name}-{prompt}": (prompt, size) for name, size in CAPACITIES.items() for prompt in (4, 1)}
 carries_masks = pytest.mark.skipif(keras.backend.backend() == "jax", reason="arrays of JAX carry nothing")
 
 
@@ -22,10 +24,9 @@ INITIALIZER = keras.initializers.RandomNormal(seed=1)
 
 
 @carries_masks
-@every_capacity
-@pytest.mark.parametrize("prompt", [4, 1], ids=["at once", "appended"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_state_carries_the_masks_of_its_steps(case, prompt, capacity):
+@in_turn("prompt", PROMPTS, more=1)
+def test_a_state_carries_the_masks_of_its_steps(case, prompt):
+    prompt, capacity = prompt
     layer, inputs = case.layer(), case.inputs(leading=(B,), Tq=3, Tk=T)
     keys = masked(IDS, inputs["keys"].shape[-1])
     _, plain = layer(inputs["queries"], keys, inputs["values"], keys_mask=IDS != 0, return_attention_scores=True)
@@ -75,23 +76,22 @@ def built(layer=None):
 
 
 UNLIKE = {
-    "fewer values": lambda: ((B, 2, D), (B, 1, D)),
-    "more values": lambda: ((B, 1, D), (B, 2, D)),
-    "fewer examples": lambda: ((1, 1, D), (1, 1, D)),
-    "more examples": lambda: ((3, 1, D), (3, 1, D)),
-    "small values": lambda: ((B, 1, D), (B, 1, 1)),
-    "flat values": lambda: ((B, 1, D), (B, D)),
+    "fewer values": ((B, 2, D), (B, 1, D)),
+    "more values": ((B, 1, D), (B, 2, D)),
+    "fewer examples": ((1, 1, D), (1, 1, D)),
+    "more examples": ((3, 1, D), (3, 1, D)),
+    "small values": ((B, 1, D), (B, 1, 1)),
+    "flat values": ((B, 1, D), (B, D)),
 }
+WAYS = [(None, False, False), (None, True, True), (T + 2, False, True), (T + 2, True, False)]
 
 
-@pytest.mark.parametrize("symbolic", [False, True], ids=["real", "symbolic"])
-@pytest.mark.parametrize("make", [lambda: None, lambda: AdditiveAttention(5)], ids=["heads", "additive"])
-@pytest.mark.parametrize("unlike", UNLIKE.values(), ids=UNLIKE)
-@pytest.mark.parametrize("capacity", [None, T + 2])
-def test_steps_that_do_not_fit_a_state(capacity, unlike, make, symbolic):
-    layer, x = built(make()), numbers(B, T, D)
+@pytest.mark.parametrize("unlike", UNLIKE)
+@pytest.mark.parametrize(("capacity", "heads", "symbolic"), WAYS)
+def test_steps_that_do_not_fit_a_state(capacity, unlike, heads, symbolic):
+    layer, x = built(None if heads else AdditiveAttention(5)), numbers(B, T, D)
     state = layer.precompute(x[:, :2], x[:, :2], capacity=capacity)
-    keys, values = (numbers(*shape) for shape in unlike())
+    keys, values = (numbers(*shape) for shape in UNLIKE[unlike])
     if symbolic:
         state = {name: keras.KerasTensor(tensor.shape, tensor.dtype) for name, tensor in state.items()}
         keys, values = (keras.KerasTensor(array.shape, "float32") for array in (keys, values))

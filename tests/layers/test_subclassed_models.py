@@ -23,8 +23,7 @@ MASKS = {
     "keys_mask": RNG.random((B, Tk)) < 0.5,
     "values_mask": RNG.random((B, Tk)) < 0.5,
 }
-every_layer = pytest.mark.parametrize("layer", LAYERS)
-every_mask = pytest.mark.parametrize("name", MASKS)
+PAIRS = [([*LAYERS][number % 3], name) for number, name in enumerate(MASKS)]
 
 
 def vectors():
@@ -106,12 +105,18 @@ def reloaded(model, path):
     return keras.saving.load_model(path / "model.keras")
 
 
-@every_layer
-@every_mask
-def test_positional_inputs_keep_their_weights(layer, name, tmp_path):
+@pytest.mark.parametrize(("layer", "name"), PAIRS)
+def test_positional_inputs_keep_their_weights_and_floats_are_refused_all_the_same(layer, name, tmp_path):
     model, inputs = Positional(layer, name), (*vectors(), MASKS[name])
-    expected = as_numpy(model(*inputs))
-    assert_identical(as_numpy(reloaded(model, tmp_path)(*inputs)), expected)
+    sentence = rf"`{name.split()[0]}` must be (integers|boolean).*dtype float32"
+    wrong = (*inputs[:2], inputs[2].astype("float32"))
+    with pytest.raises(TypeError, match=sentence):
+        model(*wrong)
+    expected, again = as_numpy(model(*inputs)), reloaded(model, tmp_path)
+    for each in (model, again):
+        assert_identical(as_numpy(each(*inputs)), expected)
+        with pytest.raises(TypeError, match=sentence):
+            each(*wrong)
 
 
 @pytest.mark.parametrize("model", [WithoutShapes, OfKeras])
@@ -127,7 +132,7 @@ def test_keras_does_not_write_the_shapes_of_several_inputs(model, tmp_path):
     assert not np.allclose(before, after)
 
 
-@every_mask
+@pytest.mark.parametrize("name", ["valid_lens", "attention_mask"])
 def test_inputs_in_a_dict_keep_their_weights(name, tmp_path):
     queries, keys = vectors()
     model, inputs = OfDict("additive", name), {"queries": queries, "keys": keys, "mask": MASKS[name]}
@@ -148,30 +153,6 @@ def test_the_softmax_keeps_what_comes_after_it(tmp_path):
     model, inputs = Weighing(), (scores, MASKS["valid_lens"], MASKS["attention_mask"])
     expected = as_numpy(model(*inputs))
     assert_identical(as_numpy(reloaded(model, tmp_path)(*inputs)), expected)
-
-
-@every_layer
-@every_mask
-def test_floats_that_are_given_are_refused_all_the_same(layer, name, tmp_path):
-    model = Positional(layer, name)
-    queries, keys = vectors()
-    wrong = MASKS[name].astype("float32")
-    sentence = rf"`{name.split()[0]}` must be (integers|boolean).*dtype float32"
-    with pytest.raises(TypeError, match=sentence):
-        model(queries, keys, wrong)
-    model(queries, keys, MASKS[name])
-    for each in (model, reloaded(model, tmp_path)):
-        with pytest.raises(TypeError, match=sentence):
-            each(queries, keys, wrong)
-
-
-@every_layer
-@every_mask
-def test_float_inputs_of_a_functional_model_are_refused(layer, name):
-    queries, keys = (keras.Input(array.shape[1:]) for array in vectors())
-    wrong = keras.Input(MASKS[name].shape[1:], dtype="float32")
-    with pytest.raises(TypeError, match=rf"`{name.split()[0]}` must be (integers|boolean).*dtype float32"):
-        LAYERS[layer]()(queries, keys, keys, **{name.split()[0]: wrong})
 
 
 def test_floats_that_reach_a_layer_through_another_are_refused_when_the_model_runs():

@@ -9,10 +9,12 @@ import onnxruntime as ort
 import pytest
 from export_models import qkvl
 from keras import layers
+from unproven import Unproven
 
 from keras_attn import DotProductAttention
 from keras_attn_export import ParityError, export_model
-from keras_attn_export._lowerings.forms_run import _with_sizes
+from keras_attn_export._lowerings.forms_run import _with_sizes, small_only
+from keras_attn_export._model.golden_cases import golden_cases
 from keras_attn_export._model.long_cases import LONG
 from keras_attn_export._thresholds import LARGE, From
 
@@ -34,38 +36,46 @@ def keras_own(y):
     return layers.MultiHeadAttention(2, 2, name="attend")(y, y)
 
 
+def unseen(model, folder):
+    """Return the layers whose form for large sizes the golden cases do not reach, and what Keras refused."""
+    traced = Unproven(model)
+    file, golden = traced.written(folder), golden_cases(model, traced.signature, None)
+    (scratch := folder / "scratch").mkdir()
+    return small_only(file.finished, file.deciding, golden, scratch), golden.refused
+
+
 @pytest.mark.parametrize("attend", [ours, keras_own])
-def test_a_form_that_no_case_reaches_is_told_of(attend, tmp_path):
-    assert export_model(shortened(1, attend), tmp_path / "same").report.warnings == ()
-    assert export_model(shortened(4, attend), tmp_path / "fewer").report.warnings == (UNSEEN,)
-    with pytest.raises(ParityError, match="No case is long enough"):
-        export_model(shortened(4, attend), tmp_path / "strict", strict=True)
+@pytest.mark.parametrize(("by", "found"), [(1, []), (4, ["attend"])])
+def test_a_form_that_no_case_reaches_is_found(by, found, attend, tmp_path):
+    assert unseen(shortened(by, attend), tmp_path)[0] == found
 
 
-def test_other_lowerings_decide_nothing(tmp_path):
-    for lowering in ("portable", "ragged"):
-        assert export_model(shortened(4, ours), tmp_path / lowering, lowering=lowering).report.warnings == ()
+def test_it_is_told_of_and_refused_where_all_must_be_proven(tmp_path):
+    assert export_model(shortened(4, ours), tmp_path / "other", lowering="ragged").report.warnings == ()
+    with pytest.raises(ParityError, match="No case is long enough") as caught:
+        export_model(shortened(4, ours), tmp_path / "strict", strict=True)
+    assert caught.value.report.warnings == (UNSEEN,)
 
 
 def test_a_form_that_is_never_taken_need_not_be_reached(tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE, "flash", From(0, 2**62))
-    assert export_model(shortened(4, ours), tmp_path / "bundle").report.warnings == ()
+    assert unseen(shortened(4, ours), tmp_path) == ([], {})
 
 
-def test_queries_and_keys_are_counted_each_for_itself(tmp_path, monkeypatch):
+@pytest.mark.smoke
+@pytest.mark.parametrize(("step", "found"), [(16, ["attend"]), (1, [])])
+def test_queries_and_keys_are_counted_each_for_itself(step, found, tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE, "examples", From(0, 400))
     q, k, v, lens = qkvl(queries=6, keys=6)
-    few = q[:, ::16]
-    few_queries = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(few, k, v, lens))
-    assert UNSEEN in export_model(few_queries, tmp_path / "few").report.warnings
-    all_queries = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(q, k, v, lens))
-    assert export_model(all_queries, tmp_path / "all").report.warnings == ()
+    model = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(q[:, ::step], k, v, lens))
+    assert unseen(model, tmp_path)[0] == found
 
 
 def test_few_queries_that_the_model_fixes_are_no_question_of_size(tmp_path):
     q, k = keras.Input((1, 4), name="q"), keras.Input((None, 4), name="k")
-    bundle = export_model(keras.Model([q, k], layers.MultiHeadAttention(2, 2)(q, k)), tmp_path / "bundle", strict=True)
-    assert bundle.manifest["layers"][0]["form"].endswith("by the sizes that the model fixes")
+    model = keras.Model([q, k], layers.MultiHeadAttention(2, 2)(q, k))
+    assert unseen(model, tmp_path)[0] == []
+    assert Unproven(model).written(tmp_path).layers[0]["form"].endswith("by the sizes that the model fixes")
 
 
 class Placed(layers.Layer):
@@ -81,9 +91,9 @@ class Placed(layers.Layer):
 def test_a_model_that_takes_no_more_positions(tmp_path):
     """No request can be longer than what Keras takes, so that nothing is left open."""
     x = keras.Input((None, 4), name="x")
-    report = export_model(keras.Model(x, ours(Placed()(x))), tmp_path / "bundle").report
-    assert LONG in report.refused
-    assert UNSEEN not in report.warnings
+    found, refused = unseen(keras.Model(x, ours(Placed()(x))), tmp_path)
+    assert LONG in refused
+    assert found == []
 
 
 def test_a_layer_that_is_never_called(tmp_path):
@@ -99,7 +109,7 @@ def test_a_layer_that_is_never_called(tmp_path):
             return x * 2
 
     x = keras.Input((None, 4), name="x")
-    assert export_model(keras.Model(x, Holding()(x)), tmp_path / "bundle").report.passed
+    assert Unproven(keras.Model(x, Holding()(x))).written(tmp_path).functions == []
 
 
 IN_LOOPS = """

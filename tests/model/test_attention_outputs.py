@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import layers, ops
 
 from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, MaskedSoftmax, MultiHeadAttention
 from keras_attn_export._model.attention_outputs import attention_outputs
@@ -12,8 +13,8 @@ class NegativeDistance(AttentionPooling):
     """A score of one's own, which no lowering knows."""
 
     def score(self, queries, keys):
-        gaps = keras.ops.expand_dims(queries, -2) - keras.ops.expand_dims(keys, -3)
-        return -keras.ops.sum(keras.ops.abs(gaps), axis=-1)
+        gaps = ops.expand_dims(queries, -2) - ops.expand_dims(keys, -3)
+        return -ops.sum(ops.abs(gaps), axis=-1)
 
 
 class Returning(keras.Model):
@@ -25,77 +26,67 @@ class Returning(keras.Model):
 
     def call(self, x):
         output, weights = self.attend(x, x, x, return_attention_scores=True)
-        return {"mean": keras.ops.mean(weights, axis=-1), "weights": weights, "output": output}
+        return {"mean": ops.mean(weights, axis=-1), "weights": weights, "output": output}
 
 
-INPUTS = {"x": np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")}
+X = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
 
 
 def found(model):
     def outputs(inputs):
-        given = model(inputs["x"])
-        return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in given.items()}
+        return {name: ops.convert_to_numpy(tensor) for name, tensor in model(inputs["x"]).items()}
 
-    return attention_outputs(model, outputs, INPUTS)
+    return attention_outputs(model, outputs, {"x": X})
 
 
-def functional(layer, **more):
-    x = keras.Input((None, 4), name="x")
-    output, weights = layer(x, x, x, return_attention_scores=True, **more)
-    return keras.Model(x, {"output": output, "weights": weights, "twice": 2 * weights})
+def found_of(outputs, length=None):
+    """What is found in the outputs that a function makes of an input."""
+    x = keras.Input((length, 4), name="x")
+    return found(keras.Model(x, outputs(x)))
 
 
 @pytest.mark.parametrize(
-    "layer",
+    ("layer", "inputs", "path"),
     [
-        AdditiveAttention(3, name="attend"),
-        DotProductAttention(name="attend"),
-        NegativeDistance(name="attend"),
-        MultiHeadAttention(DotProductAttention(name="score"), num_heads=2, name="attend"),
-        keras.layers.Attention(name="attend"),
+        (AdditiveAttention(3, name="attend"), 3, "attend"),
+        (DotProductAttention(name="attend"), 3, "attend"),
+        (NegativeDistance(name="attend"), 3, "attend"),
+        # as the manifest lists it
+        (MultiHeadAttention(DotProductAttention(name="score"), num_heads=2, name="attend"), 3, "attend/score"),
+        (layers.MultiHeadAttention(2, 2, name="attend"), 2, "attend"),
+        (layers.Attention(name="attend"), None, "attend"),
     ],
-    ids=lambda layer: type(layer).__name__,
+    ids=["additive", "dot product", "one's own", "heads", "heads of Keras", "of Keras"],
 )
-def test_weights_of_every_kind_of_layer(layer):
-    model = functional(layer) if not isinstance(layer, keras.layers.Attention) else of_keras(layer)
-    inner = "/score" if isinstance(layer, MultiHeadAttention) else ""  # as the manifest lists it
-    assert found(model) == {"weights": layer.path + inner}
+def test_weights_of_every_kind_of_layer(layer, inputs, path):
+    def outputs(x):
+        taken = [x] * inputs if inputs else [[x, x]]
+        output, weights = layer(*taken, return_attention_scores=True)
+        return {"output": output, "weights": weights, "twice": 2 * weights}
+
+    assert found_of(outputs) == {"weights": path}
     assert "call" not in vars(layer)  # it is left as it was
 
 
-def of_keras(layer):
-    x = keras.Input((None, 4), name="x")
-    output, weights = layer([x, x], return_attention_scores=True)
-    return keras.Model(x, {"output": output, "weights": weights})
-
-
-def test_weights_of_keras_heads():
-    x = keras.Input((None, 4), name="x")
-    output, weights = keras.layers.MultiHeadAttention(2, 2, name="heads")(x, x, return_attention_scores=True)
-    assert found(keras.Model(x, {"output": output, "weights": weights})) == {"weights": "heads"}
-
-
 def test_masked_softmax_alone():
-    x = keras.Input((None, 4), name="x")
-    assert found(keras.Model(x, {"weights": MaskedSoftmax(name="soft")(x)})) == {"weights": "soft"}
+    assert found_of(lambda x: {"weights": MaskedSoftmax(name="soft")(x)}) == {"weights": "soft"}
 
 
 def test_weights_of_a_single_query_without_its_axis():
-    x = keras.Input((5, 4), name="x")
-    _, weights = DotProductAttention(name="attend")(x[:, :1], x, x, return_attention_scores=True)
-    one = {"weights": keras.ops.squeeze(weights, 1), "largest": keras.ops.max(weights, axis=-1)}
-    assert found(keras.Model(x, one)) == {"weights": "attend"}
-    _, several = DotProductAttention(name="attend")(x, x, x, return_attention_scores=True)
-    assert found(keras.Model(x, {"first": several[:, 0]})) == {}
+    def outputs(x, queries):
+        _, weights = DotProductAttention(name="attend")(x[:, :queries], x, x, return_attention_scores=True)
+        return {"first": weights[:, 0], "largest": ops.max(weights, axis=-1)}
+
+    assert found_of(lambda x: outputs(x, 1), 5) == {"first": "attend"}
+    assert found_of(lambda x: outputs(x, 5), 5) == {}
 
 
 def test_a_subclassed_model():
     model = Returning()
-    model(INPUTS["x"])
+    model(X)
     assert found(model) == {"weights": model.attend.path}
 
 
 def test_a_model_that_returns_no_weights():
-    x = keras.Input((None, 4), name="x")
-    assert found(keras.Model(x, {"output": DotProductAttention()(x, x, x)})) == {}
-    assert found(keras.Model(x, {"output": keras.layers.Dense(2)(x)})) == {}
+    assert found_of(lambda x: {"output": DotProductAttention()(x, x, x)}) == {}
+    assert found_of(lambda x: {"output": layers.Dense(2)(x)}) == {}

@@ -68,23 +68,23 @@ def test_without_a_hint_axes_are_tried_alone_together_and_in_pairs(groups):
     assert model.trials < 100
 
 
-@pytest.mark.parametrize("said", [TENSORFLOW, SILENT])
-def test_multiples(said):
-    model = Model("a", "bc", "d", base=16, steps={"a": 8, "bc": 4}, said=said)
-    assert {letters([group])[0]: group.step for group in model.found()} == {"a": 8, "bc": 4, "d": 1}
+STEPS = {"base": 16, "steps": {"a": 8, "bc": 4}}
 
 
-@pytest.mark.parametrize("said", [TENSORFLOW, PRODUCT])
-def test_an_axis_that_cannot_change_leaves_the_others_as_they_are(said):
-    model = Model("abc", "d", pinned="ez", said=said)
-    assert {letters([group])[0]: group.step for group in model.found()} == {"abc": 1, "d": 1, "e": None, "z": None}
-
-
-def test_a_size_at_its_limit_goes_down():
-    model = Model("a", "bc", base=6, limit=6)
+@pytest.mark.parametrize(
+    ("model", "steps", "other"),
+    [
+        (Model("a", "bc", "d", **STEPS, said=TENSORFLOW), {"a": 8, "bc": 4, "d": 1}, None),
+        (Model("a", "bc", "d", **STEPS, said=SILENT), {"a": 8, "bc": 4, "d": 1}, None),
+        (Model("abc", "d", pinned="ez", said=TENSORFLOW), {"abc": 1, "d": 1, "e": None, "z": None}, None),
+        (Model("abc", "d", pinned="ez", said=PRODUCT), {"abc": 1, "d": 1, "e": None, "z": None}, None),
+        (Model("a", "bc", limit=6), {"a": 1, "bc": 1}, 5),  # a size at its limit goes down
+    ],
+)
+def test_steps(model, steps, other):
     found = model.found()
-    assert letters(found) == ["a", "bc"]
-    assert {group.other for group in found} == {5}
+    assert {letters([group])[0]: group.step for group in found} == steps
+    assert other is None or {group.other for group in found} == {other}
 
 
 def test_sizes_that_are_not_equal_never_share_a_group_by_a_hint():

@@ -50,8 +50,7 @@ TIES = np.array([[0.9, 0.9, 0.1], [0.9, 0.34, 0.5], [0.5, -0.66, -0.6]], "float3
 
 
 def test_what_follows_a_tie_is_left_open_and_nothing_else():
-    tied, tokens = rounding(choosing(), {"x": TIES}, name="tokens")
-    limits, _ = rounding(choosing(), {"x": TIES}, name="states")
+    (tied, tokens), (limits, _) = (rounding(choosing(), {"x": TIES}, name=name) for name in ("tokens", "states"))
     assert tokens[:, 0].tolist() == [0, 0, 0]
     assert tied[0, 0]
     assert not tied[1].any()
@@ -64,6 +63,7 @@ def test_what_follows_a_tie_is_left_open_and_nothing_else():
     assert limits[2, 2:].max(-1).min() > 0.1
 
 
+@pytest.mark.smoke
 def test_either_way_passes_the_proof(monkeypatch, tmp_path):
     """A file in which equal scores give the last of them, where Keras takes the first."""
     from keras_attn_export._export import contents

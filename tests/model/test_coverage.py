@@ -28,6 +28,7 @@ def test_a_model_all_of_whose_inputs_matter():
     assert len(found["axes"]["queries_length"]) >= 3
 
 
+@pytest.mark.smoke
 def test_inputs_and_outputs_without_effect_are_told():
     x, y = keras.Input((4,), name="x"), keras.Input((4,), name="y")
     ids = keras.Input((None,), dtype="int32", name="ids")

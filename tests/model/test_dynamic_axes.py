@@ -42,6 +42,7 @@ def test_ten_inputs_that_share_a_length(trials):
     assert not found.refused
 
 
+@pytest.mark.smoke
 def test_two_groups_and_free_ones_between_them(trials):
     inputs = sequences("abcdefghijkl")
     pooled = [layers.GlobalAveragePooling1D()(each) for each in inputs[10:]]
@@ -66,9 +67,11 @@ def unet(halvings, name="image"):
     return image, layers.Conv2D(1, 1, name=f"{name}_out")(y)
 
 
-def test_sides_that_must_be_multiples_are_swept_as_such(trials):
-    found = cases_of(keras.Model(*unet(3)))
-    assert found.axes == {"image": ("batch", "image_length", "image_axis_2", 1)}
+def test_sides_that_must_be_multiples_and_agree_are_swept_as_such(trials):
+    (image, a), (other, b) = unet(3), unet(2, "other")
+    outputs = {"image_out": a, "both": layers.Add()([a, b])}
+    found = cases_of(keras.Model([image, other], outputs))
+    assert set(found.axes.values()) == {("batch", "image_length", "image_axis_2", 1)}
     assert found.multiples == {"image_length": 8, "image_axis_2": 8}
     assert not found.refused
     sides = {inputs["image"].shape[1:3] for _, inputs, *_ in found.cases}
@@ -87,31 +90,16 @@ def test_patches_of_an_odd_size():
     assert not found.refused
 
 
-def test_two_images_that_must_agree_and_be_multiples():
-    (first, a), (second, b) = unet(2, "first"), unet(2, "second")
-    found = cases_of(keras.Model([first, second], layers.Add()([a, b])))
-    assert set(found.axes.values()) == {("batch", "first_length", "first_axis_2", 1)}
-    assert found.multiples == {"first_length": 4, "first_axis_2": 4}
-
-
-def test_height_and_width_are_two_axes():
-    image = keras.Input((None, None, 2), name="image")
+def test_height_and_width_are_two_axes_and_one_seen_with_one_size_keeps_a_name_of_its_own():
+    image, shape = keras.Input((None, None, 2), name="image"), (None, None, None, 3)
     found = cases_of(keras.Model(image, layers.Conv2D(3, 3, padding="same", name="out")(image)))
     assert found.axes["image"] == ("batch", "image_length", "image_axis_2", 2)
-    assert found.output_axes("out", (None, None, None, 3)) == ("batch", "image_length", "image_axis_2", 3)
-
-
-def test_an_output_axis_seen_with_one_size_keeps_a_name_of_its_own():
-    image = keras.Input((None, None, 2), name="image")
-    found = cases_of(keras.Model(image, layers.Conv2D(3, 3, padding="same", name="out")(image)))
+    assert found.output_axes("out", shape) == ("batch", "image_length", "image_axis_2", 3)
     one = type(found)(found.axes, found.cases[:1], found.sizes[:1])
-    assert one.output_axes("out", (None, None, None, 3)) == ("out_axis_0", "out_axis_1", "out_axis_2", 3)
+    assert one.output_axes("out", shape) == ("out_axis_0", "out_axis_1", "out_axis_2", 3)
     alike = [case for case, sizes in zip(found.cases, found.sizes, strict=True) if sizes["batch"] != 3]
     sizes = [sizes | {"image_axis_2": sizes["image_length"]} for sizes in found.sizes if sizes["batch"] != 3]
-    assert type(found)(found.axes, alike, sizes).output_axes("out", (None,) * 3 + (3,))[1:3] == (
-        "out_axis_1",
-        "out_axis_2",
-    )
+    assert type(found)(found.axes, alike, sizes).output_axes("out", shape)[1:3] == ("out_axis_1", "out_axis_2")
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -190,16 +178,12 @@ def test_an_axis_that_cannot_be_dynamic_keeps_the_samples_size():
     assert found.static == {"batch": "why"}
 
 
-def test_static_axes_that_are_not_there():
+def test_static_axes_that_are_not_there_or_on_which_keras_cannot_run():
     a, b = sequences("ab")
     with pytest.raises(InputError, match=r"names \['b_length'\].*are \['batch', 'a_length'\]"):
         cases_of(keras.Model([a, b], layers.Add()([a, b])), static=Static({"b_length": 4}))
-
-
-def test_static_sizes_on_which_keras_cannot_run():
-    image, out = unet(3)
     with pytest.raises(InputError, match=r"cannot run.*static axes \{'image_length': 9\}"):
-        cases_of(keras.Model(image, out), static=Static({"image_length": 9}))
+        cases_of(keras.Model(*unet(3)), static=Static({"image_length": 9}))
 
 
 def test_a_mask_has_the_lengths_of_queries_and_of_keys():

@@ -108,25 +108,20 @@ def test_a_long_loop_is_a_graph_and_a_short_one_is_not():
         assert operations_of(lambda: run({"x": X})) < 5  # a graph is one
 
 
-def test_many_weights_are_no_graph(monkeypatch):
-    monkeypatch.setattr(module, "MOST_OF_GRAPH", 41)  # of 42
-    assert not is_graph(runs_of(model_of(Steps(40)))[0])
-    monkeypatch.setattr(module, "MOST_OF_GRAPH", 42)
-    assert is_graph(runs_of(model_of(Steps(40)))[0])
-
-
-def test_nothing_moved_gives_the_models_outputs():
-    runs, (base,), _, (case,) = runs_of(model_of(Steps(3)))
-    with runs(0, lambda array: array) as run:
-        np.testing.assert_allclose(run({"x": X})["out"], base["out"], rtol=1e-6)
-    np.testing.assert_allclose(base["out"], case.outputs["out"], rtol=1e-6)
+@pytest.mark.parametrize("most", [41, 42])
+def test_many_weights_are_no_graph(most, monkeypatch):
+    monkeypatch.setattr(module, "MOST_OF_GRAPH", most)  # of 42
+    assert is_graph(runs_of(model_of(Steps(40)))[0]) == (most == 42)
 
 
 def test_weights_are_moved_in_the_graph_and_stay_in_the_model():
-    model = model_of(Steps(1))
+    model = model_of(Steps(3))
     before = [np.array(weight) for weight in model.get_weights()]
-    runs, _, outputs, _ = runs_of(model)
+    runs, (base,), outputs, (case,) = runs_of(model)
     assert is_graph(runs)
+    with runs(0, lambda array: array) as run:  # nothing is moved
+        np.testing.assert_allclose(run({"x": X})["out"], base["out"], rtol=1e-6)
+    np.testing.assert_allclose(base["out"], case.outputs["out"], rtol=1e-6)
     with runs(0, lambda array: array * 3) as run:
         found = run({"x": X})["out"]
         for weight, kept in zip(model.get_weights(), before, strict=True):
@@ -156,30 +151,24 @@ def test_limits_do_not_hang_on_a_seed_of_tensorflow(monkeypatch):
     np.testing.assert_array_equal(*found)
 
 
-def test_in_float64(monkeypatch):
-    monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
+@pytest.mark.parametrize("worth", [0, np.inf], ids=["as a graph", "one by one"])
+def test_in_float64(worth, monkeypatch):
+    monkeypatch.setattr(module, "WORTH_A_GRAPH", worth)
     x = keras.Input((6,), dtype="float64", name="x")
     model = keras.Model(x, {"out": layers.Dense(6, "sigmoid", dtype="float64")(x)})
     signature = model_signature(model, None)
     inputs = {"x": X.astype("float64")}
     outputs = outputs_of(signature)
     cases = [Case("base", inputs, outputs(inputs))]
-    assert is_graph(moved_runs(model, outputs, cases, 1, np.random.default_rng(0), signature)[0])
+    assert is_graph(moved_runs(model, outputs, cases, 1, np.random.default_rng(0), signature)[0]) == (worth == 0)
     (case,) = with_rounding(model, outputs, cases, signature=signature)
     assert 0 < case.rounding["out"].max() < 1e-13
 
 
-@pytest.mark.parametrize(
-    ("found", "is_same"),
-    [
-        (np.arange(4), True),
-        (np.arange(4, dtype="int32"), False),
-        (np.arange(1, 5), False),
-        (np.arange(4)[:, None], False),
-    ],
-)
-def test_integers_are_the_same_or_not(found, is_same):
-    assert module._same_outputs({"out": found}, {"out": np.arange(4)}) == is_same
+def test_integers_are_the_same_or_not():
+    found = [np.arange(4), np.arange(4, dtype="int32"), np.arange(1, 5), np.arange(4)[:, None]]
+    same = [module._same_outputs({"out": each}, {"out": np.arange(4)}) for each in found]
+    assert same == [True, False, False, False]
 
 
 def test_weights_that_outputs_choose_by_are_seen():

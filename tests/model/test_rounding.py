@@ -21,7 +21,9 @@ def way(request, monkeypatch):
     as_graph, graphs = moved_runs._as_graph, []
     monkeypatch.setattr(moved_runs, "_as_graph", lambda *given: graphs.append(as_graph(*given)) or graphs[-1])
     yield
-    lost_digits = "cancel" in request.node.name  # what is left of them is another in a graph
+    lost_digits = (
+        "cancel" in request.node.name and "traced" not in request.node.name
+    )  # what is left of them is another in a graph
     assert None not in graphs or lost_digits, "a model ran one by one that could be a graph"
 
 
@@ -55,7 +57,7 @@ def test_a_dense_layer_has_no_room_to_be_wrong():
     assert limit.max() < 5e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("value", [0.1, 0.3, 0.8 / 417])
+@pytest.mark.parametrize("value", [0.3, 0.8 / 417])
 def test_a_sum_of_numbers_that_are_alike_may_round_the_same_way_each_time(value):
     """As the values behind a length of 1: summed one after the other, none of the roundings undoes another."""
     x = keras.Input((None, 1), name="x")
@@ -109,14 +111,35 @@ def test_cancellation_gives_room():
     assert limit.max() < 2
 
 
-def test_weights_that_cancel_give_room_without_a_float_input():
+class LessTheirMean(layers.Layer):
+    """Rows of a table less their mean."""
+
+    def __init__(self, traced):
+        super().__init__()
+        self.table = layers.Embedding(7, 5)
+        self.rows = tf.function(self.of) if traced else self.of
+
+    def build(self, shape):
+        self.table.build(shape)
+
+    def of(self, ids):
+        rows = self.table(ids)
+        return rows - ops.mean(rows, -1, keepdims=True)
+
+    def call(self, ids):
+        return self.rows(ids)
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["", "that TensorFlow has traced"])
+def test_weights_that_cancel_give_room_without_a_float_input_and_are_put_back(traced):
     ids = keras.Input((), dtype="int32", name="ids")
-    rows = layers.Embedding(7, 5)(ids)
-    model = keras.Model(ids, {"out": rows - ops.mean(rows, -1, keepdims=True)})
+    model = keras.Model(ids, {"out": LessTheirMean(traced)(ids)})
     model.set_weights([1000 + numbers(7, 5)])
     limit, expected = rounding(model, {"ids": np.arange(7)})
     assert np.abs(expected).max() < 5
     assert 1e-4 < np.median(limit) < 1e-2  # float32 resolves 6e-5 at 1000
+    np.testing.assert_array_equal(model.get_weights()[0], 1000 + numbers(7, 5))
+    np.testing.assert_array_equal(model(np.arange(7))["out"], expected)
 
 
 def test_a_wide_column_gives_the_others_no_room():
@@ -191,10 +214,8 @@ def test_choices_between_equals_are_marked():
     model = keras.Model(x, {"out": ops.argmax(x * 0.1 + x * 0.2, -1), "any": ops.any(x > 0.5, -1)})
     x = np.array([[1, 1, 0], [1, 0.5, 0], [0.2, 0.9, 0.9], [0.1, 0, 0.4]], "float32")
     assert rounding(model, {"x": x})[0].tolist() == [True, False, True, False]
-    assert rounding(model, {"x": np.array([[0.5, 0, 0], [0.6, 0, 0]], "float32")}, name="any")[0].tolist() == [
-        True,
-        False,
-    ]
+    near = np.array([[0.5, 0, 0], [0.6, 0, 0]], "float32")
+    assert rounding(model, {"x": near}, name="any")[0].tolist() == [True, False]
 
 
 def test_scores_far_apart_for_float32_may_be_equal_in_float16():
@@ -205,35 +226,27 @@ def test_scores_far_apart_for_float32_may_be_equal_in_float16():
     assert rounding(model, inputs, "float16")[0].tolist() == [True, False]
 
 
-def test_coarser_precisions_have_wider_limits():
-    model, inputs = dense(), {"x": numbers(5, 6)}
-    limits = [np.median(rounding(model, inputs, precision)[0]) for precision in ("float32", "float16", "int8")]
-    assert 1e-7 < limits[0] < 1e-4 < limits[1] < 0.05 < limits[2] < 1
-
-
-def test_a_convolution_of_images_is_not_in_int8():
-    x = keras.Input((6, 6, 2), name="x")
-    conv = keras.Model(x, {"out": layers.Conv2D(3, 3)(x)})
-    inputs = {"x": numbers(2, 6, 6, 2)}
-    float32, int8 = (rounding(conv, inputs, precision)[0].max() for precision in ("float32", "int8"))
-    assert int8 < 0.2
-    assert float32 < 1e-4
-
-
-def test_weights_stay_and_limits_come_out_alike_twice():
+def test_coarser_precisions_have_wider_limits_that_come_out_alike_twice_and_weights_stay():
     model, inputs = dense(), {"x": numbers(5, 6)}
     before = model.get_weights()
-    first, second = (rounding(model, inputs)[0] for _ in range(2))
-    np.testing.assert_array_equal(first, second)
+    each = [rounding(model, inputs, precision)[0] for precision in ("float32", "float32", "float16", "int8")]
+    np.testing.assert_array_equal(each[0], each[1])
+    limits = [np.median(limit) for limit in each[1:]]
+    assert 1e-7 < limits[0] < 1e-4 < limits[1] < 0.05 < limits[2] < 1
     for weight, kept in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, kept)
 
 
-def test_float64_has_limits_of_its_own():
-    x = keras.Input((6,), dtype="float64", name="x")
-    model = keras.Model(x, {"out": layers.Dense(4, dtype="float64")(x)})
-    limit, _ = rounding(model, {"x": numbers(5, 6).astype("float64")})
-    assert limit.max() < 1e-12
+def test_a_convolution_of_images_is_not_in_int8_and_a_scalar_has_a_limit():
+    x = keras.Input((6, 6, 2), name="x")
+    conv = keras.Model(x, {"out": layers.Conv2D(3, 3)(x), "mean": ops.mean(x)})
+    inputs = {"x": numbers(2, 6, 6, 2)}
+    float32, int8 = (rounding(conv, inputs, precision)[0].max() for precision in ("float32", "int8"))
+    assert int8 < 0.2
+    assert float32 < 1e-4
+    limit, expected = rounding(conv, inputs, name="mean")
+    assert limit.shape == expected.shape == ()
+    assert 0 < limit < 1e-5
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -246,41 +259,10 @@ def test_a_reference_has_limits_for_what_is_asked(precision):
     assert all(case.rounding["out"].max() > 1e-3 for case in reference.converted_cases)
 
 
-def test_a_scalar_has_a_limit():
-    x = keras.Input((6,), name="x")
-    limit, expected = rounding(keras.Model(x, {"out": ops.mean(x)}), {"x": numbers(5, 6)})
-    assert limit.shape == expected.shape == ()
-    assert 0 < limit < 1e-5
-
-
 def test_zeros_do_not_hide_what_moves():
     seen = np.array([0, 0, 0, 0, 0, 0, 0, 2e-6, 1e-6, 4e-6])[:, np.newaxis]  # as of a ReLU, or where luck left them
     assert np.all(_usual_share(seen, np.full((10, 1), 0.5)) == 4e-6)
     assert np.all(_usual_share(np.zeros((10, 1)), np.ones((10, 1))) == 0)
-
-
-class UnderTfFunction(layers.Layer):
-    def __init__(self):
-        super().__init__()
-        self.table = layers.Embedding(7, 5)
-
-    def build(self, shape):
-        self.table.build(shape)
-
-    @tf.function
-    def call(self, ids):
-        rows = self.table(ids)
-        return rows - ops.mean(rows, -1, keepdims=True)
-
-
-def test_weights_that_tensorflow_has_traced_are_moved_and_put_back():
-    ids = keras.Input((), dtype="int32", name="ids")
-    model = keras.Model(ids, {"out": UnderTfFunction()(ids)})
-    model.set_weights([1000 + numbers(7, 5)])
-    limit, expected = rounding(model, {"ids": np.arange(7)})
-    assert np.median(limit) > 1e-4
-    np.testing.assert_array_equal(model.get_weights()[0], 1000 + numbers(7, 5))
-    np.testing.assert_array_equal(model(np.arange(7))["out"], expected)
 
 
 def test_an_output_of_as_many_rows_as_there_are_numbers():

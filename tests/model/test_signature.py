@@ -17,6 +17,17 @@ from keras import layers
 from keras_attn_export import InputError, UnsupportedModelError
 from keras_attn_export._model.signature import InputSpec, layer_names, model_signature, with_input
 
+ONES = np.ones((2, 3), "float32")
+
+
+def names(signature):
+    return [spec.name for spec in signature.inputs]
+
+
+def named_model(*names, **options):
+    inputs = [keras.Input((3,), name=name, **options) for name in names]
+    return keras.Model(inputs, keras.ops.concatenate(inputs) if len(inputs) > 1 else layers.Identity()(inputs[0]))
+
 
 def test_functional_names_dtypes_and_shapes():
     signature = model_signature(dict_inputs_and_outputs(), None)
@@ -38,49 +49,43 @@ def test_nothing_is_called_as_in_training():
         np.testing.assert_array_equal(output, np.ones((1, 50)))
 
 
-def test_outputs_without_keys_are_named_by_their_layers_once_each():
-    assert model_signature(list_outputs_of_one_layer(), None).outputs == ("attention", "attention_1")
-
-
-def test_an_output_never_shares_an_inputs_name():
-    signature = model_signature(input_passed_through(), None)
-    assert set(signature.outputs) == {"x_output", "doubled"}
+@pytest.mark.parametrize(
+    ("build", "outputs"),
+    [
+        (list_outputs_of_one_layer, {"attention", "attention_1"}),  # named by their layers, once each
+        (input_passed_through, {"x_output", "doubled"}),  # never by an input's name
+    ],
+)
+def test_outputs_without_keys(build, outputs):
+    assert set(model_signature(build(), None).outputs) == outputs
 
 
 def test_dict_keys_name_functional_inputs():
     a = keras.Input((3,), name="a")
     model = keras.Model({"a": a}, layers.Dense(2, name="out")(a))
     signature = model_signature(model, None)
-    assert [spec.name for spec in signature.inputs] == ["a"]
-    x = np.ones((2, 3), "float32")
-    np.testing.assert_array_equal(signature.call({"a": x})["out"], model({"a": x}))
+    assert names(signature) == ["a"]
+    np.testing.assert_array_equal(signature.call({"a": ONES})["out"], model({"a": ONES}))
 
 
 def test_nested_structures():
     a, b = keras.Input((3,), name="a"), keras.Input((3,), name="b")
     model = keras.Model({"pair": [a, b]}, {"nested": {"sum": a + b, "more": [a - b]}})
     signature = model_signature(model, None)
-    assert [spec.name for spec in signature.inputs] == ["a", "b"]
-    ones = np.ones((2, 3), "float32")
-    outputs = signature.call({"a": ones, "b": 3 * ones})
+    assert names(signature) == ["a", "b"]
+    outputs = signature.call({"a": ONES, "b": 3 * ONES})
     assert set(outputs) == {"nested_sum", "nested_more_0"}
-    np.testing.assert_array_equal(outputs["nested_more_0"], -2 * ones)
+    np.testing.assert_array_equal(outputs["nested_more_0"], -2 * ONES)
 
 
-def test_subclass_inputs_are_calls_arguments():
+def test_subclass_inputs_are_calls_arguments_or_the_keys_of_its_one_mapping():
     signature = model_signature(TwoArguments(), two_argument_samples())
-    assert {spec.name: spec.dtype for spec in signature.inputs} == {
-        "q": "float32",
-        "kv": "float32",
-        "valid_lens": "int64",
-    }
+    dtypes = {"q": "float32", "kv": "float32", "valid_lens": "int64"}
+    assert {spec.name: spec.dtype for spec in signature.inputs} == dtypes
     assert set(signature.outputs) == {"logits", "weights"}
     assert signature.from_samples
-
-
-def test_subclass_with_one_mapping_takes_its_keys_as_names():
     signature = model_signature(OneMapping(), mapping_samples())
-    assert [spec.name for spec in signature.inputs] == ["left", "right"]
+    assert names(signature) == ["left", "right"]
     assert signature.outputs == ("output_0", "output_1")
 
 
@@ -101,52 +106,27 @@ def test_a_sequential_without_input_asks_for_one_sample(samples):
         with_input(model, samples)
 
 
-def test_a_subclass_without_samples_asks_for_them_by_name():
-    with pytest.raises(InputError, match=r"sample_inputs.*\(q, kv, valid_lens\)"):
-        model_signature(TwoArguments(), None)
-
-
-def test_a_subclass_refuses_unknown_samples():
-    with pytest.raises(InputError, match="'key'"):
-        model_signature(TwoArguments(), {"q": np.ones((1, 2, 3)), "key": np.ones((1, 2, 3))})
-
-
-def test_a_subclass_needs_its_first_argument():
-    with pytest.raises(InputError, match="lacks `q`"):
-        model_signature(TwoArguments(), {"kv": np.ones((1, 2, 3))})
-
-
-def test_a_subclass_that_fails_on_its_samples_says_so():
-    with pytest.raises(InputError, match="Keras itself cannot run"):
-        model_signature(TwoArguments(), {"q": np.ones((1, 2)), "kv": np.ones((1, 2, 3))})
-
-
-def test_names_with_dots():
-    signature = model_signature(named_model("past_key_values.0.key", "past_key_values.0.value"), None)
-    assert [spec.name for spec in signature.inputs] == ["past_key_values.0.key", "past_key_values.0.value"]
+SAMPLE = np.ones((1, 2, 3))
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("samples", "said"),
     [
-        (lambda: keras.Model(x := keras.Input((3,), name="my-input"), layers.Dense(2)(x)), "my-input.*name='my_input'"),
-        (lambda: named_model("2nd"), "`2nd` .* name='input_2nd'"),
-        (lambda: named_model("_x"), "`_x` .* name='x'"),
-        (lambda: named_model("class"), "`class` .* name='input_class'"),
-        (lambda: named_model("self"), "`self` .* name='input_self'"),
-        (lambda: named_model("A", "a"), "Inputs `A` and `a` have one name"),
-        (lambda: named_model("past.0.key", "past_0.key"), "Inputs `past.0.key` and `past_0.key` have one name"),
-        (lambda: named_model(".0"), r"`\.0` .* name='input_\.0'"),
-        (lambda: keras.Model(x := keras.Input((3,), ragged=True, name="x"), x), "`x` is ragged"),
-        (lambda: keras.Model(x := keras.Input((3,), sparse=True, name="x"), layers.Dense(2)(x)), "`x` is sparse"),
-        (lambda: stateful_model(), "`memory` .GRU. is stateful"),
-        (lambda: string_model(), "`text` holds strings"),
+        (None, r"sample_inputs.*\(q, kv, valid_lens\)"),
+        ({"q": SAMPLE, "key": SAMPLE}, "'key'"),
+        ({"kv": SAMPLE}, "lacks `q`"),
+        ({"q": np.ones((1, 2)), "kv": SAMPLE}, "Keras itself cannot run"),
     ],
+    ids=["none", "unknown", "without the first", "that Keras cannot run"],
 )
-def test_refused_by_name(build, message):
-    model = build()
-    with pytest.raises(UnsupportedModelError, match=message):
-        model_signature(model, None)
+def test_samples_that_a_subclass_refuses(samples, said):
+    with pytest.raises(InputError, match=said):
+        model_signature(TwoArguments(), samples)
+
+
+def test_names_with_dots():
+    past = ["past_key_values.0.key", "past_key_values.0.value"]
+    assert names(model_signature(named_model(*past), None)) == past
 
 
 def stateful_model():
@@ -159,30 +139,45 @@ def string_model():
     return keras.Model(text, layers.StringLookup(vocabulary=["a", "b"])(text))
 
 
-def named_model(*names):
-    inputs = [keras.Input((3,), name=name) for name in names]
-    return keras.Model(inputs, keras.ops.concatenate(inputs))
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: named_model("my-input"), "my-input.*name='my_input'"),
+        (lambda: named_model("2nd"), "`2nd` .* name='input_2nd'"),
+        (lambda: named_model("_x"), "`_x` .* name='x'"),
+        (lambda: named_model("class"), "`class` .* name='input_class'"),
+        (lambda: named_model("self"), "`self` .* name='input_self'"),
+        (lambda: named_model("A", "a"), "Inputs `A` and `a` have one name"),
+        (lambda: named_model("past.0.key", "past_0.key"), "Inputs `past.0.key` and `past_0.key` have one name"),
+        (lambda: named_model(".0"), r"`\.0` .* name='input_\.0'"),
+        (lambda: named_model("x", ragged=True), "`x` is ragged"),
+        (lambda: named_model("x", sparse=True), "`x` is sparse"),
+        (stateful_model, "`memory` .GRU. is stateful"),
+        (string_model, "`text` holds strings"),
+    ],
+)
+def test_refused_by_name(build, message):
+    model = build()
+    with pytest.raises(UnsupportedModelError, match=message):
+        model_signature(model, None)
 
 
 def test_layer_names_hold_layers_and_operations_of_nested_models():
     x = keras.Input((3,), name="x")
     inner = keras.Model(x, keras.ops.sin(layers.Dense(2, name="inside")(x)), name="inner")
     y = keras.Input((3,), name="y")
-    assert {"inner", "inside", "sin", "outside"} <= set(
-        layer_names(keras.Model(y, layers.Dense(1, name="outside")(inner(y))))
-    )
-
-
-@pytest.mark.parametrize(
-    "build", [lambda: unnamed_inputs(), lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)])]
-)
-def test_unnamed_inputs_have_one_name_in_memory_and_in_a_file(build, tmp_path):
-    model = build()
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert model_signature(model, None).inputs == model_signature(loaded, None).inputs
+    outer = keras.Model(y, layers.Dense(1, name="outside")(inner(y)))
+    assert {"inner", "inside", "sin", "outside"} <= set(layer_names(outer))
 
 
 def unnamed_inputs():
     inputs = {"a": keras.Input((3,), name="a"), "more": [keras.Input((3,)), keras.Input((3,))]}
     return keras.Model(inputs, inputs["a"] + inputs["more"][0] - inputs["more"][1])
+
+
+@pytest.mark.parametrize("build", [unnamed_inputs, lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)])])
+def test_unnamed_inputs_have_one_name_in_memory_and_in_a_file(build, tmp_path):
+    model = build()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert model_signature(model, None).inputs == model_signature(loaded, None).inputs

@@ -1,1 +1,1 @@
-"""One-line faults in our own code, and the tests that must see them: `scripts/mutate`."""
+"""Faults of our own code: `nox -s mutate`; and of exported graphs: `nox -s mutate-graphs`."""

@@ -1,217 +1,150 @@
-"""Puts one fault after another into a copy of the code, and tells which test sees it: `scripts/mutate --help`."""
+"""Puts faults into the packages, one at a time, and lists those that no test sees.
+
+A fault is tried by the tests that run its line, as recorded. Processes that tests start do not have the fault.
+"""
 
 import argparse
+import gc
 import json
-import queue
+import multiprocessing
+import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 
-from .batch_faults import BATCH_FAULTS
-from .bundle_faults import BUNDLE_FAULTS
-from .command_faults import COMMAND_FAULTS
-from .conversion_faults import CONVERSION_FAULTS
-from .decoder_faults import DECODER_FAULTS
-from .decoding_faults import DECODING_FAULTS
-from .device_faults import DEVICE_FAULTS
-from .example_faults import EXAMPLE_FAULTS
-from .fault import Fault, StaleFaultError, arguments_for, place_of, sources
-from .layer_faults import LAYER_FAULTS
-from .loop_faults import LOOP_FAULTS
-from .model_faults import MODEL_FAULTS
-from .recurrent_faults import RECURRENT_FAULTS
-from .report_faults import REPORT_FAULTS
-from .serving_faults import SERVING_FAULTS
-from .steps_export_faults import STEPS_EXPORT_FAULTS
-from .steps_faults import STEPS_FAULTS
-from .workshop import NO_TESTS, SOME_FAILED, Workshop
+from .draw import Fault, drawn, faults
+from .record import PACKAGES, Record
+from .trial import CAUGHT, JUDGED, Trials, Verdict
 
-ROOT = Path(__file__).resolve().parents[2]
-FAULTS = (
-    *LAYER_FAULTS,
-    *DECODER_FAULTS,
-    *DECODING_FAULTS,
-    *RECURRENT_FAULTS,
-    *MODEL_FAULTS,
-    *CONVERSION_FAULTS,
-    *LOOP_FAULTS,
-    *DEVICE_FAULTS,
-    *BATCH_FAULTS,
-    *BUNDLE_FAULTS,
-    *STEPS_FAULTS,
-    *STEPS_EXPORT_FAULTS,
-    *REPORT_FAULTS,
-    *SERVING_FAULTS,
-    *COMMAND_FAULTS,
-    *EXAMPLE_FAULTS,
-)
-FINE = ("caught", "equivalent")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a fault.
-
-    Attributes:
-        name: Its name.
-        file: Where it was.
-        outcome: `caught`; `survived`; `equivalent`, where nothing can see it; `timed out`; `stale`, where the list no
-            longer fits the code; or `broken`, where pytest could not run, or the test fails without the fault too.
-        test: The test that saw it, or what is wrong.
-        seconds: Until it was seen.
-    """
-
-    name: str
-    file: str
-    outcome: str
-    test: str
-    seconds: float
+# As in conftest.py, before TensorFlow is imported.
+ENVIRONMENT = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "TF2ONNX_CATCH_ERRORS": "FALSE"}
+PRELOADED = ("tensorflow", "keras", "onnx", "onnxruntime", "tf2onnx")
+SHOWN = 5  # tests of a survivor
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the faults; 0 when each was caught."""
-    arguments = _parser().parse_args(argv)
-    chosen = _chosen(arguments)
-    if arguments.list:
-        for each in chosen:
-            print(f"{each.name}: {', '.join(each.tests)}")
-        return 0
+    """Tries faults; 0 unless fewer are caught than asked for."""
+    given = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with tempfile.TemporaryDirectory(prefix="mutations.", ignore_cleanup_errors=True) as folder:
-        verdicts = _run(chosen, arguments, Path(folder))
-    counts = {outcome: sum(v.outcome == outcome for v in verdicts) for outcome in {v.outcome for v in verdicts}}
-    print(f"\n{len(verdicts)} faults:", ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
-    for verdict in verdicts:
-        if verdict.outcome not in FINE:
-            print(_line(verdict))
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(verdict) for verdict in verdicts], indent=2) + "\n")
-    return 0 if all(verdict.outcome in FINE for verdict in verdicts) else 1
+    os.environ.update(ENVIRONMENT | {**os.environ})
+    os.environ.pop("PYTHONPATH", None)  # which nox -s mutate sets for this process alone
+    sys.dont_write_bytecode = False  # or each process compiles the tests anew
+    for name in given.preload:
+        import_module(name)
+    gc.freeze()
+    trials = Trials(Record(given.coverage, Path.cwd()), given.budget, given.limit)
+    chosen = _chosen(given, trials.record.texts)
+    trials.check_without_fault(chosen)
+    verdicts: list[Verdict] = []
+    with multiprocessing.get_context("fork").Pool(given.jobs, _begin, (trials,)) as pool:
+        for verdict in pool.imap(_verdict, chosen):
+            verdicts.append(verdict)
+            print(_line(verdict), flush=True)
+            _write(verdicts, given.json)
+    trials.confirm(verdicts)
+    _write(verdicts, given.json)
+    return _summary(verdicts, given.fail_below)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scripts/mutate", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="only list the faults, and where each should be seen")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these faults")
-    parser.add_argument("--since", metavar="REV", help="only faults in files that differ from this revision of git")
-    parser.add_argument("--at", metavar="REV", help="put them into the files of this revision, not into those here")
-    parser.add_argument("--all-tests", action="store_true", help="run all tests on a fault that its own do not see")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="faults at a time (default 2)")
-    parser.add_argument("--limit", type=float, default=600, metavar="S", help="seconds a run of tests may take (600)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    parser = argparse.ArgumentParser(prog="nox -s mutate", description=__doc__)
+    parser.add_argument("--faults", type=int, default=20, metavar="N", help="how many to draw (20)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="what they are drawn from (0)")
+    parser.add_argument("--since", metavar="REV", help="only on lines that differ from this revision of git")
+    parser.add_argument("--from", dest="earlier", type=Path, metavar="FILE", help="the faults of an earlier --json")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="faults at a time (1)")
+    parser.add_argument("--budget", type=float, default=60, metavar="S", help="seconds of tests for a fault (60)")
+    parser.add_argument(
+        "--limit", type=float, default=60, metavar="S", help="seconds beside 5 times what tests took (60)"
+    )
+    parser.add_argument("--coverage", type=Path, default=Path("build/coverage"), metavar="FOLDER", help="the record")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what became of each")
+    parser.add_argument("--fail-below", type=float, default=0, metavar="SHARE", help="fail if fewer are caught (0)")
+    parser.add_argument("--preload", nargs="*", default=PRELOADED, metavar="MODULE", help="what is imported only once")
     return parser
 
 
-def _chosen(arguments: argparse.Namespace) -> list[Fault]:
-    if unknown := set(arguments.only or ()) - {each.name for each in FAULTS}:
-        raise SystemExit(f"scripts/mutate: there is no fault {', '.join(sorted(unknown))}; see --list")
-    chosen = [each for each in FAULTS if arguments.only is None or each.name in arguments.only]
-    if arguments.since is None:
-        return chosen
-    command = ["git", "diff", "--name-only", arguments.since]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    changed, texts = {ROOT / name for name in names}, sources(ROOT)
-    # one that is stale is kept: its place is not known
-    return [each for each in chosen if any(each.snippet in texts.get(file, "") for file in changed) or _is_stale(each)]
+def _chosen(given: argparse.Namespace, texts: dict[str, str]) -> list[Fault]:
+    there = [fault for file, text in texts.items() for fault in faults(file, text)]
+    if given.earlier:
+        named = json.loads(given.earlier.read_text(encoding="utf-8"))
+        return [_again(Fault(*(each[field] for field in Fault._fields)), there) for each in named]
+    if given.since:
+        changed = _changed(given.since)
+        there = [fault for fault in there if fault.line in changed[fault.file]]
+    return drawn(there, given.faults, given.seed)
 
 
-def _is_stale(each: Fault) -> bool:
-    try:
-        place_of(each, sources(ROOT))
-    except StaleFaultError:
-        return True
-    return False
+def _again(fault: Fault, there: Sequence[Fault]) -> Fault:
+    """The same fault, on whatever line it is now: the nearest, where several lines read so."""
+    same = (each for each in there if each._replace(line=fault.line) == fault)
+    return min(same, key=lambda each: abs(each.line - fault.line), default=fault)
 
 
-def _run(chosen: Sequence[Fault], arguments: argparse.Namespace, folder: Path) -> list[Verdict]:
-    workshops = [Workshop(folder / str(job), ROOT, arguments.at) for job in range(arguments.jobs)]
-    free: queue.SimpleQueue[Workshop] = queue.SimpleQueue()
-    for workshop in workshops:
-        workshop.check_imports()
-        free.put(workshop)
+def _changed(revision: str) -> dict[str, set[int]]:
+    """The lines of each file that are not as they were."""
 
-    def run(each: Fault) -> Verdict:
-        workshop = free.get()
-        try:
-            return _verdict(each, workshop, arguments)
-        finally:
-            free.put(workshop)
+    def git(*arguments: str) -> list[str]:
+        command = ["git", *arguments, "--", *PACKAGES]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
-    with ThreadPoolExecutor(len(workshops)) as pool:
-        futures = {pool.submit(run, each): number for number, each in enumerate(chosen)}
-        verdicts: dict[int, Verdict] = {}
-        try:
-            for future in as_completed(futures):
-                verdicts[futures[future]] = future.result()
-                print(_line(future.result()), flush=True)
-        except BaseException:  # Ctrl-C too: nothing goes on running
-            pool.shutdown(wait=False, cancel_futures=True)
-            for workshop in workshops:
-                workshop.stop()
-            raise
-    return _without_the_fault([verdicts[number] for number in sorted(verdicts)], workshops[0], arguments.limit)
+    found: dict[str, set[int]] = defaultdict(set)
+    for file in git("ls-files", "--others", "--exclude-standard"):
+        found[file].update(range(1, 10**6))
+    for line in git("diff", "--no-ext-diff", "--unified=0", revision):
+        if line.startswith("+++ "):
+            file = line.removeprefix("+++ b/")
+        elif match := re.match(r"@@ \S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(match[1]), int(match[2] or 1)
+            found[file].update(range(first, first + count))
+    return found
 
 
-def _verdict(each: Fault, workshop: Workshop, arguments: argparse.Namespace) -> Verdict:
-    file, seconds = "", 0.0
-    try:
-        with workshop.with_fault(each) as place:
-            file = str(place)
-            if each.equivalent:
-                return Verdict(each.name, file, "equivalent", each.equivalent, 0.0)
-            for arguments_of_pytest in _runs(each, workshop, arguments.all_tests):
-                result = workshop.pytest(["-x", *arguments_of_pytest], arguments.limit)
-                seconds += result.seconds
-                if result.code is None:
-                    return Verdict(each.name, file, "timed out", " ".join(arguments_of_pytest), seconds)
-                if result.code == SOME_FAILED and result.failed:
-                    return Verdict(each.name, file, "caught", result.failed[0], seconds)
-                if result.code != 0:
-                    why = "no such tests" if result.code == NO_TESTS else result.output.strip()[-500:]
-                    return Verdict(each.name, file, "broken", f"{' '.join(arguments_of_pytest)}: {why}", seconds)
-    except StaleFaultError as error:
-        return Verdict(each.name, file, "stale", str(error), seconds)
-    except SyntaxError as error:
-        return Verdict(each.name, file, "broken", str(error), seconds)
-    return Verdict(each.name, file, "survived", ", ".join(each.tests), seconds)
+def _begin(trials: Trials) -> None:
+    """Of a process that tries faults: it ends what it has started when it is told to end."""
+    global TRIALS
+    TRIALS = trials
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the process above heeds
 
 
-def _runs(each: Fault, workshop: Workshop, all_tests: bool) -> list[list[str]]:
-    runs = [arguments_for(workshop.root, tests) for tests in each.tests]
-    return [*runs, []] if all_tests else runs
+def _verdict(fault: Fault) -> Verdict:
+    return TRIALS.verdict(fault)
 
 
-def _without_the_fault(verdicts: list[Verdict], workshop: Workshop, limit: float) -> list[Verdict]:
-    """Runs every test that saw a fault once more on the code as it is: there it must pass."""
-    tests = sorted({verdict.test for verdict in verdicts if verdict.outcome == "caught"})
-    if not tests:
-        return verdicts
-    print(f"\nWithout faults, the {len(tests)} tests that saw one:", flush=True)
-    result = workshop.pytest(tests, 10 * limit)
-    print(*re.findall(r"^\d+ (?:passed|failed).* in .*s.*$", result.output, flags=re.MULTILINE)[-1:])
-    if result.code not in (0, SOME_FAILED):
-        raise SystemExit(f"scripts/mutate: pytest cannot run the tests without faults\n{result.output[-2000:]}")
-    return [
-        verdict
-        if verdict.test not in result.failed
-        else Verdict(verdict.name, verdict.file, "broken", f"fails without the fault too: {verdict.test}", 0.0)
-        for verdict in verdicts
-    ]
+def _summary(verdicts: Sequence[Verdict], fail_below: float) -> int:
+    for verdict in verdicts:
+        if verdict["outcome"] == "survived":
+            ran = verdict["ran"]
+            print(f"\n{_line(verdict)}\n  - {verdict['text']}\n  + {verdict['after']}\n    {len(ran)} tests ran:")
+            print(*(f"    {test}" for test in ran[:SHOWN]), sep="\n")
+    counts = Counter(verdict["outcome"] for verdict in verdicts)
+    share = sum(counts[outcome] for outcome in CAUGHT) / max(1, sum(counts[outcome] for outcome in JUDGED))
+    print(f"\n{len(verdicts)} faults:", ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
+    print(f"{share:.1%} caught")
+    return int(share < fail_below)
 
 
 def _line(verdict: Verdict) -> str:
-    return f"{verdict.outcome:10} {verdict.seconds:5.0f} s  {verdict.name}  ({verdict.file})  {verdict.test}"
+    place = f"{verdict['file']}:{verdict['line']}"
+    what = f"{verdict['kind']}, {verdict['what']}"
+    return f"{verdict['outcome']:9} {verdict['seconds']:5.1f} s  {place}  {what}  {' '.join(verdict['tests'][:1])}"
+
+
+def _write(verdicts: Sequence[Verdict], file: Path | None) -> None:
+    if file is not None:
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(verdicts, indent=1) + "\n", encoding="utf-8")
+        part.replace(file)
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
         sys.exit(130)

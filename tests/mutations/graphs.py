@@ -53,7 +53,7 @@ class Verdict:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs mutants; 0 when no visible one in float32 was verified as a match."""
-    parser = argparse.ArgumentParser(prog="scripts/mutate-graphs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="nox -s mutate-graphs", description=__doc__)
     parser.add_argument("--each", type=int, default=150, metavar="N", help="mutants of each model at most (150)")
     parser.add_argument("--only", nargs="+", choices=MODELS, metavar="MODEL", help="these models alone")
     parser.add_argument("--precisions", nargs="+", default=["float32", "float16", "int8"], metavar="P")

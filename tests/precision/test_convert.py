@@ -80,9 +80,6 @@ def nodes(graph):
                 yield from nodes(attribute.g)
 
 
-# ---------------------------------------------------------------- what is written
-
-
 @pytest.mark.parametrize("precision", ["float16", pytest.param("int8", marks=pytest.mark.out_of_turn)])
 def test_weights_in_a_second_file(precision, tmp_path, monkeypatch):
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -107,6 +104,8 @@ def test_weights_in_a_second_file(precision, tmp_path, monkeypatch):
 def test_the_report_tells_what_the_precision_costs(attending):
     name = attending.manifest["precision"]
     assert {layer["precision"] for layer in attending.manifest["layers"]} == {name}
+    types = {spec["dtype"] for part in ("inputs", "outputs") for spec in attending.manifest[part]}
+    assert types <= {"float32", "int32"}
     report = attending.report
     about = report.precision
     assert about["name"] == name
@@ -126,11 +125,6 @@ def test_the_bundle_replays_with_the_tolerance_of_its_precision(attending):
     assert done.returncode == 0, done.stderr
     assert ParityReport.from_json(attending.report.to_json()) == attending.report
     assert sorted(path.name for path in attending.path.glob("*.onnx*")) == [MODEL]
-
-
-def test_inputs_and_outputs_keep_their_types(attending):
-    for part in ("inputs", "outputs"):
-        assert {spec["dtype"] for spec in attending.manifest[part]} <= {"float32", "int32"}
 
 
 def test_products_are_converted_and_softmax_is_not(attending):
@@ -187,16 +181,13 @@ def test_choices_are_exact_but_for_ties_which_are_counted(precision, tmp_path):
     ids = np.arange(12, dtype="int32")[None]
     np.testing.assert_array_equal(bundle.run({"ids": ids})["apart"], ids)
     for report in (bundle.report, verify_bundle(bundle.path)):
-        ties = Counter({name: sum(row.ties for row in report.rows if row.name == name) for name in ("apart", "tied")})
+        ties = {name: sum(row.ties for row in report.rows if row.name == name) for name in ("apart", "tied")}
         assert ties["tied"] > 0 == ties["apart"]
         assert f"; {ties['tied']} integers differ where rounding decides" in report.summary()
     for case in load_cases(bundle.path / CASES):
         assert not case.rounding["apart"].any(), "what may be anything proves nothing"
     (warning,) = (each for each in bundle.report.warnings if "Rounding alone decides" in each)
     assert "output `tied`" in warning
-
-
-# --------------------------------------------------------------- what stays exact
 
 
 def padded_inputs(length=7):
@@ -216,7 +207,7 @@ def test_masked_weights_are_exact_zeros(attending):
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e30, 1e4], ids=str)
-def test_poisoned_padding_cannot_leak(attending, poison):
+def test_poisoned_padding_cannot_leak_and_nan_where_it_counts_is_not_hidden(attending, poison):
     inputs = padded_inputs()
     clean = attending.run(inputs)
     inputs["x"][1], inputs["x"][3, 1:] = poison, poison
@@ -226,6 +217,8 @@ def test_poisoned_padding_cannot_leak(attending, poison):
             assert_identical(poisoned[name][index], clean[name][index])
         assert_identical(poisoned[name][3, :1], clean[name][3, :1])
     np.testing.assert_array_equal(poisoned["weights"][1], 0)
+    inputs["x"][2, 4, 5] = np.nan
+    assert np.isnan(attending.run(inputs)["dotted"][2]).all()
 
 
 def test_a_row_does_not_depend_on_the_others_of_its_batch(attending):
@@ -236,21 +229,12 @@ def test_a_row_does_not_depend_on_the_others_of_its_batch(attending):
         assert_identical(array[0], whole[name][0])
 
 
-def test_nan_where_it_counts_is_not_hidden(attending):
-    inputs = padded_inputs()
-    inputs["x"][2, 4, 5] = np.nan
-    assert np.isnan(attending.run(inputs)["dotted"][2]).all()
-
-
 def test_the_implicit_mask_holds(classifying):
     short = np.array([[3, 4, 5]], "int32")
     long = np.array([[3, 4, 5, 0, 0]], "int32")
     outputs = {length: classifying.run({"ids": ids}) for length, ids in ((3, short), (5, long))}
     np.testing.assert_array_equal(outputs[5]["weights"][:, :, 3:], 0)
     np.testing.assert_allclose(outputs[5]["classes"][:, :3], outputs[3]["classes"], atol=1e-3)
-
-
-# ------------------------------------------------------------------- when it fails
 
 
 def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):

@@ -33,10 +33,16 @@ def weights():
     return drawn
 
 
-def test_weights_are_held_as_they_are_shown(weights):
-    ((drawn,), left_out) = maps_of([case_of(weights)], manifest("batch", 2, "queries", "keys"), {})
+def map_of(weights, **options):
+    """The one map of a case of weights."""
+    ((drawn,), left_out) = maps_of([case_of(weights)], manifest(*"abcde"[: weights.ndim]), {}, **options)
     assert left_out == []
-    ((held,),) = [drawn["maps"]]
+    (held,) = drawn["maps"]
+    return held
+
+
+def test_weights_are_held_as_they_are_shown(weights):
+    held = map_of(weights)
     assert held["shape"] == held["of"] == [3, 2, 5, 7]
     assert (held["output"], held["layer"]) == ("weights", "attend")
     codes = unpacked(held["weights"], "<u2").reshape(weights.shape)
@@ -45,9 +51,17 @@ def test_weights_are_held_as_they_are_shown(weights):
     assert shown == [f"{weight:.4f}" for weight in weights[..., :5][weights[..., :5] > 0]]
 
 
-def test_a_weight_that_rounds_to_zero_is_not_masked():
-    ((drawn,), _) = maps_of([case_of(np.array([[[1e-9, 0, np.nan, 1]]], "float32"))], manifest("b", "q", "k"), {})
-    assert unpacked(drawn["maps"][0]["weights"], "<u2").tolist() == [0, EXACT_ZERO, NOT_A_NUMBER, 10_000]
+@pytest.mark.parametrize(
+    ("row", "scale", "codes"),
+    [
+        ([1e-9, 0, np.nan, 1], 10_000, [0, EXACT_ZERO, NOT_A_NUMBER, 10_000]),
+        ([70.0, 0.5, -1, 0], 936, [65_520, 468, 0, EXACT_ZERO]),  # of a normalizer of a user's own
+    ],
+)
+def test_only_what_is_exactly_0_is_held_so(row, scale, codes):
+    held = map_of(np.array([[row]], "float32"))
+    assert held["scale"] == scale
+    assert unpacked(held["weights"], "<u2").tolist() == codes
 
 
 def test_entropy_is_that_of_the_layers(weights):
@@ -60,14 +74,11 @@ def test_entropy_is_that_of_the_layers(weights):
     [((3, 7), [3, 1, 1, 7]), ((3, 5, 7), [3, 1, 5, 7]), ((3, 2, 5, 7), [3, 2, 5, 7]), ((2, 3, 4, 5, 7), [6, 4, 5, 7])],
 )
 def test_axes_of_every_number(shape, four):
-    ((drawn,), _) = maps_of([case_of(np.ones(shape, "float32"))], manifest(*"abcde"[: len(shape)]), {}, examples=9)
-    assert drawn["maps"][0]["of"] == four
-    assert drawn["maps"][0]["scale"] == 10_000
+    assert map_of(np.ones(shape, "float32"), examples=9)["of"] == four
 
 
-def test_what_is_large_is_cut(weights):
-    ((drawn,), _) = maps_of([case_of(np.ones((9, 20, 200, 150), "float32"))], manifest(*"abcd"), {}, examples=1)
-    held = drawn["maps"][0]
+def test_what_is_large_is_cut():
+    held = map_of(np.ones((9, 20, 200, 150), "float32"), examples=1)
     assert (held["shape"], held["of"]) == ([1, 8, 128, 128], [9, 20, 200, 150])
     # the entropy is that of the whole row, of which a part is shown
     np.testing.assert_allclose(unpacked(held["entropy"], "<f4"), np.log(150), rtol=1e-6)
@@ -89,14 +100,6 @@ def test_ones_own_arrays_are_cut_until_there_is_room(weights, monkeypatch, room,
     assert left_out == ([] if shape else ["your inputs"])
     assert [each["maps"][0]["shape"] for each in drawn] == ([shape] if shape else [])
     assert all(2 * np.prod(each["maps"][0]["shape"]) <= room for each in drawn)
-
-
-def test_weights_of_a_normalizer_of_ones_own_may_be_large():
-    ((drawn,), _) = maps_of([case_of(np.array([[[70.0, 0.5, -1, 0]]], "float32"))], manifest("b", "q", "k"), {})
-    (held,) = drawn["maps"]
-    codes = unpacked(held["weights"], "<u2").tolist()
-    assert [code / held["scale"] for code in codes[:2]] == pytest.approx([70.0, 0.5], abs=1e-3)
-    assert codes[2:] == [0, EXACT_ZERO]
 
 
 def test_a_model_without_weights_has_no_maps():

@@ -5,7 +5,7 @@ import pytest
 from bundles import small_inputs
 from onnx import TensorProto, helper, numpy_helper, parser, save
 
-from keras_attn_export import BundleError, ExportError, ProviderError
+from keras_attn_export import ExportError, ProviderError
 from keras_attn_export._report import timing
 from keras_attn_export._report.layers import OTHER, read_layers
 from keras_attn_export._report.timing import NOT_PLACED, layer_times
@@ -40,6 +40,15 @@ def test_an_operator_within_another_counts_once():
     assert [(each["dur"], within) for each, within in second] == [(7, 0)]
 
 
+def written(folder, nodes, weight, *functions):
+    """A model from `x` to `y` with one weight."""
+    ports = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, None)] for name in "xy"]
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    graph = helper.make_graph(nodes, "g", *ports, [weight])
+    save(helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=9), folder / "model.onnx")
+    return folder / "model.onnx"
+
+
 @pytest.fixture
 def chain(tmp_path):
     """A convolution, its activation and a product, in layers; onnxruntime makes one operator of the first two."""
@@ -53,12 +62,7 @@ def chain(tmp_path):
         '<opset_import: ["" : 18], domain: "own"> '
         "half (x) => (y) { two = Constant <value_float = 2.0> () y = Div(x, two) }"
     )
-    ports = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, None)] for name in "xy"]
-    kernel = numpy_helper.from_array(np.ones((32, 32, 3, 3), "float32"), "k")
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
-    graph = helper.make_graph(nodes, "g", *ports, [kernel])
-    save(helper.make_model(graph, functions=[half], opset_imports=opsets, ir_version=9), tmp_path / "model.onnx")
-    return tmp_path / "model.onnx"
+    return written(tmp_path, nodes, numpy_helper.from_array(np.ones((32, 32, 3, 3), "float32"), "k"), half)
 
 
 X = {"x": np.ones((1, 32, 24, 24), "float32")}
@@ -95,30 +99,17 @@ def test_weights_in_a_file_of_their_own(tmp_path):
     kernel.ClearField("raw_data")
     kernel.data_location = TensorProto.EXTERNAL
     kernel.external_data.add(key="location", value="model.onnx.data")
-    node = helper.make_node("MatMul", ["x", "k"], ["y"], name="net_1/dense_1/MatMul")
-    ports = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, None)] for name in "xy"]
-    opsets = [helper.make_opsetid("", 18)]
-    model = helper.make_model(helper.make_graph([node], "g", *ports, [kernel]), opset_imports=opsets, ir_version=9)
-    save(model, tmp_path / "model.onnx")
-    times = layer_times(tmp_path / "model.onnx", read_layers(tmp_path / "model.onnx", []), {"x": weights}, seconds=0.01)
+    file = written(tmp_path, [helper.make_node("MatMul", ["x", "k"], ["y"], name="net_1/dense_1/MatMul")], kernel)
+    times = layer_times(file, read_layers(file, []), {"x": weights}, seconds=0.01)
     assert times["dense"] > 0
 
 
-def test_inputs_that_do_not_fit(chain):
-    with pytest.raises(ExportError, match=r"onnxruntime cannot run the model on inputs `x` \(2, 2\)"):
-        layer_times(chain, read_layers(chain, []), {"x": np.ones((2, 2), "float32")})
-
-
-def test_no_provider(chain):
-    with pytest.raises(ProviderError, match="must be one of"):
-        layer_times(chain, read_layers(chain, []), X, provider="tpu")
-
-
-def test_no_file(chain):
+def test_what_cannot_be_timed(chain):
     graph = read_layers(chain, [])
-    chain.write_bytes(b"nothing")
-    with pytest.raises(BundleError, match="onnx cannot read"):
-        layer_times(chain, graph, X)
+    with pytest.raises(ExportError, match=r"onnxruntime cannot run the model on inputs `x` \(2, 2\)"):
+        layer_times(chain, graph, {"x": np.ones((2, 2), "float32")})
+    with pytest.raises(ProviderError, match="must be one of"):
+        layer_times(chain, graph, X, provider="tpu")
 
 
 def test_a_graph_of_another_file(chain, exported):

@@ -21,21 +21,15 @@ def section(title):
     return DESIGN.partition(f"{title}\n")[2].partition("\n##")[0]
 
 
-def test_the_picture_names_the_folders():
-    picture = section("## The way of a model").split("```")[1]
-    beside = section("## The way of a model").split("```")[2].partition("Imports go")[0]
-    assert set(re.findall(r"\b(_\w+)/", picture + beside)) == FOLDERS
-
-
-def test_the_table_opens_files_that_exist():
+def test_its_folders_files_and_methods_are_there():
+    way = section("## The way of a model")
+    picture, beside = way.split("```")[1:3]
+    assert set(re.findall(r"\b(_\w+)/", picture + beside.partition("Imports go")[0])) == FOLDERS
     opened = re.findall(r"`((?:export|keras_attn)/[\w/.]*)`", section("### To change ..., open ..."))
-    assert len(opened) > 15
+    assert opened
     assert [path for path in opened if not (ROOT / path).exists()] == []
-
-
-def test_the_layers_have_the_methods_that_are_named():
-    named = re.findall(r"`(AttentionLayer|AttentionPooling)\.(\w+)`", section("## The way of a model"))
-    assert len(named) >= 5
+    named = re.findall(r"`(AttentionLayer|AttentionPooling)\.(\w+)`", way)
+    assert named
     assert [f"{owner}.{name}" for owner, name in named if not hasattr(LAYER_CLASSES[owner], name)] == []
 
 

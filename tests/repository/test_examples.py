@@ -36,14 +36,11 @@ def test_the_regression_is_that_of_the_textbook():
     x = np.linspace(0, 5, 9)
     kernel = np.exp(-((x[:, None] - x_train) ** 2) / (2 * 0.3**2))
     weights = kernel / kernel.sum(1, keepdims=True)
+    assert_close(nadaraya_watson.truth(np.array([0.0, 1.0])), np.array([0.0, 2 * 0.8414709848078965 + 1.0]))
     y, attended = (np.asarray(z) for z in nadaraya_watson.estimate(x, x_train, y_train, bandwidth=0.3))
     # the quotient of sums of float64 against float32 with distances of up to 5 / 0.3
     assert_close(attended, weights.astype("float32"), tolerance=1e-5)
     assert_close(y, (weights @ y_train).astype("float32"), tolerance=1e-5)
-
-
-def test_the_function_is_that_of_the_textbook():
-    assert_close(nadaraya_watson.truth(np.array([0.0, 1.0])), np.array([0.0, 2 * 0.8414709848078965 + 1.0]))
 
 
 def test_the_learned_bandwidth_is_the_best_at_leaving_one_out():
@@ -77,46 +74,28 @@ def test_nadaraya_watson_runs(tmp_path):
 # The three questions on scores.
 
 
-@pytest.fixture(scope="module")
-def scoring(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("scoring")
-    return scoring_functions.main(["--quick", "--out", str(folder)]), folder
-
-
 @pytest.mark.out_of_turn
-def test_keys_alike_make_both_scores_alike_and_others_do_not(scoring):
-    distances = scoring[0]["keys"]
+def test_scoring_functions_runs_and_what_it_says_of_both_scores_holds(tmp_path):
+    results = scoring_functions.main(["--quick", "--out", str(tmp_path)])
+    distances = results["keys"]
     assert distances["between both"]["ones"] < 1e-6
     assert distances["between both"]["drawn"] > 0.05
     # q.(k + c) = q.k + q.c, and q.c is the same for all keys; a tanh knows no such rule
     assert distances["dot product, from drawn"]["drawn + 3"] < 1e-5
     assert distances["additive, from drawn"]["drawn + 3"] > 0.05
-
-
-@pytest.mark.out_of_turn
-def test_different_sizes_are_scored_by_a_product(scoring):
-    assert scoring[0]["sizes"] < 1e-5
-
-
-@pytest.mark.out_of_turn
-def test_scoring_functions_draws(scoring):
-    assert list(scoring[0]["tasks"]) == [score_tasks.TASKS[-1].name]
-    assert is_picture(scoring[1] / "scoring_keys.png")
-    assert is_picture(scoring[1] / "scoring_task.png")
+    assert results["sizes"] < 1e-5
+    assert list(results["tasks"]) == [score_tasks.TASKS[-1].name]
+    assert is_picture(tmp_path / "scoring_keys.png")
+    assert is_picture(tmp_path / "scoring_task.png")
 
 
 @pytest.mark.parametrize("task", score_tasks.TASKS, ids=lambda task: task.name)
-def test_the_right_key_is_right(task):
+def test_the_right_key_is_right_and_contestants_have_the_same_number_of_weights(task):
     queries, keys, right = task.draw(np.random.default_rng(SEED), 3)
     assert queries.shape == (3, score_tasks.NUM_QUERIES, task.size)
     assert keys.shape == (3, score_tasks.NUM_KEYS, task.size)
-    for example, query in np.ndindex(right.shape):
-        gaps = np.linalg.norm(keys[example] - queries[example, query], axis=1)  # unit vectors: the angle's order too
-        assert right[example, query] == gaps.argmin()
-
-
-@pytest.mark.parametrize("task", score_tasks.TASKS, ids=lambda task: task.name)
-def test_contestants_have_the_same_number_of_weights(task):
+    gaps = np.linalg.norm(keys[:, None] - queries[:, :, None], axis=-1)  # unit vectors: the angle's order too
+    np.testing.assert_array_equal(right, gaps.argmin(-1))
     counts = {name: score_tasks.build(name, task).count_params() for name in score_tasks.CONTESTANTS}
     assert counts["additive"] == counts["dot product"]
     assert counts["one Gaussian"] == 1
@@ -136,31 +115,21 @@ def test_a_sum_finds_the_nearest_number_and_a_product_cannot():
 # Step by step.
 
 
-@pytest.fixture(scope="module")
-def translated(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("translate")
-    return translate_step_by_step.main(["--quick", "--out", str(folder)]), folder
-
-
 @pytest.mark.out_of_turn
-def test_one_file_two_files_keras_and_the_plain_step_write_the_same(translated):
-    results = translated[0]
+def test_one_file_two_files_keras_and_the_plain_step_write_the_same(tmp_path):
+    results = translate_step_by_step.main(["--quick", "--out", str(tmp_path)])
     for name in ("Keras", "two files", "no precompute"):
         assert results[f"{name}, equal"] == results["dates"]
     for name in ("Keras", "two files"):
         assert results[f"{name}, gap"] < 1e-4
-
-
-@pytest.mark.out_of_turn
-def test_translate_writes_one_file_two_files_and_a_picture(translated):
-    one_file, in_steps = (keras_attn_export.load_bundle(translated[1] / name) for name in ("one_file", "in_steps"))
+    one_file, in_steps = (keras_attn_export.load_bundle(tmp_path / name) for name in ("one_file", "in_steps"))
     for bundle in (one_file, in_steps):
         assert [each["name"] for each in bundle.manifest["inputs"]] == ["characters", "valid_lens"]
         assert {each["name"] for each in bundle.manifest["outputs"]} == {"tokens", "lengths", "scores", "weights"}
     fed = {feed["input"]: feed["then"] for feed in in_steps.manifest["feeds"]}
     assert fed["projected_keys"] == {"from": "encoder output", "name": "projected_keys"}
     assert fed["state"] == {"from": "step output", "name": "next_state"}
-    assert is_picture(translated[1] / "translate.png")
+    assert is_picture(tmp_path / "translate.png")
 
 
 @pytest.fixture(scope="module")
@@ -188,23 +157,6 @@ def test_the_decoder_writes_what_training_computes_at_once(translator, some_date
     assert padded.any()
     assert (found["weights"].swapaxes(1, 2)[padded] == 0).all()
     assert_close(found["weights"].sum(-1), np.ones((6, 10), "float32"))
-
-
-class Run:
-    """What `run` of a bundle is, by Keras."""
-
-    def __init__(self, model):
-        self.run = model.predict_on_batch
-
-
-@pytest.mark.out_of_turn
-def test_the_loop_over_a_step_without_precompute_writes_the_same(translator, some_dates):
-    _, texts = some_dates
-    (decoder,) = (layer for layer in translator.model.layers if hasattr(layer, "encoder"))
-    in_steps = type("InSteps", (), {"parts": {"encoder": Run(decoder.encoder)}})
-    bundles = {"in_steps": in_steps, "plain_step": Run(translator.plain_step)}
-    found = translate_step_by_step.translate_plainly(bundles, texts)
-    np.testing.assert_array_equal(found["tokens"], translator.model.predict_on_batch(texts)["tokens"])
 
 
 @pytest.mark.out_of_turn

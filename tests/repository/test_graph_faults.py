@@ -1,4 +1,4 @@
-"""The faults that scripts/mutate-graphs puts into ONNX graphs: of every kind, one at a time, in a copy."""
+"""The faults that nox -s mutate-graphs puts into ONNX graphs: of every kind, one at a time, in a copy."""
 
 import numpy as np
 from mutations.graph_faults import graph_faults, mutated

@@ -1,15 +1,17 @@
-"""The README and the documents: what they show runs, what they link to exists, the changelog knows the version."""
+"""The READMEs and the documents: what they show runs, is the same in both languages, and what they link to exists."""
 
+import contextlib
+import io
 import re
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from site_pages import targets
+from command_line_page import subcommands
+from site_pages import CODE, DEFINITION, targets
 from tolerances import assert_close, assert_identical
 
 import keras_attn
@@ -27,26 +29,16 @@ DOCUMENTS = [
 ]
 
 
-def python_block(index: int) -> str:
-    """Return one of the Python blocks of the README."""
-    blocks = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3, "README.md must have three Python blocks: the lines that matter, the quickstart, a score"
-    return str(blocks[index])
-
-
-def lines_that_matter() -> str:
-    return python_block(0)
-
-
-def quickstart() -> str:
-    return python_block(1)
+CHINESE = (ROOT / "README.zh.md").read_text(encoding="utf-8")
+FENCES = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+LINES_THAT_MATTER, QUICKSTART, OWN_SCORE = (code for language, code in FENCES.findall(README) if language == "python")
 
 
 @pytest.fixture(scope="module")
 def own_layer() -> Any:
     """Return the class that the README defines."""
     names: dict[str, Any] = {"__name__": "own"}
-    exec(python_block(2), names)
+    exec(OWN_SCORE, names)
     return names["ManhattanAttention"]
 
 
@@ -63,30 +55,28 @@ def headings(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_quickstart_is_short():
-    assert len(quickstart().splitlines()) <= 20
+def test_the_readme_keeps_its_promises_of_length():
+    assert len(QUICKSTART.splitlines()) <= 20
+    assert len(OWN_SCORE.splitlines()) <= 15
 
 
-def test_quickstart_runs_and_onnx_agrees_and_so_do_the_lines_that_matter(tmp_path):
+def test_quickstart_runs_and_onnx_agrees_and_so_do_the_lines_that_matter(tmp_path, monkeypatch):
     """The three lines at the top are run with the inputs and imports of the quickstart."""
-    script = f"{quickstart()}\nimport shutil\nshutil.rmtree('bundle')\n{lines_that_matter()}"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    difference, summary = done.stdout.splitlines()[-2:]
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(QUICKSTART, names)
+        shutil.rmtree("bundle")
+        exec(LINES_THAT_MATTER, names)
+    difference, summary = out.getvalue().splitlines()[-2:]
     assert float(difference) < 1e-5
-    shown = lines_that_matter().partition("# ")[2].partition("...")[0]
+    shown = LINES_THAT_MATTER.partition("# ")[2].partition("...")[0]
     assert len(shown) > 20
     assert summary.startswith(shown)
     assert (tmp_path / "bundle" / "model.onnx").is_file()
 
 
 # The score of one's own.
-
-
-def test_the_subclass_is_15_lines():
-    assert len(python_block(2).splitlines()) <= 15
 
 
 def test_the_subclass_gives_the_score_it_says(own_layer, inputs):
@@ -109,14 +99,11 @@ def test_the_subclass_has_masks_that_do_not_leak(own_layer, inputs):
     assert_close(layer(**inputs, window=(0, 0)), inputs["values"][:, :3])
 
 
-def test_the_subclass_has_dropout_that_a_reload_draws_again(own_layer, inputs):
+def test_the_subclass_has_what_the_readme_promises(own_layer, inputs):
     layer = own_layer(dropout=0.5, seed=1)
     dropped = layer(**inputs, training=True)
     assert np.abs(dropped - layer(**inputs)).max() > 0.1
     assert_identical(own_layer.from_config(layer.get_config())(**inputs, training=True), dropped)
-
-
-def test_the_subclass_has_normalizers_precompute_and_heads(own_layer, inputs):
     layer = own_layer(normalizer="sparsemax")
     output, weights = layer(**inputs, return_attention_scores=True)
     assert_close(np.asarray(weights).sum(-1), np.ones((2, 3), "float32"))
@@ -126,6 +113,7 @@ def test_the_subclass_has_normalizers_precompute_and_heads(own_layer, inputs):
     assert heads(**inputs, return_attention_scores=True)[1].shape == (2, 2, 3, 5)
 
 
+@pytest.mark.smoke
 def test_the_subclass_is_saved_and_exported(own_layer, inputs, tmp_path):
     arguments = {name: keras.Input((None, x.shape[-1]), name=name) for name, x in inputs.items()}
     arguments["valid_lens"] = keras.Input((), dtype="int32", name="valid_lens")
@@ -146,7 +134,9 @@ def test_the_subclass_is_saved_and_exported(own_layer, inputs, tmp_path):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_relative_links_exist(document):
-    for target in targets(document.read_text(encoding="utf-8")):
+    text = document.read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\[([^\]]+)\]", CODE.sub("", text))) <= {name for name, _ in DEFINITION.findall(text)}
+    for target in targets(text):
         if target.startswith(("https://", "http://", "mailto:")):
             continue
         name, _, anchor = target.partition("#")
@@ -156,35 +146,43 @@ def test_relative_links_exist(document):
             assert anchor in headings(linked.read_text(encoding="utf-8")), f"{document.name} links to {target}"
 
 
-def test_commands_in_the_readme_exist():
-    named = set(re.findall(r"^(scripts/\w+)", README, flags=re.MULTILINE)) | {".ci/run"}
-    assert named >= {"scripts/demo", "scripts/test"}
-    for script in named:
+def test_commands_of_the_readme_and_of_the_page_on_export_exist():
+    for script in {*re.findall(r"^(scripts/\w+)", README, flags=re.MULTILINE), ".ci/run"}:
         assert (ROOT / script).stat().st_mode & 0o100, f"{script} is not executable"
-
-
-def test_documented_commands_are_those_of_the_command_line():
-    done = subprocess.run(
-        [sys.executable, "-m", "keras_attn_export", "--help"], capture_output=True, text=True, timeout=60, check=True
-    )
-    offered = set(re.findall(r"^    (\w+)  ", done.stdout, flags=re.MULTILINE))
-    documented = re.findall(
-        r"^\| `keras-attn (\w+)", (ROOT / "docs" / "export.md").read_text("utf-8"), flags=re.MULTILINE
-    )
-    assert set(documented) == offered
-    assert set(re.findall(r"^\.venv/bin/keras-attn (\w+)", README, flags=re.MULTILINE)) <= offered
+    export = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `keras-attn (\w+)", export, flags=re.MULTILINE)) == {*subcommands()}
+    assert set(re.findall(r"^\.venv/bin/keras-attn (\w+)", README, flags=re.MULTILINE)) <= {*subcommands()}
 
 
 def test_demo_results_are_shown():
     results = re.search(r"<!-- results: begin.*?-->(.*?)<!-- results: end -->", README, flags=re.DOTALL)
-    assert results, "README.md has no block of results"
-    assert re.search(r"^.*held-out dates, exact: [\d.]+%", results[1], flags=re.MULTILINE), (
-        "the results do not show the accuracy"
-    )
+    assert re.search(r"^.*held-out dates, exact: [\d.]+%", results[1], flags=re.MULTILINE)
 
 
-def test_newest_changelog_entry_is_the_version():
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    versions = re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d{2}-\d{2}$", changelog, flags=re.MULTILINE)
-    assert versions, "CHANGELOG.md has no dated version"
-    assert versions[0] == keras_attn.__version__
+# The Chinese README.
+
+
+def without_comments(code: str) -> list[str]:
+    """Return the lines of code or commands; comments are in the language of the page, but for what is printed."""
+    return [line for each in code.splitlines() if (line := re.sub(r"\s*(?:^|\s)# (?!all ).*$", "", each).rstrip())]
+
+
+def lines_of(text: str, *, python: bool) -> list[str]:
+    return [
+        line for name, code in FENCES.findall(text) if (name == "python") is python for line in without_comments(code)
+    ]
+
+
+def figures(text: str) -> set[str]:
+    """Return the numbers of a text that are no part of a name, a version of the format or a link's target."""
+    prose = re.sub(r"\]\([^)]*\)", "]", FENCES.sub("", text))
+    return set(re.findall(r"(?<![\w.-])\d+(?:\.\d+)*%?(?![\w-]|\.\d)", prose))
+
+
+def test_the_chinese_readme_has_the_code_commands_and_figures_of_the_english():
+    assert lines_of(CHINESE, python=True) == lines_of(README, python=True)
+    assert set(lines_of(CHINESE, python=False)) <= set(lines_of(README, python=False))
+    shown = re.sub(r"(?s)<!-- results: .*?-->\n```|```\n<!-- results: end -->", "", README)  # the demo's, as prose
+    assert figures(CHINESE) - {"0"} <= figures(shown), "a figure of README.zh.md is not in README.md"
+    layers = set(re.findall(r"^\| [^|]+ \| `(\w+)(?:\(|`)", CHINESE, flags=re.MULTILINE))
+    assert [name for name in layers - {"queries", "valid_lens"} if not hasattr(keras_attn, name)] == []

@@ -11,7 +11,6 @@ import re
 import subprocess
 import time
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -87,18 +86,19 @@ def tokens(tmp_path_factory):
 def cases_of(bundle: Path) -> tuple[list[verify.Case], list[verify.Case]]:
     """Return the golden cases that JSON has words for, and the others: NaN or infinity goes in or comes out."""
     cases = verify.load_cases(bundle / verify.CASES)
-    arrays = [[*case.inputs.values(), *case.outputs.values()] for case in cases]
-    finite = [all(np.isfinite(array).all() for array in each) for each in arrays]
-    split = [[case for case, each in zip(cases, finite, strict=True) if each is want] for want in (True, False)]
-    return split[0], split[1]
+    split: tuple[list[verify.Case], list[verify.Case]] = [], []
+    for case in cases:
+        finite = all(np.isfinite(array).all() for array in (*case.inputs.values(), *case.outputs.values()))
+        split[not finite].append(case)
+    return split
 
 
 # By service, those whose padding is NaN, and those in which an exponential overflows.
 BEYOND_JSON = {"service": ["poisoned padding"], "tokens": ["large values"]}
 
 
-def request_of(case: verify.Case) -> dict[str, Any]:
-    return {name: array.tolist() for name, array in case.inputs.items()}
+def body_of(case: verify.Case) -> bytes:
+    return json.dumps({name: array.tolist() for name, array in case.inputs.items()}).encode()
 
 
 def mismatches(service: Service, case: verify.Case, content: bytes) -> list[str]:
@@ -110,47 +110,48 @@ def mismatches(service: Service, case: verify.Case, content: bytes) -> list[str]
     return [f"{row['case']}, {row['name']}: {row['problem']}" for row in rows if not row["passed"]]
 
 
-def good_request() -> dict[str, Any]:
-    """Return a request of the small model: two examples, queries of three, keys of two."""
-    return {
-        "queries": np.ones((2, 3, 4)).tolist(),
-        "keys": np.ones((2, 2, 6)).tolist(),
-        "values": np.ones((2, 2, 5)).tolist(),
-        "valid_lens": [1, 2],
-    }
-
-
-def without(name: str) -> dict[str, Any]:
-    return {key: value for key, value in good_request().items() if key != name}
-
-
-# What is wrong with each: the body, and what the answer says of it.
+GOOD: dict[str, Any] = {  # two examples, queries of three, keys of two
+    "queries": np.ones((2, 3, 4)).tolist(),
+    "keys": np.ones((2, 2, 6)).tolist(),
+    "values": np.ones((2, 2, 5)).tolist(),
+    "valid_lens": [1, 2],
+}
+FLOATS, INTEGERS = "finite numbers that fit float32", "finite numbers that fit int32"
+# What is changed in a good request, or another body, and what the answer says of it.
+CHANGED: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown input": ({"mask": [1]}, "['queries', 'keys', 'values', 'valid_lens'] and nothing else"),
+    "a wrong rank": ({"keys": [[1.0]]}, "`keys` must have shape ['batch', 'keys_length', 6]"),
+    "a wrong size": ({"queries": np.ones((2, 3, 7)).tolist()}, "Received: (2, 3, 7)"),
+    "sizes that disagree": ({"valid_lens": [1]}, "`valid_lens` must have shape ['batch']"),
+    "other lengths": ({"values": np.ones((2, 4, 5)).tolist()}, "'keys_length': 2"),
+    "too long": ({"queries": np.ones((2, 4097, 4), int).tolist()}, "'queries_length': 4097"),
+    "rows of unequal lengths": ({"keys": [[[1.0] * 6], [[1.0] * 6] * 2]}, "Pad them"),
+    "floats for integers": ({"valid_lens": [1.5, 2.0]}, INTEGERS),
+    "integers that wrap round": ({"valid_lens": [2**32 + 1, 2]}, INTEGERS),
+    "text": ({"valid_lens": ["1", "2"]}, INTEGERS),
+    "null": ({"valid_lens": [None, 2]}, INTEGERS),
+    **{str(each): ({"queries": np.full((2, 3, 4), each).tolist()}, FLOATS) for each in (1e39, np.nan, np.inf)},
+}
 BAD: dict[str, tuple[Any, str]] = {
     "no JSON": (b'{"queries": [[', "Expecting value"),
     "no text": (b"\xff\xfe\x00", "can't decode"),
     "deep": (b"[" * 100_000, "recursion"),
     "a list": ([1, 2], "A request is a JSON object with the inputs"),
-    "an input too few": (without("valid_lens"), "['queries', 'keys', 'values', 'valid_lens'] and nothing else"),
-    "an unknown input": ({**good_request(), "mask": [1]}, "and nothing else"),
-    "a wrong rank": ({**good_request(), "keys": [[1.0]]}, "`keys` must have shape ['batch', 'keys_length', 6]"),
-    "a wrong size": ({**good_request(), "queries": np.ones((2, 3, 7)).tolist()}, "Received: (2, 3, 7)"),
-    "sizes that disagree": ({**good_request(), "valid_lens": [1]}, "`valid_lens` must have shape ['batch']"),
-    "other lengths": ({**good_request(), "values": np.ones((2, 4, 5)).tolist()}, "'keys_length': 2"),
-    "too long": ({**good_request(), "queries": np.ones((2, 4097, 4), int).tolist()}, "'queries_length': 4097"),
-    "rows of unequal lengths": ({**good_request(), "keys": [[[1.0] * 6], [[1.0] * 6] * 2]}, "Pad them"),
-    "floats for integers": ({**good_request(), "valid_lens": [1.5, 2.0]}, "finite numbers that fit int32"),
-    "integers that wrap round": ({**good_request(), "valid_lens": [2**32 + 1, 2]}, "finite numbers that fit int32"),
-    "floats that overflow": ({**good_request(), "queries": np.full((2, 3, 4), 1e39).tolist()}, "that fit float32"),
-    "text": ({**good_request(), "valid_lens": ["1", "2"]}, "finite numbers that fit int32"),
-    "null": ({**good_request(), "valid_lens": [None, 2]}, "finite numbers that fit int32"),
-    "NaN": ({**good_request(), "queries": np.full((2, 3, 4), np.nan).tolist()}, "finite numbers that fit float32"),
-    "infinity": ({**good_request(), "queries": np.full((2, 3, 4), np.inf).tolist()}, "finite numbers"),
+    "an input too few": ({key: GOOD[key] for key in ("queries", "keys", "values")}, "and nothing else"),
+    **{name: (GOOD | change, said) for name, (change, said) in CHANGED.items()},
 }
 
 
 def test_the_page_shows_the_service():
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     assert f"\n```python\n{SERVICE.read_text(encoding='utf-8')}```\n" in page
+
+
+def told(answered: tuple[int, bytes]) -> str:
+    """Return what the answer to a request says that is refused."""
+    status, content = answered
+    assert status == 422
+    return json.loads(content)["detail"]
 
 
 @pytest.mark.serving
@@ -160,33 +161,29 @@ def test_the_golden_cases_match_over_http(which, request):
     cases, beyond_json = cases_of(service.bundle)
     assert len(cases) >= 10
     for case in cases:
-        status, content = service.ask(request_of(case))
+        status, content = service.ask(body_of(case))
         assert (status, mismatches(service, case, content)) == (200, []), content[:300]
     assert [case.name for case in beyond_json] == BEYOND_JSON[which]
     for case in beyond_json:
-        status, content = service.ask(request_of(case))
-        assert status == 422
-        assert re.search("must hold finite numbers|Out of range float values", json.loads(content)["detail"])
+        assert re.search("must hold finite numbers|Out of range float values", told(service.ask(body_of(case))))
 
 
 @pytest.mark.serving
-def test_health_says_which_bundle_is_served(service):
+def test_health_says_which_bundle_is_served_to_this_machine_alone(service):
     with service.connection() as connection:
         connection.request("GET", "/health")
         came = connection.getresponse()
-        told = json.loads(came.read())
+        health = json.loads(came.read())
     manifest = read_manifest(service.bundle)
     assert came.status == 200
-    assert told == {key: manifest[key] for key in ("model", "manifest_sha256", "inputs", "outputs")}
+    assert health == {key: manifest[key] for key in ("model", "manifest_sha256", "inputs", "outputs")}
+    assert [address in LOOPBACK for address in service.server.listening().values()] == [True]
 
 
 @pytest.mark.serving
-@pytest.mark.parametrize("kind", BAD)
-def test_a_bad_request_is_told_what_is_wrong(service, kind):
-    body, said = BAD[kind]
-    status, content = service.ask(body)
-    assert status == 422
-    assert said in json.loads(content)["detail"]
+@pytest.mark.parametrize(("body", "said"), BAD.values(), ids=BAD)
+def test_a_bad_request_is_told_what_is_wrong(service, body, said):
+    assert said in told(service.ask(body))
 
 
 IDS = {"ids": [[1, 2, 3]], "seen": np.ones((1, 3, 3), bool).tolist(), "gain": [1]}
@@ -204,9 +201,7 @@ IDS = {"ids": [[1, 2, 3]], "seen": np.ones((1, 3, 3), bool).tolist(), "gain": [1
 )
 def test_what_only_the_model_can_tell(tokens, change, said):
     assert tokens.ask(IDS)[0] == 200
-    status, content = tokens.ask(IDS | change)
-    assert status == 422
-    assert said in json.loads(content)["detail"]
+    assert said in told(tokens.ask(IDS | change))
 
 
 @pytest.mark.serving
@@ -216,56 +211,36 @@ def test_of_a_body_that_is_too_large_no_more_is_kept(service):
     with service.connection() as connection:
         connection.request("POST", "/predict", (b" " * 2**20 for _ in range(128)))
         came = connection.getresponse()
-        told = json.loads(came.read())["detail"]
-    assert (came.status, told) == (413, "A request may have 8388608 bytes. Send fewer rows at once.")
+        said = json.loads(came.read())["detail"]
+    assert (came.status, said) == (413, "A request may have 8388608 bytes. Send fewer rows at once.")
     assert service.server.resident() - before < 64 * 2**20
-    assert service.ask(good_request())[0] == 200
+    assert service.ask(GOOD)[0] == 200
 
 
 @pytest.mark.serving
 def test_many_clients_at_once_each_get_their_own_answer(service, request):
-    each = request.config.getoption("--requests") // CLIENTS
     cases, _ = cases_of(service.bundle)
-    good = [(json.dumps(request_of(case)).encode(), case) for case in cases]
-    alone = {body: service.ask(body)[1] for body, _ in good}
-    assert len({*alone.values()}) > len(good) / 2, "cases alike would not tell whose answer came"
     bad = [body if isinstance(body, bytes) else json.dumps(body).encode() for body, _ in BAD.values()]
+    bodies, draw, sizes = [*map(body_of, cases)] * 4 + bad, random.Random(0), []
+    alone = {body: service.ask(body) for body in {*bodies}}
+    assert len({*alone.values()}) > len(alone) / 2, "answers alike would not tell whose came"
 
-    def client(number: int, count: int) -> Counter[str]:
-        draw, found = random.Random(number), Counter()
+    def client(asked: list[bytes]) -> list[tuple[int, bytes]]:
         with service.connection() as connection:
-            for _ in range(count):
-                if draw.random() < 0.2:
-                    status, _ = answer(connection, draw.choice(bad))
-                    found["refused" if status == 422 else f"status {status} for a bad request"] += 1
-                    continue
-                body, case = draw.choice(good)
-                status, content = answer(connection, body)
-                right = status == 200 and content == alone[body] and not mismatches(service, case, content)
-                found["right" if right else f"wrong, status {status}"] += 1
-        return found
+            return [answer(connection, body) for body in asked]
 
-    def wave(seed: int, count: int) -> Counter[str]:
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            return sum(pool.map(client, range(seed, seed + CLIENTS), [count] * CLIENTS), Counter())
-
-    found = wave(0, each // 3)
-    before = service.server.resident()
-    found += wave(CLIENTS, each - each // 3)
-    assert {*found} == {"right", "refused"}, found
-    assert found.total() == CLIENTS * each
-    assert found["refused"] > found.total() / 10
-    assert service.server.resident() - before < MOST_GROWTH
-
-
-@pytest.mark.serving
-def test_it_listens_on_this_machine_alone(service):
-    assert [address in LOOPBACK for address in service.server.listening().values()] == [True]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        for _ in range(3):
+            count = request.config.getoption("--requests") // CLIENTS // 3
+            asked = [draw.choices(bodies, k=count) for _ in range(CLIENTS)]
+            assert [*pool.map(client, asked)] == [[alone[body] for body in each] for each in asked]
+            sizes.append(service.server.resident())
+    assert sizes[2] - sizes[0] < MOST_GROWTH
 
 
 @pytest.mark.serving
 def test_it_stops_within_a_second_and_answers_what_it_has_begun(exported, tmp_path):
-    body = json.dumps(good_request()).encode()
+    body = json.dumps(GOOD).encode()
     with running(tmp_path, exported) as server:
         service = Service(server, exported)
         with service.connection() as idle, service.connection() as begun:
@@ -294,7 +269,6 @@ def test_an_altered_bundle_is_not_served(bundle, tmp_path):
 
 
 @pytest.mark.serving
-def test_it_needs_none_of_the_packages_that_made_the_bundle(tmp_path):
+def test_it_needs_none_of_the_packages_that_made_the_bundle():
     looks = f"import importlib.util as of; print([name for name in {PACKAGES} if of.find_spec(name)])"
-    (tmp_path / "look.py").write_text(looks, encoding="utf-8")
-    assert subprocess.check_output([serving_python(), "look.py"], cwd=tmp_path, text=True) == "[]\n"
+    assert subprocess.check_output([serving_python(), "-P", "-c", looks], text=True) == "[]\n"

@@ -1,26 +1,21 @@
 """A client of the Open Inference Protocol, NVIDIA's, in a process of its own: what it was answered, the tests judge.
 
-    python v2_client.py replay|bad|load JOB.json OUT
+    python v2_client.py replay|bad JOB.json OUT
 
 `JOB.json` gives the address for each protocol, and for each model the file of its golden cases and requests that are
 to be refused: those of `bad` over both protocols, those of `bad_json` over HTTP alone. OUT.npz gets the answers, by
-`model/protocol/case/number/output`, one of each kind that came; OUT.json the rest. Runs in .venv-serving.
+`model/protocol/case/output`; OUT.json the rest. Runs in the environment of the servers.
 """
 
-import collections
 import http.client
 import json
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype, triton_to_np_dtype
-
-CLIENTS = 16
-FAILED = (InferenceServerException, OSError)
 
 
 def grpc_client(address):
@@ -85,24 +80,15 @@ def grpc_refusal(client, model, request):
     return "OK", ""
 
 
-def bad_requests(job):
-    """Yield protocol, model, name and body of each."""
+def bad(job):
+    client, refusals = grpc_client(job["grpc"]), []
     for model, told in job["models"].items():
         for name, request in told["bad"].items():
-            yield "grpc", model, name, request
-            yield "http", model, name, json.dumps(request)
+            refusals.append(("grpc", model, name, *grpc_refusal(client, model, request)))
+            refusals.append(("http", model, name, *post(job["http"], model, json.dumps(request))))
         for name, body in told["bad_json"].items():
-            yield "http", model, name, body
-
-
-def refusal(job, clients, protocol, model, body):
-    return grpc_refusal(clients["grpc"], model, body) if protocol == "grpc" else post(job["http"], model, body)
-
-
-def bad(job):
-    clients = {"grpc": grpc_client(job["grpc"])}
-    told = [(p, m, name, *refusal(job, clients, p, m, body)) for p, m, name, body in bad_requests(job)]
-    return {}, {"refusals": told}
+            refusals.append(("http", model, name, *post(job["http"], model, body)))
+    return {}, {"refusals": refusals}
 
 
 def replay(job):
@@ -115,7 +101,7 @@ def replay(job):
                     left_out.append((protocol, model, name))
                     continue
                 found = infer(protocol, client, model, inputs)
-                answers |= {f"{model}/{protocol}/{index}/0/{output}": array for output, array in found.items()}
+                answers |= {f"{model}/{protocol}/{index}/{output}": array for output, array in found.items()}
     metadata = {
         "http": {model: clients["http"].get_model_metadata(model) for model in job["models"]},
         "grpc": {model: clients["grpc"].get_model_metadata(model, as_json=True) for model in job["models"]},
@@ -123,64 +109,9 @@ def replay(job):
     return answers, {"left_out": left_out, "metadata": metadata}
 
 
-class Load:
-    """Many clients at once, each with every kind of request in turn, and what all of them were answered."""
-
-    def __init__(self, job):
-        self.job, self.lock = job, threading.Lock()
-        self.good = [
-            (protocol, model, index, inputs)
-            for model, told in job["models"].items()
-            for index, (_, inputs) in enumerate(cases_of(told["cases"]))
-            for protocol in ("grpc", "http")
-            if travels(protocol, inputs)
-        ]
-        self.bad = [*bad_requests(job)]
-        self.kinds = collections.defaultdict(dict)  # the answers to a request, by their bytes: one, or a few
-        self.counts = collections.Counter()
-        self.refusals, self.failures = collections.Counter(), []
-
-    def client(self, number):
-        """Send a client's share; every fourth request is to be refused."""
-        clients = {"grpc": grpc_client(self.job["grpc"]), "http": http_client(self.job["http"])}
-        for turn in range(number, self.job["requests"], CLIENTS):
-            if (turn // CLIENTS) % 4 == 3:
-                protocol, model, name, body = self.bad[turn % len(self.bad)]
-                told = refusal(self.job, clients, protocol, model, body)
-                with self.lock:
-                    self.refusals[protocol, model, name, *told] += 1
-                continue
-            protocol, model, index, inputs = self.good[turn % len(self.good)]
-            try:
-                found = infer(protocol, clients[protocol], model, inputs)
-            except FAILED as error:
-                with self.lock:
-                    self.failures.append(f"{protocol} {model} {index}: {error}")
-                continue
-            with self.lock:
-                self.counts[protocol] += 1
-                self.kinds[model, protocol, index][b"".join(a.tobytes() for a in found.values())] = found
-
-    def run(self):
-        threads = [threading.Thread(target=self.client, args=(number,)) for number in range(CLIENTS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        answers = {
-            f"{model}/{protocol}/{index}/{number}/{output}": array
-            for (model, protocol, index), kinds in self.kinds.items()
-            for number, found in enumerate(kinds.values())
-            for output, array in found.items()
-        }
-        refusals = [(*key, count) for key, count in self.refusals.items()]
-        return answers, {"answered": dict(self.counts), "refusals": refusals, "failures": self.failures}
-
-
 def main():
     action, job_file, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    job = json.loads(job_file.read_text())
-    answers, told = Load(job).run() if action == "load" else {"replay": replay, "bad": bad}[action](job)
+    answers, told = {"replay": replay, "bad": bad}[action](json.loads(job_file.read_text()))
     np.savez(out.with_suffix(".npz"), **answers)
     out.with_suffix(".json").write_text(json.dumps(told))
 

@@ -4,7 +4,7 @@ import warnings
 
 import keras
 import pytest
-from bundles import small_model
+from bundles import read_manifest, small_model
 from export_models import boolean_and_causal_mask, per_query_lengths
 from proof_models import integer_outputs
 
@@ -47,13 +47,25 @@ def bundles(exported, tmp_path_factory):
     return found
 
 
+RUNTIMES = {  # what loads it, what opens a model, and which kinds it runs
+    "onnxruntime-node": (
+        "import { createRequire } from 'node:module'\n"
+        "const ort = createRequire(process.cwd() + '/x.js')('onnxruntime-node')",
+        "bundle + '/model.onnx'",
+        ("portable", *KINDS),
+    ),
+    "onnxruntime-web, which is compiled to WebAssembly": (
+        "import * as ort from './node_modules/onnxruntime-web/dist/ort.node.min.mjs'\nort.env.wasm.numThreads = 1",
+        "new Uint8Array(fs.readFileSync(bundle + '/model.onnx')), { executionProviders: ['wasm'] }",
+        ("portable", "ragged int8, int64 input", "auto, boolean input", "half inputs and outputs"),
+    ),
+}
 REPLAY = """
-import { createRequire } from 'node:module'
-const ort = createRequire(process.cwd() + '/x.js')('onnxruntime-node')
+LOADED
 
 async function answer(bundle) {
   const manifest = await verify.checkManifest(fs.readFileSync(bundle + '/manifest.json', 'latin1'))
-  const session = await ort.InferenceSession.create(bundle + '/model.onnx')
+  const session = await ort.InferenceSession.create(MODEL)
   const cases = await verify.readCases(new Uint8Array(fs.readFileSync(bundle + '/parity/cases.npz')))
   const seen = []
   const onCase = (one, rows, outputs) => { seen.push([one.name, rows.length, outputs.size]) }
@@ -63,48 +75,23 @@ async function answer(bundle) {
 """
 
 
-def test_every_kind_of_bundle_matches(bundles):
-    answers = Answers(REPLAY)
+@pytest.mark.parametrize(("loaded", "model", "kinds"), RUNTIMES.values(), ids=RUNTIMES)
+def test_every_kind_of_bundle_matches(bundles, loaded, model, kinds):
+    answers = Answers(REPLAY.replace("LOADED", loaded).replace("MODEL", model))
     types = set()
-    for name, bundle in bundles.items():
-        answer = answers.ask(str(bundle))
+    for name in kinds:
+        answer, theirs = answers.ask(str(bundles[name])), verify.replay(bundles[name], read_manifest(bundles[name]))
         assert "error" not in answer, f"{name}: {answer}"
-        rows, theirs = answer["rows"], verify.replay(bundle, verify.read_manifest(bundle))
-        for row, other in zip(rows, theirs, strict=True):
+        for row, other in zip(answer["rows"], theirs, strict=True):
             assert row["passed"], f"{name}: {row}"
             for key in ("case", "name", "shape", "dtype", "tolerance"):
                 assert row[key] == other[key]
-        cases = list(dict.fromkeys(row["case"] for row in rows))
-        outputs = len(rows) // len(cases)
+        cases = list(dict.fromkeys(row["case"] for row in theirs))
+        outputs = len(theirs) // len(cases)
         assert answer["seen"] == [[case, outputs, outputs] for case in cases]
-        types |= {*answer["inputs"], *(row["dtype"] for row in rows)}
+        types |= {*answer["inputs"], *(row["dtype"] for row in theirs)}
     answers.close()
     assert types >= {"float16", "float32", "int32", "int64", "bool"}, types
-    assert (bundles["adaptive, weights outside"] / "model.onnx.data").is_file()
-
-
-WEB_RUNTIME = """
-import * as ort from './node_modules/onnxruntime-web/dist/ort.node.min.mjs'
-ort.env.wasm.numThreads = 1
-
-async function answer(bundle) {
-  const read = (name) => new Uint8Array(fs.readFileSync(`${bundle}/${name}`))
-  const { parity } = await verify.checkManifest(new TextDecoder().decode(read('manifest.json')))
-  const session = await ort.InferenceSession.create(read('model.onnx'), { executionProviders: ['wasm'] })
-  return verify.replay(ort, session, await verify.readCases(read('parity/cases.npz')), parity.tolerance)
-}
-"""
-
-
-def test_bundles_match_in_the_runtime_of_browsers(bundles):
-    """Which is compiled to WebAssembly, and runs in Node too."""
-    answers = Answers(WEB_RUNTIME)
-    for name in "portable", "ragged int8, int64 input", "auto, boolean input", "half inputs and outputs":
-        rows = answers.ask(str(bundles[name]))
-        assert "error" not in rows, rows
-        assert rows
-        assert not [row for row in rows if not row["passed"]]
-    answers.close()
 
 
 def test_half_as_newer_javascript_has_it():
@@ -121,5 +108,6 @@ async function answer(bits) {
 
 
 def test_weights_outside_the_file_are_found(bundles):
+    assert (bundles["adaptive, weights outside"] / "model.onnx.data").is_file()
     done = node(VERIFY, bundles["adaptive, weights outside"])
     assert (done.returncode, done.stderr) == (0, "")

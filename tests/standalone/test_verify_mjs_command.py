@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import onnx
 import pytest
-from bundles import alter_golden_outputs, alter_manifest, assert_one_line, flip_byte, read_manifest, reseal
+from bundles import alter_manifest, assert_one_line, flip_byte, read_manifest, reseal
 from onnx import TensorProto, helper
 
 from keras_attn_export._standalone import verify
@@ -43,72 +43,136 @@ def test_a_bundle_that_matches(bundle):
     assert sorted(bundle.rglob("*")) == before
 
 
-def test_json(bundle):
-    alter_golden_outputs(bundle)
-    done = command("--json", bundle)
-    assert (done.returncode, done.stderr) == (1, "")
-    report = json.loads(done.stdout)
+def test_a_mismatch(bundle):
+    """A good ONNX file, and sealed, which only the golden cases can tell from the right one."""
+    model = onnx.load(bundle / MODEL)
+    arrays = [onnx.numpy_helper.to_array(each) for each in model.graph.initializer]
+    number = max(range(len(arrays)), key=lambda each: (arrays[each].dtype == "float32", arrays[each].size))
+    weights = model.graph.initializer[number]
+    weights.CopyFrom(onnx.numpy_helper.from_array(arrays[number] + np.float32(0.1), weights.name))
+    onnx.save(model, bundle / MODEL)
+    reseal(bundle, MODEL)
+    done, table = command("--json", bundle), command(bundle)
+    assert (done.returncode, done.stderr, table.returncode, table.stderr) == (1, "", 1, "")
+    report, rows = json.loads(done.stdout), verify.replay(bundle, read_manifest(bundle))
     assert (report["passed"], report["provider"]) == (False, "onnxruntime-node 1.30.0")
-    rows = verify.replay(bundle, read_manifest(bundle))
     assert [(row["case"], row["name"], row["passed"]) for row in report["rows"]] == [
         (row["case"], row["name"], row["passed"]) for row in rows
     ]
     assert report["rows"][0].keys() == rows[0].keys()
-
-
-def test_a_mismatch(bundle):
-    alter_golden_outputs(bundle)
-    done = command(bundle)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert sum(line.endswith("FAILED: is outside the tolerance") for line in done.stdout.splitlines()) == 1
-    total = 2 * read_manifest(bundle)["parity"]["cases"]
-    assert done.stdout.endswith(f"{total - 1} of {total} outputs match on onnxruntime-node 1.30.0.\n")
-
-
-def test_a_file_of_wrong_weights(bundle):
-    """A good ONNX file, and sealed, which only the golden cases can tell from the right one."""
-    model = onnx.load(bundle / MODEL)
-    weights = max((each for each in model.graph.initializer if each.data_type == TensorProto.FLOAT), key=len_of)
-    array = onnx.numpy_helper.to_array(weights)
-    weights.CopyFrom(onnx.numpy_helper.from_array(array + np.float32(0.1), weights.name))
-    onnx.save(model, bundle / MODEL)
-    reseal(bundle, MODEL)
-    done = command(bundle)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "FAILED: is outside the tolerance" in done.stdout
-
-
-def len_of(tensor):
-    return onnx.numpy_helper.to_array(tensor).size
+    good = sum(row["passed"] for row in rows)
+    assert (
+        sum(line.endswith("FAILED: is outside the tolerance") for line in table.stdout.splitlines()) == len(rows) - good
+    )
+    assert table.stdout.endswith(f"{good} of {len(rows)} outputs match on onnxruntime-node 1.30.0.\n")
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["a", "b"], ["--provider", "cuda"], ["--provider"], ["bundle", "--strict"], [""]], ids=str
+    "arguments",
+    [[], ["a", "b"], ["--provider", "cuda"], ["--provider"], ["bundle", "--strict"], [""], ["--help"]],
+    ids=str,
 )
-def test_wrong_usage(arguments):
+def test_wrong_usage_and_help(arguments):
     done = command(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    usage, error = done.stderr.splitlines()
-    assert usage == "usage: node verify.mjs BUNDLE [--json]"
-    assert error.startswith("error: one BUNDLE is needed")
+    told, other = (done.stdout, done.stderr) if arguments == ["--help"] else (done.stderr, done.stdout)
+    assert (done.returncode, other) == (0 if arguments == ["--help"] else 2, "")
+    assert told.startswith("usage: node verify.mjs BUNDLE [--json]\n")
+    assert arguments == ["--help"] or told.splitlines()[1].startswith("error: one BUNDLE is needed")
 
 
-def test_help():
-    done = command("--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: node verify.mjs BUNDLE [--json]\n")
-
-
-def test_no_bundle(tmp_path):
-    (tmp_path / "file").touch()
-    for place in tmp_path, tmp_path / "nowhere", tmp_path / "file":
-        refused(place, f"No bundle at {place}: it has no manifest.json.")
-
-
-def test_a_manifest_that_is_a_folder(bundle):
+def manifest_is_a_folder(bundle):
     (bundle / "manifest.json").unlink()
     (bundle / "manifest.json").mkdir()
-    refused(bundle, "EISDIR")
+
+
+def lists(name):
+    """Return what lets the manifest list a file more."""
+    return lambda bundle: alter_manifest(bundle, sha256=read_manifest(bundle)["sha256"] | {name: "0"})
+
+
+def model_is(content):
+    """Return what lets the model be other bytes, and seals the bundle again."""
+
+    def alter(bundle):
+        (bundle / MODEL).write_bytes(content)
+        reseal(bundle, MODEL)
+
+    return alter
+
+
+def weights_from(location):
+    """Return what lets the model take weights from a file outside the bundle."""
+
+    def alter(bundle):
+        (bundle.parent / "secret").write_bytes(bytes(400))
+        tensor = helper.make_tensor("w", TensorProto.FLOAT, [100], [0.0] * 100)
+        tensor.ClearField("float_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=location)
+        model = onnx.load(bundle / MODEL)
+        model.functions.add(name="f", domain="d").node.append(helper.make_node("Constant", [], ["w"], value=tensor))
+        model_is(model.SerializeToString())(bundle)
+
+    return alter
+
+
+def an_input_less(bundle):
+    cases = verify.load_cases(bundle / CASES)
+    del cases[0].inputs["keys"]
+    verify.save_cases(bundle / CASES, cases)
+    reseal(bundle, CASES)
+
+
+CUT_SHORT = "model.onnx is not an ONNX file: it is cut short."
+TOO_OLD = "needs onnxruntime {} or newer, and onnxruntime-node 1.30.0 is installed. Upgrade"
+REFUSED = {
+    "no manifest": (lambda bundle: (bundle / "manifest.json").unlink(), "it has no manifest.json."),
+    "a folder": (manifest_is_a_folder, "EISDIR"),
+    "altered": (lambda bundle: flip_byte(bundle / "manifest.json"), "manifest.json "),
+    **{
+        f"lists {name!r}": (lists(name), f"lists `{name}`, which is outside the bundle.")
+        for name in ("../outside", "saved_model/../../outside", "/outside", "parity//cases.npz", "", ".")
+    },
+    "a file more": (
+        lambda bundle: (bundle / "parity" / "more").touch(),
+        "holds parity/more, which its manifest does not list.",
+    ),
+    "pipe": (lambda bundle: os.mkfifo(bundle / "pipe"), "pipe is neither a file nor a folder."),
+    "no model": (model_is(b""), "onnxruntime-node 1.30.0 cannot load "),
+    **{str(content): (model_is(content), CUT_SHORT) for content in (b"not a model", b"\x08\x07\x3a\x7f", b"\x80")},
+    **{
+        location: (weights_from(location), f"takes weights from `{location}`, which is no file of the bundle.")
+        for location in ("../secret", "secret")
+    },
+    "inputs": (an_input_less, "onnxruntime cannot run the model on inputs `queries` ("),
+    "1.31": (lambda bundle: alter_manifest(bundle, lowest_onnxruntime="1.31"), TOO_OLD.format("1.31")),
+    "2.1": (lambda bundle: alter_manifest(bundle, lowest_onnxruntime="2.1"), TOO_OLD.format("2.1")),
+}
+
+
+@pytest.mark.parametrize(("alter", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_bundle_that_is_not_as_it_was(bundle, alter, said):
+    alter(bundle)
+    refused(bundle, said)
+
+
+def test_files_that_are_not_as_they_were(bundle):
+    for name in [*sorted(read_manifest(bundle)["sha256"])[::3], MODEL, CASES]:
+        content = (bundle / name).read_bytes()
+        flip_byte(bundle / name)
+        refused(bundle, f"{name} is not the file that was exported: its sha256 differs")
+        (bundle / name).unlink()
+        refused(bundle, f"is incomplete: {name} is missing.")
+        (bundle / name).write_bytes(content)
+
+
+def test_links(bundle, tmp_path):
+    (tmp_path / "linked").symlink_to(bundle)
+    alter_manifest(bundle, lowest_onnxruntime="1.9")  # as text it would be more than 1.30
+    assert command(tmp_path / "linked").returncode == 0  # the bundle itself may be linked to
+    shutil.move(bundle / "parity", tmp_path / "elsewhere")
+    (bundle / "parity").symlink_to(tmp_path / "elsewhere")
+    refused(bundle, "parity is a symbolic link; a bundle holds files of its own only.")
 
 
 CHANGING = """
@@ -123,13 +187,22 @@ module.exports = { ...real, InferenceSession: { create } }
 """
 
 
-def test_a_model_that_changes_meanwhile(bundle, tmp_path):
-    """As when an export puts another bundle there."""
-    changing = tmp_path / "node_modules" / "onnxruntime-node"
-    changing.mkdir(parents=True)
-    real = json.dumps(str(WEB / "node_modules" / "onnxruntime-node"))
-    (changing / "index.js").write_text(CHANGING.replace("REAL", real))
-    refused(bundle, "model.onnx is not the file that was exported", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (None, "onnxruntime-node is not installed in this folder. Install it with `npm"),
+        ("throw new Error('no library\\nat all')", "onnxruntime-node is broken: no library"),
+        (CHANGING, "model.onnx is not the file that was exported"),  # as when an export puts another bundle there
+    ],
+    ids=["absent", "broken", "changing the model"],
+)
+def test_other_runtimes(bundle, tmp_path, source, said):
+    if source is not None:
+        folder = tmp_path / "node_modules" / "onnxruntime-node"
+        folder.mkdir(parents=True)
+        real = json.dumps(str(WEB / "node_modules" / "onnxruntime-node"))
+        (folder / "index.js").write_text(source.replace("REAL", real))
+    refused(bundle, said, cwd=tmp_path)
 
 
 def test_a_reader_that_goes_away(bundle):
@@ -141,105 +214,6 @@ def test_a_reader_that_goes_away(bundle):
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
-
-
-def test_files_that_are_not_as_they_were(bundle):
-    for name in [*sorted(read_manifest(bundle)["sha256"])[::3], MODEL, CASES]:
-        content = (bundle / name).read_bytes()
-        flip_byte(bundle / name)
-        refused(bundle, f"{name} is not the file that was exported: its sha256 differs")
-        (bundle / name).unlink()
-        refused(bundle, f"is incomplete: {name} is missing.")
-        (bundle / name).write_bytes(content)
-    (bundle / "parity" / "more").touch()
-    refused(bundle, "holds parity/more, which its manifest does not list.")
-
-
-def test_a_manifest_that_is_not_as_it_was(bundle):
-    alter_manifest(bundle, schema_version=99)
-    refused(bundle, "has schema version 99; this reader knows version 3 only.")
-    alter_manifest(bundle, schema_version=verify.SCHEMA_VERSION)
-    text = (bundle / "manifest.json").read_text()
-    (bundle / "manifest.json").write_text(text.replace('"small"', '"small "'))
-    refused(bundle, "manifest.json is not the file that was exported: it does not match its own `manifest_sha256`.")
-    flip_byte(bundle / "manifest.json")
-    refused(bundle, "manifest.json ")
-
-
-@pytest.mark.parametrize("name", ["../outside", "saved_model/../../outside", "/outside", "parity//cases.npz", "", "."])
-def test_a_listed_name_that_leads_outside(bundle, name):
-    alter_manifest(bundle, sha256=read_manifest(bundle)["sha256"] | {name: "0"})
-    refused(bundle, f"lists `{name}`, which is outside the bundle.")
-
-
-def test_links_and_pipes(bundle, tmp_path):
-    shutil.move(bundle / "parity", tmp_path / "elsewhere")
-    (bundle / "parity").symlink_to(tmp_path / "elsewhere")
-    refused(bundle, "parity is a symbolic link; a bundle holds files of its own only.")
-    (bundle / "parity").unlink()
-    shutil.move(tmp_path / "elsewhere", bundle / "parity")
-    os.mkfifo(bundle / "pipe")
-    refused(bundle, "pipe is neither a file nor a folder.")
-    (bundle / "pipe").unlink()
-    (tmp_path / "linked").symlink_to(bundle)
-    assert command(tmp_path / "linked").returncode == 0  # the bundle itself may be linked to
-
-
-@pytest.mark.parametrize("location", ["../secret", "secret"])
-def test_weights_from_outside(bundle, location):
-    (bundle.parent / "secret").write_bytes(bytes(400))
-    tensor = helper.make_tensor("w", TensorProto.FLOAT, [100], [0.0] * 100)
-    tensor.ClearField("float_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value=location)
-    model = onnx.load(bundle / MODEL)
-    model.functions.add(name="f", domain="d").node.append(helper.make_node("Constant", [], ["w"], value=tensor))
-    (bundle / MODEL).write_bytes(model.SerializeToString())
-    reseal(bundle, MODEL)
-    refused(bundle, f"model.onnx takes weights from `{location}`, which is no file of the bundle.")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "onnxruntime-node 1.30.0 cannot load "),
-        (b"not a model", "model.onnx is not an ONNX file: it is cut short."),
-        (b"\x08\x07\x3a\x7f", "model.onnx is not an ONNX file: it is cut short."),
-        (b"\x80", "model.onnx is not an ONNX file: it is cut short."),
-    ],
-)
-def test_a_model_that_cannot_be_read(bundle, content, said):
-    (bundle / MODEL).write_bytes(content)
-    reseal(bundle, MODEL)
-    refused(bundle, said)
-
-
-def test_inputs_that_the_model_does_not_take(bundle):
-    cases = verify.load_cases(bundle / CASES)
-    del cases[0].inputs["keys"]
-    verify.save_cases(bundle / CASES, cases)
-    reseal(bundle, CASES)
-    refused(bundle, "onnxruntime cannot run the model on inputs `queries` (")
-
-
-def test_onnxruntime_is_too_old(bundle):
-    alter_manifest(bundle, lowest_onnxruntime="1.31")
-    refused(bundle, "needs onnxruntime 1.31 or newer, and onnxruntime-node 1.30.0 is installed. Upgrade")
-    alter_manifest(bundle, lowest_onnxruntime="2.1")
-    refused(bundle, "needs onnxruntime 2.1 or newer, and onnxruntime-node 1.30.0 is installed. Upgrade")
-    alter_manifest(bundle, lowest_onnxruntime="1.9")  # as text it would be more than 1.30
-    assert command(bundle).returncode == 0
-
-
-def test_onnxruntime_is_not_installed(bundle, tmp_path):
-    refused(bundle, "onnxruntime-node is not installed in this folder. Install it with `npm", cwd=tmp_path)
-
-
-def test_onnxruntime_is_broken(bundle, tmp_path):
-    broken = tmp_path / "node_modules" / "onnxruntime-node"
-    broken.mkdir(parents=True)
-    (broken / "index.js").write_text("throw new Error('no library\\nat all')")
-    refused(bundle, "onnxruntime-node is broken: no library", cwd=tmp_path)
 
 
 def test_a_copy_beside_its_own_node_modules(bundle, tmp_path):

@@ -144,6 +144,7 @@ REFUSED = {
     "far away": (changed(packed(PLAIN), 42, b"\xf0\xff\xff\x7f"), "beyond its end"),
     "cut short": (changed(packed(PLAIN), 10, b"\x05\x00", b"PK\x05\x06"), "its list of arrays is cut short"),
     "list elsewhere": (changed(packed(PLAIN), 16, b"\xff\xff\xff\x7f", b"PK\x05\x06"), "beyond its end"),
+    "far more": (packed(header((1,), "|i1") + bytes(2**26)), r"its \d+ bytes would unpack to \d+, more than 100 times"),
 }
 
 
@@ -154,13 +155,6 @@ def test_what_is_no_file_of_plain_arrays(judge, tmp_path, content, said):
     assert re.search(said, answer["error"]), answer
     assert answer["error"].startswith("This is not an .npz file of plain arrays: ")
     assert answer["kind"] == "BundleError"
-
-
-def test_a_file_that_unpacks_to_far_more_is_not_read(judge, tmp_path):
-    bomb = archive(tmp_path / "bomb.npz", header((1,), "|i1") + bytes(2**26))
-    assert re.search(
-        r"its \d+ bytes would unpack to \d+, more than 100 times .*numpy\.savez", read(judge, bomb)["error"]
-    )
 
 
 @pytest.mark.parametrize(
@@ -234,32 +228,28 @@ def test_a_broken_manifest(judge, text):
     assert answer["kind"] == "BundleError"
 
 
-ENTRIES = {
-    "later version": ({"schema_version": 4}, "has schema version 4; this reader knows version 3 only."),
-    "earlier version": (
-        {"schema_version": 2},
-        "has schema version 2; this reader knows version 3 only. Export the model",
-    ),
-    "version as text": ({"schema_version": "3"}, 'has schema version "3"; this reader knows version 3 only.'),
-    "version of nothing": ({"schema_version": None}, "has schema version null; this reader"),
-    "no inputs": ({"inputs": ...}, "is incomplete: it says nothing of inputs."),
-    "no hashes": ({"sha256": ...}, "is incomplete: it says nothing of sha256, model.onnx, parity/cases.npz."),
-    "no hash of the model": ({"sha256": {CASES: "0"}}, "is incomplete: it says nothing of model.onnx."),
-    "hashes": ({"sha256": {MODEL: 3}}, "`sha256` must give a hash for each file"),
-    "outputs": ({"outputs": [{"name": "x"}]}, "`outputs` must be a list of names, dtypes and shapes"),
-    "dtype": (
-        {"inputs": [{"name": "x", "dtype": "complex64", "shape": []}]},
-        "`inputs` must be a list of names, dtypes and shapes",
-    ),
-    "twice": ({"inputs": [{"name": "x", "dtype": "bool", "shape": [2]}] * 2}, "`inputs` has a name twice"),
-    "multiples": ({"multiples": {"batch": 0}}, "`multiples` must give a number of 1 or more for an axis"),
-    "parity": ({"parity": None}, "`parity` must hold the tolerance"),
-    "tolerance": ({"parity": {"tolerance": {"relative": 1}}}, "`parity` has no tolerance to compare with"),
-    "lowest": ({"lowest_onnxruntime": "1"}, "`lowest_onnxruntime` must be a version such as 1.18"),
-}
+SPECS = "must be a list of names, dtypes and shapes"
+COMPLEX = {"name": "x", "dtype": "complex64", "shape": []}
+ENTRIES = [
+    ({"schema_version": 4}, "has schema version 4; this reader knows version 3 only."),
+    ({"schema_version": 2}, "has schema version 2; this reader knows version 3 only. Export the model"),
+    ({"schema_version": "3"}, 'has schema version "3"; this reader knows version 3 only.'),
+    ({"schema_version": None}, "has schema version null; this reader"),
+    ({"inputs": ...}, "is incomplete: it says nothing of inputs."),
+    ({"sha256": ...}, "is incomplete: it says nothing of sha256, model.onnx, parity/cases.npz."),
+    ({"sha256": {CASES: "0"}}, "is incomplete: it says nothing of model.onnx."),
+    ({"sha256": {MODEL: 3}}, "`sha256` must give a hash for each file"),
+    ({"outputs": [{"name": "x"}]}, f"`outputs` {SPECS}"),
+    ({"inputs": [COMPLEX]}, f"`inputs` {SPECS}"),
+    ({"inputs": [COMPLEX | {"dtype": "bool"}] * 2}, "`inputs` has a name twice"),
+    ({"multiples": {"batch": 0}}, "`multiples` must give a number of 1 or more for an axis"),
+    ({"parity": None}, "`parity` must hold the tolerance"),
+    ({"parity": {"tolerance": {"relative": 1}}}, "`parity` has no tolerance to compare with"),
+    ({"lowest_onnxruntime": "1"}, "`lowest_onnxruntime` must be a version such as 1.18"),
+]
 
 
-@pytest.mark.parametrize(("entries", "said"), ENTRIES.values(), ids=ENTRIES)
+@pytest.mark.parametrize(("entries", "said"), ENTRIES, ids=str)
 def test_entries_of_a_manifest(judge, bundle, entries, said):
     alter_manifest(bundle, **entries)
     assert said in check(judge, bundle)["error"]

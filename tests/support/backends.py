@@ -1,7 +1,7 @@
 """What differs between the backends of Keras: how a program is compiled, and how gradients are taken.
 
 The layer tests run on the backend that `KERAS_BACKEND` names, and get from here all that is not the same on each:
-`scripts/test` runs them on TensorFlow, `scripts/test-backends` on JAX and torch.
+`scripts/test` runs them on TensorFlow, `nox -s jax` and `nox -s torch` on the others.
 """
 
 import contextlib

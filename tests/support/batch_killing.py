@@ -43,22 +43,19 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def problems_of(folder: Path, whole: Path, before: dict[str, tuple[int, int]]) -> list[str]:
-    """Return what is wrong with a destination that was gone on with to the end.
-
-    Args:
-        folder: The destination.
-        whole: That of a run that nobody stopped.
-        before: What `files_of` gave before it was gone on with.
-    """
+    """Return what is wrong with a destination that was gone on with to the end, where `before` was there before."""
     now, wanted, found = files_of(folder), files_of(whole), []
     if set(now) != set(wanted):
         found.append(f"files {sorted(set(now) ^ set(wanted))}")
-    found += [f"{name} differs" for name in set(now) & set(wanted) if bytes_of(folder, name) != bytes_of(whole, name)]
-    found += [f"{name} was made again" for name, place in before.items() if now.get(name) != place]
-    errors = f"{OWN}/errors.parquet"
-    if bytes_of(folder, errors) != bytes_of(whole, errors):
-        found.append("other errors")
-    return found + [f"{name} is left" for name in leftovers(folder)]
+    same = [*(set(now) & set(wanted)), f"{OWN}/errors.parquet"]
+    found += [f"{name} differs" for name in same if bytes_of(folder, name) != bytes_of(whole, name)]
+    return found + made_again(folder, before) + [f"{name} is left" for name in leftovers(folder)]
+
+
+def made_again(folder: Path, before: dict[str, tuple[int, int]]) -> list[str]:
+    """Return which files are not those of before."""
+    now = files_of(folder)
+    return [f"{name} was made again" for name, place in before.items() if now.get(name) != place]
 
 
 def bytes_of(folder: Path, name: str) -> bytes | None:
@@ -100,8 +97,7 @@ def times(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
             pid = forked(runs.run(target))
             time.sleep(moment)
             code = os.waitstatus_to_exitcode(stop(pid, deed, patience=60))
-            now = files_of(target)
-            wrong = [f"{name} was made again" for name, place in before.items() if now.get(name) != place]
+            now, wrong = files_of(target), made_again(target, before)
             if deed != signal.SIGKILL and code not in (ENDS[deed], -deed, runs.code):  # -deed: before it was heeded
                 wrong.append(f"exit code {code}")
             if deed != signal.SIGKILL and code != -deed:
@@ -138,11 +134,7 @@ def killed_everywhere(
 ) -> dict[str, object]:
     """Kill runs right before or after every call of some methods of `Path`, and let them end.
 
-    Args:
-        runs: What to run.
-        calls: The methods.
-        before: Makes the destination what it is before the run that is killed.
-        moments: Whether after the call.
+    `before` makes the destination what it is before the run that is killed; `moments` are whether after the call.
     """
     found: Counter[str] = Counter()
     problems = []
@@ -159,24 +151,21 @@ def killed_everywhere(
 
 def killed_at(runs: Runs, target: Path, calls: list[str], number: int, *, after: bool) -> Callable[[], None]:
     """Return a run that kills itself at one of its calls."""
+    seen = []
+
+    def watched(honest: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            seen.append(arguments)
+            own = len(seen)
+            try:
+                return honest(*arguments, **options) if own != number or after else None
+            finally:
+                if own == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return call
 
     def child() -> None:
-        seen = []
-
-        def watched(honest: Callable[..., object]) -> Callable[..., object]:
-            def call(*arguments: object, **options: object) -> object:
-                seen.append(arguments)
-                own = len(seen)
-                if own == number and not after:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                try:
-                    return honest(*arguments, **options)
-                finally:
-                    if own == number:
-                        os.kill(os.getpid(), signal.SIGKILL)
-
-            return call
-
         for name in calls:
             setattr(Path, name, watched(getattr(Path, name)))
         runs.run(target)()

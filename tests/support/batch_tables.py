@@ -1,6 +1,6 @@
 """Tables for the small model of bundles.py, and what a plain loop over their rows gives.
 
-The loop takes one row at a time through onnxruntime: no batches, no padding, and nothing of the package that is tested.
+The loop takes one row at a time through onnxruntime: no batches, no padding, nothing of the package that is tested.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-WIDTHS = {
-    "queries": 4,
-    "keys": 6,
-    "values": 5,
-}  # as in bundles.py, which imports Keras; the processes that are killed start without
+from keras_attn_export import Predictions, predict
+
+WIDTHS = {"queries": 4, "keys": 6, "values": 5}  # as in bundles.py
 LONGEST = 400
 OUTPUTS = ("context", "weights")
 PASSED_ON = ("id", "name")
@@ -35,9 +33,9 @@ def make_table(
     """Return a table of some rows, whose numbers of keys are log-normal and whose numbers of queries are 1 to 4.
 
     Args:
-        rows: How many.
+        rows: How many; their ids go on from `first_id`.
         seed: What they are drawn from.
-        first_id: The id of the first one; the others follow.
+        first_id: The id of the first one.
         typical: The median number of keys.
         longest: The largest number of keys.
         lens: Whether lengths are given, from 0 to beyond the number of keys; else they are to be filled in.
@@ -67,15 +65,30 @@ def _lists(rng: np.random.Generator, lengths: np.ndarray, width: int) -> pa.Arra
     return pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]).astype("int32"), inner)
 
 
-def write_source(folder: Path, files: Mapping[str, int], *, row_group: int | None = None, **options: Any) -> Path:
-    """Write a folder of tables, whose ids go on from one to the next.
+def with_nulls(table: pa.Table, *rows: int) -> pa.Table:
+    """Return a table whose keys are null in some rows, so that those cannot be run."""
+    index = table.schema.get_field_index("keys")
+    keys = [None if number in rows else each for number, each in enumerate(table.column("keys").to_pylist())]
+    return table.set_column(index, "keys", pa.array(keys, table.schema.field("keys").type))
 
-    Args:
-        folder: Where.
-        files: How many rows each file has, by name.
-        row_group: How many rows a row group has; `None` for as many as the file.
-        options: As for `make_table`.
-    """
+
+# What every two numbers of a row give: n numbers take n * n.
+EVERY_TWO = """
+    one = Constant <value = int64[1] {1}> ()
+    two = Constant <value = int64[1] {2}> ()
+    across = Unsqueeze (x, one)
+    down = Unsqueeze (x, two)
+    products = Mul (across, down)
+"""
+
+
+def floats(rows: Any) -> pa.Array:
+    """Return a column of lists of float32."""
+    return pa.array(rows, pa.list_(pa.float32()))
+
+
+def write_source(folder: Path, files: Mapping[str, int], *, row_group: int | None = None, **options: Any) -> Path:
+    """Write a folder of tables of as many rows as `files` says by name; their ids go on from one to the next."""
     first_id = 0
     for number, (name, rows) in enumerate(files.items()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -85,15 +98,26 @@ def write_source(folder: Path, files: Mapping[str, int], *, row_group: int | Non
     return folder
 
 
+def run_table(
+    bundle: Path, table: pa.Table, folder: Path, columns: Sequence[str] | None = None, **options: Any
+) -> tuple[Predictions, Row, list[Row]]:
+    """Run one table; return what the run said, what it wrote by column (all, or some), and the rows that failed."""
+    folder.mkdir(exist_ok=True)
+    pq.write_table(table, folder / "x.parquet")
+    done = predict(bundle, folder / "x.parquet", folder / "out", progress=False, **options)
+    errors = read_errors(folder / "out")
+    assert (done.errors, done.errors_file is None) == (len(errors), not errors)
+    return done, pq.read_table(folder / "out" / "x.parquet", columns=columns).to_pydict(), errors
+
+
 def plain_loop(bundle: Path, root: Path, outputs: Sequence[str] = OUTPUTS) -> dict[str, list[Row]]:
     """Return what each row of each table below a folder gives, one at a time."""
     import onnxruntime as ort
 
     session = ort.InferenceSession(str(bundle / "model.onnx"), providers=["CPUExecutionProvider"])
-    files = sorted(root.rglob("*.parquet"))
     return {
         file.relative_to(root).as_posix(): [_run(session, row, outputs) for row in _rows(file, with_inputs=True)]
-        for file in files
+        for file in sorted(root.rglob("*.parquet"))
     }
 
 
@@ -124,13 +148,7 @@ def written_files(destination: Path) -> dict[str, list[Path]]:
 
 
 def same_rows(destination: Path, oracle: Oracle, *, without: Sequence[int] = ()) -> None:
-    """Check that a destination holds what the plain loop gave: every row once, in order, without padding.
-
-    Args:
-        destination: What a run wrote.
-        oracle: What `plain_loop` gave, by file of the source.
-        without: Ids of rows that are not to be there.
-    """
+    """Check that a destination holds what the plain loop gave, but for some ids: every row once, in order, unpadded."""
     found = written_files(destination)
     expected = {name: [row for row in rows if row["id"] not in without] for name, rows in oracle.items()}
     assert set(found) == set(expected)

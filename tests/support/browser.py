@@ -79,7 +79,7 @@ def browser() -> Iterator[Browser]:
     if program is None or driver_program is None:
         pytest.fail(
             "Tests in a browser need chromium and chromedriver: Debian's chromium and chromium-driver. "
-            "Run scripts/browser-setup.",
+            "`nox -s web` brings them.",
             pytrace=False,
         )
     from selenium import webdriver

@@ -1,4 +1,4 @@
-"""The pages of build/site, and what is wrong with them: links, the menu, what the reference says."""
+"""The pages of build/site, and what is wrong with them: links, what they load, what the reference says."""
 
 import importlib
 import posixpath
@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-
-from site_pages import menu_pages
 
 
 class Built(HTMLParser):
@@ -68,13 +66,6 @@ def undescribed(site: Path, names: Iterable[str]) -> list[str]:
     for path in (site / "reference").glob("*.html"):
         below.update(Built(path.read_text("utf-8")).below)
     return [name for name in names if first_sentence(name) not in words(below.get(name, ""))]
-
-
-def outside_the_menu(site: Path, nav: object) -> list[str]:
-    """The built pages that the menu of the first page does not lead to, and pages of the menu that were not built."""
-    built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")} - {"404.html"}
-    menu = {urlsplit(link).path for link in Built((site / "index.html").read_text("utf-8")).links} | {"index.html"}
-    return sorted((built - menu) | ({Path(name).with_suffix(".html").as_posix() for name in menu_pages(nav)} ^ built))
 
 
 def first_sentence(path: str) -> str:

@@ -1,7 +1,6 @@
 """`examples/serve_bundle.py` as a process of its own, laid out and started as docs/serving.md says."""
 
 import contextlib
-import os
 import re
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from serving import Server, end, serving_python
+from serving import Server, end, serving_python, spawned
 
 from keras_attn_export._standalone import verify
 
@@ -23,16 +22,8 @@ def start(folder: Path, bundle: Path) -> subprocess.Popen[bytes]:
     """Start the service in a folder with its file and `verify.py`."""
     shutil.copy(SERVICE, folder)
     shutil.copy(verify.__file__, folder / "verify.py")
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    with (folder / LOG).open("wb") as log:
-        return subprocess.Popen(
-            [str(serving_python()), "-m", "uvicorn", "serve_bundle:app", *OPTIONS],
-            cwd=folder,
-            env={**clean, "BUNDLE": str(bundle)},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    command = [str(serving_python()), "-m", "uvicorn", "serve_bundle:app", *OPTIONS]
+    return spawned(command, folder, folder / LOG, BUNDLE=str(bundle))
 
 
 @contextlib.contextmanager

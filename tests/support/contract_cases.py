@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import reference
 from backends import carrying, compiled, gradients_of
 from keras import ops
@@ -125,14 +126,14 @@ def additive_score_of(layer: Any) -> reference.PairScore:
     kernels = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
     if not layer.normalize:
         return reference.additive_score(*kernels)
-    return reference.normalized_additive_score(*kernels, g=as_float64(layer.g), b=as_float64(layer.b))
+    return reference.additive_score(*kernels, g=as_float64(layer.g), b=as_float64(layer.b))
 
 
 def after_a_step_score_of(layer: Any) -> reference.PairScore:
     """Additive scores with a bias: where all weights of the step before are 1, so are the features of all places."""
     *kernels, w_v = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
     bias = as_float64(layer.W_q.bias) + (as_float64(layer.F.kernel) @ as_float64(layer.W_f.kernel))[0]
-    return reference.normalized_additive_score(*kernels, w_v, g=np.linalg.norm(w_v), b=bias)
+    return reference.additive_score(*kernels, w_v, g=np.linalg.norm(w_v), b=bias)
 
 
 def one_head_score_of(layer: Any) -> reference.PairScore:
@@ -209,6 +210,32 @@ VARIANTS = [  # options that change the score and nothing else: held to the orac
 ]
 
 
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_variant = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.name)
+
+
+def in_turn(name: str, values: Mapping[str, Any], cases: list[LayerCase] = CASES, *, more: int = 2) -> Any:
+    """Parameters `case` and another: the first layer with each value, each further layer with one, in turn.
+
+    What puts layers and masks, dtypes or paths together is the same code for all layers. With `more` further values a
+    layer runs out of turn. A value may be a `pytest.param` with marks.
+    """
+    chosen = []
+    for turn, case in enumerate(cases):
+        for number, (label, value) in enumerate(values.items()):
+            distance = (number - turn) % len(values) if turn else 0
+            value, marks = (value.values[0], [*value.marks]) if hasattr(value, "marks") else (value, [])
+            if distance <= more:
+                marks += [pytest.mark.out_of_turn] if distance else []
+                chosen.append(pytest.param(case, value, id=f"{case.name}-{label}", marks=marks))
+    return pytest.mark.parametrize(("case", name), chosen)
+
+
+def sentence(name: str) -> str:
+    """The pattern of an error: the argument between backticks, the rule, and what was received."""
+    return rf"`({name})`[^\n]* must [^\n]*Received: [^\n]*({name})"
+
+
 def randomise(layer: Any, seed: int = 1) -> None:
     """Standard normal weights, so that no score is nearly constant."""
     rng = np.random.default_rng(seed)
@@ -232,7 +259,10 @@ def as_float64(tensor: Any) -> np.ndarray:
 
 
 def call(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None = None, **options: Any) -> Any:
-    """Calls the layer with `reference.attention`'s mask names: positional masks are attached to their tensors."""
+    """Calls the layer with `reference.attention`'s mask names: positional masks are attached to their tensors.
+
+    A `score_bias` may be among the masks or, where gradients by it are asked for, among the inputs.
+    """
     masks = dict(masks or {})
     tensors = {
         name: array if masks.get(f"{name}_mask") is None else carrying(array, masks[f"{name}_mask"])
@@ -243,7 +273,7 @@ def call(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None 
         tensors["keys"],
         tensors["values"],
         masks.get("valid_lens"),
-        score_bias=masks.get("score_bias"),
+        score_bias=tensors.get("score_bias", masks.get("score_bias")),
         attention_mask=masks.get("attention_mask"),
         use_causal_mask=masks.get("causal", False),
         window=masks.get("window"),
@@ -265,11 +295,11 @@ def gradients(
     upstream: np.ndarray | None = None,
     mode: str = "eager",
 ) -> dict[str, np.ndarray]:
-    """Gradients of `sum(upstream * output)` by queries, keys, values and every weight of the layer, named.
+    """Gradients of `sum(upstream * output)` by the inputs and every weight of the layer, named.
 
     Args:
         layer: A built layer.
-        inputs: Queries, keys and values.
+        inputs: Queries, keys and values, and a `score_bias` if there is one.
         masks: As `call` takes them.
         upstream: The gradient that arrives at the output, of the output's shape; 1, 2, 3, ... when left out.
         mode: One of `backends.MODES`.

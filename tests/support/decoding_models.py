@@ -84,6 +84,12 @@ def firsts_of(count, *, seed=0):
     return {"first": np.random.default_rng(seed).normal(size=(count, WIDTH)).astype("float32")}
 
 
+def with_modes(*rows):
+    """Rows of parameters, each with a mode: all of them eagerly, and one in each mode that is compiled."""
+    compiled = [(*rows[number % len(rows)], mode) for number, mode in enumerate(backends.MODES[1:])]
+    return [(*row, "eager") for row in rows] + compiled
+
+
 def arrays(tensors):
     return {name: ops.convert_to_numpy(x) for name, x in tensors.items()}
 

@@ -6,8 +6,6 @@ many as a rule: 1e-6 of a number of size 1. A step adds it times `RATE / (1 - MO
 the root of 20: 1e-6 again; 7e-5 at most. The largest that was seen is 4e-7. What a fault does is 1e-2 and more.
 """
 
-import ipaddress
-
 import keras
 import numpy as np
 from distributed_models import weights_of
@@ -39,9 +37,3 @@ def assert_same_training(first: Trained, second: Trained, told: str) -> None:
     found = gaps(first, second)
     print(f"{told}: largest difference {max(found.values()):.1e}, of {max(found, key=found.__getitem__)}")
     assert {name: gap for name, gap in found.items() if not gap <= TOLERANCE} == {}
-
-
-def assert_on_loopback(workers: list[Trained]) -> None:
-    """Check that all connections of the workers are to this machine."""
-    peers = [peer for worker in workers for peer in worker.found["peers"]]
-    assert [peer for peer in peers if not ipaddress.ip_address(peer).is_loopback] == []

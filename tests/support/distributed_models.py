@@ -19,15 +19,7 @@ Tq, Tk, Dq, Dk, Dv, U = 5, 7, 4, 6, 3, 8
 BATCH, STEPS = 8, 20
 LAST = 5  # rows in the last batch: three for one of two devices, two for the other
 RATE, MOMENTUM = 0.1, 0.5
-MASKED_BY = {
-    "lengths": "valid_lens",
-    "blocks": "query_lens",
-    "mask": "mask",
-    "heads": "valid_lens",
-    "causal": "query_lens",
-    "dropped": "valid_lens",
-}
-BRANCHES = tuple(MASKED_BY)
+BRANCHES = ("lengths", "blocks", "mask", "heads", "causal", "dropped")
 DROPPED = "dropped"
 Arrays = dict[str, np.ndarray]
 
@@ -54,7 +46,7 @@ def _attended(queries: Any, keys: Any, values: Any, masks: Mapping[str, Any]) ->
     }
 
 
-def build(branches: Sequence[str] = BRANCHES, rate: float = RATE) -> keras.Model:
+def build(branches: Sequence[str] = BRANCHES) -> keras.Model:
     """Return the model, compiled, from the same weights each time, whichever branches it has."""
     keras.utils.set_random_seed(5)
     queries, keys, values = (
@@ -70,7 +62,7 @@ def build(branches: Sequence[str] = BRANCHES, rate: float = RATE) -> keras.Model
     attended = _attended(queries, keys, values, masks)
     outputs = {name: keras.layers.Dense(1, name=f"{name}_head")(attended[name]) for name in BRANCHES}
     model = keras.Model([queries, keys, values, *masks.values()], {name: outputs[name] for name in branches})
-    model.compile(keras.optimizers.SGD(rate, MOMENTUM), {name: "mse" for name in branches})
+    model.compile(keras.optimizers.SGD(RATE, MOMENTUM), {name: "mse" for name in branches})
     return model
 
 
@@ -141,7 +133,7 @@ def means_so_far(rows: list[dict[str, float]]) -> list[dict[str, float]]:
 
 
 def trained_alone(
-    branches: Sequence[str], replicas: int = 1, last: int = LAST, rate: float = RATE, swapped: bool = False
+    branches: Sequence[str], replicas: int = 1, last: int = LAST
 ) -> tuple[keras.Model, list[dict[str, float]]]:
     """Train on one device, by `fit`; return the model and the losses.
 
@@ -150,27 +142,15 @@ def trained_alone(
         replicas: Among how many the last batch is divided: there the mean of their means is the loss, which differs
             from that of all rows where they do not divide.
         last: The rows of the last batch.
-        rate: The learning rate; a fault where it is another.
-        swapped: Whether each half of a batch gets the masks of the other half: a fault.
     """
-    model = build(branches, rate)
+    model = build(branches)
     x, y = data(branches, last)
     weights = np.ones((STEPS * BATCH, Tq), "float32")[: len(x["queries"])]
     for share in np.array_split(np.arange(last), replicas):
         weights[len(weights) - last + share] = last / (replicas * len(share))
-    if swapped:
-        rows = np.arange(len(weights))
-        x |= {name: x[name][np.where(rows ^ 4 < len(rows), rows ^ 4, rows)] for name in set(MASKED_BY.values())}
     losses = Losses()
-    model.fit(
-        x,
-        y,
-        sample_weight={name: weights for name in branches},
-        batch_size=BATCH,
-        shuffle=False,
-        verbose=0,
-        callbacks=[losses],
-    )
+    of_each = {name: weights for name in branches}
+    model.fit(x, y, BATCH, shuffle=False, verbose=0, callbacks=[losses], sample_weight=of_each)
     return model, losses.rows
 
 

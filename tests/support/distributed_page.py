@@ -1,6 +1,7 @@
 """What docs/howto/distributed-training.md shows, taken from there, so that the page is what the tests run."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ def rules() -> dict[str, tuple[str | None, ...]]:
     names: dict[str, Any] = {}
     exec(re.findall(r"^RULES = \{.*?^\}", block_with("RULES = {"), flags=re.MULTILINE | re.DOTALL)[0], names)
     return dict(names["RULES"])
+
+
+def rule_of(path: str, rules: Mapping[str, Any]) -> Any:
+    """Return what the one rule says that matches a path; None where none does."""
+    found = [pattern for pattern in rules if re.fullmatch(pattern, path)]
+    assert len(found) <= 1, f"{path} falls under {found}: Keras takes one rule for a weight"
+    return rules[found[0]] if found else None
 
 
 def layout_of(mesh: Any) -> Any:

@@ -2,17 +2,19 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from distributed_sockets import LIMIT, free_ports
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
+LIMIT = 480  # seconds that a process may take; the longest takes 25 on two cores that do nothing else
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,15 @@ class Trained:
     weights: dict[str, np.ndarray]
     losses: list[dict[str, float]]
     found: dict
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody on this machine listens at, all held until the last is found, so that no two agree."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def cluster_of_tensorflow(count: int) -> list[dict[str, str]]:

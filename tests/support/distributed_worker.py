@@ -14,7 +14,7 @@ from typing import Any
 import distributed_models as models
 import keras
 import numpy as np
-from distributed_sockets import LIMIT, peers
+from distributed_processes import LIMIT
 
 Result = tuple[keras.Model, list[dict[str, float]], dict[str, Any]]
 FOLDER, BRANCHES = Path(sys.argv[2]), tuple(sys.argv[3:])
@@ -70,11 +70,9 @@ def multi_worker() -> Result:
         losses = strategy.run(in_replica, args=batch)
         return {name: strategy.reduce("MEAN", loss, axis=None) for name, loss in losses.items()}
 
-    rows, met = [], []
-    for batch in strategy.experimental_distribute_dataset(dataset):
-        rows.append({f"{name}_loss": float(loss) for name, loss in step(batch).items()})
-        met = met or peers()
-    found = {"replicas": size, "rank": strategy.cluster_resolver.task_id, "traces": len(traces), "peers": met}
+    batches = strategy.experimental_distribute_dataset(dataset)
+    rows = [{f"{name}_loss": float(loss) for name, loss in step(batch).items()} for batch in batches]
+    found = {"replicas": size, "rank": strategy.cluster_resolver.task_id, "traces": len(traces)}
     return model, models.means_so_far(rows), found
 
 
@@ -122,7 +120,7 @@ def ddp() -> Result:
     x, y = models.data(BRANCHES)
     shares = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(shares.parameters(), models.RATE, models.MOMENTUM)
-    rows, met = [], []
+    rows = []
     for start in range(0, len(y[BRANCHES[0]]), models.BATCH):
         inputs, targets = models.share_of(x, start, rank, size), models.share_of(y, start, rank, size)
         outputs = shares(inputs, training=True)
@@ -133,10 +131,9 @@ def ddp() -> Result:
         means = torch.stack([loss.detach() for loss in losses.values()]) / size
         distributed.all_reduce(means)
         rows.append({f"{name}_loss": float(mean) for name, mean in zip(losses, means, strict=True)})
-        met = met or peers()
     distributed.barrier()  # the first process holds the store that the others still ask
     distributed.destroy_process_group()
-    return model, models.means_so_far(rows), {"replicas": size, "rank": rank, "peers": met}
+    return model, models.means_so_far(rows), {"replicas": size, "rank": rank}
 
 
 def main() -> None:
@@ -147,7 +144,7 @@ def main() -> None:
     model, losses, found = engines[sys.argv[1]]()
     rank = found["rank"]
     np.savez(FOLDER / f"{rank}.npz", **models.weights_of(model))
-    (FOLDER / f"{rank}.json").write_text(json.dumps({"peers": peers()} | found | {"losses": losses}))
+    (FOLDER / f"{rank}.json").write_text(json.dumps(found | {"losses": losses}))
 
 
 main()

@@ -1,6 +1,6 @@
 """Kill processes that put bundles in place, and look at what is left: a script, started by test_kill.py.
 
-`python killing.py lines|times|exports FOLDER SEED POINTS` prints JSON. It is a process of its own since it forks: from
+`python killing.py lines|exports FOLDER SEED POINTS` prints JSON. It is a process of its own since it forks: from
 a process with few threads, in which everything slow is imported once.
 """
 
@@ -182,30 +182,6 @@ def left_behind(target: Path, third: Path, before: str, *, may_be_absent: bool) 
     return left
 
 
-def times(folder: Path, seed: int, points: int) -> dict[str, object]:
-    """Stop processes that put one bundle after another in place, at random moments."""
-    rng = random.Random(seed)
-    a, b, c = (make_bundle(folder / name, name) for name in "abc")
-    found: Counter[str] = Counter()
-    problems = []
-
-    def loop() -> None:
-        while True:
-            stage(b, target)
-            stage(a, target)
-
-    for point in range(points):
-        target = fresh(folder, a, "a bundle")
-        pid = forked(loop)
-        time.sleep(rng.uniform(0.0, 0.04))
-        stop(pid, rng.choice(SIGNALS), patience=1)
-        left = left_behind(target, c, "a bundle", may_be_absent=False)
-        found[left] += 1
-        if "!" in left:
-            problems.append(f"point {point}: {left}")
-    return {"points": points, "found": found, "problems": problems}
-
-
 def exports(folder: Path, seed: int, points: int) -> dict[str, object]:
     """Stop real exports, run by the command line, at random moments from their start to just after their end."""
     import keras  # noqa: F401 - in the parent once, not in every child
@@ -262,8 +238,4 @@ if __name__ == "__main__":
     if sys.argv[1] != "exports":
         sys.modules["onnxruntime"] = None  # type: ignore[assignment]  # a smaller process forks faster
     kind, where, seed_text, points_text = sys.argv[1:]
-    print(
-        json.dumps(
-            {"lines": lines, "times": times, "exports": exports}[kind](Path(where), int(seed_text), int(points_text))
-        )
-    )
+    print(json.dumps({"lines": lines, "exports": exports}[kind](Path(where), int(seed_text), int(points_text))))

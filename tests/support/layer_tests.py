@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 TESTS = Path(__file__).resolve().parents[1]
 OF_LAYERS = {"keras", "keras_attn"}
 NEED_TENSORFLOW = {"tensorflow", "keras_attn_export", "babel"}  # babel: the demo, which exports what it trained
@@ -41,12 +43,27 @@ def own_imports(path: Path) -> frozenset[str]:
     return frozenset(module.split(".")[0] for module in modules)
 
 
-def pairs_in_turn(pairs: Sequence[tuple[Any, Any]], for_each: int = 2) -> list[bool]:
-    """Of tests that run each layer with each of many masks, dtypes or modes, those that run unless `--pairs` says more.
+def pairs_out_of_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Of tests that put each layer with each of many masks, dtypes or modes, the pairs that are not quick for all that.
 
-    The first layer runs with all of them, each further one with one or two, in turn: what puts layers and masks
-    together is the same code for all layers, and what a backend makes of an operation shows either way.
+    Such a test has a parameter `case` with a `name`, and others. The first layer runs with all of them each time, each
+    further one with one, in turn: what puts layers and masks together is the same code for all layers.
     """
+    tests: dict[str, list[tuple[pytest.Item, tuple[str, str]]]] = {}
+    for item in items:
+        parameters = {**getattr(getattr(item, "callspec", None), "params", {})}
+        if len(parameters) > 1 and hasattr(parameters.get("case"), "name"):
+            pair = parameters.pop("case").name, str(parameters)
+            tests.setdefault(item.nodeid.split("[")[0], []).append((item, pair))
+    found: list[pytest.Item] = []
+    for test in tests.values():
+        runs = pairs_in_turn([pair for _, pair in test])
+        found += [item for (item, _), run in zip(test, runs, strict=True) if not run]
+    return found
+
+
+def pairs_in_turn(pairs: Sequence[tuple[Any, Any]]) -> list[bool]:
+    """Whether each pair of a layer and another value runs each time: all of the first layer, one of each other."""
     layers, others = (list(dict.fromkeys(column)) for column in zip(*pairs, strict=True))
-    turns = {layer: [turn % len(others), (3 * turn + 1) % len(others)] for turn, layer in enumerate(layers)}
-    return [layer == layers[0] or others.index(other) in turns[layer][:for_each] for layer, other in pairs]
+    turns = {layer: turn % len(others) for turn, layer in enumerate(layers)}
+    return [layer == layers[0] or others.index(other) == turns[layer] for layer, other in pairs]

@@ -5,15 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-import onnxruntime as ort
-from onnx import TensorProto, helper
+import providers
+from onnx import TensorProto, helper, inliner
+from tolerances import assert_close, assert_identical
 
 from keras_attn._composite import Heads
 from keras_attn._normalizers import SOFTMAX
 from keras_attn._types import Pairs
 from keras_attn_export._lowerings import bodies
+from keras_attn_export._precision.float16 import to_float16
 from keras_attn_export._tracing.attention_calls import Call
 from keras_attn_export._tracing.onnx_file import with_functions
+from keras_attn_export._tracing.traced import Traced
 
 SCALE = 0.5
 DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}
@@ -298,9 +301,61 @@ def sigmoid_over(scores, pairs):
 WEIGHTS = {SOFTMAX: softmax_over, "sparsemax": sparsemax_over, "sigmoid": sigmoid_over}
 
 
-def session(plan, lowering, opset, provider="cpu"):
-    """An onnxruntime session of one call on the CPU, as it is written for a provider."""
+def without_keys(plan, inputs):
+    """The inputs, but that every mask which examples have of their own hides all keys from the first that sees any."""
+    example = np.argmax(taking_part(plan, inputs).any((-1, -2, -3)))
+    changed = {name: inputs[name].copy() for name in ("valid_lens", "keys_mask", "mask") if name in inputs}
+    for name, array in changed.items():
+        if name != "mask" or plan.mask != "shared":
+            array.reshape(-1, *array.shape[len(plan.leading) :])[example] = 0
+    return {**inputs, **changed}
+
+
+def with_garbage(plan, inputs, garbage):
+    """The inputs with a large number in one key of each example that some queries see, and which do not see it."""
+    pairs = taking_part(plan, inputs).any(-3)
+    column = np.argmax(pairs.any(-2) & ~pairs.all(-2), axis=-1)
+    chosen = (np.arange(pairs.shape[-1]) == column[..., None]) & (pairs.any(-2) & ~pairs.all(-2))
+    filled = {name: np.where(chosen[..., None], np.float32(garbage), inputs[name]) for name in ("keys", "values")}
+    return {**inputs, **filled}, ~(pairs & chosen[..., None, :]).any(-1)
+
+
+def assert_promises(run, plan, inputs, *, tolerance=None):
+    """What is masked has no weight, and what it holds changes no bit of what does not see it; no key gives zeros.
+
+    Args:
+        run: `run(None, inputs)` of a session.
+        plan: The call.
+        inputs: Its inputs.
+        tolerance: Of outputs beside a large number, which may decide how all is computed.
+    """
+    clean, pairs = run(None, inputs), taking_part(plan, inputs)
+    assert not clean[0][~pairs.any((-1, -3))].any()
+    if plan.weights:
+        assert not clean[1][~(pairs if plan.heads else pairs[..., 0, :, :])].any()
+    for value in (np.nan, np.inf, 1e30):
+        for actual, expected_ in zip(run(None, poisoned(plan, inputs, value)), clean, strict=True):
+            assert_identical(actual, expected_)
+    for garbage in (1e4, -1e4):
+        altered, blind = with_garbage(plan, inputs, garbage)
+        for actual, expected_ in zip(run(None, altered), clean, strict=True):
+            rows = [each if each.ndim == blind.ndim + 1 else np.moveaxis(each, -3, -2) for each in (actual, expected_)]
+            assert_close(rows[0][blind], rows[1][blind], "float32", tolerance=tolerance)
+    lost = without_keys(plan, inputs)
+    seen = taking_part(plan, lost).any((-1, -3))
+    same = np.broadcast_to((taking_part(plan, lost) == pairs).all((-1, -2, -3))[..., None], seen.shape)
+    for actual, expected_ in zip(run(None, lost), clean, strict=True):
+        rows = [each if each.ndim == seen.ndim + 1 else np.moveaxis(each, -3, -2) for each in (actual, expected_)]
+        assert_identical(rows[0][same], rows[1][same])
+        assert not rows[0][~seen].any()
+
+
+def session(plan, lowering, opset, provider=None, precision="float32"):
+    """An onnxruntime session of one call on the provider of this run, as it is written for that one or another."""
     call = plan.call()
+    if provider is None:
+        provider = providers.chosen()
+        lowering = bodies.lowering_of(call, lowering, provider)
     inputs = [
         helper.make_tensor_value_info(name, ELEMENTS[call.dtypes[name]], _named(name, shape))
         for name, shape in call.shapes.items()
@@ -314,8 +369,10 @@ def session(plan, lowering, opset, provider="cpu"):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model = with_functions(model, [bodies.function_of(call, lowering, opset, provider)])
     model.ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", opset)])
+    if precision == "float16":
+        model = to_float16(Traced(inliner.inline_local_functions(model))).model
     onnx.checker.check_model(model, full_check=True)
-    return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return providers.opened(model)
 
 
 def _named(name, shape):

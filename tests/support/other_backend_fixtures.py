@@ -1,16 +1,12 @@
-"""The backends other than TensorFlow that are there.
+"""The backends other than TensorFlow.
 
 A pytest plugin: a test file that wants `backend` says `pytest_plugins = ("other_backend_fixtures",)`.
 """
-
-import importlib.util
 
 import pytest
 from other_backend_processes import BACKENDS
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.needs(name)) for name in BACKENDS])
 def backend(request):
-    if importlib.util.find_spec(request.param) is None:
-        pytest.skip(f"{request.param} is not installed; .ci/run runs this file with JAX and torch")
     return request.param

@@ -15,6 +15,11 @@ from batch_processes import WORKERS, ended, family
 from keras_attn_export._batch.on_ray import check_ray
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "ray_address" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.needs("ray"))
+
+
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
     """Start Ray in this process; the address is for `RAY_ADDRESS` of others."""

@@ -1,6 +1,6 @@
 """A server that is started for a test marked `serving`, and the environment that it and its clients run in.
 
-A test that wants .venv-serving and finds it missing fails and says so: whoever chose the marker asked for it.
+A test that wants that environment and finds it missing fails and says so: whoever chose the marker asked for it.
 """
 
 import contextlib
@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-# Beside the environment that pytest lies in: scripts/mutate runs a copy of the tests, on a Python of its own.
-SERVING = Path(pytest.__file__).parents[5] / ".venv-serving"
+# Beside the environment that pytest lies in: nox -s mutate runs a copy of the tests, on a Python of its own.
+SERVING = Path(pytest.__file__).parents[5] / ".nox" / "serving"
 PORTS = ("HTTP", "GRPC", "METRICS")
 # 127.0.0.1, as /proc/net writes it, and the same as an address of IPv6
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
 def serving_python() -> Path:
-    """Return the Python of .venv-serving; fail where there is none."""
-    if not (SERVING / ".complete").is_file():
-        pytest.fail("Tests marked `serving` need .venv-serving. Run scripts/serving-setup.", pytrace=False)
+    """Return the Python of that environment; fail where there is none."""
+    if not (SERVING / "bin" / "mlserver").is_file():
+        pytest.fail("Tests marked `serving` need an environment of their own: run nox -s serving.", pytrace=False)
     return SERVING / "bin" / "python"
 
 
@@ -50,14 +50,12 @@ class Server:
 
     def ready(self, path: str = "/v2/health/ready") -> bool:
         """Whether it says that it is ready."""
-        connection = http.client.HTTPConnection(self.address("HTTP"), timeout=5)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        with contextlib.closing(http.client.HTTPConnection(self.address("HTTP"), timeout=5)) as connection:
+            try:
+                connection.request("GET", path)
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
 
     def resident(self) -> int:
         """Return the bytes of memory that it holds (Linux)."""
@@ -67,9 +65,8 @@ class Server:
     def listening(self) -> dict[str, str]:
         """Return the address that each port is open on, as /proc/net writes it."""
         names = {f"{port:04X}": name for name, port in self.ports.items()}
-        lines = [
-            line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()
-        ]
+        tables = [Path(f"/proc/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
+        lines = [line.split() for table in tables for line in table.splitlines()]
         found = (line[1].split(":") for line in lines if line[3] == "0A")
         return {names[port]: address for address, port in found if port in names}
 
@@ -83,6 +80,15 @@ def free_ports() -> dict[str, int]:
         return {name: each.getsockname()[1] for name, each in zip(PORTS, sockets, strict=True)}
 
 
+def spawned(command: list[str], folder: Path, log: Path, **variables: str) -> subprocess.Popen[bytes]:
+    """Start a process in a folder and in a group of its own, without what this one knows of Python."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command, cwd=folder, env={**clean, **variables}, stdout=output, stderr=output, start_new_session=True
+        )
+
+
 @contextlib.contextmanager
 def started(command: str, folder: Path, *, wait: float = 60) -> Iterator[Server]:
     """Start a server by the command that `keras-attn layout` prints, on free ports, until the block ends.
@@ -93,16 +99,7 @@ def started(command: str, folder: Path, *, wait: float = 60) -> Iterator[Server]
     ports, log = free_ports(), folder / "server.log"
     variables = {f"MLSERVER_{name}_PORT": str(port) for name, port in ports.items()}
     path = os.pathsep.join([str(SERVING / "bin"), os.environ["PATH"]])
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            ["sh", "-c", f"exec env {command}"],
-            cwd=folder,
-            env={**clean, **variables, "PATH": path},
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    process = spawned(["sh", "-c", f"exec env {command}"], folder, log, PATH=path, **variables)
     server = Server(process, ports, log)
     try:
         until = time.monotonic() + wait
@@ -126,13 +123,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def in_serving(script: Path, *arguments: object, timeout: float) -> None:
-    """Run a script in .venv-serving, and fail with what it says where it fails."""
-    done = subprocess.run(
-        [str(serving_python()), str(script), *map(str, arguments)],
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    """Run a script in that environment, and fail with what it says where it fails."""
+    command = [str(serving_python()), str(script), *map(str, arguments)]
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,17 +1,9 @@
-"""Models of Keras's own attention layers, and their ONNX files without a complete export."""
-
-from types import SimpleNamespace
+"""Models of Keras's own attention layers, and inputs of them."""
 
 import keras
 import numpy as np
-import onnxruntime as ort
 from keras import ops
-
-from keras_attn_export._lowerings import bodies
-from keras_attn_export._lowerings.lower import _traced
-from keras_attn_export._lowerings.lowered import Lowered
-from keras_attn_export._model.signature import model_signature
-from keras_attn_export._tracing.onnx_file import write
+from unproven import Unproven
 
 SIZE, HEADS = 6, 4
 
@@ -27,30 +19,12 @@ class Marked(keras.layers.Layer):
         return inputs[1]
 
 
-class Traced:
-    """A model, traced with its layers as calls."""
+class Traced(Unproven):
+    """A model that is traced once."""
 
-    def __init__(self, model):
-        self.model = model
-        self.signature = model_signature(model, None)
-        self.traced, self.calls = _traced(model, self.signature, None, hides_unseen=False)
-
-    def session(self, lowering, folder, opset=None):
+    def session(self, lowering, folder):
         """An onnxruntime session of the model in a lowering."""
-        lowered = Lowered(self.traced, {call: bodies.lowering_of(call, lowering) for call in self.calls})
-        inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
-        finished, _ = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
-        file = folder / f"{lowering}.onnx"
-        write(finished, file)
-        return ort.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-
-    def expected(self, inputs):
-        """What Keras gives, by the names of the outputs."""
-        return {name: ops.convert_to_numpy(array) for name, array in self.signature.call(inputs).items()}
-
-
-def _named(name, shape):
-    return tuple(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape))
+        return self.written(folder, lowering).session
 
 
 class Inputs:
@@ -141,4 +115,4 @@ def some_inputs(model, num_queries, num_keys, *, magnitude=1.0, seed=0):
         mask[1], mask[3] = False, True
         mask[2, ..., :2] = False
         arrays[name] = mask
-    return {spec.name: arrays[spec.name] for spec in model_signature(model, None).inputs}
+    return {each.name: arrays[each.name] for each in model.inputs}

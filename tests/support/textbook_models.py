@@ -1,6 +1,6 @@
 """The textbook's models, written anew in Keras 3 as a reader ports them: loops in Python, sizes asked for in Python.
 
-The attention in them is that of `keras_attn`, or the book's own, which fills scores with -1e6.
+The attention in them is that of `keras_attn`, but for the book's own heads, which fill scores with -1e6.
 """
 
 import keras
@@ -22,20 +22,6 @@ def masked_softmax(scores, valid_lens):
     flat = ops.reshape(scores, (-1, shape[-1]))
     seen = ops.expand_dims(ops.arange(shape[-1]), 0) < ops.expand_dims(ops.cast(lengths, "int32"), 1)
     return ops.softmax(ops.reshape(ops.where(seen, flat, -1e6), ops.shape(scores)))
-
-
-@registered
-class BooksAdditive(layers.Layer):
-    """Additive attention as the book has it."""
-
-    def __init__(self, num_hiddens, **kwargs):
-        super().__init__(**kwargs)
-        self.W_q, self.W_k = layers.Dense(num_hiddens, use_bias=False), layers.Dense(num_hiddens, use_bias=False)
-        self.w_v = layers.Dense(1, use_bias=False)
-
-    def call(self, queries, keys, values, valid_lens):
-        features = ops.tanh(ops.expand_dims(self.W_q(queries), 2) + ops.expand_dims(self.W_k(keys), 1))
-        return ops.matmul(masked_softmax(ops.squeeze(self.w_v(features), -1), valid_lens), values)
 
 
 @registered
@@ -62,29 +48,12 @@ class BooksHeads(layers.Layer):
 
 
 @registered
-class Seq2SeqEncoder(keras.Model):
-    """Embedding and recurrent layers: the outputs of every step, and the state (layers, batch, hiddens)."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.embedding = layers.Embedding(WORDS, EMBED)
-        self.rnn = [layers.GRU(HIDDEN, return_sequences=True, return_state=True) for _ in range(LAYERS)]
-
-    def call(self, X):
-        outputs, states = self.embedding(X), []
-        for gru in self.rnn:
-            outputs, state = gru(outputs)
-            states.append(state)
-        return outputs, ops.stack(states)
-
-
-@registered
 class Seq2SeqAttentionDecoder(keras.Model):
     """Bahdanau's decoder: at each step the state of the last layer asks the encoder's outputs."""
 
-    def __init__(self, books=False, **kwargs):
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.attention = BooksAdditive(HIDDEN) if books else AdditiveAttention(HIDDEN)
+        self.attention = AdditiveAttention(HIDDEN)
         self.embedding = layers.Embedding(WORDS, EMBED)
         self.cells = [layers.GRUCell(HIDDEN) for _ in range(LAYERS)]
         self.dense = layers.Dense(WORDS)
@@ -148,19 +117,17 @@ class EncoderBlock(layers.Layer):
 
 @registered
 class TransformerEncoder(keras.Model):
-    """Embedding, positions, blocks."""
+    """Embedding, positions, a block."""
 
-    def __init__(self, books=False, **kwargs):
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.embedding = layers.Embedding(WORDS, HIDDEN)
         self.pos_encoding = PositionalEncoding(HIDDEN)
-        self.blks = [EncoderBlock(books) for _ in range(1)]
+        self.block = EncoderBlock(books=True)
 
     def call(self, X, valid_lens, training=None):
         X = self.pos_encoding(self.embedding(X) * HIDDEN**0.5)
-        for blk in self.blks:
-            X = blk(X, valid_lens, training=training)
-        return X
+        return self.block(X, valid_lens, training=training)
 
 
 def encoder_block():
@@ -194,7 +161,6 @@ def samples_of(model):
 
     state = [floats(B, SOURCE, HIDDEN), floats(LAYERS, B, HIDDEN), np.array([SOURCE, 2, 3])]
     return {
-        Seq2SeqEncoder: {"X": words(SOURCE)},
         Seq2SeqAttentionDecoder: {"X": words(STEPS), "state": state},
         TransformerEncoder: {"X": words(SOURCE), "valid_lens": np.array([3, SOURCE, 1])},
         NWKernelRegression: {"queries": floats(5), "keys": floats(5, 9), "values": floats(5, 9)},

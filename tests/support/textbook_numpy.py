@@ -1,7 +1,8 @@
 """The textbook's layers and those of TensorFlow Addons as formulas, for frameworks that can no longer be installed.
 
-MXNet stores a dense kernel as (out, in) and calls it `weight`. The names, shapes and scores of Addons are those of
-tensorflow_addons/seq2seq/attention_wrapper.py and tensorflow_addons/layers/multihead_attention.py at its version 0.23.
+The textbook's take their dense layers from a framework. MXNet stores a dense kernel as (out, in) and calls it `weight`.
+The names, shapes and scores of Addons are those of tensorflow_addons/seq2seq/attention_wrapper.py and
+tensorflow_addons/layers/multihead_attention.py at its version 0.23.
 """
 
 import numpy as np
@@ -16,45 +17,56 @@ def masked_softmax(scores, valid_lens, fill=-1e6):
     return powers / powers.sum(-1, keepdims=True)
 
 
-def additive(random, Dq, Dk, U):
-    W_q, W_k, w_v = random.normal(size=(U, Dq)), random.normal(size=(U, Dk)), random.normal(size=(1, U))
+def textbook_of(dense):
+    """Return the textbook's layers with the dense layers of a framework, each a function of a generator and sizes.
 
-    def run(queries, keys, values, valid_lens):
-        features = np.tanh((queries @ W_q.T)[:, :, None] + (keys @ W_k.T)[:, None])
-        return masked_softmax((features @ w_v.T)[..., 0], valid_lens) @ values
+    Args:
+        dense: From a generator, whether there are biases, and sizes (in, out) by name to a state, and the dense layers
+            by name as functions of arrays.
+    """
 
-    return {"W_q.weight": W_q, "W_k.weight": W_k, "w_v.weight": w_v}, run
+    def additive(random, Dq, Dk, U):
+        state, layers = dense(random, False, W_q=(Dq, U), W_k=(Dk, U), w_v=(U, 1))
+
+        def run(queries, keys, values, valid_lens):
+            features = np.tanh(layers["W_q"](queries)[:, :, None] + layers["W_k"](keys)[:, None])
+            return masked_softmax(layers["w_v"](features)[..., 0], valid_lens) @ values
+
+        return state, run
+
+    def multi_head(random, Dq, Dk, Dv, hidden, heads, bias):
+        sizes = {name: (size, hidden) for name, size in (("W_q", Dq), ("W_k", Dk), ("W_v", Dv), ("W_o", hidden))}
+        state, layers = dense(random, bias, **sizes)
+
+        def run(queries, keys, values, valid_lens):
+            projected = (layers[name](each) for name, each in (("W_q", queries), ("W_k", keys), ("W_v", values)))
+            lengths = None if valid_lens is None else np.concatenate([valid_lens] * heads)
+            pooled = pooled_by_products(*(np.concatenate(np.split(each, heads, -1)) for each in projected), lengths)
+            return layers["W_o"](np.concatenate(np.split(pooled, heads), -1))
+
+        return state, run
+
+    return additive, lambda random: ({}, pooled_by_products), multi_head
 
 
-def dot_product(random):
-    def run(queries, keys, values, valid_lens):
-        scores = queries @ np.swapaxes(keys, 1, 2) / np.sqrt(queries.shape[-1])
-        return masked_softmax(scores, valid_lens) @ values
-
-    return {}, run
+def pooled_by_products(queries, keys, values, valid_lens):
+    """Attention by scaled dot products."""
+    scores = queries @ np.swapaxes(keys, 1, 2) / queries.shape[-1] ** 0.5
+    return masked_softmax(scores, valid_lens) @ values
 
 
-def multi_head(random, Dq, Dk, Dv, hidden, heads, bias):
-    sizes = {"W_q": (hidden, Dq), "W_k": (hidden, Dk), "W_v": (hidden, Dv), "W_o": (hidden, hidden)}
-    state = {f"{name}.weight": random.normal(size=size) / 2 for name, size in sizes.items()}
+def _dense(random, bias, **sizes):
+    state = {f"{name}.weight": random.normal(size=size[::-1]) / 2 for name, size in sizes.items()}
     if bias:
-        state |= {f"{name}.bias": random.normal(size=hidden) for name in sizes}
+        state |= {f"{name}.bias": random.normal(size=size[1]) for name, size in sizes.items()}
+    layers = {
+        name: lambda inputs, name=name: inputs @ state[f"{name}.weight"].T + state.get(f"{name}.bias", 0)
+        for name in sizes
+    }
+    return state, layers
 
-    def dense(name, inputs):
-        return inputs @ state[f"{name}.weight"].T + state.get(f"{name}.bias", 0)
 
-    def split(inputs):
-        batch, length, _ = inputs.shape
-        return inputs.reshape(batch, length, heads, -1).transpose(0, 2, 1, 3).reshape(batch * heads, length, -1)
-
-    def run(queries, keys, values, valid_lens):
-        lengths = None if valid_lens is None else np.repeat(valid_lens, heads, axis=0)
-        _, pool = dot_product(random)
-        pooled = pool(*map(split, (dense("W_q", queries), dense("W_k", keys), dense("W_v", values))), lengths)
-        batch, length, _ = queries.shape
-        return dense("W_o", pooled.reshape(batch, heads, length, -1).transpose(0, 2, 1, 3).reshape(batch, length, -1))
-
-    return state, run
+additive, dot_product, multi_head = textbook_of(_dense)
 
 
 def bahdanau(random, Dq, Dk, U, normalize):

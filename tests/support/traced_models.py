@@ -1,20 +1,46 @@
-"""A Keras model as ONNX, without the rest of an export: what onnxruntime makes of it."""
+"""A Keras model as ONNX, without the rest of an export, and what onnxruntime makes of an ONNX model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+Arrays = dict[str, np.ndarray]
 
-def onnx_outputs(model, inputs: Mapping[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
-    """The outputs of a functional model with a dict of outputs, by onnxruntime on the operators that tracing gives."""
-    import onnxruntime
 
+def traced(model: Any, folder: Path, names: Iterable[str] = ()) -> Any:
+    """What tracing gives, with the layers of these names known."""
     from keras_attn_export._model.signature import model_signature
     from keras_attn_export._tracing.saved_model import write_saved_model
     from keras_attn_export._tracing.to_onnx import trace
 
-    traced = trace(write_saved_model(model, model_signature(model, None), folder / "saved_model"), ()).model
-    session = onnxruntime.InferenceSession(traced.SerializeToString(), providers=["CPUExecutionProvider"])
+    return trace(write_saved_model(model, model_signature(model, None), folder / "saved_model"), names)
+
+
+def run(model: Any, **inputs: np.ndarray) -> Arrays:
+    """The outputs of an ONNX model, by name."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def onnx_outputs(model: Any, inputs: Mapping[str, np.ndarray], folder: Path) -> Arrays:
+    """The outputs of a functional model with a dict of outputs, by onnxruntime on the operators that tracing gives."""
+    return run(traced(model, folder).model, **inputs)
+
+
+def changed(model: Any, change: Callable[[Any], object], *inputs: Mapping[str, np.ndarray]) -> Any:
+    """A copy of an ONNX model after a change that must leave its outputs as they are, bit for bit, on these inputs."""
+    import onnx
+
+    after = type(model).FromString(model.SerializeToString())
+    change(after)
+    onnx.checker.check_model(after, full_check=True)
+    for given in inputs:
+        before = run(model, **given)
+        for name, found in run(after, **given).items():
+            np.testing.assert_array_equal(found, before[name])
+    return after

@@ -1,4 +1,4 @@
-"""What the tests marked `web` share: Node, and the packages that `scripts/web-setup` puts into web/node_modules.
+"""What the tests marked `web` share: Node, and the packages that `.ci/web-setup` puts into web/node_modules.
 
 A test that wants them and finds them missing fails and says so: whoever chose the marker `web` asked for them.
 """
@@ -28,7 +28,7 @@ def node_program() -> str:
     if program is None:
         pytest.fail("Tests marked `web` need Node.js 20.12 or newer, which is not installed.", pytrace=False)
     if not (WEB / "node_modules" / ".complete").is_file():
-        pytest.fail("Tests marked `web` need web/node_modules. Run scripts/web-setup.", pytrace=False)
+        pytest.fail("Tests marked `web` need web/node_modules. `nox -s web` brings it.", pytrace=False)
     return program
 
 

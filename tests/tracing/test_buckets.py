@@ -2,19 +2,13 @@
 
 import keras
 import numpy as np
-import onnxruntime as ort
 import pytest
 from keras import layers, ops
-from test_to_onnx import traced
+from traced_models import onnx_outputs
 
 from keras_attn_export import export_model
 
 BOUNDARIES = [-1.5, 0.0, 0.1, 0.1, 2.0, 16777220.0]  # two equal; the integer before the last rounds to it in float32
-
-
-def run(model, **inputs):
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)[0]
 
 
 def beside(boundaries, dtype):
@@ -31,10 +25,9 @@ def beside(boundaries, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
 def test_digitize(dtype, tmp_path):
     x = keras.Input((None,), dtype=dtype.__name__, name="x")
-    keras_model = keras.Model(x, {"out": ops.digitize(x, np.array(BOUNDARIES))})
+    model = keras.Model(x, {"out": ops.digitize(x, np.array(BOUNDARIES))})
     numbers = beside(BOUNDARIES, dtype)[None]
-    expected = keras_model(numbers)["out"].numpy()
-    got = run(traced(keras_model, tmp_path).model, x=numbers)
+    expected, got = model(numbers)["out"].numpy(), onnx_outputs(model, {"x": numbers}, tmp_path)["out"]
     assert got.dtype == expected.dtype
     np.testing.assert_array_equal(got, expected)
     assert {*got.flat} >= {0, 1, 2, 4, 5, 6}
@@ -44,12 +37,11 @@ def test_digitize(dtype, tmp_path):
 def test_searchsorted(side, size, dtype, tmp_path):
     """Keras counts in int64 along a line of unknown length."""
     line, x = keras.Input(batch_shape=(size,), name="line"), keras.Input(batch_shape=(None,), name="x")
-    keras_model = keras.Model([line, x], {"out": ops.searchsorted(line, x, side)})
+    model = keras.Model([line, x], {"out": ops.searchsorted(line, x, side)})
     given = {"line": np.array(BOUNDARIES, np.float32), "x": beside(BOUNDARIES, np.float32)}
-    expected = keras_model(given)["out"].numpy()
-    got = run(traced(keras_model, tmp_path).model, **given)
+    got = onnx_outputs(model, given, tmp_path)["out"]
     assert got.dtype == dtype
-    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(got, model(given)["out"])
 
 
 def test_discretization_exports(tmp_path):

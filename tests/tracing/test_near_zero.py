@@ -2,39 +2,19 @@
 
 import keras
 import numpy as np
-import onnxruntime as ort
 import pytest
 import tensorflow as tf
 from keras import layers, ops
-from test_to_onnx import traced
+from traced_models import run, traced
 
 from keras_attn_export import UnsupportedModelError, export_model
 
 ULPS = 8  # of the dtype: 1e-6 in float32
 
 
-def run(model, x):
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {"x": x})[0]
-
-
-@pytest.fixture(scope="module", params=[np.float32, np.float64])
-def dtype(request):
-    return request.param
-
-
-@pytest.fixture(scope="module", params=["log1p", "expm1"])
-def operation(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def model(operation, dtype, tmp_path_factory):
-    x = keras.Input((), dtype=dtype.__name__, name="x")
-    y = layers.Lambda(getattr(tf.math, operation), dtype=dtype.__name__)(x)
-    return traced(keras.Model(x, {"out": y}), tmp_path_factory.mktemp("model")).model
+def lambda_of(function, name, dtype="float32"):
+    x = keras.Input((), dtype=dtype, name="x")
+    return keras.Model(x, {"out": layers.Lambda(function, dtype=dtype, name=name)(x)})
 
 
 def magnitudes(dtype, largest):
@@ -52,20 +32,20 @@ def sweep(operation, dtype):
     return np.concatenate([numbers[numbers > -1], near_minus_one])
 
 
-def test_all_magnitudes(model, operation, dtype):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("operation", ["log1p", "expm1"])
+def test_all_magnitudes_and_the_edges(operation, dtype, tmp_path):
+    model = traced(lambda_of(getattr(tf.math, operation), operation, dtype.__name__), tmp_path).model
     x = sweep(operation, dtype)
     expected = getattr(np, operation)(x.astype(np.longdouble))
-    got = run(model, x)
+    got = run(model, x=x)["out"]
     assert got.dtype == dtype
     assert np.abs(got / expected - 1).max() <= ULPS * np.finfo(dtype).eps
-
-
-def test_the_edges(model, operation, dtype):
     largest, smallest = np.finfo(dtype).max, np.finfo(dtype).smallest_normal
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1, -2, largest, -largest, smallest, -smallest], dtype)
     with np.errstate(all="ignore"):
         expected = getattr(np, operation)(x)
-    got = run(model, x)
+    got = run(model, x=x)["out"]
     np.testing.assert_allclose(got, expected, rtol=ULPS * np.finfo(dtype).eps, atol=0)
     np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])
 
@@ -79,10 +59,6 @@ def test_what_keras_computes_with_them_exports(tmp_path):
 
 
 def test_of_complex_numbers_is_refused(tmp_path):
-    class Complex(layers.Layer):
-        def call(self, x):
-            return tf.math.real(tf.math.expm1(tf.complex(x, x)))
-
-    x = keras.Input((3,), name="x")
+    model = lambda_of(lambda x: tf.math.real(tf.math.expm1(tf.complex(x, x))), "complex")
     with pytest.raises(UnsupportedModelError, match="of layer `complex` has no mapping"):
-        traced(keras.Model(x, {"out": Complex(name="complex")(x)}), tmp_path, ["complex"])
+        traced(model, tmp_path, ["complex"])

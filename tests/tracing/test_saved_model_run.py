@@ -7,12 +7,10 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_attn_export import ExportError
-from keras_attn_export._standalone import verify
 from keras_attn_export._tracing.saved_model_run import SavedModelRun
 
 # starts a run, tells of it, and waits to be killed
@@ -60,23 +58,11 @@ def waited_for(condition):
     return False
 
 
-def test_it_runs_the_cases_it_is_told_of_later(saved_model, tmp_path):
-    cases = [verify.Case("one", {"x": np.float32([1, 2])}, {"y": np.zeros(2, "float32")}, {})]
-    with SavedModelRun() as run:
-        verify.save_cases(tmp_path / "cases.npz", cases)
-        run.begin(saved_model, tmp_path / "cases.npz", tmp_path / "results.npz")
-        (outputs,) = run.outputs()
-    np.testing.assert_array_equal(outputs["y"], [2, 4])
-
-
-def test_what_it_says_when_it_fails(tmp_path):
+def test_what_it_says_when_it_fails_and_that_it_ends_with_the_block(tmp_path):
     with SavedModelRun() as run:
         run.begin(tmp_path / "absent", tmp_path / "cases.npz", tmp_path / "results.npz")
         with pytest.raises(ExportError, match=r"does not run in a fresh process: .*absent"):
             run.outputs()
-
-
-def test_it_ends_with_the_block():
     with SavedModelRun() as run:
         process = run._process
     assert process.returncode is not None

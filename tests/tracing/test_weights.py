@@ -5,27 +5,27 @@ from collections import Counter
 import keras
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from export_models import dict_inputs_and_outputs, implicit_mask_and_encoders
 from keras import layers
 from tolerances import assert_identical
+from traced_models import run, traced
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import export_model, load_bundle, verify_bundle
-from keras_attn_export._model.signature import model_signature
 from keras_attn_export._tracing import weights
 from keras_attn_export._tracing.onnx_file import finish
-from keras_attn_export._tracing.saved_model import write_saved_model
-from keras_attn_export._tracing.to_onnx import trace
 
 
 @pytest.mark.parametrize("opset", [pytest.param(18, marks=pytest.mark.out_of_turn), 24])
 def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "LIMIT", 100)
     monkeypatch.setattr(weights, "LARGE", 200)
-    bundle = export_model(implicit_mask_and_encoders(), tmp_path / "bundle", opset=opset)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    embedded = layers.Embedding(20, 8, mask_zero=True)(ids)
+    model = keras.Model(ids, layers.Dense(9)(AdditiveAttention(8)(embedded, embedded, embedded)))
+    bundle = export_model(model, tmp_path / "bundle", opset=opset)
     assert bundle.report.passed
+    assert bundle.report.float32_clone is None  # it is the model itself
     model = onnx.load(bundle.path / "model.onnx", load_external_data=False)
     outside = [tensor for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
     assert len(outside) >= 4
@@ -33,11 +33,6 @@ def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
     assert {value.name for value in model.graph.input} == {"ids"}
     assert "model.onnx.data" in bundle.manifest["sha256"]
     assert verify_bundle(bundle.path).passed
-
-
-def test_small_weights_stay_inside(tmp_path):
-    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
-    assert not (bundle.path / "model.onnx.data").exists()
 
 
 def many_kinds():
@@ -52,12 +47,11 @@ def many_kinds():
 
 def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
     model = many_kinds()
-    function = write_saved_model(model, model_signature(model, None), tmp_path / "saved_model")
     found = []
     for large in (200, 2**20):
         monkeypatch.setattr(weights, "LARGE", large)
-        traced = trace(function, [])
-        found.append(finish(traced, {"ids": ("batch", 6)}, {"y": ("batch", 16)}, 18))
+        made = traced(model, tmp_path / str(large))
+        found.append(finish(made, {"ids": ("batch", 6)}, {"y": ("batch", 16)}, 18))
     apart, constant = found
     assert {"table/embeddings", "heads/query/kernel", "filters/kernel", "head/kernel"} <= set(apart.weights)
     assert not [name for name in apart.weights if name.startswith("encoder")]
@@ -67,8 +61,7 @@ def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
     assert set(ops[0] - ops[1]) == set()
     assert set(ops[1] - ops[0]) <= {"Shape"}
     ids = np.random.default_rng(0).integers(0, 50, (3, 6)).astype("int32")
-    whole = [weights.with_weights(each.model, each.weights).SerializeToString() for each in found]
-    ours, theirs = (onnxruntime.InferenceSession(each).run(None, {"ids": ids})[0] for each in whole)
+    ours, theirs = (run(weights.with_weights(each.model, each.weights), ids=ids)["y"] for each in found)
     assert_identical(ours, theirs)
     np.testing.assert_allclose(ours, model(ids)["y"], rtol=1e-4, atol=1e-6)
 
@@ -79,6 +72,7 @@ def test_large_tensors_that_a_model_captures(tmp_path):
     model = keras.Model(x, {"scores": keras.ops.matmul(layers.Dense(16)(x), keras.ops.transpose(rows))})
     assert rows.shape.num_elements() * 4 > weights.LARGE
     bundle = export_model(model, tmp_path / "bundle")
+    assert not (bundle.path / "model.onnx.data").exists()  # small weights stay inside
     given = np.random.default_rng(0).standard_normal((3, 16)).astype("float32")
     np.testing.assert_allclose(bundle.run({"x": given})["scores"], model(given)["scores"], rtol=1e-4, atol=1e-6)
 

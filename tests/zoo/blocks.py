@@ -1,6 +1,5 @@
 """Parts that several architectures are made of."""
 
-import keras
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
@@ -18,9 +17,6 @@ class Positions(L.Layer):
 
     def call(self, x):
         return x + self.table[: ops.shape(x)[1]]
-
-    def get_config(self):
-        return {**super().get_config(), "longest": self.longest}
 
 
 class Waves(L.Layer):
@@ -50,26 +46,24 @@ class Patches(L.Layer):
         cut = ops.transpose(ops.reshape(images, (-1, rows, p, columns, p, channels)), (0, 1, 3, 2, 4, 5))
         return ops.reshape(cut, (-1, rows * columns, p * p * channels))
 
-    def get_config(self):
-        return {**super().get_config(), "size": self.size}
 
-
-class Prepended(L.Layer):
-    """Puts learned vectors before a sequence, as BERT's and ViT's class token."""
+class Learned(L.Layer):
+    """Learned vectors of the size of the features, the same for each sample: latents, a seed, a class token."""
 
     def __init__(self, count=1, **options):
         super().__init__(**options)
         self.count = count
 
     def build(self, input_shape):
-        self.tokens = self.add_weight((1, self.count, input_shape[-1]), initializer="random_normal", name="tokens")
+        self.vectors = self.add_weight((1, self.count, input_shape[-1]), initializer="random_normal", name="vectors")
 
     def call(self, x):
-        tokens = ops.broadcast_to(self.tokens, (ops.shape(x)[0], self.count, x.shape[-1]))
-        return ops.concatenate([tokens, x], 1)
+        return ops.broadcast_to(self.vectors, (ops.shape(x)[0], self.count, x.shape[-1]))
 
-    def get_config(self):
-        return {**super().get_config(), "count": self.count}
+
+def prepended(x, count=1):
+    """A sequence behind learned vectors, as BERT's and ViT's class token."""
+    return L.Concatenate(axis=1)([Learned(count)(x), x])
 
 
 def feed_forward(x, hidden, activation="gelu"):
@@ -95,9 +89,3 @@ def conv_block(x, filters, kernel=3, strides=1, activation="relu", **options):
     """Convolution, batch normalization, activation."""
     x = L.Conv2D(filters, kernel, strides=strides, padding="same", use_bias=False, **options)(x)
     return L.Activation(activation)(L.BatchNormalization()(x))
-
-
-def words(vocabulary=200, size=16, name="ids", length=None):
-    """An input of word ids and their vectors."""
-    ids = keras.Input((length,), dtype="int32", name=name)
-    return ids, L.Embedding(vocabulary, size)(ids)

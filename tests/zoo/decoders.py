@@ -19,46 +19,38 @@ from keras_attn import (
 from keras_attn.decoding import beam, greedy
 
 from .blocks import feed_forward
-from .registry import architecture
+from .registry import ID, IDS, architecture
 
 START, END = 0, 1
 
 
-def read(name, count, size):
-    """An input of ids, and what stands for each: by a convolution, as Keras runs recurrent encoders step by step."""
-    ids = keras.Input((None,), dtype="int32", name=name)
-    return ids, L.Conv1D(size, 3, padding="same", activation="tanh")(L.Embedding(count, 12)(ids))
-
-
-def integers(*names):
-    """Inputs of one integer for each example."""
-    return [keras.Input((), dtype="int32", name=name) for name in names]
+def read(ids, count, size):
+    """What stands for each of some ids: by a convolution, as Keras runs recurrent encoders step by step."""
+    return L.Conv1D(size, 3, padding="same", activation="tanh")(L.Embedding(count, 12)(ids))
 
 
 @architecture(auto=True)
-def relative_position_encoder():
+def relative_position_encoder(ids=IDS, valid_lens=ID):
     """Raffel et al., 2020: T5, biases learned for buckets of distances, which all blocks share; no scale."""
-    ids, (lens,) = keras.Input((None,), dtype="int32", name="ids"), integers("valid_lens")
     x = L.Embedding(100, 16)(ids)
     bias = RelativePositionBias(2, num_buckets=8, max_distance=20)(x, x)
     for _ in range(2):
         y = L.RMSNormalization()(x)
-        x = x + MultiHeadAttention(DotProductAttention(scale=1.0), 2)(y, y, y, lens, score_bias=bias)
+        x = x + MultiHeadAttention(DotProductAttention(scale=1.0), 2)(y, y, y, valid_lens, score_bias=bias)
         x = x + feed_forward(L.RMSNormalization()(x), 32, "relu")
-    return keras.Model([ids, lens], {"encoded": L.RMSNormalization()(x)})
+    return {"encoded": L.RMSNormalization()(x)}
 
 
 @architecture(auto=True)
-def linear_bias_language_model():
+def linear_bias_language_model(ids=IDS):
     """Press et al., 2022: Train Short, Test Long, biases linear in the distance (ALiBi)."""
-    ids = keras.Input((None,), dtype="int32", name="ids")
     x = L.Embedding(100, 18)(ids)
     bias = LinearBias(3)(x, x)
     for _ in range(2):
         y = L.LayerNormalization()(x)
         x = x + MultiHeadAttention(DotProductAttention(), 3)(y, y, y, score_bias=bias, use_causal_mask=True)
         x = x + feed_forward(L.LayerNormalization()(x), 32)
-    return keras.Model(ids, {"next": L.Dense(100)(x)})
+    return {"next": L.Dense(100)(x)}
 
 
 class NormThenTurn(L.Layer):
@@ -88,21 +80,20 @@ def gated(x, hidden):
 
 
 @architecture(auto=True)
-def rotary_language_model():
+def rotary_language_model(ids=IDS):
     """Yang et al., 2025: Qwen3, heads in groups that share keys, normalized before they are turned."""
-    ids = keras.Input((None,), dtype="int32", name="ids")
     x = L.Embedding(100, 16)(ids)
     for _ in range(2):
         y = L.RMSNormalization()(x)
         x = x + rotary_heads()(y, y, y, use_causal_mask=True)
         x = x + gated(L.RMSNormalization()(x), 24)
-    return keras.Model(ids, {"next": L.Dense(100)(L.RMSNormalization()(x))})
+    return {"next": L.Dense(100)(L.RMSNormalization()(x))}
 
 
 @architecture(auto=True)
 def cached_step():
     """Pope et al., 2023: Efficiently Scaling Transformer Inference, a step with a cache that grows."""
-    (token,) = integers("token")
+    token = keras.Input((), dtype="int32", name="token")
     x, inputs, outputs = ops.expand_dims(L.Embedding(100, 16)(token), 1), [token], {}
     for n in range(2):
         past = {part: keras.Input((2, None, 4), name=f"{part}_{n}") for part in ("projected_keys", "projected_values")}
@@ -117,42 +108,40 @@ def cached_step():
 
 
 @architecture()
-def annotating_decoder():
+def annotating_decoder(source=IDS, target=(3, "int32"), source_lens=ID):
     """Bahdanau et al., 2015: Neural Machine Translation, the state before a step asks what it reads."""
-    (source, seen), target = read("source", 90, 16), keras.Input((3,), dtype="int32", name="target")
-    (lens,) = integers("source_lens")
+    seen = read(source, 90, 16)
     decode = AttentionRNN(AttentionCell(L.GRUCell(16), AdditiveAttention(12)))
-    states, weights = decode(L.Embedding(80, 12)(target), seen, lens, return_attention_scores=True)
-    return keras.Model([source, target, lens], {"words": L.Dense(80)(states), "alignment": weights})
+    states, weights = decode(L.Embedding(80, 12)(target), seen, source_lens, return_attention_scores=True)
+    return {"words": L.Dense(80)(states), "alignment": weights}
 
 
 @architecture()
-def input_feeding_decoder():
+def input_feeding_decoder(source=IDS, target=(3, "int32"), source_lens=ID, target_lens=ID):
     """Luong et al., 2015: Effective Approaches to Attention-based NMT, global attention with input feeding."""
-    (source, seen), target = read("source", 90, 12), keras.Input((3,), dtype="int32", name="target")
-    source_lens, target_lens = integers("source_lens", "target_lens")
+    seen = read(source, 90, 12)
     cell = L.StackedRNNCells([L.LSTMCell(12), L.LSTMCell(12)])
     decode = AttentionRNN(AttentionCell(cell, BilinearAttention(), when="after", attention_size=14, input_feeding=True))
     states = decode(L.Embedding(80, 12)(target), seen, source_lens, input_lens=target_lens)
-    return keras.Model([source, target, source_lens, target_lens], {"words": L.Dense(80)(states)})
+    return {"words": L.Dense(80)(states)}
 
 
 @architecture()
-def spectrogram_decoder():
+def spectrogram_decoder(letters=IDS, frames=(3, 6), valid_lens=ID):
     """Shen et al., 2018: Tacotron 2, attention that reads where it has been."""
-    (letters, encoded), frames = read("letters", 40, 12), keras.Input((3, 6), name="frames")
-    (lens,) = integers("valid_lens")
+    encoded = read(letters, 40, 12)
     before = L.Dense(8, activation="relu")(frames)
     attend = LocationSensitiveAttention(10, filters=4, kernel_size=7, cumulative=True)
     decode = AttentionRNN(AttentionCell(L.StackedRNNCells([L.LSTMCell(10), L.LSTMCell(10)]), attend))
-    states, weights = decode(before, encoded, lens, return_attention_scores=True)
-    outputs = {"next": L.Dense(6)(states), "stop": L.Dense(1, activation="sigmoid")(states), "alignment": weights}
-    return keras.Model([letters, frames, lens], outputs)
+    states, weights = decode(before, encoded, valid_lens, return_attention_scores=True)
+    return {"next": L.Dense(6)(states), "stop": L.Dense(1, activation="sigmoid")(states), "alignment": weights}
 
 
 def encoder_and_step():
     """The parts of Bahdanau's decoder: what is read once, and a step."""
-    (source, seen), (lens, token) = read("source", 90, 16), integers("source_lens", "token")
+    source = keras.Input((None,), dtype="int32", name="source")
+    lens, token = (keras.Input((), dtype="int32", name=name) for name in ("source_lens", "token"))
+    seen = read(source, 90, 16)
     cell = AttentionCell(L.GRUCell(16), AdditiveAttention(12))
     cell.build((None, 12), None, seen.shape)
     state = L.Dense(16, activation="tanh")(ops.mean(seen, axis=1))

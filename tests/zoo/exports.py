@@ -1,55 +1,52 @@
-"""What an export of a model of the zoo came to: by ours here, by Keras's own in a process that may crash.
+"""What an export of a model of the zoo came to: by ours, and by Keras's own exporter on the same inputs."""
 
-It is kept in artifacts/zoo, a file a model.
-"""
-
-import json
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attn_export import ExportError, export_model
-from keras_attn_export._model.golden_cases import LARGE, POISONED
-from keras_attn_export._model.signature import InputSpec, model_signature
+import numpy as np
+import onnxruntime as ort
 
+from keras_attn_export import ExportError, export_model
+from keras_attn_export._model.golden_cases import LARGE, POISONED, golden_cases
+from keras_attn_export._model.signature import InputSpec, model_signature
+from keras_attn_export._standalone.verify import Case
+
+from . import ZOO
 from .registry import Architecture
 
 Result = dict[str, Any]
 KERAS = "keras"
-RESULTS = Path(__file__).resolve().parents[2] / "artifacts" / "zoo"
+FIRST = 200  # characters of an error
 
 
 def ways(each: Architecture) -> list[tuple[str, dict[str, str]]]:
     """Return the exports of a model that are tried: a name, and options of `export_model`."""
-    found: list[tuple[str, dict[str, str]]] = [("float32", {})]
-    if each.auto:
-        found.append(("auto", {"lowering": "auto"}))
-    return found + [(precision, {"precision": precision}) for precision in each.precisions]
+    auto = [("auto", {"lowering": "auto"})] if each.auto else []
+    return [("float32", {}), *auto, *((precision, {"precision": precision}) for precision in each.precisions)]
 
 
-def ours(each: Architecture, options: dict[str, str], seed: int = 0) -> Result:
-    """Export a model with weights of this seed, and tell how far its outputs are from Keras's."""
-    start = time.perf_counter()
-    model = each.model(seed)
-    result: Result = {
-        "weights": model.count_params(),
-        "inputs": [described(spec) for spec in model_signature(model, None).inputs],
-    }
+def tried(name: str, way: str, seed: int) -> Result:
+    """Export a model with weights of this seed in one way, and tell how far its outputs are from Keras's."""
+    start, each = time.perf_counter(), ZOO[name]
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            report = export_model(model, Path(folder) / "bundle", sample_inputs=each.sample_inputs(), **options).report
-        except ExportError as error:
-            result |= {"error": f"{type(error).__name__}: {error}"}
-        else:
-            rows = report.rows
-            usual = [row.max_rel for row in rows if row.case not in (LARGE, POISONED)]
-            largest = {"of_limit": max(row.of_limit for row in rows), "max_rel": max(usual)}
-            result |= {"cases": len({row.case for row in rows}), "refused": report.refused, **largest}
+        result = kerass_own(each, Path(folder), seed) if way == KERAS else ours(each, way, Path(folder), seed)
     return result | {"seconds": round(time.perf_counter() - start, 1)}
+
+
+def ours(each: Architecture, way: str, folder: Path, seed: int) -> Result:
+    model, options = each.model(seed), dict(ways(each))[way]
+    inputs = [described(spec) for spec in model_signature(model, None).inputs]
+    result: Result = {"weights": model.count_params(), "inputs": inputs}
+    try:
+        report = export_model(model, folder / "bundle", sample_inputs=each.sample_inputs(), **options).report
+    except ExportError as error:
+        return result | {"error": f"{type(error).__name__}: {error}"}
+    rows = report.rows
+    usual = [row.max_rel for row in rows if row.case not in (LARGE, POISONED)]
+    largest = {"of_limit": max(row.of_limit for row in rows), "max_rel": max(usual)}
+    return result | {"cases": len({row.case for row in rows}), "refused": report.refused, **largest}
 
 
 def described(spec: InputSpec) -> str:
@@ -59,38 +56,46 @@ def described(spec: InputSpec) -> str:
     return f"{spec.name} ({axes}){dtype}"
 
 
-def kept(name: str) -> dict[str, Result]:
-    """Return what came of a model, by the way it was tried."""
-    file = RESULTS / f"{name}.json"
-    found: dict[str, Result] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found
+def kerass_own(each: Architecture, folder: Path, seed: int) -> Result:
+    """Compare on the inputs of our golden cases, but for the large and the padded."""
+    model, samples, file = each.model(seed), each.sample_inputs(), folder / "model.onnx"
+    found = golden_cases(model, model_signature(model, samples), samples)  # which calls the model, as the export needs
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        model.export(str(file), format="onnx", verbose=False)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        return {"error": f"does not export: {said(error)}"}
+    try:
+        session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        return {"error": f"does not load: {said(error)}"}
+    return compared(session, [case for case in found.cases if case.name not in (LARGE, POISONED)])
 
 
-def keep(name: str, way: str, result: Result) -> None:
-    """Add a result to those of a model, and show it."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**kept(name), way: result}, indent=2)
-    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    print(f"{name}: {way}: {result}", flush=True)
+def compared(session: ort.InferenceSession, cases: list[Case]) -> Result:
+    """Run the cases; inputs go by name where the names are kept, otherwise by their order, as outputs do."""
+    names = [each.name for each in session.get_inputs()]
+    failed, largest = [], 0.0
+    for case in cases:
+        kept = set(names) == set(case.inputs)
+        feeds = case.inputs if kept else dict(zip(names, case.inputs.values(), strict=False))
+        try:
+            outputs = session.run(None, feeds)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+            failed.append(f"case `{case.name}`: {said(error)}")
+            continue
+        largest = max(largest, *(difference(*pair) for pair in zip(outputs, case.outputs.values(), strict=True)))
+    return {"cases": len(cases), "failed": failed, "max_rel": largest}
 
 
-def kerass_own(names: Sequence[str]) -> None:
-    """Export models by Keras's own exporter in a process that may crash: another goes on after the model it was at."""
-    left = list(names)
-    while left:
-        for name in left:
-            forget(name, KERAS)
-        done = subprocess.run(
-            [sys.executable, "-m", "zoo.keras_exporter", *left], stderr=subprocess.PIPE, text=True, check=False
-        )
-        left = [name for name in left if KERAS not in kept(name)]
-        if left:
-            last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
-            keep(left.pop(0), KERAS, {"error": f"its process ended with {done.returncode}: {last}"})
+def difference(ours: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference over the largest magnitude; infinite where shape or kind is another."""
+    if ours.shape != expected.shape:
+        return float("inf")
+    apart = np.abs(ours.astype("float64") - expected.astype("float64")).max(initial=0)
+    return float(apart / max(np.abs(expected.astype("float64")).max(initial=0), 1e-30)) if apart else 0.0
 
 
-def forget(name: str, way: str) -> None:
-    """Take a result back, to be made again."""
-    if way in (results := kept(name)):
-        del results[way]
-        (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+def said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:FIRST]}"

@@ -1,15 +1,11 @@
 """Graphs, whose edges come as dense matrices."""
 
-import keras
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
 from .registry import HALF, architecture
 
-
-def graph(features=6):
-    """Inputs of a graph: a row of features for each node, and how strongly each two are connected."""
-    return keras.Input((None, features), name="nodes"), keras.Input((None, None), name="adjacency")
+NODES, ADJACENCY = (None, 6), (None, None)  # a row of features for each node, and how strongly each two are connected
 
 
 class Connected(L.Layer):
@@ -20,16 +16,15 @@ class Connected(L.Layer):
         return ops.logical_or(adjacency > 0.3, ops.expand_dims(steps, -1) == steps)
 
 
-@architecture(precisions=HALF, seeded=True)
-def graph_convolution():
+@architecture(precisions=HALF)
+def graph_convolution(nodes=NODES, adjacency=ADJACENCY):
     """Kipf and Welling, 2017: Semi-Supervised Classification with Graph Convolutional Networks."""
-    nodes, adjacency = graph()
     edges = ops.cast(Connected()(adjacency), "float32")
     edges = ops.maximum(edges, ops.swapaxes(edges, 1, 2))
     degrees = ops.rsqrt(ops.sum(edges, -1))
     normalized = edges * ops.expand_dims(degrees, -1) * ops.expand_dims(degrees, -2)
     x = ops.relu(ops.matmul(normalized, L.Dense(16)(nodes)))
-    return keras.Model([nodes, adjacency], {"classes": ops.softmax(ops.matmul(normalized, L.Dense(4)(x)))})
+    return {"classes": ops.softmax(ops.matmul(normalized, L.Dense(4)(x)))}
 
 
 class EachPair(L.Layer):
@@ -48,8 +43,7 @@ def with_operators(rows, columns):
     return rows + ops.swapaxes(columns, 1, 2)
 
 
-def attended_graph(each_pair):
-    nodes, adjacency = graph()
+def attended_graph(each_pair, nodes, adjacency):
     seen, x = Connected()(adjacency), nodes
     for units in (12, 5):
         heads = []
@@ -59,19 +53,19 @@ def attended_graph(each_pair):
             scores = ops.where(seen, ops.leaky_relu(scores, 0.2), -1e9)
             heads.append(ops.matmul(ops.softmax(scores), y))
         x = ops.elu(L.Concatenate()(heads) if units == 12 else L.Average()(heads))
-    return keras.Model([nodes, adjacency], {"logits": x})
+    return {"logits": x}
 
 
-@architecture(seeded=True)
-def graph_attention():
+@architecture()
+def graph_attention(nodes=NODES, adjacency=ADJACENCY):
     """Velickovic et al., 2018: Graph Attention Networks."""
-    return attended_graph(EachPair())
+    return attended_graph(EachPair(), nodes, adjacency)
 
 
 @architecture(refused="SavedModel output `logits` is outside the tolerance in case `batch 1`")
-def graph_attention_of_operators():
+def graph_attention_of_operators(nodes=NODES, adjacency=ADJACENCY):
     """Velickovic et al., 2018: Graph Attention Networks, of an operation that Keras gets wrong at a batch of 1."""
-    return attended_graph(with_operators)
+    return attended_graph(with_operators, nodes, adjacency)
 
 
 class Updated(L.Layer):
@@ -91,23 +85,21 @@ class Updated(L.Layer):
 
 
 @architecture()
-def message_passing():
+def message_passing(atoms=(None, 6), bonds=(None, None, 3)):
     """Gilmer et al., 2017: Neural Message Passing for Quantum Chemistry, edges of several kinds, GRU updates."""
-    nodes, bonds = keras.Input((None, 6), name="atoms"), keras.Input((None, None, 3), name="bonds")
     size, updated = 8, Updated(8)
-    x = L.Dense(size, activation="relu")(nodes)
+    x = L.Dense(size, activation="relu")(atoms)
     matrices = L.Reshape((-1, size, size))(L.Dense(size * size)(L.GlobalAveragePooling1D()(ops.sum(bonds, 2))[:, None]))
     flat_bonds = ops.sum(bonds, -1)
     for _ in range(2):
         message = ops.matmul(flat_bonds, ops.matmul(x, matrices[:, 0]))
         x = updated(message, x)
-    return keras.Model([nodes, bonds], {"permeable": L.Dense(1, activation="sigmoid")(ops.max(x, axis=1))})
+    return {"permeable": L.Dense(1, activation="sigmoid")(ops.max(x, axis=1))}
 
 
 @architecture()
-def graph_sample_and_aggregate():
+def graph_sample_and_aggregate(nodes=NODES, adjacency=ADJACENCY):
     """Hamilton et al., 2017: Inductive Representation Learning on Large Graphs (GraphSAGE), mean and max."""
-    nodes, adjacency = graph()
     seen, x = Connected()(adjacency), nodes
     edges = ops.cast(seen, "float32")
     for units in (12, 8):
@@ -116,28 +108,26 @@ def graph_sample_and_aggregate():
             ops.where(ops.expand_dims(seen, -1), ops.expand_dims(L.Dense(units, "relu")(x), 1), -1e30), axis=2
         )
         x = L.UnitNormalization()(L.Dense(units, activation="relu")(L.Concatenate()([x, mean, top])) + 1e-3)
-    return keras.Model([nodes, adjacency], {"embedding": x})
+    return {"embedding": x}
 
 
 @architecture()
-def graph_isomorphism():
+def graph_isomorphism(nodes=NODES, adjacency=ADJACENCY):
     """Xu et al., 2019: How Powerful are Graph Neural Networks (GIN), the sum of each layer's readout."""
-    nodes, adjacency = graph()
     edges = ops.cast(Connected()(adjacency), "float32")
     x, readouts = nodes, []
     for _ in range(3):
         x = L.Dense(12, activation="relu")(L.Dense(12, activation="relu")(ops.matmul(edges, x)))
         readouts.append(L.Dense(3)(ops.sum(x, 1)))
-    return keras.Model([nodes, adjacency], {"logits": L.Add()(readouts)})
+    return {"logits": L.Add()(readouts)}
 
 
 @architecture()
-def traffic_forecast():
+def traffic_forecast(speeds=(12, None, 1), roads=(None, None)):
     """Yu et al., 2018: Spatio-Temporal Graph Convolutional Networks, as in the Keras example on traffic."""
-    speeds, roads = keras.Input((12, None, 1), name="speeds"), keras.Input((None, None), name="roads")
     edges = ops.softmax(roads)
     x = L.Dense(8, activation="relu")(ops.einsum("bij,btjf->btif", edges, speeds))
     value, gate = ops.split(L.Conv2D(16, (3, 1))(x), 2, axis=-1)
     x = L.LayerNormalization()(value * ops.sigmoid(gate))
     x = L.Conv2D(8, (10, 1), activation="relu")(ops.einsum("bij,btjf->btif", edges, x))
-    return keras.Model([speeds, roads], {"next": ops.squeeze(L.Dense(3)(x), 1)})
+    return {"next": ops.squeeze(L.Dense(3)(x), 1)}

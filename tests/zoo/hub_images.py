@@ -1,17 +1,16 @@
 """Backbones and tasks of keras_hub that take images, from small configurations of their own."""
 
-from .hub import hub
+from functools import partial
+
+from .hub import hub, with_sizes
 from .registry import architecture
 
+listed = partial(with_sizes, "hub_images")
+IMAGE = {"image_shape": (32, 32, 3)}
+PATCHES = {**IMAGE, "patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 16}
 STAGES = {"stackwise_num_filters": [64, 64], "stackwise_num_blocks": [1, 1], "stackwise_num_strides": [1, 2]}
-
-
-@architecture()
-def hub_vision_transformer():
-    """Dosovitskiy et al., 2021: An Image is Worth 16x16 Words; keras_hub."""
-    return hub().ViTBackbone(
-        image_shape=(32, 32, 3), patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32
-    )
+WORDS = "Dosovitskiy et al., 2021: An Image is Worth 16x16 Words"
+listed("hub_vision_transformer", WORDS, "ViTBackbone", {**PATCHES, "mlp_dim": 32})
 
 
 @architecture()
@@ -33,18 +32,14 @@ def cross_stage_partial_net():
     )  # fmt: skip
 
 
-def mix_transformer_backbone():
+@architecture()
+def mix_transformer():
+    """Xie et al., 2021: SegFormer's encoder, the Mix Transformer; keras_hub."""
     return hub().MiTBackbone(
         layerwise_depths=[1, 1], num_layers=2, layerwise_num_heads=[1, 2], layerwise_sr_ratios=[2, 1],
         max_drop_path_rate=0.1, layerwise_patch_sizes=[7, 3], layerwise_strides=[4, 2], hidden_dims=[8, 16],
         image_shape=(32, 32, 3),
     )  # fmt: skip
-
-
-@architecture()
-def mix_transformer():
-    """Xie et al., 2021: SegFormer's encoder, the Mix Transformer; keras_hub."""
-    return mix_transformer_backbone()
 
 
 @architecture()
@@ -60,29 +55,12 @@ def seg_former():
     )
 
 
-@architecture()
-def hub_dense_net():
-    """Huang et al., 2017: Densely Connected Convolutional Networks; keras_hub."""
-    return hub().DenseNetBackbone(stackwise_num_repeats=[2, 2], growth_rate=8, image_shape=(32, 32, 3))
-
-
-@architecture()
-def hub_vgg():
-    """Simonyan and Zisserman, 2015: Very Deep Convolutional Networks; keras_hub."""
-    return hub().VGGBackbone(stackwise_num_repeats=[1, 2], stackwise_num_filters=[8, 16], image_shape=(32, 32, 3))
-
-
-@architecture()
-def hub_swin():
-    """Liu et al., 2021: Swin Transformer; keras_hub."""
-    return hub().SwinTransformerBackbone(
-        image_shape=(32, 32, 3), embed_dim=8, depths=[2, 2], num_heads=[2, 2], window_size=4
-    )
-
-
-@architecture()
-def hub_distilled_vision():
-    """Touvron et al., 2021: DeiT, Training Data-efficient Image Transformers; keras_hub."""
-    return hub().DeiTBackbone(
-        image_shape=(32, 32, 3), patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
-    )
+DENSE = "Huang et al., 2017: Densely Connected Convolutional Networks"
+listed("hub_dense_net", DENSE, "DenseNetBackbone", {**IMAGE, "stackwise_num_repeats": [2, 2], "growth_rate": 8})
+DEEP = "Simonyan and Zisserman, 2015: Very Deep Convolutional Networks"
+REPEATS = {"stackwise_num_repeats": [1, 2], "stackwise_num_filters": [8, 16]}
+listed("hub_vgg", DEEP, "VGGBackbone", IMAGE | REPEATS)
+WINDOWS = {"embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4}
+listed("hub_swin", "Liu et al., 2021: Swin Transformer", "SwinTransformerBackbone", IMAGE | WINDOWS)
+DISTILLED = "Touvron et al., 2021: DeiT, Training Data-efficient Image Transformers"
+listed("hub_distilled_vision", DISTILLED, "DeiTBackbone", {**PATCHES, "intermediate_dim": 32})

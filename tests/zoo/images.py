@@ -5,7 +5,7 @@ import numpy as np
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
-from .blocks import Patches, Positions, Prepended, conv_block, feed_forward, post_norm_block, pre_norm_block
+from .blocks import Patches, Positions, conv_block, feed_forward, post_norm_block, pre_norm_block, prepended
 from .registry import HALF, architecture
 
 
@@ -13,40 +13,37 @@ def classes(x, count=10):
     return {"classes": L.Dense(count, activation="softmax", name="classes")(x)}
 
 
-@architecture(precisions=HALF, seeded=True)
-def vision_transformer():
+@architecture(precisions=HALF)
+def vision_transformer(image=(32, 32, 3)):
     """Dosovitskiy et al., 2021: An Image is Worth 16x16 Words."""
-    image = keras.Input((32, 32, 3), name="image")
     x = L.Reshape((16, 32))(L.Conv2D(32, 8, strides=8, name="patches")(image))
-    x = Positions(17)(Prepended()(x))
+    x = Positions(17)(prepended(x))
     for _ in range(2):
         x = pre_norm_block(x, 4, 64)
-    return keras.Model(image, classes(L.LayerNormalization(epsilon=1e-6)(x)[:, 0]))
+    return classes(L.LayerNormalization(epsilon=1e-6)(x)[:, 0])
 
 
-@architecture(seeded=True)
-def mlp_mixer():
+@architecture()
+def mlp_mixer(image=(24, 24, 3)):
     """Tolstikhin et al., 2021: MLP-Mixer."""
-    image = keras.Input((24, 24, 3), name="image")
     x = L.Dense(32)(Patches(6)(image))
     for _ in range(2):
         y = L.Permute((2, 1))(L.LayerNormalization()(x))
         x = x + L.Permute((2, 1))(feed_forward(y, 24))
         x = x + feed_forward(L.LayerNormalization()(x), 48)
-    return keras.Model(image, classes(L.GlobalAveragePooling1D()(x)))
+    return classes(L.GlobalAveragePooling1D()(x))
 
 
 @architecture()
-def gated_mlp():
+def gated_mlp(image=(24, 24, 3)):
     """Liu et al., 2021: Pay Attention to MLPs (gMLP)."""
-    image = keras.Input((24, 24, 3), name="image")
     x = L.Dense(24)(Patches(6)(image))
     for _ in range(2):
         y = L.Dense(64, activation="gelu")(L.LayerNormalization()(x))
         u, v = ops.split(y, 2, axis=-1)
         v = L.Dense(16, bias_initializer="ones")(L.Permute((2, 1))(L.LayerNormalization()(v)))
         x = x + L.Dense(24)(u * L.Permute((2, 1))(v))
-    return keras.Model(image, classes(L.GlobalAveragePooling1D()(x)))
+    return classes(L.GlobalAveragePooling1D()(x))
 
 
 class FourierMix(L.Layer):
@@ -57,31 +54,28 @@ class FourierMix(L.Layer):
 
 
 @architecture()
-def fourier_mixer():
+def fourier_mixer(image=(24, 24, 3)):
     """Keras examples, Image classification with modern MLP models: FNet on patches (Lee-Thorp et al., 2022)."""
-    image = keras.Input((24, 24, 3), name="image")
     x = Positions(16)(L.Dense(24)(Patches(6)(image)))
     for _ in range(2):
         x = L.LayerNormalization()(x + FourierMix()(x))
         x = L.LayerNormalization()(x + feed_forward(x, 48))
-    return keras.Model(image, classes(L.GlobalAveragePooling1D()(x)))
+    return classes(L.GlobalAveragePooling1D()(x))
 
 
-@architecture(precisions=HALF, seeded=True)
-def conv_mixer():
+@architecture(precisions=HALF)
+def conv_mixer(image=(24, 24, 3)):
     """Trockman and Kolter, 2022: Patches Are All You Need?"""
-    image = keras.Input((24, 24, 3), name="image")
     x = L.BatchNormalization()(L.Conv2D(24, 4, strides=4, activation="gelu")(image))
     for _ in range(2):
         x = x + L.BatchNormalization()(L.DepthwiseConv2D(5, padding="same", activation="gelu")(x))
         x = L.BatchNormalization()(L.Conv2D(24, 1, activation="gelu")(x))
-    return keras.Model(image, classes(L.GlobalAveragePooling2D()(x)))
+    return classes(L.GlobalAveragePooling2D()(x))
 
 
 @architecture()
-def compact_convolutional_transformer():
+def compact_convolutional_transformer(image=(24, 24, 3)):
     """Hassani et al., 2021: Escaping the Big Data Paradigm with Compact Transformers."""
-    image = keras.Input((24, 24, 3), name="image")
     x = image
     for filters in (16, 24):
         x = L.Conv2D(filters, 3, padding="same", use_bias=False, activation="relu")(L.ZeroPadding2D(1)(x))
@@ -91,7 +85,7 @@ def compact_convolutional_transformer():
         x = pre_norm_block(x, 2, 48)
     weights = L.Softmax(axis=1)(L.Dense(1)(L.LayerNormalization(epsilon=1e-5)(x)))
     pooled = ops.squeeze(ops.matmul(ops.swapaxes(weights, 1, 2), x), 1)
-    return keras.Model(image, {"logits": L.Dense(10)(pooled)})
+    return {"logits": L.Dense(10)(pooled)}
 
 
 class WindowAttention(L.Layer):
@@ -140,10 +134,9 @@ class WindowAttention(L.Layer):
         return ops.roll(y, (self.shift, self.shift), (1, 2)) if self.shift else y
 
 
-@architecture(seeded=True)
-def swin_transformer():
+@architecture()
+def swin_transformer(image=(32, 32, 3)):
     """Liu et al., 2021: Swin Transformer, Hierarchical Vision Transformer using Shifted Windows."""
-    image = keras.Input((32, 32, 3), name="image")
     x = L.LayerNormalization(epsilon=1e-5)(L.Conv2D(16, 4, strides=4)(image))
     for stage, heads in enumerate((2, 4)):
         for shift in (0, 2):
@@ -154,7 +147,7 @@ def swin_transformer():
         if stage == 0:
             parts = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
             x = L.Dense(32, use_bias=False)(L.LayerNormalization(epsilon=1e-5)(L.Concatenate()(parts)))
-    return keras.Model(image, classes(L.GlobalAveragePooling2D()(L.LayerNormalization(epsilon=1e-5)(x))))
+    return classes(L.GlobalAveragePooling2D()(L.LayerNormalization(epsilon=1e-5)(x)))
 
 
 def involution(x, group, kernel=3):
@@ -169,13 +162,12 @@ def involution(x, group, kernel=3):
 
 
 @architecture()
-def involutional_network():
+def involutional_network(image=(16, 16, 3)):
     """Li et al., 2021: Involution, Inverting the Inherence of Convolution."""
-    image = keras.Input((16, 16, 3), name="image")
     x = L.Conv2D(16, 3, padding="same", activation="relu")(image)
     for _ in range(2):
         x = L.MaxPooling2D()(L.ReLU()(involution(x, 2)))
-    return keras.Model(image, classes(L.Dense(32, activation="relu")(L.Flatten()(x))))
+    return classes(L.Dense(32, activation="relu")(L.Flatten()(x)))
 
 
 def transform(points, size):
@@ -188,20 +180,18 @@ def transform(points, size):
     return L.Dot((2, 1))([points, matrix])
 
 
-@architecture(seeded=True)
-def point_net():
+@architecture()
+def point_net(points=(None, 3)):
     """Qi et al., 2017: PointNet, Deep Learning on Point Sets."""
-    points = keras.Input((None, 3), name="points")
     x = L.Conv1D(16, 1, activation="relu")(transform(points, 3))
     x = L.Conv1D(48, 1, activation="relu")(transform(x, 16))
     x = L.Dropout(0.3)(L.Dense(24, activation="relu")(L.GlobalMaxPooling1D()(x)))
-    return keras.Model(points, classes(x))
+    return classes(x)
 
 
 @architecture()
-def squeeze_and_excitation():
+def squeeze_and_excitation(image=(None, None, 3)):
     """Hu et al., 2018: Squeeze-and-Excitation Networks, images of any size."""
-    image = keras.Input((None, None, 3), name="image")
     x = conv_block(image, 16)
     for _ in range(2):
         y = conv_block(conv_block(x, 16), 16, activation="linear")
@@ -209,13 +199,12 @@ def squeeze_and_excitation():
             L.Dense(4, activation="relu")(L.GlobalAveragePooling2D(keepdims=True)(y))
         )
         x = L.ReLU()(x + y * gates)
-    return keras.Model(image, classes(L.GlobalAveragePooling2D()(x)))
+    return classes(L.GlobalAveragePooling2D()(x))
 
 
 @architecture()
-def shuffle_net():
+def shuffle_net(image=(24, 24, 3)):
     """Zhang et al., 2018: ShuffleNet, grouped convolutions with channels shuffled between."""
-    image = keras.Input((24, 24, 3), name="image")
     x = conv_block(image, 24, strides=2)
     for _ in range(2):
         y = conv_block(x, 24, 1, groups=3)
@@ -223,13 +212,12 @@ def shuffle_net():
         y = ops.transpose(ops.reshape(y, (-1, height, width, 3, channels // 3)), (0, 1, 2, 4, 3))
         y = L.BatchNormalization()(L.DepthwiseConv2D(3, padding="same")(ops.reshape(y, (-1, height, width, channels))))
         x = L.ReLU()(x + L.BatchNormalization()(L.Conv2D(24, 1, groups=3)(y)))
-    return keras.Model(image, classes(L.GlobalAveragePooling2D()(x)))
+    return classes(L.GlobalAveragePooling2D()(x))
 
 
 @architecture()
-def external_attention():
+def external_attention(image=(24, 24, 3)):
     """Guo et al., 2021: Beyond Self-attention, External Attention using Two Linear Layers (EANet)."""
-    image = keras.Input((24, 24, 3), name="image")
     x = Positions(16)(L.Dense(32)(Patches(6)(image)))
     for _ in range(2):
         y = L.LayerNormalization()(x)
@@ -239,13 +227,12 @@ def external_attention():
         mixed = ops.reshape(ops.transpose(L.Dense(32)(weights), (0, 2, 1, 3)), (-1, 16, 128))
         x = x + L.Dense(32)(mixed)
         x = x + feed_forward(L.LayerNormalization()(x), 48)
-    return keras.Model(image, classes(L.GlobalAveragePooling1D()(x)))
+    return classes(L.GlobalAveragePooling1D()(x))
 
 
 @architecture()
-def video_transformer():
+def video_transformer(frames=(None, 16, 16, 3)):
     """Keras examples, Video Classification with Transformers: features of frames, encoded and pooled."""
-    frames = keras.Input((None, 16, 16, 3), name="frames")
     x = L.TimeDistributed(L.Conv2D(12, 3, strides=2, activation="relu"))(frames)
     x = Positions(128)(L.TimeDistributed(L.GlobalAveragePooling2D())(x))
-    return keras.Model(frames, classes(L.GlobalMaxPooling1D()(post_norm_block(x, 2, 24, "gelu"))))
+    return classes(L.GlobalMaxPooling1D()(post_norm_block(x, 2, 24, "gelu")))

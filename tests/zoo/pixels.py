@@ -5,13 +5,12 @@ from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
 from .blocks import Positions, conv_block
-from .registry import HALF, architecture
+from .registry import HALF, IDS, architecture
 
 
-@architecture(precisions=HALF, seeded=True)
-def unet():
+@architecture(precisions=HALF)
+def unet(image=(32, 32, 3)):
     """Ronneberger et al., 2015: U-Net, as in the Keras example on Oxford pets."""
-    image = keras.Input((32, 32, 3), name="image")
     x, skipped = image, []
     for filters in (8, 16):
         x = conv_block(conv_block(x, filters), filters)
@@ -21,13 +20,12 @@ def unet():
     for filters, skip in zip((16, 8), reversed(skipped), strict=True):
         x = L.Conv2DTranspose(filters, 2, strides=2, padding="same")(x)
         x = conv_block(L.Concatenate()([x, skip]), filters)
-    return keras.Model(image, {"mask": L.Conv2D(3, 1, activation="softmax")(x)})
+    return {"mask": L.Conv2D(3, 1, activation="softmax")(x)}
 
 
 @architecture()
-def deep_lab():
+def deep_lab(image=(32, 32, 3)):
     """Chen et al., 2018: DeepLabV3+, atrous spatial pyramid pooling and a decoder."""
-    image = keras.Input((32, 32, 3), name="image")
     low = conv_block(image, 12, strides=2)
     x = conv_block(conv_block(low, 16, strides=2), 24)
     pooled = L.UpSampling2D(8, interpolation="bilinear")(conv_block(L.AveragePooling2D(8)(x), 16, 1))
@@ -35,7 +33,7 @@ def deep_lab():
     x = L.UpSampling2D(2, interpolation="bilinear")(conv_block(L.Concatenate()(pyramid), 16, 1))
     x = conv_block(L.Concatenate()([x, conv_block(low, 8, 1)]), 16)
     x = L.UpSampling2D(2, interpolation="bilinear")(x)
-    return keras.Model(image, {"logits": L.Conv2D(5, 1, padding="same")(x)})
+    return {"logits": L.Conv2D(5, 1, padding="same")(x)}
 
 
 class DepthToSpace(L.Layer):
@@ -52,69 +50,63 @@ class DepthToSpace(L.Layer):
         return ops.reshape(x, (-1, height * r, width * r, channels))
 
 
-@architecture(seeded=True)
-def sub_pixel_super_resolution():
+@architecture()
+def sub_pixel_super_resolution(image=(None, None, 1)):
     """Shi et al., 2016: Real-Time Single Image Super-Resolution (ESPCN), images of any size."""
-    image = keras.Input((None, None, 1), name="image")
     x = L.Conv2D(16, 5, padding="same", activation="relu")(image)
     x = L.Conv2D(12, 3, padding="same", activation="relu")(x)
-    return keras.Model(image, {"larger": DepthToSpace(3)(L.Conv2D(9, 3, padding="same")(x))})
+    return {"larger": DepthToSpace(3)(L.Conv2D(9, 3, padding="same")(x))}
 
 
 @architecture()
-def residual_super_resolution():
+def residual_super_resolution(image=(None, None, 3)):
     """Lim et al., 2017: Enhanced Deep Residual Networks (EDSR), images of any size."""
-    image = keras.Input((None, None, 3), name="image")
     x = start = L.Conv2D(16, 3, padding="same")(L.Rescaling(1 / 255)(image))
     for _ in range(2):
         x = x + L.Conv2D(16, 3, padding="same")(L.Conv2D(16, 3, padding="same", activation="relu")(x))
     x = DepthToSpace(2)(L.Conv2D(64, 3, padding="same")(x + start))
     larger = ops.clip(L.Rescaling(255)(L.Conv2D(3, 3, padding="same")(x)), 0, 255)
-    return keras.Model(image, {"larger": larger})
+    return {"larger": larger}
 
 
 @architecture()
-def convolutional_autoencoder():
+def convolutional_autoencoder(image=(28, 28, 1)):
     """Keras examples, Convolutional autoencoder for image denoising."""
-    image = keras.Input((28, 28, 1), name="image")
     x = image
     for _ in range(2):
         x = L.MaxPooling2D(2, padding="same")(L.Conv2D(16, 3, activation="relu", padding="same")(x))
     for _ in range(2):
         x = L.Conv2DTranspose(16, 3, strides=2, activation="relu", padding="same")(x)
-    return keras.Model(image, {"clean": L.Conv2D(1, 3, activation="sigmoid", padding="same")(x)})
+    return {"clean": L.Conv2D(1, 3, activation="sigmoid", padding="same")(x)}
 
 
-@architecture(seeded=True)
-def variational_encoder():
+@architecture()
+def variational_encoder(image=(28, 28, 1)):
     """Kingma and Welling, 2014: Auto-Encoding Variational Bayes, the encoder's mean and log variance."""
-    image = keras.Input((28, 28, 1), name="image")
     x = image
     for filters in (8, 16):
         x = L.Conv2D(filters, 3, activation="relu", strides=2, padding="same")(x)
     x = L.Dense(16, activation="relu")(L.Flatten()(x))
-    return keras.Model(image, {"mean": L.Dense(2)(x), "log_variance": L.Dense(2)(x)})
+    return {"mean": L.Dense(2)(x), "log_variance": L.Dense(2)(x)}
 
 
 @architecture()
-def variational_decoder():
+def variational_decoder(code=(2,)):
     """Kingma and Welling, 2014: Auto-Encoding Variational Bayes, the decoder."""
-    code = keras.Input((2,), name="code")
     x = L.Reshape((7, 7, 16))(L.Dense(7 * 7 * 16, activation="relu")(code))
     for filters in (16, 8):
         x = L.Conv2DTranspose(filters, 3, activation="relu", strides=2, padding="same")(x)
-    return keras.Model(code, {"image": L.Conv2DTranspose(1, 3, activation="sigmoid", padding="same")(x)})
+    return {"image": L.Conv2DTranspose(1, 3, activation="sigmoid", padding="same")(x)}
 
 
 @architecture()
-def gan_generator():
+def gan_generator(noise=(16,)):
     """Radford et al., 2016: Unsupervised Representation Learning with DCGANs, the generator."""
-    noise = keras.Input((16,), name="noise")
     x = L.Reshape((4, 4, 16))(L.Dense(256)(noise))
     for filters in (16, 8):
         x = L.Conv2DTranspose(filters, 4, strides=2, padding="same", use_bias=False)(x)
         x = L.LeakyReLU(negative_slope=0.2)(L.BatchNormalization()(x))
-    return keras.Model(noise, {"image": L.Conv2D(3, 5, padding="same", activation="tanh")(x)})
+    return {"image": L.Conv2D(3, 5, padding="same", activation="tanh")(x)}
 
 
 def tower(inputs):
@@ -125,46 +117,41 @@ def tower(inputs):
     return keras.Model(inputs, L.UnitNormalization()(x), name="tower")
 
 
-@architecture(seeded=True)
-def siamese_network():
+@architecture()
+def siamese_network(left=(24, 24, 1), right=(24, 24, 1)):
     """Koch et al., 2015: Siamese Neural Networks, two images through one tower, their distance and likeness."""
-    left, right = keras.Input((24, 24, 1), name="left"), keras.Input((24, 24, 1), name="right")
     shared = tower(keras.Input((24, 24, 1)))
     a, b = shared(left), shared(right)
     distance = ops.sqrt(ops.maximum(ops.sum(ops.square(a - b), -1, keepdims=True), 1e-7))
-    outputs = {"distance": distance, "cosine": L.Dot(-1)([a, b]), "same": L.Dense(1, activation="sigmoid")(distance)}
-    return keras.Model([left, right], outputs)
+    return {"distance": distance, "cosine": L.Dot(-1)([a, b]), "same": L.Dense(1, activation="sigmoid")(distance)}
 
 
 @architecture()
-def captcha_reader():
+def captcha_reader(image=(None, 16, 1)):
     """Shi et al., 2017: An End-to-End Trainable Neural Network for Scene Text (CRNN), images of any width."""
-    image = keras.Input((None, 16, 1), name="image")  # width first: it is the axis of time
     x = image
     for filters in (8, 16):
         x = L.MaxPooling2D(2)(L.Conv2D(filters, 3, activation="relu", padding="same")(x))
     x = L.Dense(16, activation="relu")(L.Reshape((-1, 4 * 16))(x))
     x = L.Bidirectional(L.LSTM(12, return_sequences=True, dropout=0.2))(x)
-    return keras.Model(image, {"characters": L.Dense(12, activation="softmax")(x)})
+    return {"characters": L.Dense(12, activation="softmax")(x)}
 
 
-@architecture(seeded=True)
-def image_captioning():
+@architecture()
+def image_captioning(image=(24, 24, 3), caption=IDS):
     """Keras examples, Image Captioning: a decoder block that sees the words so far and the image."""
-    image, caption = keras.Input((24, 24, 3), name="image"), keras.Input((None,), dtype="int32", name="caption")
     seen = conv_block(conv_block(image, 12, strides=2), 24, strides=2)
     seen = L.Dense(24, activation="relu")(L.LayerNormalization()(L.Reshape((36, 24))(seen)))
     x = Positions(128)(L.Rescaling(24.0**0.5)(L.Embedding(100, 24, mask_zero=True)(caption)))
     x = L.LayerNormalization()(x + L.MultiHeadAttention(2, 12)(x, x, use_causal_mask=True))
     x = L.LayerNormalization()(x + L.MultiHeadAttention(2, 12)(x, seen))
     x = L.LayerNormalization()(x + L.Dense(24)(L.Dense(32, activation="relu")(x)))
-    return keras.Model([image, caption], {"words": L.Dense(100, activation="softmax")(x)})
+    return {"words": L.Dense(100, activation="softmax")(x)}
 
 
 @architecture()
-def zero_reference_enhancement():
+def zero_reference_enhancement(image=(None, None, 3)):
     """Guo et al., 2020: Zero-Reference Deep Curve Estimation, images of any size."""
-    image = keras.Input((None, None, 3), name="image")
     one = L.Conv2D(8, 3, activation="relu", padding="same")(image)
     two = L.Conv2D(8, 3, activation="relu", padding="same")(one)
     three = L.Conv2D(8, 3, activation="relu", padding="same")(L.Concatenate()([two, one]))
@@ -172,7 +159,7 @@ def zero_reference_enhancement():
     x = image
     for curve in ops.split(curves, 4, axis=-1):
         x = x + curve * (ops.square(x) - x)
-    return keras.Model(image, {"brighter": x})
+    return {"brighter": x}
 
 
 def selective_fusion(parts):
@@ -195,65 +182,59 @@ def dual_attention(x):
 
 
 @architecture()
-def multi_scale_restoration():
+def multi_scale_restoration(image=(16, 16, 3)):
     """Zamir et al., 2020: Learning Enriched Features for Real Image Restoration (MIRNet), two scales."""
-    image = keras.Input((16, 16, 3), name="image")
     x = L.Conv2D(8, 3, padding="same")(image)
     half = L.Conv2D(8, 1)(L.MaxPooling2D()(x))
     fine, coarse = dual_attention(x), dual_attention(half)
     raised = L.UpSampling2D(interpolation="bilinear")(L.Conv2D(8, 1)(coarse))
     fused = dual_attention(selective_fusion([fine, raised]))
-    return keras.Model(image, {"restored": image + L.Conv2D(3, 3, padding="same")(x + fused)})
+    return {"restored": image + L.Conv2D(3, 3, padding="same")(x + fused)}
 
 
 @architecture()
-def keypoints():
+def keypoints(image=(32, 32, 3)):
     """Keras examples, Keypoint Detection with Transfer Learning: separable convolutions down to coordinates."""
-    image = keras.Input((32, 32, 3), name="image")
     x = image
     for filters in (8, 16):
         x = conv_block(x, filters, strides=2)
     x = L.Dropout(0.3)(x)
     x = L.SeparableConv2D(24, 5, strides=2, activation="relu")(x)
     x = L.SeparableConv2D(8, 2, activation="sigmoid")(x)
-    return keras.Model(image, {"points": L.Flatten()(x)})
+    return {"points": L.Flatten()(x)}
 
 
 @architecture()
-def retina_net():
+def retina_net(image=(32, 32, 3)):
     """Lin et al., 2017: Focal Loss for Dense Object Detection, a feature pyramid with shared heads."""
-    image = keras.Input((32, 32, 3), name="image")
     c3 = conv_block(image, 8, strides=4)
     c4 = conv_block(c3, 12, strides=2)
     p4 = L.Conv2D(12, 1)(c4)
     p3 = L.Conv2D(12, 1)(c3) + L.UpSampling2D(2)(p4)
     hidden, boxes, scores = (L.Conv2D(count, 3, padding="same") for count in (12, 8, 6))
     levels = [L.ReLU()(hidden(level)) for level in (p3, p4)]
-    flat = {
+    return {
         "boxes": L.Concatenate(axis=1)([L.Reshape((-1, 4))(boxes(level)) for level in levels]),
         "scores": L.Concatenate(axis=1)([L.Reshape((-1, 3))(scores(level)) for level in levels]),
     }
-    return keras.Model(image, flat)
 
 
 @architecture()
-def diffusion_denoiser():
+def diffusion_denoiser(image=(16, 16, 3), noise_variance=(1, 1, 1)):
     """Ho et al., 2020: Denoising Diffusion Probabilistic Models, the network of one step."""
-    image, variance = keras.Input((16, 16, 3), name="image"), keras.Input((1, 1, 1), name="noise_variance")
-    angles = variance * ops.exp(ops.linspace(0.0, 5.0, 4))
+    angles = noise_variance * ops.exp(ops.linspace(0.0, 5.0, 4))
     x = L.Concatenate()(
         [L.Conv2D(8, 1)(image), L.UpSampling2D(16)(ops.concatenate([ops.sin(angles), ops.cos(angles)], -1))]
     )
     for filters in (16, 24):
         y = L.Conv2D(filters, 3, padding="same", activation="swish")(L.GroupNormalization(4)(x))
         x = L.Conv2D(filters, 1)(x) + L.Conv2D(filters, 3, padding="same")(y)
-    return keras.Model([image, variance], {"noise": L.Conv2D(3, 1)(x)})
+    return {"noise": L.Conv2D(3, 1)(x)}
 
 
 @architecture()
-def neural_radiance_field():
+def neural_radiance_field(points=(None, 3)):
     """Mildenhall et al., 2020: NeRF, positional encoding and a perceptron for each point of a ray."""
-    points = keras.Input((None, 3), name="points")
     waves = [wave(2.0**power * points) for power in range(4) for wave in (ops.sin, ops.cos)]
     x = encoded = L.Concatenate()([points, *waves])
     for index in range(4):
@@ -261,4 +242,4 @@ def neural_radiance_field():
         x = L.Concatenate()([x, encoded]) if index == 1 else x
     color, density = L.Dense(3, activation="sigmoid")(x), L.Dense(1, activation="relu")(x)
     through = ops.exp(-ops.cumsum(density, axis=1))
-    return keras.Model(points, {"color": ops.sum(color * through, axis=1), "density": density})
+    return {"color": ops.sum(color * through, axis=1), "density": density}

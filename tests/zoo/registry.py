@@ -1,5 +1,6 @@
 """What an architecture of the zoo is, and the list that each file of the zoo puts its own on."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +9,9 @@ import keras
 import numpy as np
 from proof_models import perturbed
 
-Build = Callable[[], keras.Model]
 Samples = Callable[[], Mapping[str, np.ndarray]]
 HALF = ("float16", "int8")
+ID, IDS = ("int32",), (None, "int32")  # inputs of ids: one for each example, and as many as there are
 
 
 @dataclass(frozen=True)
@@ -18,55 +19,67 @@ class Architecture:
     """A model of the zoo.
 
     Attributes:
-        build: Makes it, with the weights that Keras draws.
+        name: Its name in tests and in docs/models.md.
+        make: Makes its outputs from its inputs, the parameters: their defaults are shapes, with the dtype at the end
+            where it is not float32. Or makes the model, with the weights that Keras draws.
         kind: The file it is in: `images`, `text` and so on.
-        source: Who described it and when, from the docstring's first line.
+        source: Who described it and when.
         samples: Inputs for the export, where what it would draw does not fit: ranges it cannot know.
         precisions: Beside float32.
         auto: Whether it is exported with the fastest lowerings too, because it has layers of ours.
         refused: What the export says, where it cannot take the model; a pattern.
-        seeded: Whether `--seeds` draws its weights again and again.
     """
 
-    build: Build
+    name: str
+    make: Callable[..., Any]
     kind: str
     source: str
     samples: Samples | None = None
     precisions: tuple[str, ...] = ()
     auto: bool = False
     refused: str | None = None
-    seeded: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.build.__name__
 
     def model(self, seed: int = 0) -> keras.Model:
         """Return the model with weights of this seed: no bias is zero, no statistics are fresh."""
         keras.backend.clear_session()
         keras.utils.set_random_seed(seed)
-        return perturbed(self.build(), seed)
+        shapes = {name: each.default for name, each in inspect.signature(self.make).parameters.items()}
+        inputs = {name: _input(name, shape) for name, shape in shapes.items()}
+        made = self.make(**inputs)
+        if not isinstance(made, keras.Model):
+            made = keras.Model([*inputs.values()] if len(inputs) > 1 else inputs.popitem()[1], made)
+        return perturbed(made, seed)
 
     def sample_inputs(self) -> Mapping[str, np.ndarray] | None:
         return self.samples() if self.samples else None
 
 
+def _input(name: str, shape: tuple[Any, ...]) -> keras.KerasTensor:
+    dtype = shape[-1] if shape and isinstance(shape[-1], str) else None
+    return keras.Input(shape[:-1] if dtype else shape, dtype=dtype, name=name)
+
+
 ZOO: dict[str, Architecture] = {}
 
 
-def architecture(**options: Any) -> Callable[[Build], Build]:
-    """Put what the function builds on the list; the options are those of `Architecture`."""
+def add(kind: str, name: str, source: str, make: Callable[..., Any], **options: Any) -> None:
+    """Put an architecture on the list; the options are those of `Architecture`."""
+    assert name not in ZOO, f"there are two models called {name}"
+    assert source, f"{name} does not say where it comes from"
+    ZOO[name] = Architecture(name, make, kind, source, **options)
 
-    def listed(build: Build) -> Build:
-        assert build.__name__ not in ZOO, f"there are two models called {build.__name__}"
-        source = (build.__doc__ or "").strip().splitlines()[0]
-        assert source, f"{build.__name__} does not say where it comes from"
-        ZOO[build.__name__] = Architecture(build, build.__module__.rpartition(".")[2], source, **options)
-        return build
+
+def architecture(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Put what the function makes on the list by its name, with the docstring's first line as the source."""
+
+    def listed(make: Callable[..., Any]) -> Callable[..., Any]:
+        source = (make.__doc__ or "").strip().partition("\n")[0]
+        add(make.__module__.rpartition(".")[2], make.__name__, source, make, **options)
+        return make
 
     return listed
 
 
-def ids(below: int, *shape: int, seed: int = 0) -> np.ndarray:
+def ids(below: int, *shape: int) -> np.ndarray:
     """Return integers of the range [0, below), for samples."""
-    return np.random.default_rng(seed).integers(0, below, shape).astype("int32")
+    return np.random.default_rng(0).integers(0, below, shape).astype("int32")

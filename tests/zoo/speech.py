@@ -1,17 +1,15 @@
 """Speech and sound."""
 
-import keras
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
 from .blocks import Waves, conv_block, feed_forward, post_norm_block
-from .registry import HALF, architecture
+from .registry import HALF, IDS, architecture
 
 
-@architecture(precisions=HALF, seeded=True)
-def conformer():
+@architecture(precisions=HALF)
+def conformer(features=(None, 20)):
     """Gulati et al., 2020: Conformer, half steps of feed-forward around attention and a gated convolution."""
-    features = keras.Input((None, 20), name="features")
     x = L.Dense(24)(features)
     for _ in range(2):
         x = x + 0.5 * feed_forward(L.LayerNormalization()(x), 48, "swish")
@@ -22,13 +20,12 @@ def conformer():
         y = L.DepthwiseConv1D(7, padding="same")(value * ops.sigmoid(gate))
         x = x + L.Conv1D(24, 1)(ops.silu(L.BatchNormalization()(y)))
         x = L.LayerNormalization()(x + 0.5 * feed_forward(L.LayerNormalization()(x), 48, "swish"))
-    return keras.Model(features, {"letters": L.Dense(30, activation="log_softmax")(x)})
+    return {"letters": L.Dense(30, activation="log_softmax")(x)}
 
 
-@architecture(seeded=True)
-def speaker_residuals():
+@architecture()
+def speaker_residuals(spectrum=(256, 1)):
     """Keras examples, Speaker Recognition: one-dimensional residual blocks over the spectrum of a second."""
-    spectrum = keras.Input((256, 1), name="spectrum")
     x = spectrum
     for filters, count in ((8, 2), (12, 2), (16, 3)):
         shortcut = L.Conv1D(filters, 1, padding="same")(x)
@@ -37,45 +34,41 @@ def speaker_residuals():
         x = L.Conv1D(filters, 3, padding="same")(x)
         x = L.MaxPooling1D(2, 2)(L.ReLU()(x + shortcut))
     x = L.Flatten()(L.AveragePooling1D(3, 3)(x))
-    return keras.Model(spectrum, {"speakers": L.Dense(5, activation="softmax")(L.Dense(24, activation="relu")(x))})
+    return {"speakers": L.Dense(5, activation="softmax")(L.Dense(24, activation="relu")(x))}
 
 
 @architecture()
-def deep_speech():
+def deep_speech(spectrogram=(None, 24)):
     """Amodei et al., 2016: Deep Speech 2, convolutions over time and frequency, GRUs both ways, CTC's logits."""
-    spectrogram = keras.Input((None, 24), name="spectrogram")
     x = ops.expand_dims(spectrogram, -1)
     x = conv_block(x, 6, (11, 9), (2, 2))
     x = conv_block(x, 6, (11, 5), (1, 2))
     x = L.Reshape((-1, 6 * 6))(x)
     for _ in range(2):
         x = L.Bidirectional(L.GRU(12, return_sequences=True, reset_after=True))(x)
-    return keras.Model(spectrogram, {"letters": L.Dense(29, activation="softmax")(x)})
+    return {"letters": L.Dense(29, activation="softmax")(x)}
 
 
 @architecture()
-def mel_spectrogram():
+def mel_spectrogram(sound=(2048,)):
     """Keras's layer MelSpectrogram (Stevens et al., 1937) before a small convolutional network."""
-    sound = keras.Input((2048,), name="sound")
     x = L.MelSpectrogram(fft_length=256, sequence_stride=128, sampling_rate=8000, num_mel_bins=20)(sound)
     x = conv_block(ops.expand_dims(x, -1), 8, strides=2)
-    return keras.Model(sound, {"classes": L.Dense(4, activation="softmax")(L.GlobalAveragePooling2D()(x))})
+    return {"classes": L.Dense(4, activation="softmax")(L.GlobalAveragePooling2D()(x))}
 
 
 @architecture()
-def spectrum_of_sound():
+def spectrum_of_sound(sound=(256,)):
     """Keras examples, Speaker Recognition: the absolute spectrum by a Fourier transform, within the model."""
-    sound = keras.Input((256,), name="sound")
     real, imaginary = ops.rfft(sound)
     spectrum = ops.sqrt(ops.square(real) + ops.square(imaginary) + 1e-9)
     x = L.MaxPooling1D(4)(L.Conv1D(8, 5, padding="same", activation="relu")(ops.expand_dims(spectrum, -1)))
-    return keras.Model(sound, {"speakers": L.Dense(5)(L.GlobalAveragePooling1D()(x))})
+    return {"speakers": L.Dense(5)(L.GlobalAveragePooling1D()(x))}
 
 
 @architecture()
-def speech_transformer():
+def speech_transformer(features=(None, 20), letters=IDS):
     """Dong et al., 2018: Speech-Transformer, convolutions that shorten, encoder, decoder with teacher forcing."""
-    features, letters = keras.Input((None, 20), name="features"), keras.Input((None,), dtype="int32", name="letters")
     x = features
     for _ in range(2):
         x = L.Conv1D(24, 11, strides=2, padding="same", activation="relu")(x)
@@ -83,31 +76,27 @@ def speech_transformer():
     y = Waves()(L.Embedding(34, 24)(letters))
     y = L.LayerNormalization()(y + L.MultiHeadAttention(2, 12)(y, y, use_causal_mask=True))
     y = L.LayerNormalization()(y + L.MultiHeadAttention(2, 12)(y, seen))
-    return keras.Model(
-        [features, letters], {"next": L.Dense(34)(L.LayerNormalization()(y + feed_forward(y, 48, "relu")))}
-    )
+    return {"next": L.Dense(34)(L.LayerNormalization()(y + feed_forward(y, 48, "relu")))}
 
 
-@architecture(seeded=True)
-def time_delays():
+@architecture()
+def time_delays(features=(None, 20)):
     """Snyder et al., 2018: X-Vectors, dilated convolutions and the mean and spread over time."""
-    features = keras.Input((None, 20), name="features")
     x = features
     for filters, size, rate in ((24, 5, 1), (24, 3, 2), (32, 1, 1)):
         x = L.Conv1D(filters, size, dilation_rate=rate, padding="same", activation="relu")(x)
         x = L.BatchNormalization()(x)
     spread = ops.sqrt(ops.var(x, axis=1) + 1e-5)
     x = L.Dense(24)(L.Concatenate()([ops.mean(x, axis=1), spread]))
-    return keras.Model(features, {"voice": L.UnitNormalization()(x)})
+    return {"voice": L.UnitNormalization()(x)}
 
 
 @architecture()
-def keyword_residuals():
+def keyword_residuals(features=(None, 16, 1)):
     """Kim et al., 2021: Broadcasted Residual Learning, separable convolutions over frequency and time."""
-    features = keras.Input((None, 16, 1), name="features")
     x = conv_block(features, 12, 5, (1, 2))
     y = L.BatchNormalization()(L.DepthwiseConv2D((1, 3), padding="same")(x))
     pooled = ops.mean(y, axis=2, keepdims=True)
     pooled = ops.silu(L.BatchNormalization()(L.DepthwiseConv2D((3, 1), padding="same")(pooled)))
     x = L.ReLU()(x + y + L.Conv2D(12, 1)(pooled))
-    return keras.Model(features, {"words": L.Dense(8, activation="softmax")(L.GlobalAveragePooling2D()(x))})
+    return {"words": L.Dense(8, activation="softmax")(L.GlobalAveragePooling2D()(x))}

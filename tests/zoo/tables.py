@@ -1,35 +1,31 @@
 """Tables: columns of numbers and of categories."""
 
-import keras
 import numpy as np
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
 from .blocks import post_norm_block
-from .registry import HALF, architecture, ids
+from .registry import HALF, ID, architecture, ids
 
-SIZES = {"work": 9, "education": 16, "country": 40}
-
-
-def columns(size=8):
-    """Inputs of five numbers and three categories; each category's vector."""
-    numbers = keras.Input((5,), name="numbers")
-    categories = [keras.Input((), dtype="int32", name=name) for name in SIZES]
-    vectors = [L.Embedding(count, size)(each) for count, each in zip(SIZES.values(), categories, strict=True)]
-    return [numbers, *categories], numbers, vectors
+SIZES = (9, 16, 40)  # of work, education and country
 
 
-@architecture(precisions=HALF, seeded=True)
-def tab_transformer():
+def embedded(*categories):
+    """A vector for each category."""
+    return [L.Embedding(count, 8)(each) for count, each in zip(SIZES, categories, strict=True)]
+
+
+@architecture(precisions=HALF)
+def tab_transformer(numbers=(5,), work=ID, education=ID, country=ID):
     """Huang et al., 2020: TabTransformer, attention over the columns that are categories."""
-    inputs, numbers, vectors = columns()
+    vectors = embedded(work, education, country)
     x = ops.stack(vectors, 1) + L.Embedding(3, 8)(ops.arange(3))
     for _ in range(2):
         x = post_norm_block(x, 2, 16, "gelu")
     x = L.Concatenate()([L.Flatten()(x), L.LayerNormalization()(numbers)])
     for units in (32, 16):
         x = L.Dropout(0.2)(L.Dense(units, activation="selu")(L.BatchNormalization()(x)))
-    return keras.Model(inputs, {"rich": L.Dense(1, activation="sigmoid")(x)})
+    return {"rich": L.Dense(1, activation="sigmoid")(x)}
 
 
 def gated_residual(x, units):
@@ -39,40 +35,39 @@ def gated_residual(x, units):
     return L.LayerNormalization()((x if x.shape[-1] == units else L.Dense(units)(x)) + y)
 
 
-@architecture(seeded=True)
-def variable_selection():
+@architecture()
+def variable_selection(numbers=(5,), work=ID, education=ID, country=ID):
     """Lim et al., 2021: Temporal Fusion Transformers, its gated residual and variable selection networks."""
-    inputs, numbers, vectors = columns()
+    vectors = embedded(work, education, country)
     parts = [*vectors, *(L.Dense(8)(numbers[:, index : index + 1]) for index in range(5))]
     weights = L.Dense(len(parts), activation="softmax")(gated_residual(L.Concatenate()(parts), 8))
     chosen = ops.stack([gated_residual(part, 8) for part in parts], 1)
     x = ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), chosen), 1)
-    return keras.Model(inputs, {"rich": L.Dense(1, activation="sigmoid")(x), "weights": weights})
+    return {"rich": L.Dense(1, activation="sigmoid")(x), "weights": weights}
 
 
 @architecture()
-def wide_and_deep():
+def wide_and_deep(numbers=(5,), work=ID, education=ID, country=ID):
     """Cheng et al., 2016: Wide and Deep Learning for Recommender Systems."""
-    inputs, numbers, vectors = columns()
-    crossed = [
-        L.CategoryEncoding(count, "one_hot")(each) for count, each in zip(SIZES.values(), inputs[1:], strict=True)
-    ]
+    vectors = embedded(work, education, country)
+    categories = zip(SIZES, (work, education, country), strict=True)
+    crossed = [L.CategoryEncoding(count, "one_hot")(each) for count, each in categories]
     wide = L.BatchNormalization()(L.Concatenate()([numbers, *crossed]))
     deep = L.Concatenate()([numbers, *vectors])
     for units in (32, 16):
         deep = L.Dropout(0.1)(L.ReLU()(L.BatchNormalization()(L.Dense(units)(deep))))
-    return keras.Model(inputs, {"classes": L.Dense(7, activation="softmax")(L.Concatenate()([wide, deep]))})
+    return {"classes": L.Dense(7, activation="softmax")(L.Concatenate()([wide, deep]))}
 
 
-@architecture(seeded=True)
-def deep_and_cross():
+@architecture()
+def deep_and_cross(numbers=(5,), work=ID, education=ID, country=ID):
     """Wang et al., 2021: DCN V2, products with the input again and again."""
-    inputs, numbers, vectors = columns()
+    vectors = embedded(work, education, country)
     x = start = L.Concatenate()([numbers, *vectors])
     for _ in range(3):
         x = start * L.Dense(start.shape[-1])(x) + x
     deep = L.Dense(16, activation="relu")(L.Dense(32, activation="relu")(start))
-    return keras.Model(inputs, {"click": L.Dense(1, activation="sigmoid")(L.Concatenate()([x, deep]))})
+    return {"click": L.Dense(1, activation="sigmoid")(L.Concatenate()([x, deep]))}
 
 
 class DecisionTree(L.Layer):
@@ -100,51 +95,48 @@ class DecisionTree(L.Layer):
 
 
 @architecture()
-def neural_decision_forest():
+def neural_decision_forest(numbers=(5,), work=ID, education=ID, country=ID):
     """Kontschieder et al., 2015: Deep Neural Decision Forests."""
-    inputs, numbers, vectors = columns()
+    vectors = embedded(work, education, country)
     x = L.BatchNormalization()(L.Concatenate()([numbers, *vectors]))
-    return keras.Model(inputs, {"classes": L.Average()([DecisionTree(3, 4)(x) for _ in range(3)])})
+    return {"classes": L.Average()([DecisionTree(3, 4)(x) for _ in range(3)])}
 
 
 @architecture()
-def feature_tokens():
+def feature_tokens(numbers=(5,), work=ID, education=ID, country=ID):
     """Gorishniy et al., 2021: Revisiting Deep Learning Models for Tabular Data (FT-Transformer)."""
-    inputs, numbers, vectors = columns()
+    vectors = embedded(work, education, country)
     tokens = L.EinsumDense("bf,fd->bfd", output_shape=(5, 8), bias_axes="fd")(numbers)
     x = L.Concatenate(axis=1)([tokens, ops.stack(vectors, 1)])
     for _ in range(2):
         x = post_norm_block(x, 2, 16, "relu")
-    return keras.Model(inputs, {"value": L.Dense(1)(ops.relu(L.LayerNormalization()(ops.mean(x, 1))))})
+    return {"value": L.Dense(1)(ops.relu(L.LayerNormalization()(ops.mean(x, 1))))}
 
 
 @architecture()
-def self_normalizing():
+def self_normalizing(rows=(12,)):
     """Klambauer et al., 2017: Self-Normalizing Neural Networks, on scaled columns."""
-    rows = keras.Input((12,), name="rows")
     x = L.Normalization(mean=list(range(12)), variance=[0.5 + 0.2 * index for index in range(12)])(rows)
     for _ in range(4):
         x = L.AlphaDropout(0.05)(L.Dense(24, activation="selu", kernel_initializer="lecun_normal")(x))
-    return keras.Model(rows, {"value": L.Dense(1)(x)})
+    return {"value": L.Dense(1)(x)}
 
 
 @architecture()
-def quantile_regression():
+def quantile_regression(rows=(6,)):
     """Koenker and Bassett, 1978: Regression Quantiles, that cannot cross, from a monotone head."""
-    rows = keras.Input((6,), name="rows")
     x = L.Dense(24, activation="mish")(rows)
     steps = L.Dense(4, activation="softplus")(x)
-    return keras.Model(rows, {"quantiles": L.Dense(1)(x) + ops.cumsum(steps, -1)})
+    return {"quantiles": L.Dense(1)(x) + ops.cumsum(steps, -1)}
 
 
-@architecture(precisions=HALF, seeded=True)
-def continuous_exponential():
+@architecture(precisions=HALF)
+def continuous_exponential(rows=(12,)):
     """Barron, 2017: Continuously Differentiable Exponential Linear Units, a deep network of CELU on scaled columns."""
-    rows = keras.Input((12,), name="rows")
     x = L.Normalization(mean=list(range(12)), variance=[0.5 + 0.2 * index for index in range(12)])(rows)
     for alpha in (1.0, 0.5, 2.0):
         x = ops.celu(L.Dense(24)(x), alpha)
-    return keras.Model(rows, {"value": L.Dense(1)(L.Dense(24, activation="celu")(x))})
+    return {"value": L.Dense(1)(L.Dense(24, activation="celu")(x))}
 
 
 def people():
@@ -154,10 +146,8 @@ def people():
 
 
 @architecture(samples=people)
-def binned_columns():
+def binned_columns(age=(1,), numbers=(5,), category=(1, "int32")):
     """Keras examples, Structured data classification with FeatureSpace: ages in bins, crossed with a category."""
-    age, numbers = keras.Input((1,), name="age"), keras.Input((5,), name="numbers")
-    category = keras.Input((1,), dtype="int32", name="category")
     bins = [-1.5, -0.8, -0.3, 0.0, 0.3, 0.8, 1.5]
     crossed = 4 * L.Discretization(bins)(age) + ops.cast(category, "int64")  # by index, where the example hashes
     parts = [
@@ -167,4 +157,4 @@ def binned_columns():
         L.Normalization(mean=[0.1] * 5, variance=[0.8] * 5)(numbers),
     ]
     x = L.Dropout(0.5)(L.Dense(32, activation="relu")(L.Concatenate()(parts)))
-    return keras.Model([age, numbers, category], {"ill": L.Dense(1, activation="sigmoid")(x)})
+    return {"ill": L.Dense(1, activation="sigmoid")(x)}

@@ -1,0 +1,213 @@
+"""The tests in environments of their own: `.venv/bin/nox --list`. What follows `--` goes to pytest."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import nox
+
+TESTS = Path("tests")
+EXTRAS = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
+
+nox.needs_version = ">=2026.10"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = []
+nox.options.error_on_missing_interpreters = False  # said, and no failure
+
+
+def output(*command: str) -> str:
+    """What a command prints."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return done.stdout.strip()
+
+
+# uv does not ask pip for its index.
+if index := os.environ.get("PIP_INDEX_URL") or output(sys.executable, "-m", "pip", "config", "get", "global.index-url"):
+    os.environ.setdefault("UV_DEFAULT_INDEX", index)
+# A Python of pyenv is found only while it is switched on.
+if shutil.which("pyenv"):
+    names = [output("pyenv", "version-name"), *output("pyenv", "versions", "--bare").split()]
+    os.environ.setdefault("PYENV_VERSION", ":".join(dict.fromkeys(names)))
+
+
+def install(session: nox.Session, *extras: str, options: Sequence[str] = ()) -> None:
+    """Installs the checkout with what its tests need, and with further extras."""
+    session.install("--quiet", *options, "--editable", f".[{','.join(('cpu', 'test', *extras))}]")
+
+
+def run_tests(session: nox.Session, *arguments: str, **environment: str) -> None:
+    """Runs pytest, but for what is marked `out_of_turn`; arguments of the caller's may leave no test of these."""
+    command = ("python", "-m", "pytest", "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder")
+    keep = {"PYTHONDONTWRITEBYTECODE": ""}  # or each process compiles TensorFlow anew, for seconds
+    codes = [0, 5] if session.posargs else [0]
+    session.run(*command, "--tier", "file", *arguments, *session.posargs, env=keep | environment, success_codes=codes)
+
+
+def files(*names: str) -> list[str]:
+    """Files of tests by their names, wherever they lie; each pattern must find some."""
+    found = [sorted(map(str, TESTS.rglob(f"test_{name}.py"))) for name in names]
+    if missing := [name for name, each in zip(names, found, strict=True) if not each]:
+        raise FileNotFoundError(f"No file in tests/ is called {' or '.join(f'test_{name}.py' for name in missing)}.")
+    return [file for each in found for file in each]
+
+
+# Other backends of Keras.
+
+
+def install_backends(session: nox.Session) -> None:
+    """Installs JAX, torch and other frameworks beside TensorFlow."""
+    (torch,) = (each for each in EXTRAS["backends"] if each.startswith("torch"))
+    session.install("--quiet", "pip")
+    # pip takes a CPU build where it is shown one; uv would take that of PyPI, with 3 GB of CUDA.
+    session.run_install("python", "-m", "pip", "install", "-qq", "--no-compile", torch)
+    install(session, "backends")
+
+
+def on_backend(session: nox.Session, backend: str, *arguments: str) -> None:
+    """Runs tests on a backend of Keras."""
+    install_backends(session)
+    with tempfile.TemporaryDirectory() as cache:
+        # Nearly all the time on JAX goes into compiling each operation for each size: less of LLVM, and each only once
+        # for both workers. What XLA itself rewrites stays as it is.
+        run_tests(
+            session,
+            *arguments,
+            KERAS_BACKEND=backend,
+            JAX_PLATFORMS="cpu",
+            XLA_FLAGS="--xla_backend_optimization_level=0",
+            JAX_COMPILATION_CACHE_DIR=cache,
+            JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+            JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+        )
+
+
+@nox.session
+def jax(session: nox.Session) -> None:
+    """The layer tests on JAX."""
+    on_backend(session, "jax")
+
+
+@nox.session
+def torch(session: nox.Session) -> None:
+    """The layer tests on torch."""
+    on_backend(session, "torch")
+
+
+@nox.session
+def interop(session: nox.Session) -> None:
+    """Weights that come from other frameworks, and models that live on JAX or torch."""
+    on_backend(session, "tensorflow", *files("migrate*", "other_backend*"))
+
+
+# Other versions.
+
+
+@nox.session(python="3.11")
+def lowest(session: nox.Session) -> None:
+    """The contract, bundles and verify, and some of export and lowering, on the lowest versions that are allowed."""
+    install(session, "litert", "sign", options=("--upgrade", "--resolution", "lowest-direct"))
+    apart = Path(session.virtualenv.location, "fused")  # `fused` needs a newer onnxruntime
+    code = "from keras_attn_export._options import LOWEST_FOR_LOWERING as lowest; print(lowest['fused'])"
+    if fused := session.run_install("python", "-c", code, silent=True):
+        session.install("--quiet", "--no-deps", "--target", str(apart), f"onnxruntime=={fused.split()[-1]}.0")
+
+    (export,), (lower,), (fastest,) = files("export_model"), files("lower"), files("fastest")
+    written = f"{lower}::test_what_is_written"
+    # Opset 24 is too new for the lowest onnxruntime, and `fused` needs it. XLA is tried on one layer: compiling takes
+    # minutes. Of the contract what asks the libraries for most; the rest is arithmetic.
+    run_tests(
+        session,
+        *files("contract", "contract_paths", "contract_precision", "contract_saving", "options", "bundle", "signing"),
+        *files("verify", "integrity", "parity", "convert", "bodies"),
+        f"{export}::test_what_a_bundle_holds",
+        f"{export}::test_a_keras_file_exports",
+        f"{export}::test_tolerance_decides_and_a_mismatch_leaves_nothing",
+        *(f"{written}[{name}]" for name in ("two calls", "arguments that are constants")),
+        *("-k", "(not fused or refused or confused) and not 24 and (not xla or dot_product)"),
+    )
+    run_tests(
+        session,
+        *files("bodies"),
+        *(f"{written}[{name}]" for name in ("at the lowest opset", "by an operator", "each its own")),
+        f"{fastest}::test_the_form_by_size_stays_unless_another_is_clearly_faster",
+        f"{fastest}::test_an_onnxruntime_too_old_for_fused",
+        PYTHONPATH=str(apart.resolve()),
+    )
+
+
+@nox.session(python=["3.12", "3.13"])
+def python(session: nox.Session) -> None:
+    """A few tests of everything on another Python, with the newest versions it can have."""
+    install(session)
+    chosen = "dot_product or public_api or test_what_a_bundle_holds or test_a_keras_file_exports or wrong_usage or help"
+    run_tests(session, *files("contract*", "public_api", "export_model", "main"), "-k", chosen)
+
+
+# What other programs do with a bundle.
+
+
+@nox.session(python=">=3.11,<3.13")
+def serving(session: nox.Session) -> None:
+    """Servers, which have an environment without TensorFlow (300 MB); the tests run in .venv."""
+    session.install("--quiet", "--requirement", "tests/serving/requirements.txt")  # MLServer takes Python 3.12 at most
+    session.run("scripts/test", "-m", "serving", "--tier", "all", *session.posargs, external=True)
+
+
+@nox.session
+def web(session: nox.Session) -> None:
+    """Pages in a browser, and JavaScript in Node: npm's packages take 440 MB."""
+    for setup in (".ci/web-setup", ".ci/browser-setup"):
+        if subprocess.run([setup], check=False).returncode:
+            session.skip("what it needs is missing")
+    install(session, "web")
+    run_tests(session, "-m", "web", "--tier", "all")
+
+
+# Architectures.
+
+
+@nox.session
+def zoo(session: nox.Session) -> None:
+    """The architectures of docs/models.md, exported and proven."""
+    install(session, "zoo")
+    run_tests(session, "-m", "zoo", "--dist", "load", "--tier", "all")
+
+
+@nox.session(name="zoo-page")
+def zoo_page(session: nox.Session) -> None:
+    """Writes docs/models.md: the zoo beside Keras's own exporter, in two hours; goes on where it was."""
+    install(session, "zoo")
+    session.run("python", "-m", "zoo", *session.posargs, env={"PYTHONPATH": "tests:tests/support"})
+
+
+# The suite itself, in .venv.
+
+
+@nox.session(venv_backend="none")
+def record(session: nox.Session) -> None:
+    """Runs tests and writes into the record what they take: FILE..., with --lines what of the code they run."""
+    in_venv(session, "tiers")
+
+
+@nox.session(venv_backend="none")
+def mutate(session: nox.Session) -> None:
+    """Draws faults in the code and lists those that no test sees; --since REV for what changed, --help for more."""
+    in_venv(session, "mutations")
+
+
+@nox.session(name="mutate-graphs", venv_backend="none")
+def mutate_graphs(session: nox.Session) -> None:
+    """Puts faults into exported ONNX files, and fails when one that changes an answer is verified as a match."""
+    in_venv(session, "mutations.graphs")
+
+
+def in_venv(session: nox.Session, module: str) -> None:
+    """Runs a module of tests/ by the Python of .venv."""
+    session.run("scripts/setup", "dev", external=True)
+    environment = {"PYTHONPATH": "tests:tests/support", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    session.run(".venv/bin/python", "-m", module, *session.posargs, env=environment, external=True)

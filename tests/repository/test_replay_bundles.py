@@ -1,0 +1,104 @@
+"""scripts/replay_bundles.py where numpy and onnxruntime are alone: what it tells, and that it tells what is wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from bundles import PACKAGES, alter_golden_outputs, python, reseal
+from onnx import numpy_helper
+
+from keras_attn_export._standalone import verify
+
+pytest_plugins = ("bundle_fixtures",)
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "replay_bundles.py"
+
+
+@pytest.fixture
+def kit(exported, tmp_path):
+    """Two bundles of one layer, by name in two forms."""
+    for form in ("portable", "other"):
+        shutil.copytree(exported, tmp_path / "kit" / f"small-{form}")
+    return tmp_path / "kit"
+
+
+def replayed(kit, *options):
+    output = kit.parent / "replay.json"
+    arguments = (*sorted(kit.iterdir()), "--output", output, "--quick", "--provider", "cpu", *options)
+    done = python(SCRIPT, *arguments, cwd=kit.parent, blocked=PACKAGES)
+    rows = json.loads(output.read_text())["bundles"] if output.exists() else []
+    return done, {row["bundle"]: row for row in rows}
+
+
+def test_what_passes(kit):
+    done, rows = replayed(kit, "--size", "2x40", "--size", "3x7")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [*rows] == ["small-portable", "small-other"], "to which the others are held comes first"
+    for row in rows.values():
+        assert row["problem"] is None
+        assert row["outputs"] == 2 * len(verify.load_cases(kit / row["bundle"] / verify.CASES))
+        assert row["nodes"]["CPUExecutionProvider"] > 3
+        assert [each["size"] for each in row["times"]] == ["2x40", "3x7"]
+        assert all(0 < each["p10"] <= each["ms"] <= each["p90"] for each in row["times"])
+    assert done.stdout.startswith("small-portable: passed\nsmall-other: passed\n")
+    assert "\n| small-other | " in done.stdout
+
+
+def weights_changed(bundle):
+    """A bundle whose weights someone altered, and sealed again."""
+    model = onnx.load(bundle / verify.MODEL)
+    largest = max(model.graph.initializer, key=lambda each: np.prod(each.dims))
+    largest.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(largest) * np.float32(1.01), largest.name))
+    (bundle / verify.MODEL).write_bytes(model.SerializeToString())
+    reseal(bundle, verify.MODEL)
+
+
+def says(bundle, code):
+    """A bundle whose verify.py was given more to say, and that was sealed again."""
+    (bundle / "verify.py").write_text(f"{(bundle / 'verify.py').read_text()}\n{code}\n")
+    reseal(bundle, "verify.py")
+
+
+def changed_beyond_golden_cases(bundle):
+    weights_changed(bundle)
+    says(bundle, "def compare(*_):\n    return [{'passed': True, 'of_limit': 0.0}]")
+
+
+FAULTS = {
+    "weights": (weights_changed, "is outside the tolerance in case `"),
+    "outputs": (alter_golden_outputs, "`context` is outside the tolerance in case `axes apart`"),
+    "more": (lambda bundle: (bundle / "more").write_text(""), "holds more, which its manifest does not list"),
+    "nothing": (lambda bundle: shutil.rmtree(bundle) or bundle.mkdir(), "No such file or directory"),
+    "abort": (lambda bundle: says(bundle, "os.abort()"), "was terminated abruptly"),
+    "elsewhere": (
+        lambda bundle: says(bundle, "def check_placement(*_):\n    raise ProviderError('on another')"),
+        "on another",
+    ),
+    "unnamed": (
+        lambda bundle: says(bundle, "def attention_nodes(_):\n    return []"),
+        "names no node of an attention layer",
+    ),
+    "larger": (changed_beyond_golden_cases, "differs from that of the plain form by "),
+}
+
+
+def test_what_is_wrong_is_told_and_the_others_go_on(kit):
+    for name, (change, _) in FAULTS.items():
+        change(shutil.copytree(kit / "small-other", kit / f"small-{name}"))
+    done, rows = replayed(kit)
+    assert (done.returncode, done.stderr) == (1, "")
+    for name, (_, told) in FAULTS.items():
+        assert told in rows[f"small-{name}"]["problem"]
+        assert f"small-{name}: {rows[f'small-{name}']['problem']}\n" in done.stdout
+    assert [name for name, row in rows.items() if row["problem"] is None] == ["small-portable", "small-other"]
+
+
+@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="CUDA is here")
+def test_without_cuda_nothing_is_run(kit):
+    done, rows = replayed(kit, "--provider", "cuda")
+    assert (done.returncode, done.stdout, rows) == (2, "", {})
+    assert done.stderr == "error: This onnxruntime has no CUDAExecutionProvider.\n"

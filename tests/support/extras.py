@@ -1,0 +1,65 @@
+"""Tests that need what an extra brings: `pytest.mark.needs("ray")`, with the names of modules.
+
+A pytest plugin. Where a module is missing its tests are not selected, and a line at the end says how many, for want of
+what, and which commands run them.
+"""
+
+import importlib.util
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import pytest
+
+IN_SESSIONS = {
+    ".venv/bin/nox -s interop": {"flax", "jax", "paddle", "torch"},
+    ".venv/bin/nox -s zoo": {"keras_hub"},
+}
+IN_VENV = "scripts/setup dev and scripts/test"  # what any other module comes with
+SAID = "extras"
+OF_THIS_PROCESS = pytest.StashKey[str]()
+
+is_missing = cache(lambda module: importlib.util.find_spec(module) is None)
+
+
+@pytest.hookimpl(trylast=True)  # of what would run otherwise
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    missing = {item: missing_for(item) for item in items}
+    left = [item for item in items if missing[item]]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not missing[item]]
+    said = summary([missing[item] for item in left])
+    getattr(config, "workeroutput", {})[SAID] = said
+    config.stash[OF_THIS_PROCESS] = said
+
+
+def missing_for(item: pytest.Item) -> frozenset[str]:
+    """The modules that a test needs and that are not there."""
+    needed = {module for mark in item.iter_markers("needs") for module in mark.args}
+    return frozenset(filter(is_missing, needed))
+
+
+def summary(left: list[frozenset[str]]) -> str:
+    """One line about the tests that are not selected, each given by what it lacks; nothing where there are none."""
+    counts: Counter[str] = Counter()
+    modules: dict[str, set[str]] = {}
+    for lacking in left:
+        command = next((command for command, known in IN_SESSIONS.items() if lacking & known), IN_VENV)
+        counts[command] += 1
+        modules.setdefault(command, set()).update(lacking)
+    parts = (
+        f"{count} for want of {', '.join(sorted(modules[command]))}: {command}" for command, count in counts.items()
+    )
+    return f"not selected: {'; '.join(parts)}" if left else ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    if said := getattr(node, "workeroutput", {}).get(SAID):
+        node.config.stash[OF_THIS_PROCESS] = said
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if said := config.stash.get(OF_THIS_PROCESS, ""):
+        terminalreporter.write_line(said)

@@ -1,0 +1,59 @@
+"""`--provider`: one sentence where it cannot be had, and a session that shows where its attention ran."""
+
+import json
+
+import lowered_calls
+import numpy as np
+import onnxruntime
+import providers
+import pytest
+from tolerances import TOLERANCES
+
+from keras_attn_export import ProviderError
+from keras_attn_export._standalone import verify
+
+PLAN = lowered_calls.Plan(lengths="examples")
+
+
+@pytest.fixture
+def on_cuda(monkeypatch):
+    """As `--provider cuda` on a machine that has it, where the CPU stands for it."""
+    monkeypatch.setitem(verify.PROVIDERS, "cuda", "CPUExecutionProvider")
+    monkeypatch.setattr(verify, "CUDA_OPTIONS", {})
+    monkeypatch.setattr(providers, "_chosen", "cpu")
+    for dtype, tolerance in TOLERANCES.items():
+        monkeypatch.setitem(TOLERANCES, dtype, tolerance)
+    providers.choose("cuda")
+
+
+@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="CUDA is here")
+def test_a_provider_that_is_absent_ends_the_run(monkeypatch):
+    monkeypatch.setattr(providers, "_chosen", "cpu")
+    with pytest.raises(pytest.UsageError, match=r"^--provider cuda: This onnxruntime has no CUDAExecutionProvider"):
+        providers.choose("cuda")
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_bodies_are_those_of_the_provider_and_limits_are_wider():
+    relative, _ = TOLERANCES["float32"]
+    assert relative == verify.LENIENCE["cuda"] * 1e-5
+    run = lowered_calls.session(PLAN, "ragged", 18).run  # which is "batched" there
+    inputs = PLAN.inputs(3, 5)
+    np.testing.assert_allclose(run(None, inputs)[0], lowered_calls.expected(PLAN, inputs)[0], atol=1e-5)
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_attention_elsewhere_is_an_error(monkeypatch):
+    read = json.loads
+
+    def softmax_elsewhere(text):
+        events = read(text)
+        for event in events:
+            if event.get("args", {}).get("op_name") == "Softmax":
+                event["args"]["provider"] = "OtherExecutionProvider"
+        return events
+
+    monkeypatch.setattr(verify.json, "loads", softmax_elsewhere)
+    run = lowered_calls.session(PLAN, "portable", 18).run
+    with pytest.raises(ProviderError, match=r"^Attention did not run on CPUExecutionProvider alone: of layer `layer`"):
+        run(None, PLAN.inputs(3, 5))

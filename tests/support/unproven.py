@@ -1,0 +1,85 @@
+"""The ONNX file of a model without a complete export: no cases are drawn, run by Keras and compared."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attn_export._internals.keras_internals import layers_of
+from keras_attn_export._lowerings.lower import _is_written_plainly, _lowered, _traced
+from keras_attn_export._model.attention_outputs import is_attention
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._options import ADAPTIVE, PORTABLE
+from keras_attn_export._standalone import verify
+from keras_attn_export._tracing.attention_calls import Call
+from keras_attn_export._tracing.onnx_file import write
+from keras_attn_export._tracing.saved_model import traced_function
+from keras_attn_export._tracing.traced import Traced
+
+
+@dataclass
+class Written:
+    """A file, its opset, what the manifest would say of each attention layer, and the calls that decide by sizes."""
+
+    path: Path
+    finished: Traced
+    opset: int
+    layers: list[dict[str, Any]]
+    deciding: list[Call]
+
+    @property
+    def lowerings(self) -> dict[str, str]:
+        """The lowering of each attention layer, by its name."""
+        return {layer["name"]: layer["lowering"] for layer in self.layers}
+
+    @property
+    def functions(self) -> list[str]:
+        """The names of the bodies in the file."""
+        return [function.name for function in self.finished.model.functions]
+
+    @cached_property
+    def session(self) -> Any:
+        """A session as a bundle opens it."""
+        return verify.open_session(self.path)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return what onnxruntime gives, by the names of the outputs."""
+        return verify.run_session(self.session, inputs)
+
+
+class Unproven:
+    """A model, traced with its attention layers as calls."""
+
+    def __init__(self, model: keras.Model, samples: Mapping[str, Any] | None = None) -> None:
+        self.model, self.signature = model, model_signature(model, samples)
+        function = traced_function(model, self.signature, nullcontext) if _is_written_plainly(model) else None
+        self._traced, self.calls = _traced(model, self.signature, function, hides_unseen=False)
+
+    def written(self, folder: Path, lowering: str = ADAPTIVE, opset: int | None = None) -> Written:
+        """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full."""
+        lowered = _lowered(self._traced, self.calls, lowering, "cpu")
+        inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
+        finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
+        write(finished, path := folder / f"{lowering}.onnx")
+        told = lowered.layers(opset)
+        layers = [
+            {"name": layer.name, "lowering": PORTABLE, **told.get(id(layer), {})}
+            for layer in layers_of(self.model)
+            if is_attention(layer)
+        ]
+        deciding = [call for call, each in lowered.lowerings.items() if each == ADAPTIVE]
+        return Written(path, finished, opset, layers, deciding)
+
+    def expected(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return what Keras gives, by the names of the outputs."""
+        return {name: keras.ops.convert_to_numpy(array) for name, array in self.signature.call(inputs).items()}
+
+
+def _named(name: str, shape: tuple[int | None, ...]) -> tuple[str | int, ...]:
+    return tuple(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape))

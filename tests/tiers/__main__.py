@@ -1,0 +1,127 @@
+"""Runs tests and writes into the record what they took: `nox -s record`, with `--lines` what of the code they ran."""
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from . import plan, records
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("keras_attn", "export")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="nox -s record --", description=__doc__)
+    parser.add_argument("--lines", action="store_true", help="record lines, under coverage, in the place of seconds")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave what was measured in a folder")
+    parser.add_argument("--merge", action="store_true", help="run nothing; merge what --keep has left")
+    arguments, of_pytest = parser.parse_known_args(argv)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = (arguments.keep or Path(scratch)).resolve()
+        code = 0 if arguments.merge else measure(folder, arguments.lines, of_pytest)
+        if code not in (0, 1):  # 1: some failed, and are not recorded
+            return code
+        if arguments.lines:
+            write_touched(folder)
+        else:
+            write_durations(folder)
+    return code
+
+
+def measure(folder: Path, lines: bool, of_pytest: Sequence[str]) -> int:
+    """Runs tests and leaves in a folder what they took, with how fast the machine was before and after."""
+    before = records.calibration()
+    environment = os.environ | {"RECORD": str(folder)} | ({"RECORD_LINES": "yes"} if lines else {})
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
+    command += ["-q", "--tier", "all", *of_pytest]
+    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    speeds = [before, records.calibration()]
+    (folder / "calibration.json").write_text(json.dumps(speeds), encoding="utf-8")
+    print(f"calibration: {speeds[0]:.2f} s before, {speeds[1]:.2f} s after, {records.REFERENCE} s where it is quiet")
+    return code
+
+
+def write_durations(folder: Path) -> None:
+    """Merges seconds into the record of the backend in use."""
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    speeds = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    slower = max(sum(speeds) / len(speeds) / records.REFERENCE, 1.0)
+    parts = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("seconds.*.json"))]
+    tests: dict[str, float] = {}
+    fixtures: dict[str, float] = {}
+    for part in parts:
+        tests |= {nodeid: took / slower for nodeid, took in part["tests"].items()}
+        for name, took in part["fixtures"].items():  # of a session it is made in each process
+            fixtures[name] = max(fixtures.get(name, 0.0), took / slower)
+    collected = {nodeid for part in parts for nodeid in part["users"]}
+    known = records.load(backend)
+    records.save(backend, records.merged(known, tests, fixtures, collected))
+    print(f"{len(tests)} tests, {sum(tests.values()) + sum(fixtures.values()):.0f} s, into {records.DURATIONS.name}")
+
+
+def write_touched(folder: Path) -> None:
+    """Merges into the record how many lines within functions of each source file a file of tests runs."""
+    import coverage
+
+    ran: dict[str, dict[str, set[int]]] = {}
+    users = fixture_users(folder)
+    for path in sorted(folder.glob("lines.*")):
+        data = coverage.CoverageData(str(path))
+        data.read()
+        for file in data.measured_files():
+            source = str(Path(file).relative_to(ROOT))
+            within = lines_of_functions(Path(file))
+            for line, contexts in data.contexts_by_lineno(file).items():
+                if line in within:
+                    for test_file in {each for context in contexts for each in files_of(context, users)}:
+                        ran.setdefault(source, {}).setdefault(test_file, set()).add(line)
+    counts = {source: {file: len(lines) for file, lines in files.items()} for source, files in ran.items()}
+    measured = {file for files in counts.values() for file in files}
+    known = {
+        source: {file: n for file, n in files.items() if file not in measured and (ROOT / file).exists()}
+        for source, files in plan.touched_lines().items()
+        if (ROOT / source).exists()
+    }
+    merged = {source: known.get(source, {}) | counts.get(source, {}) for source in sorted({*known, *counts})}
+    names = sorted({file for files in merged.values() for file in files})
+    number = {name: str(index) for index, name in enumerate(names)}
+    lines = {source: {number[file]: count for file, count in sorted(files.items())} for source, files in merged.items()}
+    text = records.as_lines({"tests": names, "lines": lines}, depth=2)
+    records.TOUCHED.write_text(text, encoding="utf-8")
+    print(f"{len(names)} files of tests over {len(lines)} files of code, into {records.TOUCHED.name}")
+
+
+def fixture_users(folder: Path) -> dict[str, set[str]]:
+    """For each shared fixture the files of the tests that use it."""
+    users: dict[str, set[str]] = {}
+    for path in folder.glob("seconds.*.json"):
+        for nodeid, names in json.loads(path.read_text(encoding="utf-8"))["users"].items():
+            for name in names:
+                users.setdefault(name, set()).add(nodeid.partition("::")[0])
+    return users
+
+
+def files_of(context: str, users: dict[str, set[str]]) -> Iterable[str]:
+    """The files of tests that a context of coverage stands for: none while modules are imported."""
+    if context.startswith("fixture "):
+        return users.get(context.removeprefix("fixture "), ())
+    return [context.partition("::")[0]] if context else []
+
+
+def lines_of_functions(path: Path) -> set[int]:
+    """Lines that run when a function is called, and not when the module is imported."""
+    found: set[int] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.update(range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

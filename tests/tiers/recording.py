@@ -1,0 +1,116 @@
+"""Records what each test takes, and with `RECORD_LINES` which lines it runs, where `RECORD` names a folder.
+
+`conftest.py` imports this before the packages, so that the lines that an import runs are seen as well. Each process of
+tests writes files of its own; `python -m tiers` merges them into the record. Coverage slows tests, so seconds are
+recorded without it.
+"""
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = os.environ.get("RECORD", "")
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+def started_coverage() -> Any:
+    """Coverage of the packages, by test; None where it was not asked for."""
+    if not (FOLDER and os.environ.get("RECORD_LINES")):
+        return None
+    import coverage
+
+    Path(FOLDER).mkdir(parents=True, exist_ok=True)
+    found = coverage.Coverage(
+        data_file=str(Path(FOLDER) / f"lines.{WORKER}"),
+        source=["keras_attn", "export"],
+        config_file=False,
+        messages=False,
+    )
+    found.start()
+    return found
+
+
+COVERAGE = started_coverage()
+
+
+class Recorder:
+    """A plugin of pytest. What a shared fixture takes and runs counts for it, and not for the test that came first."""
+
+    def __init__(self) -> None:
+        self._tests: dict[str, float] = defaultdict(float)
+        self._fixtures: dict[str, float] = defaultdict(float)
+        self._users: dict[str, list[str]] = {}
+        self._contexts = [""]
+        self._failed: set[str] = set()
+
+    def _enter(self, context: str) -> None:
+        self._contexts.append(context)
+        if COVERAGE is not None:
+            COVERAGE.switch_context(context)
+
+    def _leave(self) -> None:
+        self._contexts.pop()
+        if COVERAGE is not None:
+            COVERAGE.switch_context(self._contexts[-1])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._enter(item.nodeid)
+        result = yield
+        self._leave()
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
+        if fixturedef.scope == "function":
+            return (yield)
+        name = f"{fixturedef.baseid}::{fixturedef.argname}"
+        self._enter(f"fixture {name}")
+        start = time.perf_counter()
+        try:
+            return (yield)
+        finally:
+            took = time.perf_counter() - start
+            self._leave()
+            self._fixtures[name] += took
+            outer = self._contexts[-1]
+            if outer.startswith("fixture "):
+                self._fixtures[outer.removeprefix("fixture ")] -= took
+            else:
+                self._tests[outer] -= took
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            definitions = getattr(item, "_fixtureinfo", None)
+            shared = (each[-1] for each in (definitions.name2fixturedefs.values() if definitions else ()))
+            self._users[item.nodeid] = [f"{each.baseid}::{each.argname}" for each in shared if each.scope != "function"]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._tests[report.nodeid] += report.duration
+        if report.failed:
+            self._failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        if COVERAGE is not None:
+            COVERAGE.stop()
+            COVERAGE.save()
+        found = {
+            "tests": {nodeid: took for nodeid, took in self._tests.items() if nodeid not in self._failed},
+            "fixtures": self._fixtures,
+            "users": self._users,
+        }
+        Path(FOLDER).mkdir(parents=True, exist_ok=True)
+        (Path(FOLDER) / f"seconds.{WORKER}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
+    if FOLDER and runs_tests:
+        config.pluginmanager.register(Recorder(), "recorder")

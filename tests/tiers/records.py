@@ -1,0 +1,168 @@
+"""What each test took when it was recorded, and which source files it ran: files of JSON beside this one.
+
+`durations.json` holds for each backend and test file its functions, and the fixtures that several tests share:
+
+    "test_window": 0.012                                                    a function of one case
+    "test_blocks": {"cases": 40, "seconds": 0.02, "dear": {"xla-4": 2.1}}   cases that take longer than `QUICK` apart
+
+Seconds are those of a machine whose calibration takes `REFERENCE`, so that a slow hour does not count.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+DURATIONS, TOUCHED = HERE / "durations.json", HERE / "touched.json"
+QUICK = 0.3
+"""Seconds up to which a test is quick."""
+REFERENCE = 2.0
+"""Seconds that `calibration` takes on the machine whose seconds are recorded."""
+UNKNOWN = 0.05
+"""Seconds that a test is taken to take before it was recorded."""
+
+
+@dataclass
+class Function:
+    """A test function: how many cases it has, what one takes, and those that take longer than `QUICK` apart."""
+
+    cases: int = 1
+    seconds: float = UNKNOWN
+    dear: dict[str, float] = field(default_factory=dict)
+
+    def of(self, case: str) -> float:
+        """Seconds of one case."""
+        return self.dear.get(case, self.seconds)
+
+    @property
+    def total(self) -> float:
+        """Seconds of all cases."""
+        return self.seconds * (self.cases - len(self.dear)) + sum(self.dear.values())
+
+
+@dataclass
+class Durations:
+    """What was recorded on one backend: functions and shared fixtures, by file and name."""
+
+    functions: dict[str, dict[str, Function]] = field(default_factory=dict)
+    fixtures: dict[str, float] = field(default_factory=dict)
+
+    def seconds(self, nodeid: str) -> float:
+        """Seconds of a test, without the fixtures that it shares."""
+        file, name, case = split(nodeid)
+        return self.functions.get(file, {}).get(name, Function()).of(case)
+
+    def knows(self, nodeid: str) -> bool:
+        """Whether its function was recorded."""
+        file, name, _ = split(nodeid)
+        return name in self.functions.get(file, {})
+
+
+def split(nodeid: str) -> tuple[str, str, str]:
+    """File, function and case of a test."""
+    file, _, rest = nodeid.partition("::")
+    name, _, case = rest.partition("[")
+    return file, name, case.removesuffix("]")
+
+
+def load(backend: str, path: Path = DURATIONS) -> Durations:
+    """What was recorded on a backend; nothing where there is no such record."""
+    recorded = json.loads(path.read_text(encoding="utf-8")).get(backend, {}) if path.exists() else {}
+    functions = {
+        file: {name: _function(entry) for name, entry in entries.items()}
+        for file, entries in recorded.get("tests", {}).items()
+    }
+    return Durations(functions, recorded.get("fixtures", {}))
+
+
+def save(backend: str, durations: Durations, path: Path = DURATIONS) -> None:
+    """Writes what was recorded on a backend, a function a line, in one order."""
+    recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    recorded[backend] = {
+        "fixtures": {name: seconds for name, seconds in sorted(durations.fixtures.items()) if seconds > QUICK},
+        "tests": {
+            file: {name: _entry(entry) for name, entry in sorted(entries.items())}
+            for file, entries in sorted(durations.functions.items())
+        },
+    }
+    path.write_text(as_lines(recorded), encoding="utf-8")
+
+
+def merged(
+    known: Durations, seen: Mapping[str, float], fixtures: Mapping[str, float], collected: Iterable[str]
+) -> Durations:
+    """The record after a run: functions that ran anew, those that were only collected as they were, others gone.
+
+    Args:
+        known: The record before.
+        seen: Seconds by test.
+        fixtures: Seconds by shared fixture.
+        collected: All tests of the files that were collected, run or not.
+    """
+    cases: dict[str, dict[str, list[str]]] = {}
+    for nodeid in collected:
+        file, name, case = split(nodeid)
+        cases.setdefault(file, {}).setdefault(name, []).append(case)
+    ran: dict[tuple[str, str], dict[str, float]] = {}
+    for nodeid, seconds in seen.items():
+        file, name, case = split(nodeid)
+        ran.setdefault((file, name), {})[case] = max(seconds, 0.0)
+    functions = {file: dict(entries) for file, entries in known.functions.items() if file not in cases}
+    for file, names in cases.items():
+        before = known.functions.get(file, {})
+        functions[file] = {
+            name: _recorded(before.get(name), ran.get((file, name), {}), of_name)
+            for name, of_name in names.items()
+            if name in before or (file, name) in ran
+        }
+    return Durations(functions, {**known.fixtures, **fixtures})
+
+
+def _recorded(before: Function | None, ran: Mapping[str, float], cases: list[str]) -> Function:
+    kept = {case: seconds for case, seconds in (before.dear if before else {}).items() if case in cases}
+    dear = kept | {case: seconds for case, seconds in ran.items() if seconds > QUICK}
+    cheap = [seconds for case, seconds in ran.items() if seconds <= QUICK]
+    dear = {case: seconds for case, seconds in dear.items() if ran.get(case, QUICK + 1) > QUICK}
+    if 2 * len(dear) >= len(cases) and len(cases) > 1 and ran:  # most are: their mean says as much
+        return Function(len(cases), float(np.mean([*ran.values()])))
+    seconds = float(np.mean(cheap)) if cheap else before.seconds if before else UNKNOWN
+    if len(cases) == 1 and ran:
+        return Function(1, max(ran.values()))
+    return Function(len(cases), seconds, dear)
+
+
+def _function(entry: Any) -> Function:
+    return Function(seconds=entry) if isinstance(entry, float | int) else Function(**entry)
+
+
+def _entry(function: Function) -> Any:
+    if function.cases == 1 and not function.dear:
+        return round(function.seconds, 3)
+    dear = {case: round(seconds, 2) for case, seconds in sorted(function.dear.items())}
+    return {"cases": function.cases, "seconds": round(function.seconds, 3)} | ({"dear": dear} if dear else {})
+
+
+def as_lines(value: Any, depth: int = 4, indent: str = "") -> str:
+    """JSON with the outer levels a line an entry."""
+    if depth == 0 or not isinstance(value, dict) or not value:
+        return json.dumps(value)
+    inner = indent + " "
+    body = ",\n".join(f"{inner}{json.dumps(key)}: {as_lines(each, depth - 1, inner)}" for key, each in value.items())
+    return f"{{\n{body}\n{indent}}}" + ("\n" if not indent else "")
+
+
+def calibration() -> float:
+    """Seconds of a fixed piece of work, half of it Python's and half NumPy's: how fast the machine is now."""
+    start = time.perf_counter()
+    total = 0
+    for number in range(9_000_000):
+        total += number & 7
+    matrix = np.ones((600, 600), np.float32)
+    for _ in range(230):
+        matrix = matrix @ matrix / np.float32(600)
+    return time.perf_counter() - start
