@@ -24,7 +24,8 @@ from backends import BACKEND, all_64_bits
 from layer_tests import is_layer_test, pairs_out_of_turn
 
 SEED = 20141
-pytest_plugins = ("tiers.plugin", "extras", "providers", *(("cheap_exports",) if BACKEND == "tensorflow" else ()))
+OF_EXPORTS = ("providers", "cheap_exports") if BACKEND == "tensorflow" else ()
+pytest_plugins = ("tiers.plugin", "extras", *OF_EXPORTS)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
