@@ -32,6 +32,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(query_blocks, "LEAST_ROWS", 3)
 
 
+@pytest.mark.product("each plan in blocks of every size; all but an eighth take turns")
 @pytest.mark.parametrize(("plan", "Tq", "Tk"), BLOCKS)
 def test_blocks_of_queries(plan, Tq, Tk, small_blocks):
     inputs = plan.inputs(Tq, Tk)
@@ -74,6 +75,7 @@ def of_scores(plan, Tq, Tk):
     return shape
 
 
+@pytest.mark.product("each mask has operators of its own, any of which may wait")
 @pytest.mark.parametrize(("plan", "lowering", "opset"), EVERY)
 def test_nothing_waits_for_the_device(plan, lowering, opset):
     """No loop in a loop, none over examples, and no branch that numbers decide but for the guard of additive scores."""
@@ -97,6 +99,7 @@ ON_CPU = {"Range": (0, 1, 2), "Expand": (1,), "Reshape": (1,), "Slice": (1, 2, 3
 SIZES = {"Add", "Concat", "Cast", "Div", "Equal", "Max", "Min", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"}
 
 
+@pytest.mark.product("each mask has operators of its own, any of which may have no kernel")
 @pytest.mark.parametrize(("plan", "lowering", "opset"), EVERY)
 def test_masks_are_made_on_the_device(plan, lowering, opset):
     """By the rule of onnxruntime: what follows from sizes alone goes to the CPU, unless a kernel reads sizes there."""
@@ -187,6 +190,7 @@ def test_what_auto_tries():
     assert "batched" not in bodies.candidates(Plan().call())
 
 
+@pytest.mark.product("sizes on both sides of each multiple")
 @pytest.mark.parametrize("masks", [{}, {"lengths": "examples"}, {"keys_mask": True}, {"causal": True}], ids=str)
 @pytest.mark.parametrize("heads", [None, (2, 2), (4, 2)])
 @pytest.mark.parametrize(("size", "value_size"), [(8, 8), (7, 8), (8, 3), (16, 9)])

@@ -50,6 +50,7 @@ def vocabulary():
     return date_data.make_vocabulary()
 
 
+@pytest.mark.product("a case a language")
 @pytest.mark.parametrize("locale", date_data.LOCALES)
 def test_every_style_is_what_babel_writes_and_has_one_reading(locale):
     months = [datetime.date(2031, month, 2 * month) for month in range(1, 13)]
@@ -118,6 +119,7 @@ def test_noise_of_every_kind_appears(change, pairs):
     assert any(noisy.text == change(clean.text) != clean.text for clean, noisy in pairs)
 
 
+@pytest.mark.product("a case a language")
 @pytest.mark.parametrize("locale", date_data.LOCALES)
 def test_a_typo_is_near_its_own_month_only(locale):
     rng = random.Random(SEED)

@@ -184,6 +184,7 @@ def test_public_names_are_what_was_promised_and_have_docstrings_of_their_own(pac
             assert all(item.__doc__ != base.__doc__ for base in item.__mro__[1:]), item
 
 
+@pytest.mark.product("a case a public name")
 @pytest.mark.parametrize("path", SIGNATURES)
 def test_signatures_are_what_was_promised(path):
     assert bare_signature(resolve(path)) == SIGNATURES[path]

@@ -132,6 +132,7 @@ def test_the_subclass_is_saved_and_exported(own_layer, inputs, tmp_path):
 # The documents.
 
 
+@pytest.mark.product("a case a page")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_relative_links_exist(document):
     text = document.read_text(encoding="utf-8")

@@ -74,7 +74,7 @@ def write_touched(folder: Path) -> None:
     for path in sorted(folder.glob("lines.*")):
         data = coverage.CoverageData(str(path))
         data.read()
-        for file in data.measured_files():
+        for file in filter(is_code, data.measured_files()):
             source = str(Path(file).relative_to(ROOT))
             within = lines_of_functions(Path(file))
             for line, contexts in data.contexts_by_lineno(file).items():
@@ -95,6 +95,11 @@ def write_touched(folder: Path) -> None:
     text = records.as_lines({"tests": names, "lines": lines}, depth=2)
     records.TOUCHED.write_text(text, encoding="utf-8")
     print(f"{len(names)} files of tests over {len(lines)} files of code, into {records.TOUCHED.name}")
+
+
+def is_code(file: str) -> bool:
+    """Whether a measured file is Python of the checkout: templates are measured as well."""
+    return file.endswith(".py") and Path(file).is_relative_to(ROOT)
 
 
 def fixture_users(folder: Path) -> dict[str, set[str]]:

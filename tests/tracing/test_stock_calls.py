@@ -42,6 +42,7 @@ def traced(name):
     return Traced(model)
 
 
+@pytest.mark.product("a case a layer of Keras and its options")
 @pytest.mark.parametrize("lowering", ["portable", "fused", "ragged", "adaptive"])
 @pytest.mark.parametrize(
     "name",
