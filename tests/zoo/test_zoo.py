@@ -25,6 +25,7 @@ KINDS = {"bert": "MultiHeadAttention", "gpt2": "CachedMultiHeadAttention"}
 
 
 @pytest.mark.zoo
+@pytest.mark.product("a case an architecture and precision")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # what Keras thinks of how keras_hub builds T5 and Swin
 @pytest.mark.parametrize(("each", "options"), EXPORTS)
 def test_is_exported(each, options, tmp_path):
