@@ -220,7 +220,7 @@ def test_the_form_runs_the_model(browser, live_page, bundle):
     shown = re.match(r"head 1, query 1 “a”, key 2 “b”: weight (0\.\d{4});", said(browser, "weights", "answer"))
     assert shown, said(browser, "weights", "answer")
     assert abs(float(shown[1]) - outputs["weights"][0, 1, 1, 2]) <= 1.1e-4
-    browser.keys(*4 * ("BACKSPACE",))
+    text.send_keys(4 * "\ue003")  # backspace, in WebDriver's code
     browser.wait("document.querySelector('#answer .error')?.textContent === 'letters is empty'")
     assert browser.complaints() == []
 
