@@ -25,7 +25,7 @@ from layer_tests import is_layer_test, pairs_out_of_turn
 
 SEED = 20141
 OF_EXPORTS = ("providers", "cheap_exports") if BACKEND == "tensorflow" else ()
-pytest_plugins = ("tiers.plugin", "extras", *OF_EXPORTS)
+pytest_plugins = ("left_out", "tiers.plugin", "extras", *OF_EXPORTS)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -7,31 +7,23 @@ what, and which commands run them.
 import importlib.util
 from collections import Counter
 from functools import cache
-from typing import Any
 
 import pytest
+from left_out import leave_out
 
 IN_SESSIONS = {
     ".venv/bin/nox -s interop": {"flax", "jax", "paddle", "torch"},
     ".venv/bin/nox -s zoo": {"keras_hub"},
 }
 IN_VENV = "scripts/setup dev and scripts/test"  # what any other module comes with
-SAID = "extras"
-OF_THIS_PROCESS = pytest.StashKey[str]()
 
 is_missing = cache(lambda module: importlib.util.find_spec(module) is None)
 
 
 @pytest.hookimpl(trylast=True)  # of what would run otherwise
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    missing = {item: missing_for(item) for item in items}
-    left = [item for item in items if missing[item]]
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if not missing[item]]
-    said = summary([missing[item] for item in left])
-    getattr(config, "workeroutput", {})[SAID] = said
-    config.stash[OF_THIS_PROCESS] = said
+    missing = {item: lacking for item in items if (lacking := missing_for(item))}
+    leave_out(config, items, missing, summary([*missing.values()]))
 
 
 def missing_for(item: pytest.Item) -> frozenset[str]:
@@ -52,14 +44,3 @@ def summary(left: list[frozenset[str]]) -> str:
         f"{count} for want of {', '.join(sorted(modules[command]))}: {command}" for command, count in counts.items()
     )
     return f"not selected: {'; '.join(parts)}" if left else ""
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    if said := getattr(node, "workeroutput", {}).get(SAID):
-        node.config.stash[OF_THIS_PROCESS] = said
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if said := config.stash.get(OF_THIS_PROCESS, ""):
-        terminalreporter.write_line(said)

@@ -27,7 +27,7 @@ def test_in_part(name):
 def test_what_is_missing_is_not_selected(pytester, workers):
     pytester.makeini("[pytest]\nmarkers =\n    needs(module, ...): what an extra brings")
     pytester.makepyfile(TESTS)
-    done = pytester.runpytest("-p", "extras", "-n", workers, "--strict-markers")
+    done = pytester.runpytest("-p", "left_out", "-p", "extras", "-n", workers, "--strict-markers")
     done.assert_outcomes(passed=2, deselected=0 if workers == "2" else 4)
     done.stdout.fnmatch_lines("not selected: 4 for want of no_such_module: scripts/setup dev and scripts/test")
 

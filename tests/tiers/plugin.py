@@ -12,12 +12,12 @@ from typing import Any
 
 import keras
 import pytest
+from left_out import leave_out
 
 from . import plan, records
 
 ROOT = Path(__file__).resolve().parents[2]
 TIERS = ("quick", "rest", "file", "all")
-SAID = "tiers"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,15 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     durations = records.load(keras.backend.backend())
     tests = [as_test(item) for item in items]
     chosen, said = choose(config, tests, durations)
-    left = [item for item in items if item.nodeid not in chosen]
-    if left:
-        config.hook.pytest_deselected(items=left)
-    items[:] = longest_file_first([item for item in items if item.nodeid in chosen], durations)
-    getattr(config, "workeroutput", {})[SAID] = said
-    config.stash[OF_THIS_PROCESS] = said
-
-
-OF_THIS_PROCESS = pytest.StashKey[str]()
+    leave_out(config, items, [item for item in items if item.nodeid not in chosen], f"tier {said}")
+    items[:] = longest_file_first(items, durations)
 
 
 def choose(config: pytest.Config, tests: list[plan.Item], durations: records.Durations) -> tuple[Collection[str], str]:
@@ -83,7 +76,8 @@ def choose(config: pytest.Config, tests: list[plan.Item], durations: records.Dur
         chosen = set(packed[turn % len(packed)])
         said += f", slice {turn % len(packed) + 1} of {len(packed)}: {len(chosen)}"
     if since is not None:
-        found, left = plan.near(changed_since(since), pool, durations, plan.touched_lines())
+        candidates = pool if tier == "rest" else tests  # beside the rest, quick tests have run
+        found, left = plan.near(changed_since(since), candidates, durations, plan.touched_lines())
         said += f", near what changed since {since}: {len(set(found) - chosen)} more" + (
             f" ({left} left out, for want of time)" if left else ""
         )
@@ -127,14 +121,3 @@ def changed_since(revision: str) -> list[str]:
     if done.returncode:
         raise pytest.UsageError(f"--near {revision}: {done.stderr.strip()}")
     return done.stdout.splitlines()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    if said := getattr(node, "workeroutput", {}).get(SAID):
-        node.config.stash[OF_THIS_PROCESS] = said
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if said := config.stash.get(OF_THIS_PROCESS, ""):
-        terminalreporter.write_line(f"tier {said}")

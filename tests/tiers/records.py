@@ -90,7 +90,9 @@ def save(backend: str, durations: Durations, path: Path = DURATIONS) -> None:
     """Writes what was recorded on a backend, a function a line, in one order."""
     recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     recorded[backend] = {
-        "fixtures": {name: seconds for name, seconds in sorted(durations.fixtures.items()) if seconds > QUICK},
+        "fixtures": {
+            name: round(seconds, 2) for name, seconds in sorted(durations.fixtures.items()) if seconds > QUICK
+        },
         "tests": {
             file: {name: _entry(entry) for name, entry in sorted(entries.items())}
             for file, entries in sorted(durations.functions.items())

@@ -1,5 +1,7 @@
 """Which tests are quick, how the others are packed, and which are near a change."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from . import plan, plugin, records
@@ -58,9 +60,8 @@ def test_slices_hold_every_test_once_and_are_of_one_size():
     sums = [sum(durations.seconds(nodeid) for nodeid in each) for each in packed]
     assert len(packed) == 4
     assert max(sums) <= 60
-    assert packed == plan.slices(tests[::-1], durations, size=60) or sorted(map(sorted, packed)) == sorted(
-        map(sorted, plan.slices(tests[::-1], durations, size=60))
-    )
+    again = plan.slices(tests[::-1], durations, size=60)
+    assert sorted(map(sorted, packed)) == sorted(map(sorted, again)), "the order in which tests are found is no matter"
 
 
 def test_what_shares_a_dear_fixture_stays_together():
@@ -122,3 +123,14 @@ def test_a_record_is_merged_saved_and_read(tmp_path):
 )
 def test_the_tier_follows_from_what_is_asked_for(named, arguments, tier):
     assert plugin.tier_of(named, arguments) == tier
+
+
+def test_near_adds_tests_that_are_not_quick(monkeypatch):
+    """Whatever tier runs, but for the rest, beside which quick tests have run."""
+    tests, asked = [named("test_quick"), named("test_dear")], {"--turn": None, "--near": "REV"}
+    monkeypatch.setattr(plugin, "changed_since", lambda revision: [FILE])
+    for tier, expected in (("quick", {"test_quick", "test_dear"}), ("rest", {"test_dear"})):
+        config = SimpleNamespace(getoption=(asked | {"--tier": tier}).get)
+        chosen, said = plugin.choose(config, tests, DURATIONS)
+        assert {nodeid.rpartition("::")[2] for nodeid in chosen} == expected
+    assert "near what changed since REV: 0 more" in said
