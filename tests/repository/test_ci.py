@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
 
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # which git knows everywhere
+
 needs_bash = pytest.mark.skipif(sys.platform == "win32", reason=".ci/run is a script of bash; CI runs it on Linux")
 
 
@@ -51,6 +53,7 @@ def test_each_long_step_has_its_turn():
     assert all(due >= listed - long for due in turns)
     assert sorted({name: sum(name in due for due in turns) for name in long}.values()) == [2] * 7
     assert set.union(*turns[:4]) == listed
+    assert set(lines("--due", CI_SINCE=EMPTY_TREE)) == listed, "the files of each have changed"
     assert set(lines("--all", "--due", CI_SINCE="HEAD")) == listed
 
 
