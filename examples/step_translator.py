@@ -1,4 +1,4 @@
-"""Bahdanau's encoder and decoder: as one model to train, as one that decodes, and as a step without `precompute`."""
+"""Bahdanau's encoder and decoder: as a model to train, one that decodes, and its parts."""
 
 from typing import Any, NamedTuple
 
@@ -17,11 +17,15 @@ class Translator(NamedTuple):
         training: From characters, lengths and the characters before each of the answer's to logits (B, 10, 11).
         model: From characters and lengths to {tokens (B, 10), weights (B, 10, T), lengths, scores}: the encoder, the
             step and the loop around it.
+        encoder: What depends on the characters alone: what the cell precomputes of them, and the first state.
+        step: One character of the answer.
         plain_step: A step that reads the encoded characters themselves, and projects the keys anew each time.
     """
 
     training: keras.Model
     model: keras.Model
+    encoder: keras.Model
+    step: keras.Model
     plain_step: keras.Model
 
 
@@ -51,9 +55,10 @@ def build_translator(vocabulary_size: int, width: int = 64) -> Translator:
     memory = cell.precompute(values)
     encoder = keras.Model([characters, valid_lens], {**memory, "state": first_state}, name="encoder")
     precomputed = {name: keras.Input(tensor.shape[1:], name=name) for name, tensor in memory.items()}
+    step = _step(write, cell, answer, precomputed, "step")
     model = greedy(
         encoder,
-        _step(write, cell, answer, precomputed, "step"),
+        step,
         {"next_state": "state"},
         start=START,
         max_length=ISO_LENGTH,
@@ -61,7 +66,7 @@ def build_translator(vocabulary_size: int, width: int = 64) -> Translator:
         name="translator",
     )
     plain = {"values": keras.Input(values.shape[1:], name="values")}
-    return Translator(training, model, _step(write, cell, answer, plain, "plain_step"))
+    return Translator(training, model, encoder, step, _step(write, cell, answer, plain, "plain_step"))
 
 
 def _step(write: Any, cell: Any, answer: Any, memory: dict[str, Any], name: str) -> keras.Model:

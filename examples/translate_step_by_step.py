@@ -2,10 +2,10 @@
 """Reads English dates and writes ISO 8601 a character at a time: a decoder with attention, as one file and as two.
 
 Run it with `python examples/translate_step_by_step.py` (`--quick` for hardly any training). It trains Bahdanau's
-encoder and decoder and exports them twice: as one ONNX file that gives whole dates, and in steps, as an encoder and one
-step of the decoder with a manifest that says what feeds what. It checks that Keras, the one file, the two files and a
-loop over a step without `precompute` write the same; it measures what `precompute` saves, and what the one file does,
-and draws `translate.png`. All is written to `artifacts/translate` (`--out`).
+encoder and decoder and exports them twice: as one ONNX file that gives whole dates, and as an encoder and one step of
+the decoder, with a loop around them. It checks that Keras, the one file, the two files and a loop over a step without
+`precompute` write the same; it measures what `precompute` saves, and what the one file does, and draws `translate.png`.
+All is written to `artifacts/translate` (`--out`).
 """
 
 # %%
@@ -50,10 +50,11 @@ def trained_translator(size: int, seed: int, days: list[Any]) -> Translator:
 
 
 def export_all(translator: Translator, samples: Arrays, out: Path) -> dict[str, Any]:
-    """The decoder as one file and in steps, and the step that is there to compare with, as bundles by name."""
+    """The decoder as one file and as two, and the step that is there to compare with, as bundles by name."""
     exports = {
         "one_file": partial(export_model, translator.model, sample_inputs=samples),
-        "in_steps": partial(export_model, translator.model, sample_inputs=samples, in_steps=True),
+        "encoder": partial(export_model, translator.encoder, sample_inputs=samples),
+        "step": partial(export_model, translator.step),
         "plain_step": partial(export_model, translator.plain_step),
     }
     bundles = {}
@@ -68,21 +69,23 @@ def export_all(translator: Translator, samples: Arrays, out: Path) -> dict[str, 
 # %% [markdown]
 # ## The loop
 #
-# The one file has it inside, and `generate` runs it over two. This is what both do, with the step that gets the encoded
+# The one file has it inside. Around two files it is this one, which also takes the step that gets the encoded
 # characters and not what was precomputed of them.
 
 
 # %%
-def translate_plainly(bundles: dict[str, Any], texts: Arrays) -> Arrays:
-    """The likeliest character goes into the next step, with the state that came out: tokens (B, 10)."""
-    encoded = bundles["in_steps"].parts["encoder"].run(texts)
-    memory = {"values": encoded["projected_values"], "valid_lens": texts["valid_lens"]}
-    state, token, tokens = encoded["state"], np.full(len(encoded["state"]), START, "int32"), []
+def translate(bundles: dict[str, Any], step: str, texts: Arrays) -> Arrays:
+    """The likeliest character goes into the next step, with the state that came out: tokens (B, 10), weights."""
+    encoded = bundles["encoder"].run(texts)
+    there = {**texts, **encoded, "values": encoded["projected_values"]}
+    there["token"] = np.full(len(encoded["state"]), START, "int32")
+    names, found = [spec["name"] for spec in bundles[step].manifest["inputs"]], []
     for _ in range(ISO_LENGTH):
-        out = bundles["plain_step"].run({**memory, "token": token, "state": state})
-        state, token = out["next_state"], out["logits"].argmax(-1).astype("int32")
-        tokens.append(token)
-    return {"tokens": np.stack(tokens, axis=1)}
+        out = bundles[step].run({name: there[name] for name in names})
+        there |= {"state": out["next_state"], "token": out["logits"].argmax(-1).astype("int32")}
+        found.append((there["token"], out["weights"]))
+    tokens, weights = zip(*found, strict=True)
+    return {"tokens": np.stack(tokens, axis=1), "weights": np.stack(weights, axis=1)}
 
 
 # %% [markdown]
@@ -96,8 +99,8 @@ def compare(translator: Translator, bundles: dict[str, Any], rows: list[Row]) ->
     found = bundles["one_file"].run(texts)
     others = {
         "Keras": translator.model.predict_on_batch(texts),
-        "two files": bundles["in_steps"].generate(texts),
-        "no precompute": translate_plainly(bundles, texts),
+        "two files": translate(bundles, "step", texts),
+        "no precompute": translate(bundles, "plain_step", texts),
     }
     exact = float(np.mean([text == row.iso for text, row in zip(decode_iso(found["tokens"]), rows, strict=True)]))
     print(f"{len(rows)} held-out dates, exact: {exact:.1%}")
@@ -143,23 +146,22 @@ def fastest(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, 
 def measure_steps(bundles: dict[str, Any], batch: int, length: int, repeats: int) -> dict[str, float]:
     """The milliseconds of a step with and without precomputed keys, on drawn inputs."""
     rng = np.random.default_rng(0)
-    steps = {"step": bundles["in_steps"].parts["step"], "plain_step": bundles["plain_step"]}
     sizes = {"state": (WIDTH,), "projected_keys": (length, WIDTH)}
     sizes |= dict.fromkeys(("values", "projected_values"), (length, 2 * WIDTH))
     drawn = {name: rng.normal(size=(batch, *size)).astype("float32") for name, size in sizes.items()}
     drawn |= {"token": np.zeros(batch, "int32"), "valid_lens": np.full(batch, length, "int32")}
     functions = {}
-    for name, bundle in steps.items():
-        inputs = {spec["name"]: drawn[spec["name"]] for spec in bundle.manifest["inputs"]}
-        functions[name] = partial(bundle.session().run, None, inputs)
+    for name in ("step", "plain_step"):
+        inputs = {spec["name"]: drawn[spec["name"]] for spec in bundles[name].manifest["inputs"]}
+        functions[name] = partial(bundles[name].session().run, None, inputs)
     return fastest(functions, repeats)
 
 
 def measure_answers(bundles: dict[str, Any], rows: list[Row], repeats: int) -> dict[str, float]:
-    """The milliseconds of whole answers from the one file and from two, which `generate` runs in a loop."""
+    """The milliseconds of whole answers from the one file and from two in a loop."""
     texts = encode_texts(rows)
     functions = {"one file": partial(bundles["one_file"].run, texts)}
-    functions["two files"] = partial(bundles["in_steps"].generate, texts)
+    functions["two files"] = partial(translate, bundles, "step", texts)
     return fastest(functions, repeats)
 
 

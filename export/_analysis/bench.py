@@ -16,7 +16,6 @@ import numpy as np
 
 from .._bundle.bundle import Bundle, checked_inputs, load_bundle
 from .._bundle.parity import finite
-from .._bundle.steps_manifest import check_one_file
 from .._errors import ExportError, InputError
 from .._machine import environment, usable_cpus
 from .._progress import Progress
@@ -124,7 +123,6 @@ def bench_bundle(
     step("Checking the bundle")
     verify.check_provider(provider)  # imports onnxruntime, which is no part of the time to load
     bundle = load_bundle(path)
-    check_one_file(bundle.path, bundle.manifest)
     name, arrays = _chosen_inputs(bundle, inputs)
     models = [bundle.path / verify.MODEL]
     if against is not None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from .._bundle.bundle import Bundle, load_bundle
-from .._bundle.steps_manifest import check_one_file
 from .._errors import InputError
 from .._machine import usable_cpus
 from .._standalone.verify import check_provider
@@ -114,7 +113,6 @@ def predict(
     if engine == "ray":
         check_ray()
     opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
-    check_one_file(opened.path, opened.manifest)
     check_provider(provider)
     chosen = checked_outputs(opened.manifest, outputs)
     row_axes(opened.manifest, chosen)

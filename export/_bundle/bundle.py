@@ -20,9 +20,6 @@ from .._standalone import verify
 from .arrays import as_dtype
 from .parity import ParityReport
 from .session_options import checked_config, session_options
-from .step_values import runner_of
-from .steps import generated
-from .steps_manifest import check_answers, check_one_file, is_in_steps, read_either
 
 REPORT = "parity/report.json"
 SAVED_MODEL = "saved_model"
@@ -36,7 +33,6 @@ class Bundle:
     Attributes:
         path: The folder.
         manifest: What `manifest.json` says; see `docs/export.md` for its keys.
-        parts: Of a decoder in steps its bundles, `"encoder"` and `"step"`; of any other bundle none.
 
     Example:
         >>> bundle = load_bundle("bundle")  # doctest: +SKIP
@@ -45,13 +41,12 @@ class Bundle:
 
     path: Path
     manifest: dict[str, Any]
-    parts: Mapping[str, Bundle] = field(default_factory=dict)
     _sessions: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     _opening: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle without the sessions; the copy opens its own."""
-        return Bundle, (self.path, self.manifest, self.parts)
+        return Bundle, (self.path, self.manifest)
 
     @cached_property
     def report(self) -> ParityReport:
@@ -85,10 +80,8 @@ class Bundle:
         Raises:
             InputError: onnxruntime has no such option, or does not take its value.
             ProviderError: The provider is absent, or onnxruntime fell back to another one.
-            BundleError: The model on disk is no longer the one that was loaded, or there are two: of a decoder in
-                steps.
+            BundleError: The model on disk is no longer the one that was loaded.
         """
-        check_one_file(self.path, self.manifest)
         if threads is not None:
             options["intra_op_num_threads"] = threads
         entries = checked_config(config)
@@ -103,7 +96,7 @@ class Bundle:
             return self._sessions[key]
 
     def run(self, inputs: Mapping[str, Any], *, provider: str = "cpu") -> dict[str, np.ndarray]:
-        """Run the ONNX file; of a decoder in steps both, as `generate` does.
+        """Run the ONNX file.
 
         Args:
             inputs: Arrays by input name, in the dtypes and shapes of the manifest; integers and floats of another
@@ -118,30 +111,7 @@ class Bundle:
             ProviderError: As for `session`.
             ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
         """
-        arrays = checked_inputs(self.manifest, inputs)
-        if not is_in_steps(self.manifest):
-            return verify.run_session(self.session(provider), arrays)
-        runners = {name: runner_of(part.session(provider), provider) for name, part in self.parts.items()}
-        manifests = {name: part.manifest for name, part in self.parts.items()}
-        return generated(self.manifest, manifests, runners, arrays)
-
-    def generate(self, inputs: Mapping[str, Any], *, provider: str = "cpu") -> dict[str, np.ndarray]:
-        """Return the whole answers of a decoder, of one file or in steps: `tokens`, `lengths`, `scores` and more.
-
-        Of a decoder in steps the loop is here. What the step gives for itself stays where onnxruntime has it, and rows
-        that have ended are no longer computed once they are more than half.
-
-        Args:
-            inputs: Arrays by name, as for `run`.
-            provider: `"cpu"` or `"cuda"`.
-
-        Raises:
-            BundleError: The bundle is not that of a decoder.
-            ExportError: As for `run`.
-        """
-        if not is_in_steps(self.manifest):
-            check_answers(self.path, self.manifest)
-        return self.run(inputs, provider=provider)
+        return verify.run_session(self.session(provider), checked_inputs(self.manifest, inputs))
 
     def write_report(
         self,
@@ -172,7 +142,6 @@ class Bundle:
             ExportError: The file cannot be written, something else is in its place, or what a live page needs is
                 missing.
         """
-        check_one_file(self.path, self.manifest)
         page = beside(self.path) if path is None else Path(path)
         check_place(page, self.path)
         verify.check_model(self.path, self.manifest, verify.CASES)
@@ -198,8 +167,22 @@ def load_bundle(path: str | Path) -> Bundle:
             version, or needs a newer onnxruntime than is installed.
     """
     folder = Path(path)
-    manifest, parts = read_either(folder)
-    return Bundle(folder, manifest, {name: Bundle(folder / name, content) for name, content in parts.items()})
+    try:
+        return Bundle(folder, verify.read_manifest(folder))
+    except BundleError as error:
+        if _is_in_steps(folder):
+            raise BundleError(
+                f"{folder} is a decoder in steps, two bundles with a manifest around them, which is no longer read. "
+                f"Load {folder / 'encoder'} and {folder / 'step'}; docs/whole-answers.md has a loop over them."
+            ) from error
+        raise
+
+
+def _is_in_steps(folder: Path) -> bool:
+    try:
+        return verify.opened_manifest(folder).get("kind") == "decoder in steps"
+    except (BundleError, OSError):
+        return False  # what is wrong with it has been said
 
 
 def seal(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -41,6 +41,4 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
             found.append(f"Precision alone may move output `{name}` by {share:.0%}: nothing smaller would be found.")
         if (share := known.get("ties")) is not None and share > TIED:
             found.append(f"Rounding alone decides {share:.0%} of output `{name}`, where anything would pass.")
-    for part, known in coverage.get("parts", {}).items():
-        found += (f"The {part}: {warning}" for warning in warnings_of(known))
     return tuple(found)

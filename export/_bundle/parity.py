@@ -65,8 +65,8 @@ class ParityReport:
         coverage: What the golden cases show of the model: how many `cases` and how many were `refused`; the sizes of
             each of the `axes`; for each of the `inputs` which outputs it `moves`, or `None` where it could not be
             changed, and of how many `ids` how many were used, `ids_seen`; for each of the `outputs` whether it
-            `varies`, and how much of it is left to `rounding` or `ties`; in `small_only` the layers whose form
-            for large sizes no case ran; and of a decoder in steps the coverage of its `parts`.
+            `varies`, and how much of it is left to `rounding` or `ties`; and in `small_only` the layers whose
+            form for large sizes no case ran.
     """
 
     provider: str

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from .._errors import BundleError, ExportError
-from .steps_manifest import read_either
+from .bundle import load_bundle
 
 SUFFIX = ".sig"
 
@@ -33,7 +33,7 @@ def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | No
         ExportError: The key cannot be used, the signature cannot be written, or `keras-attn[sign]` is not installed.
     """
     folder, target = Path(path), _place(Path(path), signature)
-    read_either(folder)
+    load_bundle(folder)
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(folder)):
         raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
     library = _library("signing")

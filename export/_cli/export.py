@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from .._export.export import StaticAxisWarning, export_model
+from .._export.export import IN_STEPS_REFUSED, StaticAxisWarning, export_model
 from .._options import ADAPTIVE, LOWERINGS, OPSETS, PRECISIONS
 from .._report.write_report import beside
-from .describe_steps import describe_any
+from .describe import describe
 from .shared import (
     add_import,
     add_json,
@@ -61,11 +61,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--report", action="store_true", help="write a page that shows the bundle, BUNDLE.html, beside it"
     )
-    parser.add_argument(
-        "--in-steps",
-        action="store_true",
-        help="write what keras_attn.decoding.greedy made as two bundles, encoder and step, and how they are fed",
-    )
+    parser.add_argument("--in-steps", action=_Refused, nargs=0, help=argparse.SUPPRESS)
     parser.add_argument("--overwrite", action="store_true", help="replace a bundle that is there")
     add_import(parser)
     add_provider(parser)
@@ -77,6 +73,13 @@ def _named_size(text: str) -> tuple[str, int]:
     if not name or not size.isdecimal() or int(size) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE with a size of 1 or more")
     return name, int(size)
+
+
+class _Refused(argparse.Action):
+    """Say what there is instead of an option that is no more."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.error(IN_STEPS_REFUSED)
 
 
 class _AddSize(argparse.Action):
@@ -132,14 +135,13 @@ def main(arguments: argparse.Namespace) -> None:
             strict=arguments.strict,
             static_axes=arguments.static,
             report=arguments.report,
-            in_steps=arguments.in_steps,
         )
     for line in warned:
         print(f"warning: {line}", file=sys.stderr)
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        print(describe_any(bundle))
+        print(describe(bundle))
         if arguments.report:
             print(f"\nReport: {beside(bundle.path)}")
         print(f"\nExported to {bundle.path} in {time.monotonic() - start:.0f} s: it matches Keras.")

@@ -8,7 +8,7 @@ from typing import Any
 from .._bundle.bundle import Bundle, load_bundle
 from .._errors import BundleError
 from .._standalone import verify
-from .describe_steps import describe_any
+from .describe import describe
 from .shared import add_json, new_parser, print_bundle_json
 
 
@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _described(bundle: Bundle) -> str:
     try:
-        return describe_any(bundle)
+        return describe(bundle)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         # a manifest that was sealed again; what runs a bundle has been checked, and this is only shown
         file = bundle.path / verify.MANIFEST

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from .._bundle.bundle import load_bundle
-from .._bundle.steps_manifest import check_one_file
 from .._errors import InputError
 from .shared import new_parser, read_arrays
 
@@ -39,7 +38,6 @@ def add_parser(commands: Any) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Write the page, and say where it is and how large."""
     bundle = load_bundle(arguments.bundle)
-    check_one_file(bundle.path, bundle.manifest)
     inputs = None if arguments.inputs is None else read_arrays(arguments.inputs)
     labels = None if arguments.labels is None else _read_labels(Path(arguments.labels))
     page = bundle.write_report(arguments.output, inputs=inputs, labels=labels, live=arguments.live)

@@ -11,7 +11,6 @@ from typing import Any
 from .._analysis.first_difference import Comparison, first_difference, format_layers
 from .._bundle.bundle import load_bundle
 from .._bundle.parity import ParityError, ParityReport
-from .._bundle.steps_manifest import check_one_file
 from .._errors import InputError
 from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._progress import shown_progress
@@ -56,9 +55,6 @@ def add_parser(commands: Any) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Verify and print each row; where one fails, also look for the first tensor that differs if asked to."""
-    if arguments.trace:
-        opened = load_bundle(arguments.bundle)
-        check_one_file(opened.path, opened.manifest)
     try:
         report = _report(arguments)
     except ParityError as error:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
+import numpy as np
 
 from keras_attn._decoding_greedy import GreedyDecoding
+from keras_attn._decoding_names import inputs_of
 
 from .._model.attention_outputs import attention_outputs
 from .._model.signature import model_signature
 from .._model.trial_runs import outputs_of
 from .._standalone.verify import Arrays
-from .feeds import fed_after_steps, written_names
+
+STEPS = 3  # after which a state is no longer what it was at first
 
 
 def collected_weights(model: keras.Model, inputs: Arrays) -> dict[str, str]:
@@ -27,10 +32,41 @@ def collected_weights(model: keras.Model, inputs: Arrays) -> dict[str, str]:
     if len(layers) != 1 or not isinstance(layers[0], GreedyDecoding):
         return {}
     (layer,) = layers
-    names = {name: written for name, written in written_names(layer.step).items() if name in layer._names.outputs}
+    names = {name: written for name, written in _written_names(layer.step).items() if name in layer._names.outputs}
     if not names:
         return {}
     run = outputs_of(model_signature(layer.step, None))
-    fed = fed_after_steps(layer, inputs)
+    fed = _fed_after_steps(layer, inputs)
     found = attention_outputs(layer.step, run, fed)
     return {name: found[w] for name, w in names.items() if w in found and len(layer.step.output[name].shape) == 2}
+
+
+def _written_names(model: keras.Model) -> dict[str, str]:
+    """Return what the outputs of a functional model are called in its files, by the keys that Keras has for them."""
+    keys = [path[-1] for path, _ in keras.tree.flatten_with_path(model.output)]
+    return dict(zip(keys, model_signature(model, None).outputs, strict=True))
+
+
+def _fed_after_steps(layer: Any, inputs: Arrays) -> Arrays:
+    """Return what Keras's step is fed after some steps on inputs of the encoder."""
+    names, step = layer._names, outputs_of(model_signature(layer.step, None))
+    encoded, given = outputs_of(model_signature(layer.encoder, None))(inputs), _written_names(layer.encoder)
+    there = inputs | {name: encoded[written] for name, written in given.items()}
+    rows, written = len(next(iter(inputs.values()))), _written_names(layer.step)
+    token = there[layer.start] if isinstance(layer.start, str) else np.full(rows, layer.start)
+    for number in range(min(STEPS, layer.max_length)):
+        fed = {}
+        for name, tensor in inputs_of(layer.step).items():
+            if name == names.token:
+                value = token
+            elif name in there:
+                value = there[name]
+            elif name in names.state.values():
+                value = np.zeros((rows, *(size or 0 for size in tensor.shape[1:])))
+            else:
+                value = np.full(rows, number)  # the position
+            fed[name] = value.astype(tensor.dtype)
+        out = step(fed)
+        there |= {target: out[written[source]] for source, target in names.state.items()}
+        token = out[written[names.logits]].argmax(-1)
+    return fed

@@ -10,7 +10,6 @@ from typing import Any
 
 from .._bundle.bundle import SAVED_MODEL, Bundle, load_bundle
 from .._bundle.parity import ParityError, ParityReport, ParityRow, rows_of
-from .._bundle.steps_manifest import check_one_file
 from .._errors import ExportError, UnsupportedModelError
 from .._options import PRECISIONS
 from .._standalone import verify
@@ -46,7 +45,6 @@ def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overw
     if to not in TARGETS:
         raise ExportError(f"`to` must be one of {list(TARGETS)}. Received: {to!r}.")
     bundle, target = load_bundle(path), Path(out)
-    check_one_file(bundle.path, bundle.manifest)
     exported = bundle.report
     _check_precision(bundle)
     _check_place(target, bundle.path, overwrite=overwrite)

@@ -6,14 +6,13 @@ import shutil
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._bundle.atomic_folder import staged_folder
 from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import checked_tolerance
-from .._errors import ExportError, InputError, UntraceableError
+from .._errors import ExportError, UntraceableError
 from .._options import ADAPTIVE, Options, check_options, checked_static_axes
 from .._progress import Progress, shown_progress
 from .._report.write_report import beside, check_place
@@ -30,6 +29,12 @@ if TYPE_CHECKING:
 # What an export changes for a while belongs to the process: the warnings that Python shows, the logger of tf2onnx, the
 # terminal. Two at once would put back what the other had set. It is reentrant for a model that exports another.
 _ONE_AT_A_TIME = threading.RLock()
+
+
+IN_STEPS_REFUSED = (
+    "There is no `in_steps` (--in-steps). Export the encoder and the step by themselves, and write the loop around "
+    "them: docs/whole-answers.md has one, under `As two files`."
+)
 
 
 class StaticAxisWarning(UserWarning):
@@ -52,7 +57,7 @@ def export_model(
     strict: bool = False,
     static_axes: Mapping[str, int] | None = None,
     report: bool = False,
-    in_steps: bool = False,
+    **refused: NoReturn,
 ) -> Bundle:
     """Export a Keras model to a bundle that is proven equal to it, or write nothing and say why.
 
@@ -90,10 +95,8 @@ def export_model(
             `batch` or `keys_length`. An axis that TensorFlow cannot trace as unknown is made static unasked, at the
             size it has in `sample_inputs`, with a warning.
         report: Whether to write a page that shows the bundle, `Bundle.write_report`, beside it with its name.
-        in_steps: Whether what `keras_attn.decoding.greedy` made becomes a folder of two bundles, its encoder and its
-            step, for those who run the loop themselves; `Bundle.generate` runs it too. `sample_inputs` are the
-            encoder's. Each part is proven, and the loop around them.
         progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
+        **refused: Nothing: any other name is an error, and for `in_steps` it says what there is instead.
 
     Returns:
         The bundle, loaded from disk.
@@ -105,12 +108,15 @@ def export_model(
         ProviderError: The provider is absent, or did not compute all of attention.
         BundleError: The place cannot be written, or a bundle is there.
         ExportError: An argument is wrong.
+        TypeError: There is no argument of that name.
     """
+    if "in_steps" in refused:
+        raise ExportError(IN_STEPS_REFUSED)
+    if refused:
+        raise TypeError(f"export_model() got an unexpected keyword argument {next(iter(refused))!r}")
     check_options(opset, lowering, precision, provider)
     static = checked_static_axes(static_axes)
     tolerances = checked_tolerance(tolerance)
-    if in_steps:
-        _refuse_with_steps(static_axes=bool(static), report=report)
     check_model(model)
     target = Path(path)
     with _ONE_AT_A_TIME, shown_progress(progress) as step:
@@ -120,10 +126,7 @@ def export_model(
             check_place(beside(target), target, in_a_folder=False)  # an export makes what is above it
         with staged_folder(target, overwrite=overwrite) as folder:
             options = Options(opset, lowering, precision, provider, tolerances, strict, static)
-            if in_steps:
-                _write_in_steps(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
-            else:
-                _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
+            _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
             step("Putting the bundle in place")
         bundle = load_bundle(target)
         if report:
@@ -133,41 +136,6 @@ def export_model(
             except ExportError as error:
                 raise ExportError(f"The bundle is in {target}, but its report was not written: {error}") from error
         return bundle
-
-
-def _refuse_with_steps(**asked: bool) -> None:
-    if given := [name for name, value in asked.items() if value]:
-        raise InputError(
-            f"`in_steps` makes two bundles, and `{given[0]}` is for one. Leave it out, or export the encoder and the "
-            "step by themselves."
-        )
-
-
-def _write_in_steps(
-    folder: Path,
-    model: keras.Model | str | Path,
-    samples: Mapping[str, Any] | None,
-    options: Options,
-    step: Progress,
-    *,
-    safe_mode: bool,
-) -> None:
-    step("Loading Keras and its backend")
-    loaded = loaded_model(model, samples, safe_mode=safe_mode)
-
-    from .in_steps import write_in_steps
-
-    limits = options.tolerance["relative"], options.tolerance["absolute"]
-    export_part = partial(
-        export_model,
-        opset=options.opset,
-        lowering=options.lowering,
-        precision=options.precision,
-        provider=options.provider,
-        tolerance=limits,
-        strict=options.strict,
-    )
-    write_in_steps(folder, loaded, samples, options, export_part, step)
 
 
 def _write_bundle(

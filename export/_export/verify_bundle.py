@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._bundle.bundle import Bundle
+from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import ParityReport, ParityRow, rows_of
-from .._bundle.replays import replayed
 from .._bundle.signing import check_signature_if_asked
 from .._errors import InputError
 from .._options import PRECISIONS
@@ -77,6 +76,22 @@ def verify_bundle(
     return report
 
 
+def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityReport]:
+    """Replay the golden cases of a bundle in onnxruntime, and compare them with the outputs Keras gave.
+
+    Returns:
+        The bundle, and the comparison, whatever came of it.
+
+    Raises:
+        BundleError: As for `load_bundle`.
+        ProviderError: The provider is absent, or is not the one that ran.
+    """
+    bundle = load_bundle(path)
+    exported = bundle.report  # read first: the replay ends by finding out whether another bundle was put there since
+    rows = rows_of(verify.replay(bundle.path, bundle.manifest, provider))
+    return bundle, ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
+
+
 def _rows_of_samples(
     bundle: Bundle,
     report: ParityReport,
@@ -89,21 +104,14 @@ def _rows_of_samples(
     name = next(name for name in (SAMPLES, SAMPLES_AGAIN) if name not in taken)
     with _samples_by_their_name():
         loaded = loaded_model(model, samples, safe_mode=safe_mode)
+
+        from .._model.reference import case_of
+
         precision = bundle.manifest.get("precision", PRECISIONS[0])
-        case = _as_declared(_answered(bundle, name, loaded, samples, precision), bundle.manifest["outputs"])
+        case = _as_declared(case_of(name, loaded, samples, precision), bundle.manifest["outputs"])
     actual = bundle.run(case.inputs, provider=report.provider)
     tolerance = bundle.manifest["parity"]["tolerance"]
     return rows_of(verify.compare(case, actual, tolerance, verify.LENIENCE[report.provider]))
-
-
-def _answered(bundle: Bundle, name: str, model: keras.Model, samples: Mapping[str, Any], precision: str) -> Case:
-    if bundle.parts:
-        from .in_steps import case_of_answers
-
-        return case_of_answers(name, model, samples, precision)
-    from .._model.reference import case_of
-
-    return case_of(name, model, samples, precision)
 
 
 @contextlib.contextmanager

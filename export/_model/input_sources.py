@@ -83,21 +83,6 @@ def sources(model: keras.Model, signature: Signature, given: Mapping[str, np.nda
     Raises:
         InputError: Integer inputs feed something else and have no sample.
     """
-    made, unknown = _made(model, signature, given)
-    if unknown:
-        raise InputError(_unknown(unknown))
-    return made
-
-
-def of_unknown_source(model: keras.Model, signature: Signature) -> list[str]:
-    """Return the names of inputs that cannot be drawn, for want of a word on what they may hold."""
-    return [spec.name for spec in _made(model, signature, {})[1]]
-
-
-def _made(
-    model: keras.Model, signature: Signature, given: Mapping[str, np.ndarray]
-) -> tuple[dict[str, Source], dict[InputSpec, list[_Use]]]:
-    """Return the sources of inputs, and how the others are used, of which it is not known what they may hold."""
     functional = functional_of(model)
     names = [spec.name for spec in signature.inputs]
     tensors = {} if functional is None else dict(zip(names, functional.inputs, strict=True))
@@ -110,7 +95,9 @@ def _made(
             unknown[spec] = uses or []
         else:
             made[spec.name] = source
-    return made, unknown
+    if unknown:
+        raise InputError(_unknown(unknown))
+    return made
 
 
 def _unknown(inputs: Mapping[InputSpec, list[_Use]]) -> str:

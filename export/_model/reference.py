@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -144,35 +144,6 @@ def whole_samples(signature: Signature, samples: Mapping[str, Any]) -> Arrays:
     if missing := [spec.name for spec in signature.inputs if spec.name not in inputs]:
         raise InputError(f"`samples` lack {missing}. The model takes {[spec.name for spec in signature.inputs]}.")
     return inputs
-
-
-def cases_of(
-    model: keras.Model, outputs: Callable[[Arrays], Arrays], given: Mapping[str, Arrays], precision: str = PRECISIONS[0]
-) -> tuple[list[Case], dict[str, str]]:
-    """Return what a model gives for inputs by the name of their case, with what rounding does in a precision.
-
-    Args:
-        model: Whose weights are moved, to see what rounding does.
-        outputs: Runs it.
-        given: The inputs of each case.
-        precision: That of the file to be compared with them.
-
-    Returns:
-        The cases, and why others are left out, by name: Keras fails on them, or gives NaN.
-    """
-    cases, refused = [], {}
-    with _full_float32():
-        for name, inputs in given.items():
-            try:
-                case = Case(name, inputs, outputs(inputs))
-            except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
-                refused[name] = first_line(error)
-                continue
-            if any(np.isnan(array).any() for array in case.outputs.values() if array.dtype.kind == "f"):
-                refused[name] = "Keras gives NaN"
-            else:
-                cases.append(case)
-        return (with_rounding(model, outputs, cases, precision) if cases else []), refused
 
 
 @contextlib.contextmanager

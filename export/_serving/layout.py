@@ -10,7 +10,6 @@ from pathlib import Path
 from .._bundle.atomic_folder import staged_folder
 from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.recognise import is_bundle
-from .._bundle.steps_manifest import check_one_file
 from .._errors import BundleError, ExportError, ProviderError
 from .._standalone import verify
 from . import mlserver_layout, tfserving_layout, triton_layout
@@ -70,7 +69,6 @@ def write_layout(
     if provider not in verify.PROVIDERS:
         raise ProviderError(f"`provider` must be one of {sorted(verify.PROVIDERS)}. Received: {provider!r}.")
     server, bundle = _SERVERS[target], load_bundle(path)
-    check_one_file(bundle.path, bundle.manifest)
     model = _checked_name(bundle, name)
     repository = Path(os.path.abspath(folder))
     place = repository / model

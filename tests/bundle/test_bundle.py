@@ -56,6 +56,14 @@ def test_load_errors(bundle):
         load_bundle(bundle)
 
 
+@pytest.mark.parametrize("open_it", [load_bundle, verify_bundle])
+def test_a_decoder_in_steps_is_no_longer_read(bundle, open_it):
+    hashes = {f"{part}/{name}": "0" for part in ("encoder", "step") for name in ("manifest.json", MODEL)}
+    alter_manifest(bundle, kind="decoder in steps", sha256=hashes)
+    with pytest.raises(BundleError, match=r"is a decoder in steps, .* Load .*encoder and .*step; docs/whole-answers"):
+        open_it(bundle)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"rows": [{}], "saved_model_rows": []}', None])
 def test_a_report_that_cannot_be_read(bundle, text):
     loaded = load_bundle(bundle)

@@ -122,11 +122,6 @@ COMPLETE = {
         ),
         ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.4}}}, None),
         ({"outputs": {"a": {"varies": True, "rounding": None}}}, None),
-        ({"parts": {"encoder": COMPLETE, "step": COMPLETE}}, None),
-        (
-            {"parts": {"encoder": COMPLETE, "step": COMPLETE | {"cases": 4}}},
-            "The step: Only 4 cases could be",
-        ),
     ],
 )
 def test_a_report_warns_of_what_a_match_leaves_open(changed, said):

@@ -5,11 +5,10 @@ from hashlib import sha256
 
 import pytest
 from bundles import alter_manifest, assert_one_line, flip_byte, python, reseal
-from steps_bundles import counting_bundle
 
 from keras_attn_export import BundleError, ExportError, load_bundle, sign_bundle, verify_bundle
-from keras_attn_export._bundle.replays import replayed
 from keras_attn_export._bundle.signing import check_signature
+from keras_attn_export._export.verify_bundle import replayed
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 pytestmark = pytest.mark.needs("model_signing", "OpenSSL")
@@ -66,14 +65,6 @@ def test_a_bundle_with_a_signature_of_its_owner(bundle, keys, name):
     assert place == bundle.with_name("bundle.sig")
     assert verify_bundle(bundle, public_key=keys / f"{name}.pub").passed
     assert load_bundle(bundle)  # beside which the signature lies, not in it
-
-
-def test_a_decoder_in_steps_is_signed_as_a_whole(tmp_path, keys):
-    folder = counting_bundle(tmp_path / "counting")
-    sign_bundle(folder, key=keys / "ours.pem")
-    assert verify_bundle(folder, public_key=keys / "ours.pub").passed
-    alter_manifest(folder / "step", model="another")
-    refused("does not show that the owner", folder, keys / "ours.pub")
 
 
 def test_a_bundle_that_is_exchanged_during_the_replay(signed, keys, monkeypatch, fails):

@@ -171,6 +171,10 @@ def test_only_unsafe_loads_a_file_that_holds_code_and_strict_refuses_what_is_lef
     assert names(tmp_path) == ["model.keras"]
 
 
+def test_an_option_that_went_names_what_there_is_instead(model_file, tmp_path, wrong_usage):
+    assert "docs/whole-answers.md" in wrong_usage("export", model_file, tmp_path / "bundle", "--in-steps")
+
+
 @pytest.mark.parametrize("text", ["batch", "=3", "batch=0", "batch=-1", "batch=two", "batch=1.5", "batch=1 batch=2"])
 def test_static_axes_are_names_and_sizes(text, model_file, tmp_path, wrong_usage):
     static = [word for each in text.split() for word in ("--static", each)]

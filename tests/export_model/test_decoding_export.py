@@ -1,12 +1,30 @@
 """Models whose loop is in the graph, as one ONNX file."""
 
+import warnings
+
+import keras
 import numpy as np
 import pytest
-from decoding_models import END, END_GROWING, LENGTH, START, attending, firsts_of, growing, ids_of, recurrent
+from decoding_models import (
+    END,
+    END_GROWING,
+    LENGTH,
+    START,
+    TOKENS,
+    arrays,
+    attending,
+    firsts_of,
+    growing,
+    ids_of,
+    recurrent,
+)
+from step_models import BLOCKS, HEADS, SIZE, WIDTH, growing_caches
 from unproven import Unproven
 
 from keras_attn.decoding import beam, greedy
 from keras_attn_export import export_model
+from keras_attn_export._model.growing_caches import EMPTY_CACHE
+from keras_attn_export._standalone import verify
 
 OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
 CASES = {
@@ -69,3 +87,58 @@ def test_rows_leave_in_the_file_too(written):
     inner = found[-1][1]
     assert not any(node.op_type == "NonZero" for node in inner.node)
     assert any(node.op_type == "NonZero" for node in found[0][1].node) == (name != "without an end")
+
+
+def of_one_batch(rows):
+    """What has a step that takes so many rows only, beside an encoder that takes any."""
+    encoder, step, state = recurrent()
+    taken = [keras.Input(batch_shape=(rows, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in step.inputs]
+    outputs = step(taken)
+    logits = keras.ops.reshape(outputs["logits"], (rows, TOKENS))
+    step = keras.Model(taken, {**outputs, "logits": logits})
+    return greedy(encoder, step, state, start=START, end=END, max_length=LENGTH)
+
+
+def test_a_step_of_one_batch_is_exported_with_it(tmp_path):
+    model, inputs = of_one_batch(4), {"ids": ids_of(9)["ids"][[7, 0, 8, 1]]}
+    bundle = export_model(model, tmp_path / "bundle")
+    assert bundle.manifest["inputs"] == [{"name": "ids", "dtype": "int32", "shape": [4, "ids_length"]}]
+    first_sizes = {spec["name"]: spec["shape"][0] for spec in bundle.manifest["outputs"]}
+    assert first_sizes == dict.fromkeys(("tokens", "lengths", "scores"), 4)
+    free = greedy(*recurrent(), start=START, end=END, max_length=LENGTH)
+    found, expected = bundle.run(inputs), arrays(free(inputs))
+    assert len(set(expected["lengths"].tolist())) > 2  # so that rows would leave
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
+
+
+def test_encoder_and_step_by_themselves_in_a_loop_write_what_the_one_model_does(tmp_path):
+    encoder, step, state = growing_caches()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a name with dots is nothing to be warned of
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        encode = export_model(encoder, tmp_path / "encoder")
+        advance = export_model(step, tmp_path / "step", sample_inputs={"position": np.arange(3, dtype="int32")})
+    caches = {name: spec["shape"] for name, spec in named(advance.manifest["inputs"]).items() if "." in name}
+    assert set(caches) == set(state.values())
+    assert len(caches) == 2 * BLOCKS
+    assert set(named(advance.manifest["outputs"])) == {"logits", *state}
+    cases = {case.name: case for case in verify.load_cases(advance.path / verify.CASES)}
+    assert {cases[EMPTY_CACHE].inputs[name].shape[2] for name in caches} == {0}
+    assert len({case.inputs[name].shape[2] for case in cases.values() for name in caches}) > 3
+
+    inputs = {"first": np.random.default_rng(8).normal(size=(9, WIDTH)).astype("float32")}
+    fed = {name: np.zeros((9, HEADS, 0, SIZE), "float32") for name in caches} | encode.run(inputs)
+    token, tokens = np.full(9, START, "int32"), []
+    for number in range(LENGTH):
+        out = advance.run({**fed, "token": token, "position": np.full(9, number, "int32")})
+        token = out["logits"].argmax(-1).astype("int32")
+        fed |= {target: out[source] for source, target in state.items()}
+        tokens.append(token)
+    assert {fed[name].shape for name in caches} == {(9, HEADS, LENGTH, SIZE)}
+    whole = greedy(encoder, step, state, start=START, max_length=LENGTH)
+    np.testing.assert_array_equal(np.stack(tokens, axis=1), arrays(whole(inputs))["tokens"])
+
+
+def named(specs):
+    return {spec["name"]: spec for spec in specs}

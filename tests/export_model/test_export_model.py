@@ -199,6 +199,15 @@ def test_exports_in_threads_take_turns(tmp_path, monkeypatch):
     assert together == [1, 1, 1]
 
 
+def test_an_argument_that_is_not_there_is_refused_and_one_that_went_names_what_there_is_instead(tmp_path):
+    model = additive()
+    with pytest.raises(ExportError, match=r"Export the encoder and the step by themselves, .* docs/whole-answers\.md"):
+        export_model(model, tmp_path / "bundle", in_steps=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'samples'"):
+        export_model(model, tmp_path / "bundle", samples={})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_strict_writes_nothing_where_a_warning_would_be(tmp_path):
     x, unused = keras.Input((4,), name="x"), keras.Input((4,), name="unused")
     model = keras.Model([x, unused], layers.Dense(2, name="y")(x))

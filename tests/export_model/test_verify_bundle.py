@@ -8,9 +8,8 @@ import pytest
 from bundles import small_inputs, small_model
 
 from keras_attn_export import InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
-from keras_attn_export._bundle.replays import replayed
 from keras_attn_export._cli.main import main
-from keras_attn_export._export.verify_bundle import _rows_of_samples
+from keras_attn_export._export.verify_bundle import _rows_of_samples, replayed
 from keras_attn_export._model.reference import case_of
 
 LARGE = {name: array * 3 if array.dtype.kind == "f" else array for name, array in small_inputs(5, 4, 9).items()}

@@ -104,7 +104,7 @@ SIGNATURES = {  # without annotations, self and **kwargs
     "keras_attn_export.export_model": (
         "(model, path, *, sample_inputs=None, opset=None, lowering='adaptive', precision='float32', "
         "provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True, strict=False, "
-        "static_axes=None, report=False, in_steps=False)"
+        "static_axes=None, report=False)"
     ),
     "keras_attn_export.convert_bundle": "(path, out, *, to='litert', overwrite=False)",
     "keras_attn_export.predict": (

@@ -20,7 +20,8 @@ def subcommands() -> dict[str, argparse.ArgumentParser]:
 
 def section(name: str, parser: argparse.ArgumentParser) -> str:
     """Return the heading, the description and the table of a subcommand."""
-    rows = [row(action) for action in parser._actions if not set(action.option_strings) & set(OF_ALL)]
+    shown = (action for action in parser._actions if action.help != argparse.SUPPRESS)
+    rows = [row(action) for action in shown if not set(action.option_strings) & set(OF_ALL)]
     table = "\n".join(["| argument | what it is |", "|---|---|", *rows])
     return f"## keras-attn {name}\n\n{parser.description}\n\n{table}\n"
 
