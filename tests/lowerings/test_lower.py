@@ -52,6 +52,13 @@ class Doubled(DotProductAttention):
         return 2 * super().score(queries, keys)
 
 
+class Twice(DotProductAttention):
+    """Does more than score in its call."""
+
+    def call(self, queries, *args, **kwargs):
+        return super().call(queries * 2.0, *args, **kwargs)
+
+
 class ReluWeighed(AdditiveAttention):
     """Its `w_v` is more than a product."""
 
@@ -119,6 +126,11 @@ def in_blocks():
     return attending(AdditiveAttention(7, query_block_size=2, name="attention"))
 
 
+def of_heads():
+    x = keras.Input((None, 6), name="x")
+    return keras.Model(x, MultiHeadAttention(Twice(name="attention"), 2)(x, x, x))
+
+
 PLAIN, BY_SIZE, DOT, SUM = {"attention": PORTABLE}, {"attention": ADAPTIVE}, ["dot_product_0"], ["additive_0"]
 WRITTEN = {
     "two calls": (shared_layer, ADAPTIVE, 18, BY_SIZE, ["additive_0", "additive_1"]),
@@ -137,6 +149,7 @@ WRITTEN = {
     "the output alone": (lambda: that_gives(0), ADAPTIVE, 18, BY_SIZE, DOT),
     "the weights alone": (lambda: that_gives(1), ADAPTIVE, 18, BY_SIZE, DOT),
     "arguments that are constants": (of_constants, ADAPTIVE, 18, BY_SIZE, SUM),
+    "heads of a layer with a call of its own": (of_heads, ADAPTIVE, 18, BY_SIZE, DOT),
     "blocks of queries": (in_blocks, ADAPTIVE, 18, BY_SIZE, SUM),
     "blocks of queries, portable": (in_blocks, PORTABLE, 18, PLAIN, []),
 }
@@ -275,20 +288,6 @@ def test_what_padding_holds_changes_no_bit(masked, tmp_path):
         inputs[name][1, 60:] = np.nan
     for name, array in file.run(inputs).items():
         np.testing.assert_array_equal(array, clean[name])
-
-
-@keras.saving.register_keras_serializable("tests")
-class Twice(DotProductAttention):
-    """Does more than score in its call."""
-
-    def call(self, queries, *args, **kwargs):
-        return super().call(queries * 2.0, *args, **kwargs)
-
-
-def test_heads_of_a_layer_with_a_call_of_its_own(tmp_path):
-    x = keras.Input((None, 6), name="x")
-    traced = Unproven(keras.Model(x, MultiHeadAttention(Twice(), 2)(x, x, x)))
-    assert_like_keras(traced, traced.written(tmp_path), inputs_of(traced.model))
 
 
 def test_an_onnxruntime_too_old_for_fused(tmp_path, monkeypatch):

@@ -301,11 +301,7 @@ def by_query(plan, array):
 def assert_promises(run, plan, inputs, *, tolerance=None):
     """What is masked changes no bit of what does not see it; no key gives zeros.
 
-    Args:
-        run: `run(None, inputs)` of a session.
-        plan: The call.
-        inputs: Its inputs.
-        tolerance: Of outputs beside a large number, which may decide how all is computed.
+    The tolerance is that of outputs beside a large number, which may decide how all is computed.
     """
     clean, pairs = run(None, inputs), taking_part(plan, inputs)
     for value in (np.nan, np.inf, 1e30):
