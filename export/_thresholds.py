@@ -1,6 +1,8 @@
 """From which sizes on the `adaptive` lowering takes its form for large sizes, as benchmarks/thresholds.py measures it.
 
-One table for all machines, since a file runs on others than the one that wrote it.
+One table for all machines, since a file runs on others than the one that wrote it. The rule of distances is not from
+there: blocks bound their memory, from as many pairs on as golden cases have, and are the faster form from some
+1,000 positions on.
 """
 
 from __future__ import annotations
@@ -58,4 +60,5 @@ LARGE = {
     "pairs": From(0, NEVER),
     "weights": From(32, 185364),
     "additive": From(8, 262144),
+    "distance": From(0, 185364),
 }

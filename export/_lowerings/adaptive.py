@@ -22,7 +22,7 @@ LOWEST_OPSET = 18
 
 def fits(call: Call) -> bool:
     """Tell whether there is a body for a call."""
-    return call.name == DISTANCE or ragged.fits(call)
+    return ragged.fits(call)
 
 
 def body(call: Call, opset: int) -> str:
@@ -87,6 +87,8 @@ def kind_of(call: Call) -> str:
     """Return the kind of a call, by which it is decided: a key of `LARGE`."""
     if call.name == ADDITIVE:
         return "additive"
+    if call.name == DISTANCE:
+        return "distance"
     if call.returns_weights or call.normalizer != SOFTMAX:
         return "weights"
     if call.has_pair_mask or call.has_bias:
@@ -99,8 +101,6 @@ def kind_of(call: Call) -> str:
 
 
 def _least(call: Call) -> From:
-    if not ragged.fits(call):  # distances, of points of few coordinates: all pairs at once do
-        return From(0, NEVER)
     least = LARGE[kind_of(call)]
     if windows.fits(call) and least.pairs != NEVER:
         wider, longest = least.each((WINDOW_KEYS / windows.keys_of_block(call)) ** 2), _longest_of_all()

@@ -14,6 +14,7 @@ from keras_attn._composite import ADDITIVE, DISTANCE, DOT_PRODUCT
 from keras_attn._normalizers import SOFTMAX
 
 from .._tracing.attention_calls import Call
+from . import distances
 from .first_try import all_see, same, tried
 from .masks import hidden, is_masked, may_lack_keys, pairs, rows, zeros_without_keys
 from .normalizers import normalized
@@ -158,19 +159,10 @@ def _additive(call: Call, keys: str) -> str:
 
 
 def _distances(call: Call, keys: str) -> str:
-    """Lines that give `-||q - k||^2 / (2 h^2)`, from each difference of coordinates: exact far from the origin."""
     return f"""
         query_coordinates = Transpose <perm = [0, 2, 1]> (queries)
         key_coordinates = Transpose <perm = [0, 2, 1]> ({keys})
-        coordinates_axis = Constant <value_ints = [-3]> ()
-        minus_half = Constant <value_float = -0.5> ()
-        coordinate_columns = Unsqueeze (query_coordinates, minus_one)
-        coordinate_rows = Unsqueeze (key_coordinates, minus_two)
-        gaps = Sub (coordinate_columns, coordinate_rows)
-        gaps_in_bandwidths = Div (gaps, bandwidth)
-        squares = Mul (gaps_in_bandwidths, gaps_in_bandwidths)
-        squared_distances = ReduceSum <keepdims = 0> (squares, coordinates_axis)
-        scores = Mul (squared_distances, minus_half)
+        {distances.scores("query_coordinates", "key_coordinates")}
     """
 
 
