@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from keras_attn._composite import Heads
 from keras_attn._types import Pairs
-from keras_attn_export._lowerings import adaptive, bodies
+from keras_attn_export._lowerings import adaptive, bodies, ragged
 from keras_attn_export._lowerings.text import function
 from keras_attn_export._options import ADAPTIVE
 from keras_attn_export._tracing.attention_calls import DOMAIN, Call
@@ -120,8 +120,10 @@ def write(single: Single, form: str, folder: Path) -> Path:
         opset = bodies.opset_of(call, ADAPTIVE)
         if form == SMALL:
             body = function(call, adaptive.small(call, opset, SMALL), opset)
+        elif form == LARGE:
+            body = function(call, ragged.body(call), opset)
         else:
-            body = bodies.function_of(call, {LARGE: "ragged"}.get(form, form), opset)
+            body = bodies.function_of(call, form, opset)
         onnx.save(_model(call, body, opset), str(file))
     return file
 

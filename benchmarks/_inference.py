@@ -11,9 +11,10 @@ from _race import Case
 from _sizes import ALL_VALID, DOT, Size, random_inputs
 
 from keras_attn_export import ExportError, ParityError
+from keras_attn_export._options import ADAPTIVE
 
 PEER = "plain ONNX, as Keras exports it"
-LOWERINGS = ("auto", "ragged", "portable")
+LOWERINGS = (ADAPTIVE, "portable")
 
 
 def ours(lowering: str) -> str:
@@ -43,17 +44,15 @@ class Contenders:
         """Return the file that Keras writes, in onnxruntime."""
         return Contestant(PEER, options={"model": str(self.stock)})
 
-    def ours(self, lowering: str, fill: str) -> Contestant:
+    def ours(self, lowering: str) -> Contestant:
         """Return our file; where this version cannot write it, a contestant that says so."""
-        key = f"{lowering} {fill}" if lowering == "auto" else lowering  # "auto" measures on the inputs it is given
-        if key not in self.exports:
-            self.exports[key] = self._export(lowering, self.work / key.replace(" ", "_"), fill)
-        return self.exports[key]
+        if lowering not in self.exports:
+            self.exports[lowering] = self._export(lowering)
+        return self.exports[lowering]
 
-    def _export(self, lowering: str, folder: Path, fill: str) -> Contestant:
-        samples = random_inputs(self.size, fill, seed=1)
+    def _export(self, lowering: str) -> Contestant:
         try:
-            file, chosen = _models.our_export(self.model, folder, lowering, self.options.provider, samples)
+            file, chosen = _models.our_export(self.model, self.work / lowering, lowering, self.options.provider)
         except ParityError:
             raise  # a wrong file is no missing one
         except ExportError as error:
@@ -91,7 +90,7 @@ class Contenders:
 
     def everyone(self, fill: str) -> Case:
         """Return a case with all of them."""
-        ours = [self.ours(lowering, fill) for lowering in LOWERINGS]
+        ours = [self.ours(lowering) for lowering in LOWERINGS]
         return self.case(fill, [self.peer(), *ours, *self.tensorflow(), *self.torch(fill)])
 
 
@@ -102,12 +101,12 @@ def find(results: list[dict[str, Any]], size: Size, fill: str, label: str) -> di
 
 
 def speed(results: list[dict[str, Any]], size: Size, fill: str) -> float | None:
-    """Return how many times faster than the peer ours is, as chosen by "auto"."""
-    row = find(results, size, fill, ours("auto"))
+    """Return how many times faster than the peer ours is."""
+    row = find(results, size, fill, ours(ADAPTIVE))
     return row["faster"]["median"] if row and row["faster"] else None
 
 
 def memory_share(results: list[dict[str, Any]], size: Size, fill: str) -> float | None:
     """Return the extra memory of ours over that of the peer."""
-    row, peer = find(results, size, fill, ours("auto")), find(results, size, fill, PEER)
+    row, peer = find(results, size, fill, ours(ADAPTIVE)), find(results, size, fill, PEER)
     return row["memory"] / peer["memory"] if row and peer else None

@@ -76,10 +76,7 @@ def _ones(spec: Any) -> np.ndarray:
     return np.ones([2 if axis is None else axis for axis in spec.shape], spec.dtype)
 
 
-def our_export(model: keras.Model, folder: Path, lowering: str, provider: str, samples: Arrays) -> tuple[Path, str]:
+def our_export(model: keras.Model, folder: Path, lowering: str, provider: str) -> tuple[Path, str]:
     """Write a bundle; return its ONNX file and the lowering it ended up with."""
-    seen = {"sample_inputs": samples} if lowering == "auto" else {}  # "auto" measures on what it is given
-    bundle = export_model(
-        model, folder, lowering=lowering, provider=provider, overwrite=True, progress=False, **seen
-    )  # fmt: skip
+    bundle = export_model(model, folder, lowering=lowering, provider=provider, overwrite=True, progress=False)
     return bundle.path / "model.onnx", str(bundle.manifest["layers"][0]["lowering"])

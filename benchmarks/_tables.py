@@ -14,7 +14,6 @@ def markdown(result: Result) -> str:
     """Return a result's machine, tables and bars."""
     known = {
         "against_keras": _tables_of_sizes.against_keras,
-        "auto_choice": _auto_choice,
         "batch": _tables_of_rows.batch,
         "decoding": _tables_of_decoding.decoding,
         "cost_against_keys": _cost_against_keys,
@@ -64,28 +63,6 @@ def _cells(case: dict[str, Any], label: str, additive: bool) -> list[str]:
 def _serving(result: Result) -> list[str]:
     heads = ["what", "ms (p10 to p90)", "instead: ms (p10 to p90)", "speed"]
     rows = ([row["advice"], times(row["ms"]), times(row["instead"]), speed(row)] for row in result["rows"])
-    return [table(heads, rows)]
-
-
-def _auto_choice(result: Result) -> list[str]:
-    heads = [
-        "shape",
-        "plain ONNX: ms (p10 to p90)",
-        "auto: ms (p10 to p90)",
-        "chosen",
-        "speed",
-        "extra MiB: plain",
-        "auto",
-    ]
-    rows = []
-    for case in result["cases"]:
-        peer, auto = case["rows"]
-        if "ms" in auto:
-            cells = [times(auto["ms"]), auto["note"], speed(auto), f"{peer['memory']:.0f}", f"{auto['memory']:.0f}"]
-        else:
-            cells = ["", "", "", f"{peer['memory']:.0f}", ""]
-        layer = "additive" if case["shape"]["layer"] == "additive" else "dot product"
-        rows.append([f"{layer} {case['size']}, {case['fill']}", times(peer["ms"]), *cells])
     return [table(heads, rows)]
 
 

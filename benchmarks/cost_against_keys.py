@@ -9,10 +9,11 @@ from _race import race
 from _sizes import ADDITIVE, ALL_VALID, DOT, Size
 from _stats import line
 
+from keras_attn_export._options import ADAPTIVE
+
 KEYS = (128, 256, 512, 1024, 2048, 4096)
 QUICK_KEYS = (16, 32, 64)
-LOWERING = "ragged"  # one file for all numbers of keys; "auto" would choose anew for each
-LABELS = (PEER, ours(LOWERING))
+LABELS = (PEER, ours(ADAPTIVE))
 
 
 def measure(options: _harness.Options) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def measure(options: _harness.Options) -> dict[str, Any]:
     for layer in (ADDITIVE, DOT):
         sizes = _sizes(layer, options.quick)
         contenders = Contenders(sizes[-1], options, options.work / layer)
-        files = [contenders.peer(), contenders.ours(LOWERING, ALL_VALID)]
+        files = [contenders.peer(), contenders.ours(ADAPTIVE)]
         prepared = [contenders.case(ALL_VALID, [replace(file) for file in files], size, layer=layer) for size in sizes]
         found = race(prepared, options.work, **options.pace())
         cases += found

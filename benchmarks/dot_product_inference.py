@@ -8,6 +8,8 @@ from _race import race
 from _sizes import ALL_VALID, DOT, HALF_FILLED, Size
 from _stats import bar
 
+from keras_attn_export._options import ADAPTIVE
+
 SHORT = Size(DOT, B=8, Tq=512, Tk=512, D=64)
 LONG = Size(DOT, B=1, Tq=4096, Tk=4096, D=64)
 QUICK_SIZES = (Size(DOT, B=2, Tq=16, Tk=16, D=8),)
@@ -33,7 +35,7 @@ def _bars(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for size, limits in SPEED.items()
         for fill, limit in limits.items()
     ]
-    row = find(cases, LONG, ALL_VALID, ours("auto"))
+    row = find(cases, LONG, ALL_VALID, ours(ADAPTIVE))
     matrix = 4 * LONG.Tq * LONG.Tk / 2**20
     text = f"{LONG}, all valid: extra memory in MiB, against one Tq x Tk matrix of float32"
     return [*bars, bar(text, row["memory"] if row else None, matrix, at_least=False)]

@@ -11,8 +11,9 @@ from ._standalone.verify import PROVIDERS, older_onnxruntime
 
 PORTABLE = "portable"
 ADAPTIVE = "adaptive"
-BATCHED = "batched"
-LOWERINGS = (PORTABLE, "fused", "ragged", BATCHED, ADAPTIVE, "auto")
+LOWERINGS = (ADAPTIVE, PORTABLE, "fused")
+REPLACED = ("ragged", "batched", "auto")  # `adaptive` takes their place
+BATCHED = "batched"  # the form of `adaptive` for devices such as GPUs
 PRECISIONS = ("float32", "float16", "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
 OPSETS = range(TRACED_OPSET, 25)
@@ -21,9 +22,9 @@ FUSED_OPSET = 24
 # The first onnxruntime release, of 1.15 and later, that loads exported models of each opset and gives Keras's outputs.
 # Measured with the last patch of every minor release on models with attention, recurrent layers and convolutions.
 LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24"}
-# 1.15 crashes on additive scores in `ragged`, 1.16 to 1.18 give returned weights a wrong shape; with lengths, the op
+# 1.15 crashes on additive scores in blocks, 1.16 to 1.18 give returned weights a wrong shape; with lengths, the op
 # `Attention` of 1.24 gives other numbers.
-LOWEST_FOR_LOWERING = {"ragged": "1.19", BATCHED: "1.19", ADAPTIVE: "1.19", "fused": "1.25"}
+LOWEST_FOR_LOWERING = {ADAPTIVE: "1.19", BATCHED: "1.19", "fused": "1.25"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,16 @@ class Options:
     tolerance: Mapping[str, float]
     strict: bool = False
     static_axes: Mapping[str, int] = field(default_factory=dict)
+
+
+def asked_by(form: str) -> str:
+    """Return the lowering that is asked for where attention gets a form."""
+    return ADAPTIVE if form == BATCHED else form
+
+
+def instead(lowering: object) -> str:
+    """Return the sentence that names what to use for a lowering that `adaptive` replaces; nothing for others."""
+    return " Use 'adaptive', which chooses by sizes and provider." if lowering in REPLACED else ""
 
 
 def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
@@ -59,10 +70,10 @@ def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
     Raises:
         ExportError: It is too old, and would refuse them or give other numbers.
     """
-    used = sorted(set(lowerings) - {PORTABLE})
+    used = set(lowerings) - {PORTABLE}
     lowest = lowest_onnxruntime(opset, used)
     if found := older_onnxruntime(lowest):
-        what = " and ".join([f"opset {opset}", *(f"`lowering={each!r}`" for each in used)])
+        what = " and ".join([f"opset {opset}", *(f"`lowering={each!r}`" for each in sorted(map(asked_by, used)))])
         raise ExportError(
             f"An ONNX file of {what} needs onnxruntime {lowest} or newer. Received: onnxruntime {found}. "
             "Upgrade onnxruntime, leave `opset` out, or use `lowering='portable'`."
@@ -99,7 +110,7 @@ def check_options(opset: int | None, lowering: str, precision: str, provider: st
         ("provider", provider, tuple(PROVIDERS)),
     ):
         if value not in known:
-            raise ExportError(f"`{name}` must be one of {known}. Received: {value!r}.")
+            raise ExportError(f"`{name}` must be one of {known}. Received: {value!r}.{instead(value)}")
     if opset is None:
         return
     if isinstance(opset, bool) or not isinstance(opset, int) or opset not in OPSETS:

@@ -5,6 +5,7 @@ import pytest
 
 from keras_attn_export import ExportError
 from keras_attn_export._options import (
+    BATCHED,
     LOWEST_FOR_LOWERING,
     LOWEST_ONNXRUNTIME,
     OPSETS,
@@ -27,9 +28,9 @@ def test_fused_needs_its_opset():
 
 def test_the_lowest_onnxruntime_is_that_of_opset_and_lowerings():
     assert lowest_onnxruntime(18, ["portable"]) == LOWEST_ONNXRUNTIME[18]
-    assert lowest_onnxruntime(24, ["ragged", "portable"]) == LOWEST_ONNXRUNTIME[24]
-    assert lowest_onnxruntime(24, ["ragged", "fused"]) == LOWEST_FOR_LOWERING["fused"]
-    assert lowest_onnxruntime(18, ["ragged"]) == LOWEST_FOR_LOWERING["ragged"]
+    assert lowest_onnxruntime(24, [BATCHED, "portable"]) == LOWEST_ONNXRUNTIME[24]
+    assert lowest_onnxruntime(24, ["adaptive"]) == LOWEST_FOR_LOWERING["fused"]
+    assert lowest_onnxruntime(18, ["adaptive"]) == LOWEST_FOR_LOWERING["adaptive"]
 
 
 @pytest.mark.parametrize("opset", [17, 25, "18", 18.0, True])
@@ -45,13 +46,20 @@ def test_unknown_choices(name):
         check_options(**options)
 
 
+@pytest.mark.parametrize("lowering", ["ragged", "batched", "auto"])
+def test_a_lowering_that_another_replaces(lowering):
+    with pytest.raises(ExportError, match=rf"`lowering` must be one of .* Received: '{lowering}'\. Use 'adaptive'"):
+        check_options(None, lowering, "float32", "cpu")
+
+
 @pytest.mark.parametrize(
     ("installed", "opset", "lowerings", "refusal"),
     [
         ("1.25.0", 24, ["fused", "portable"], None),
         ("1.24.4", 24, ["fused", "portable"], r"opset 24 and `lowering='fused'` needs onnxruntime 1.25.* 1\.24\.4\."),
-        ("1.24.4", 24, ["ragged"], None),
-        ("1.19.0", 18, ["ragged"], None),
+        ("1.24.4", 24, [BATCHED], None),
+        ("1.23.0", 24, [BATCHED], r"opset 24 and `lowering='adaptive'` needs onnxruntime 1.24"),
+        ("1.19.0", 18, ["adaptive"], None),
         ("1.19.0", 20, [], None),
         ("1.19.0", 22, ["portable"], r"opset 22 needs onnxruntime 1.21 or newer\. Received: onnxruntime 1\.19"),
         ("1.100.0", 24, ["fused"], None),

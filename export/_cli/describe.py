@@ -45,7 +45,6 @@ def _lines(bundle: Bundle) -> Iterator[Line]:
     for layer in manifest["layers"]:
         form = f": {layer['form']}" if "form" in layer else ""  # a bundle of an earlier version says nothing of it
         yield "attention", f"{layer['name']} ({layer['class']}): {layer['lowering']}, {layer['precision']}{form}"
-        yield from _measured(layer)
     yield "opset", f"{manifest['opset']}, needs onnxruntime {manifest['lowest_onnxruntime']} or newer"
     yield from parity_lines(bundle)
     yield "made with", versions_text(manifest)
@@ -66,16 +65,6 @@ def shape_lines(manifest: Mapping[str, Any]) -> Iterator[Line]:
 def versions_text(manifest: Mapping[str, Any]) -> str:
     """Say what a bundle was made with."""
     return ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
-
-
-def _measured(layer: Mapping[str, Any]) -> Iterator[Line]:
-    """Say what `lowering="auto"` chose by, for each call of a layer."""
-    for times, unclear in zip(layer.get("milliseconds", ()), layer.get("unclear", ()), strict=False):
-        fastest_first = sorted(times.items(), key=lambda pair: pair[1])
-        text = f"{layer['name']}: the model took {', '.join(f'{name} {time:.3g} ms' for name, time in fastest_first)}"
-        if unclear:
-            text += f"; could not tell whether {', '.join(unclear)} would be faster"
-        yield "attention", text
 
 
 def _whose_verify(hashes: Mapping[str, str]) -> str:

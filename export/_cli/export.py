@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._export.export import IN_STEPS_REFUSED, StaticAxisWarning, export_model
-from .._options import ADAPTIVE, LOWERINGS, OPSETS, PRECISIONS
+from .._options import ADAPTIVE, LOWERINGS, OPSETS, PRECISIONS, instead
 from .._report.write_report import beside
 from .describe import describe
 from .shared import (
@@ -37,9 +37,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--opset", type=int, metavar="N", help=opsets)
     parser.add_argument(
         "--lowering",
+        type=_lowering,
         choices=LOWERINGS,
         default=ADAPTIVE,
-        help="how attention is written (adaptive, to the sizes of a request); auto measures on the samples",
+        help="how attention is written (default: adaptive, to the sizes of a request)",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and products")
     parser.add_argument(
@@ -66,6 +67,12 @@ def add_parser(commands: Any) -> None:
     add_import(parser)
     add_provider(parser)
     add_json(parser)
+
+
+def _lowering(text: str) -> str:
+    if more := instead(text):
+        raise argparse.ArgumentTypeError(f"must be one of {LOWERINGS}. Received: {text!r}.{more}")
+    return text
 
 
 def _named_size(text: str) -> tuple[str, int]:

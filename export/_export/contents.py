@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .._bundle.bundle import REPORT, SAVED_MODEL, seal
-from .._bundle.parity import ParityReport, ParityRow, checked_tolerance, compared
+from .._bundle.parity import ParityReport, checked_tolerance, compared
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._internals.keras_internals import layers_of
 from .._lowerings.forms_run import small_only
@@ -21,12 +20,10 @@ from .._options import ADAPTIVE, PORTABLE, PRECISIONS, Options, check_onnxruntim
 from .._precision.convert import converted
 from .._progress import Progress
 from .._standalone import verify
-from .._standalone.verify import Arrays
 from .._tracing.onnx_file import write
 from .._tracing.saved_model import write_saved_model
 from .._tracing.saved_model_run import SavedModelRun
 from .._tracing.time_steps import steps_as_rows
-from .._tracing.traced import Traced
 from .._tracing.untraceable import untraceable_axes
 from .collected_weights import collected_weights
 from .versions import versions_of
@@ -78,34 +75,21 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
     fresh.begin(saved_model, folder / verify.CASES, folder.with_name("results.npz"))
     exact = options.tolerance if options.precision == PRECISIONS[0] else checked_tolerance(None)
 
-    def written(lowering: str) -> tuple[Lowered, Traced, int, tuple[ParityRow, ...]]:
-        asked = replace(options, lowering=lowering, tolerance=exact)
-        scratch = folder.with_name(f"traced_{lowering}")
-        shutil.rmtree(scratch, ignore_errors=True)  # what a first attempt left, whose axes could not be traced
-        lowered = lowered_model(model, signature, golden, asked, function, scratch, step)
-        finished, opset = lowered.finished(golden, options.opset)
-        check_onnxruntime(opset, lowered.lowerings.values())
-        write(finished, folder / verify.MODEL)
-        step("Running onnxruntime on the golden cases")
-        actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
-        return lowered, finished, opset, compared(golden.cases, actual, exact, options.provider)
-
-    def from_saved_model() -> list[Arrays]:
-        step("Waiting for the SavedModel in a fresh process")
-        return fresh.outputs()
-
-    # nothing may run beside what "auto" times
-    before = from_saved_model() if options.lowering == "auto" else None
-    lowered, finished, opset, rows = written(options.lowering)
-    if options.lowering == "auto" and not all(row.passed for row in rows):
-        step("What was fastest does not match in every case: tracing plain operators")
-        lowered, finished, opset, rows = written(PORTABLE)
-    saved_model_rows = compared(golden.cases, before or from_saved_model(), exact)
+    step("Tracing to ONNX")
+    lowered = lowered_model(model, signature, options, function)
+    finished, opset = lowered.finished(golden, options.opset)
+    check_onnxruntime(opset, lowered.lowerings.values())
+    write(finished, folder / verify.MODEL)
+    step("Running onnxruntime on the golden cases")
+    actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
+    rows = compared(golden.cases, actual, exact, options.provider)
+    step("Waiting for the SavedModel in a fresh process")
+    saved_model_rows = compared(golden.cases, fresh.outputs(), exact)
     clone = reference.float32_clone
     report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone, coverage=golden.coverage)
     report.raise_if_failed()
     deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
-    unseen = small_only(finished, deciding, golden, folder.with_name(f"traced_{options.lowering}"))
+    unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
     report = replace(report, coverage=golden.coverage | {"small_only": unseen})
     if options.strict:
         report.raise_if_warned()

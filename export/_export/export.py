@@ -78,14 +78,12 @@ def export_model(
             where there are dot products, else 18.
         lowering: How attention layers are written: `"adaptive"`, a file that decides by the sizes of each request
             between forms for small and large; `"portable"`, plain ONNX ops; `"fused"`, the ONNX op `Attention` for
-            scaled dot products; `"ragged"`, over the keys that take part, in blocks; `"batched"`, all examples at once,
-            in blocks of queries, for GPUs; or `"auto"`, for each layer the fastest of all on `sample_inputs` with this
-            provider. With `provider="cuda"`, `"adaptive"` and `"ragged"` become `"batched"`. A layer that a lowering
-            has no form for is written in plain ops; the manifest says how each is.
+            scaled dot products. With `provider="cuda"`, `"adaptive"` takes all examples at once, in blocks of queries.
+            A layer that a lowering has no form for is written in plain ops; the manifest says how each is.
         precision: `"float32"`; `"float16"`, with softmax, statistics and whatever else needs it in float32; or
             `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
             proven first, then the converted one, against the same outputs of Keras.
-        provider: Where the file is to run, parity is checked, and `"auto"` measures: `"cpu"` or `"cuda"`.
+        provider: Where the file is to run, and parity is checked: `"cpu"` or `"cuda"`.
         tolerance: What is allowed beside what rounding does to the model, which is measured: a relative difference, of
             what stands beside a number, and a tenth of it absolute; or (relative, absolute). `None` allows no more.
         overwrite: Replace a bundle that is there; otherwise one that is there is an error.

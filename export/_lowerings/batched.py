@@ -1,4 +1,4 @@
-"""The `batched` lowering, for devices such as GPUs: all examples at once, and no loop over them.
+"""The form of `adaptive` for devices such as GPUs: all examples at once, and no loop over them.
 
 Nothing that is read from a tensor decides what runs next, but for a guard of additive scores once a call: each such
 decision would wait for the device. A softmax of dot products whose masks are of keys is one operator; see

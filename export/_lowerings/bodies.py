@@ -10,44 +10,36 @@ import onnx
 
 from .._options import ADAPTIVE, BATCHED, FUSED_OPSET, PORTABLE, runs_here
 from .._tracing.attention_calls import Call
-from . import adaptive, batched, fused, plain, ragged
+from . import adaptive, batched, fused, plain
 from .text import function
 
-BODIES = {PORTABLE: plain, "fused": fused, "ragged": ragged, BATCHED: batched, ADAPTIVE: adaptive}
+BODIES = {ADAPTIVE: adaptive, PORTABLE: plain, "fused": fused, BATCHED: batched}
 
 FORMS = {
     PORTABLE: "plain operators",
     "fused": "the operator `Attention`",
-    "ragged": "over the keys that take part, in blocks",
     BATCHED: "all examples at once, in blocks of queries",
 }
 
 
-ON_CUDA = {"ragged": BATCHED, ADAPTIVE: BATCHED}  # whose loops over examples wait for the device at each turn
-
-
 def lowering_of(call: Call, lowering: str, provider: str = "cpu") -> str:
     """Return the lowering that a call gets where one was asked for: `"portable"` where that has no body for it.
+
+    For a GPU, `adaptive` is `batched`: loops over examples would wait for the device at each turn.
 
     Args:
         call: The call.
         lowering: What was asked for.
         provider: Where it is to run.
     """
-    meant = ON_CUDA.get(lowering, lowering) if provider == "cuda" else lowering
-    return meant if meant in BODIES and _fits(call, meant, provider) else PORTABLE
+    meant = BATCHED if (lowering, provider) == (ADAPTIVE, "cuda") else lowering
+    return meant if _fits(call, meant, provider) else PORTABLE
 
 
 def _fits(call: Call, lowering: str, provider: str) -> bool:
     # onnxruntime's `Attention` gives weights on the CPU alone: on CUDA a run fails (microsoft/onnxruntime#28351)
     is_absent = lowering == "fused" and provider == "cuda" and call.returns_weights
     return BODIES[lowering].fits(call) and not is_absent
-
-
-def candidates(call: Call, provider: str = "cpu") -> list[str]:
-    """Return the lowerings among which the fastest is looked for on a provider, `"portable"` first."""
-    left = ON_CUDA if provider == "cuda" else (BATCHED,)
-    return [name for name in BODIES if name not in left and _fits(call, name, provider)]
 
 
 def lowest_opset(lowering: str) -> int:
@@ -64,7 +56,7 @@ def opset_of(call: Call, lowering: str) -> int:
 
 def function_of(call: Call, lowering: str, opset: int, provider: str = "cpu") -> onnx.FunctionProto:
     """Return the ONNX function of a call in a lowering that has a body for it on a provider."""
-    for_device = lowering == BATCHED or provider != "cpu"
+    for_device = provider != "cpu"
     if lowering == ADAPTIVE:
         body = adaptive.body(call, opset)
     elif lowering == "fused" and for_device:

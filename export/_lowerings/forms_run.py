@@ -32,12 +32,13 @@ def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: 
         finished: The model as it is written.
         calls: Its calls in the `adaptive` lowering.
         golden: The golden cases.
-        scratch: A folder that is there, and is removed.
+        scratch: A folder for a file that is not kept; it is removed.
     """
     thresholds = {call: least for call in calls if (least := adaptive.threshold(call)) is not None}
     refused = golden.refused.get(LONG, NOT_RUN)  # what Keras cannot run so long no request can
     if not thresholds or not refused.startswith(NOT_RUN):
         return []
+    scratch.mkdir(exist_ok=True)
     file = scratch / "sizes.onnx"
     write(replace(finished, model=_with_sizes(finished.model, thresholds)), file, check=False)
     session = verify.open_session(file, "cpu")

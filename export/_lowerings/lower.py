@@ -1,10 +1,9 @@
-"""Trace a model with its attention layers in a lowering: the same for all of them, or for each the fastest."""
+"""Trace a model with its attention layers in the lowering that was asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,63 +12,37 @@ from keras_attn import AttentionPooling
 
 from .._internals.keras_internals import layers_of
 from .._internals.stock_attention import is_stock_attention
-from .._model.golden_cases import Cases
 from .._model.signature import Signature, layer_names
-from .._options import ADAPTIVE, PORTABLE, Options, runs_here
-from .._progress import Progress
+from .._options import Options
 from .._tracing.attention_calls import DOMAIN, Call, Tagger
 from .._tracing.nodes import all_nodes
 from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
 from .._tracing.traced import Traced
-from .bodies import BODIES, lowering_of, lowest_opset
-from .fastest import fastest
+from .bodies import lowering_of
 from .lowered import Lowered
 
 
-def lowered_model(
-    model: keras.Model,
-    signature: Signature,
-    golden: Cases,
-    options: Options,
-    function: Any,
-    scratch: Path,
-    step: Progress,
-) -> Lowered:
+def lowered_model(model: keras.Model, signature: Signature, options: Options, function: Any) -> Lowered:
     """Trace a model with its attention layers in the lowering that was asked for.
 
     Args:
         model: The model.
         signature: Its signature.
-        golden: Its golden cases; `"auto"` measures on one of them.
         options: What was asked for.
         function: The concrete function behind the SavedModel of the model.
-        scratch: A folder that does not exist yet, for files that are not kept.
-        step: Is told what is being done.
 
     Raises:
         UnsupportedModelError: An op has no mapping to ONNX.
         ExportError: A call did not come through as one node.
     """
-    scratch.mkdir()
-    step("Tracing to ONNX")
     traced, calls = _traced(model, signature, function, hides_unseen=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
-    if options.lowering != "auto":
-        return _lowered(traced, calls, options.lowering, options.provider)
-    usable = [name for name in BODIES if _is_usable(name, options.opset)]
-    lowered = _lowered(traced, calls, ADAPTIVE if ADAPTIVE in usable else PORTABLE, options.provider)
-    return fastest(lowered, usable, golden, options, scratch / "one", step)
+    return _lowered(traced, calls, options.lowering, options.provider)
 
 
 def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str) -> Lowered:
-    return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider=provider)
-
-
-def _is_usable(lowering: str, opset: int | None) -> bool:
-    """Tell whether a lowering can be written at the opset that was asked for, and runs on this onnxruntime."""
-    lowest = lowest_opset(lowering)
-    return (opset is None or lowest <= opset) and runs_here(opset or lowest, [lowering])
+    return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider)
 
 
 def _is_written_plainly(model: keras.Model) -> bool:

@@ -1,33 +1,18 @@
-"""A traced model, the lowering of each of its attention calls, and what was measured to choose it."""
+"""A traced model, and the lowering of each of its attention calls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from .._errors import UnsupportedModelError
 from .._model.golden_cases import Cases
-from .._options import PORTABLE, TRACED_OPSET
+from .._options import PORTABLE, TRACED_OPSET, asked_by
 from .._tracing.attention_calls import Call
 from .._tracing.onnx_file import finish
 from .._tracing.traced import Traced
 from .bodies import form_of, function_of, lowest_opset, opset_of
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What was measured to choose the lowering of a call.
-
-    Attributes:
-        lowering: The one chosen.
-        milliseconds: What the whole model took with each that gave the right numbers.
-        unclear: Those of them of which it could not be told whether they are faster.
-    """
-
-    lowering: str
-    milliseconds: dict[str, float] = field(default_factory=dict)
-    unclear: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -37,20 +22,12 @@ class Lowered:
     Attributes:
         traced: The model, at opset 18.
         lowerings: The lowering of each call, plain primitives among them.
-        choices: What was measured for each call, where the fastest was to be found.
         provider: Where the file is to run.
     """
 
     traced: Traced
     lowerings: Mapping[Call, str]
-    choices: Mapping[Call, Choice] = field(default_factory=dict)
     provider: str = "cpu"
-
-    def with_lowering(self, calls: Iterable[Call], lowering: str, choice: Choice | None = None) -> Lowered:
-        """Return the model with some calls in another lowering, and what was measured to choose it."""
-        calls = list(calls)
-        choices = self.choices if choice is None else {**self.choices, **dict.fromkeys(calls, choice)}
-        return replace(self, lowerings={**self.lowerings, **dict.fromkeys(calls, lowering)}, choices=choices)
 
     def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
         """Return the shape of every output, dynamic axes by name."""
@@ -80,10 +57,8 @@ class Lowered:
         """Return what the manifest says of each layer that was called, by the layer's identity."""
         told: dict[int, dict[str, Any]] = {}
         for call, lowering in self.lowerings.items():
-            layer = told.setdefault(call.owner, {"lowering": lowering, "form": form_of(call, lowering, opset)})
-            if lowering not in layer["lowering"].split(" and "):  # a layer that is called twice
-                layer["lowering"] += f" and {lowering}"
-            if call in self.choices:
-                layer.setdefault("milliseconds", []).append(self.choices[call].milliseconds)
-                layer.setdefault("unclear", []).append(list(self.choices[call].unclear))
+            name = asked_by(lowering)
+            layer = told.setdefault(call.owner, {"lowering": name, "form": form_of(call, lowering, opset)})
+            if name not in layer["lowering"].split(" and "):  # a layer that is called twice
+                layer["lowering"] += f" and {name}"
         return told

@@ -1,4 +1,4 @@
-"""The `ragged` lowering: one example at a time over the keys that take part, in blocks that stay in the cache.
+"""The form of `adaptive` for large sizes: one example at a time over the keys that take part, in blocks for the cache.
 
 A softmax of scaled dot products whose masks are of keys is onnxruntime's own operator; see `flash.py`. Where queries
 differ in what they see, there is a bias, or the weights are returned, they go over blocks of queries; see
@@ -14,8 +14,6 @@ from keras_attn._normalizers import SOFTMAX
 
 from .._tracing.attention_calls import Call
 from . import additive, distances, flash, products, windows
-
-LOWEST_OPSET = 18
 
 
 def fits(call: Call) -> bool:

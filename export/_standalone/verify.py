@@ -623,7 +623,7 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
     except Exception as error:
         failed = cannot_run({name: array.shape for name, array in inputs.items()}, error)
         if PROVIDERS["cuda"] in session.get_providers() and "NOT_IMPLEMENTED" in str(error).upper():
-            failed = ProviderError(f"{failed} Export with `lowering='batched'`, which is made of what CUDA has.")
+            failed = ProviderError(f"{failed} Export with `provider='cuda'`, whose file is made of what CUDA has.")
         raise failed from error
     return dict(zip(names, outputs, strict=True))
 

@@ -27,6 +27,14 @@ def test_export_with_options_prints_only_json(bundle, model_file, samples, tmp_p
     assert names(tmp_path) == ["bundle", "samples.npz"]
 
 
+@pytest.mark.parametrize("lowering", ["ragged", "batched", "auto"])
+def test_a_lowering_that_another_replaces(lowering, wrong_usage):
+    said = wrong_usage("export", "model.keras", "bundle", "--lowering", lowering)
+    assert (
+        f"argument --lowering: must be one of ('adaptive', 'portable', 'fused'). Received: '{lowering}'. Use " in said
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -30,8 +30,8 @@ def padded_on_the_left():
 def test_an_added_mask_lets_nothing_masked_take_part(tmp_path):
     traced, inputs = Unproven(heads_with_a_bias()), padded_on_the_left()
     later = {**inputs, "x": inputs["x"] + np.float32(1000) * (np.arange(5) == 4)[:, None]}
-    for lowering in BODIES:
-        file = traced.written(tmp_path, lowering)
+    for lowering, large in [*((each, False) for each in BODIES), ("adaptive", True)]:
+        file = traced.written(tmp_path, lowering, large=large)
         found = file.run(inputs)["output"]
         np.testing.assert_allclose(found, traced.expected(inputs)["output"], atol=1e-5)
         np.testing.assert_array_equal(file.run(later)["output"][:, :4], found[:, :4])

@@ -1,6 +1,7 @@
 """`provider="cuda"` all the way, on the provider that is here: which forms are written, and where they must run."""
 
 import json
+from unittest.mock import patch
 
 import keras
 import numpy as np
@@ -11,8 +12,11 @@ from keras import layers
 
 import keras_attn
 from keras_attn_export import ProviderError, export_model, verify_bundle
+from keras_attn_export._lowerings import lower
 from keras_attn_export._standalone import verify
 from keras_attn_export._tracing.nodes import all_nodes
+
+BLOCKS = "all examples at once, in blocks of queries"
 
 
 @pytest.fixture
@@ -36,8 +40,7 @@ def model():
 @pytest.mark.parametrize(
     ("lowering", "forms"),
     [
-        ("adaptive", ["batched"] * 3),
-        pytest.param("ragged", ["batched"] * 3, marks=pytest.mark.out_of_turn),
+        ("adaptive", ["adaptive"] * 3),
         pytest.param("portable", ["portable"] * 3, marks=pytest.mark.out_of_turn),
         pytest.param("fused", ["portable", "portable", "fused"], marks=pytest.mark.out_of_turn),
     ],
@@ -47,6 +50,7 @@ def test_which_forms_are_written(lowering, forms, tmp_path):
     bundle = export_model(model(), tmp_path / "bundle", lowering=lowering, provider="cuda")
     assert bundle.report.provider == "cuda"
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == forms
+    assert {layer["form"] == BLOCKS for layer in bundle.manifest["layers"]} == {lowering == "adaptive"}
     assert verify_bundle(bundle.path, provider="cuda").passed
     file = onnx.load(bundle.path / "model.onnx")
     nodes = [node for holder in (file.graph, *file.functions) for node in all_nodes(holder)]
@@ -61,33 +65,20 @@ def test_which_forms_are_written(lowering, forms, tmp_path):
 def test_converted_files(precision, tmp_path):
     bundle = export_model(model(), tmp_path / "bundle", precision=precision, provider="cuda")
     assert bundle.report.passed
-    assert {layer["lowering"] for layer in bundle.manifest["layers"]} == {"batched"}
-
-
-@pytest.mark.usefixtures("cuda_is_the_cpu")
-def test_auto_drops_what_does_not_run_there(tmp_path, monkeypatch):
-    def no_attention(profile, provider):
-        ran = {event.get("args", {}).get("op_name") for event in json.loads(profile.read_text())}
-        if "Attention" in ran:
-            raise ProviderError("Attention did not run on it alone.")
-
-    monkeypatch.setattr("keras_attn_export._lowerings.fastest.SECONDS", 0.01)
-    monkeypatch.setattr(verify, "check_placement", no_attention)
-    x = keras.Input((None, 8), name="x")
-    one = keras.Model(x, keras_attn.DotProductAttention(name="dot")(x, x, x, use_causal_mask=True))
-    (layer,) = export_model(one, tmp_path / "bundle", lowering="auto", provider="cuda").manifest["layers"]
-    assert {*layer["milliseconds"][0]} == {"portable", "batched"}
+    assert {layer["form"] for layer in bundle.manifest["layers"]} == {BLOCKS}
 
 
 @pytest.fixture(scope="module")
 def batched(tmp_path_factory):
-    return export_model(model(), tmp_path_factory.mktemp("batched") / "bundle", lowering="batched", provider="cpu")
+    """The form for a GPU, proven without one."""
+    lowered = lower._lowered
+    with patch.object(lower, "_lowered", lambda *given: lowered(*given[:3], "cuda")):
+        return export_model(model(), tmp_path_factory.mktemp("batched") / "bundle")
 
 
-def test_a_form_for_a_gpu_is_written_and_proven_without_one(batched):
+def test_numbers_of_the_form_for_a_gpu(batched):
     assert batched.report.provider == "cpu"
-    assert {layer["lowering"] for layer in batched.manifest["layers"]} == {"batched"}
-    assert {layer["form"] for layer in batched.manifest["layers"]} == {"all examples at once, in blocks of queries"}
+    assert {layer["form"] for layer in batched.manifest["layers"]} == {BLOCKS}
     x = np.random.default_rng(0).standard_normal((3, 40, 8)).astype("float32")
     outputs = batched.run({"x": x, "lengths": np.array([40, 0, 7])})
     assert np.all(outputs["weights"][1] == 0)

@@ -12,7 +12,7 @@ from keras_attn_export._options import ADAPTIVE, PORTABLE
 
 EXPORTED = MODELS | DECODER_PARTS
 LATER = pytest.mark.out_of_turn
-LOWERINGS = (PORTABLE, "fused", "ragged")
+LOWERINGS = (PORTABLE, "fused", ADAPTIVE)
 CASES = [
     (name, LOWERINGS[number % 3] if case.attention else PORTABLE, LATER if case.attention and number % 2 else ())
     for number, (name, case) in enumerate(EXPORTED.items())
@@ -51,9 +51,9 @@ def assert_dynamic_axes_are_shared_by_name(bundle):
 
 @pytest.mark.smoke
 @pytest.mark.fresh_process
-@pytest.mark.parametrize("lowering", ["portable", "ragged"])
+@pytest.mark.parametrize("lowering", ["portable", "adaptive"])
 def test_padding_cannot_leak_in_onnx(lowering, tmp_path):
-    file = Unproven(EXPORTED["additive"].build()).written(tmp_path, lowering)
+    file = Unproven(EXPORTED["additive"].build()).written(tmp_path, lowering, large=True)
     rng = np.random.default_rng(1)
     shapes = {"queries": (2, 3, 6), "keys": (2, 5, 8), "values": (2, 5, 5)}
     inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
@@ -68,7 +68,7 @@ def test_padding_cannot_leak_in_onnx(lowering, tmp_path):
 
 def test_the_implicit_mask_survives_in_onnx(tmp_path):
     traced = Unproven(EXPORTED["implicit mask and encoders"].build())
-    for lowering in ("portable", "ragged"):
-        file = traced.written(tmp_path, lowering)
+    for lowering in ("portable", "adaptive"):
+        file = traced.written(tmp_path, lowering, large=True)
         short, padded = (file.run({"ids": np.array([ids], "int32")})["classes"] for ids in ([3, 4, 5], [3, 4, 5, 0, 0]))
         np.testing.assert_allclose(padded[:, :3], short, rtol=1e-5)

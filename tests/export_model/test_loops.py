@@ -96,15 +96,15 @@ def test_a_difference_that_begins_in_a_loop_is_named_with_its_layer(greedy, tmp_
 @pytest.mark.parametrize(
     ("layer", "lowering", "opset", "depths"),
     [
-        (Nested, "ragged", 24, [("If",), ("If",), ("Loop", "If"), ("Loop", "Loop")]),
+        (Nested, "adaptive", 24, [("If",), ("If",), ("Loop", "If"), ("Loop", "Loop")]),
         (Nested, "portable", None, []),
-        (Leaving, "ragged", None, [("Loop",)] * 2),  # rows that leave, and a cache that grows
+        (Leaving, "adaptive", None, [("Loop",)] * 2),  # rows that leave, and a cache that grows
         (Buffered, "fused", None, []),  # loops of Keras
     ],
 )
 def test_each_call_is_where_it_was(layer, lowering, opset, depths, tmp_path):
     traced = Unproven(looped(layer))
-    file = traced.written(tmp_path, lowering, opset)
+    file = traced.written(tmp_path, lowering, opset, large=True)
     assert sorted(depth_of_calls(file.finished.model.graph).values()) == depths
     assert file.lowerings == {"attention": lowering if depths else "portable"}
     assert_like_keras(traced.model, file.run)
@@ -114,7 +114,7 @@ def test_each_call_is_where_it_was(layer, lowering, opset, depths, tmp_path):
 @pytest.mark.out_of_turn
 @pytest.mark.parametrize(
     ("layer", "lowering", "precision"),
-    [(Nested, "ragged", "int8"), (Nested, "portable", "float16"), (Leaving, "ragged", "float32")],
+    [(Nested, "adaptive", "int8"), (Nested, "portable", "float16"), (Leaving, "adaptive", "float32")],
 )
 def test_the_proof_of_such_files_passes(layer, lowering, precision, tmp_path):
     assert export_model(looped(layer), tmp_path / "bundle", lowering=lowering, precision=precision).report.passed
@@ -138,7 +138,7 @@ def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
 
 def test_a_function_and_a_condition_keep_what_is_in_them(tmp_path):
     model = looped(Apart)
-    bundle = export_model(model, tmp_path / "bundle", lowering="ragged")
+    bundle = export_model(model, tmp_path / "bundle")
     assert not depth_of_calls(file_of(bundle).graph)
     (layer,) = bundle.manifest["layers"]
     assert layer["lowering"] == "portable"

@@ -32,7 +32,7 @@ def encoder():
 
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*destroy the mask:UserWarning")  # what Keras thinks of its own layer
-@pytest.mark.parametrize("lowering", [pytest.param("portable", marks=pytest.mark.out_of_turn), "ragged"])
+@pytest.mark.parametrize("lowering", [pytest.param("portable", marks=pytest.mark.out_of_turn), "adaptive"])
 def test_exported(lowering, tmp_path):
     bundle = export_model(encoder(), tmp_path / "bundle", lowering=lowering)
     assert bundle.report.passed
@@ -41,7 +41,7 @@ def test_exported(lowering, tmp_path):
         (each, lowering) for each in classes
     ]
     functions = onnx.load(bundle.path / "model.onnx").functions
-    assert len(functions) == (4 if lowering == "ragged" else 0)
+    assert len(functions) == (4 if lowering == "adaptive" else 0)
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -76,7 +76,7 @@ def test_a_failing_export(tmp_path):
     x = keras.Input((4, 4), name="x")
     model = keras.Model(x, FailsInONNX()(keras.layers.MultiHeadAttention(2, 3)(x, x)))
     with pytest.raises(ExportError):
-        export_model(model, tmp_path / "bundle", lowering="ragged")
+        export_model(model, tmp_path / "bundle")
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -94,7 +94,7 @@ class InALoop(keras.layers.Layer):
 
 def test_attention_of_keras_in_a_loop_is_lowered_as_elsewhere(tmp_path):
     x = keras.Input((3, 4), name="x")
-    file = Unproven(keras.Model(x, InALoop()(x))).written(tmp_path, "ragged")
-    assert [*file.lowerings.values()] == ["ragged"]
+    file = Unproven(keras.Model(x, InALoop()(x))).written(tmp_path, large=True)
+    assert [*file.lowerings.values()] == ["adaptive"]
     (loop,) = (node for node in file.finished.model.graph.node if node.op_type == "Loop")
     assert [node.op_type for node in loop.attribute[0].g.node].count(*file.functions) == 1

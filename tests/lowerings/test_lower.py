@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import onnxruntime
 import pytest
 from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, shared_layer
 from unproven import Unproven
@@ -12,7 +13,7 @@ from keras_attn_export import ExportError, ParityError, UnsupportedModelError, e
 from keras_attn_export._cli.describe import describe
 from keras_attn_export._internals import tf2onnx_internals
 from keras_attn_export._lowerings import flash, ragged
-from keras_attn_export._options import PORTABLE
+from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing import freeze, onnx_file
 from keras_attn_export._tracing.nodes import all_nodes
@@ -49,6 +50,13 @@ def assert_like_keras(traced, file, inputs):
 class Doubled(DotProductAttention):
     def score(self, queries, keys):
         return 2 * super().score(queries, keys)
+
+
+class Twice(DotProductAttention):
+    """Does more than score in its call."""
+
+    def call(self, queries, *args, **kwargs):
+        return super().call(queries * 2.0, *args, **kwargs)
 
 
 class ReluWeighed(AdditiveAttention):
@@ -118,25 +126,31 @@ def in_blocks():
     return attending(AdditiveAttention(7, query_block_size=2, name="attention"))
 
 
-PLAIN, RAGGED, DOT, SUM = {"attention": PORTABLE}, {"attention": "ragged"}, ["dot_product_0"], ["additive_0"]
+def of_heads():
+    x = keras.Input((None, 6), name="x")
+    return keras.Model(x, MultiHeadAttention(Twice(name="attention"), 2)(x, x, x))
+
+
+PLAIN, BY_SIZE, DOT, SUM = {"attention": PORTABLE}, {"attention": ADAPTIVE}, ["dot_product_0"], ["additive_0"]
 WRITTEN = {
-    "two calls": (shared_layer, "ragged", 18, RAGGED, ["additive_0", "additive_1"]),
+    "two calls": (shared_layer, ADAPTIVE, 18, BY_SIZE, ["additive_0", "additive_1"]),
     "two calls, portable": (shared_layer, PORTABLE, 18, PLAIN, []),
-    "at the lowest opset": (dict_inputs_and_outputs, "ragged", 18, RAGGED, DOT),
+    "at the lowest opset": (dict_inputs_and_outputs, ADAPTIVE, 18, BY_SIZE, DOT),
     "by an operator": (dict_inputs_and_outputs, "fused", 24, {"attention": "fused"}, DOT),
     "without a form": (additive, "fused", 18, PLAIN, []),
     "each its own": (two_layers, "fused", 24, {"first": PORTABLE, "second": "fused"}, DOT),
-    "a score of one's own": (lambda: attending(Doubled(name="attention")), "ragged", 18, PLAIN, []),
-    "a w_v of one's own": (lambda: attending(ReluWeighed(7, name="attention")), "ragged", 18, PLAIN, []),
-    "a negative scale": (negative, "ragged", 18, RAGGED, DOT),
+    "a score of one's own": (lambda: attending(Doubled(name="attention")), ADAPTIVE, 18, PLAIN, []),
+    "a w_v of one's own": (lambda: attending(ReluWeighed(7, name="attention")), ADAPTIVE, 18, PLAIN, []),
+    "a negative scale": (negative, ADAPTIVE, 18, BY_SIZE, DOT),
     "a negative scale, fused": (negative, "fused", 18, PLAIN, []),
-    "in a loop": (in_a_loop, "ragged", 18, RAGGED, ["dot_product_1"]),
-    "quantized scores": (quantized, "ragged", 18, PLAIN, []),
-    "weights of LoRA": (with_lora, "ragged", 18, RAGGED, SUM),
-    "the output alone": (lambda: that_gives(0), "ragged", 18, RAGGED, DOT),
-    "the weights alone": (lambda: that_gives(1), "ragged", 18, RAGGED, DOT),
-    "arguments that are constants": (of_constants, "ragged", 18, RAGGED, SUM),
-    "blocks of queries": (in_blocks, "ragged", 18, RAGGED, SUM),
+    "in a loop": (in_a_loop, ADAPTIVE, 18, BY_SIZE, ["dot_product_1"]),
+    "quantized scores": (quantized, ADAPTIVE, 18, PLAIN, []),
+    "weights of LoRA": (with_lora, ADAPTIVE, 18, BY_SIZE, SUM),
+    "the output alone": (lambda: that_gives(0), ADAPTIVE, 18, BY_SIZE, DOT),
+    "the weights alone": (lambda: that_gives(1), ADAPTIVE, 18, BY_SIZE, DOT),
+    "arguments that are constants": (of_constants, ADAPTIVE, 18, BY_SIZE, SUM),
+    "heads of a layer with a call of its own": (of_heads, ADAPTIVE, 18, BY_SIZE, DOT),
+    "blocks of queries": (in_blocks, ADAPTIVE, 18, BY_SIZE, SUM),
     "blocks of queries, portable": (in_blocks, PORTABLE, 18, PLAIN, []),
 }
 
@@ -145,7 +159,7 @@ WRITTEN = {
 def test_what_is_written(build, lowering, opset, lowerings, functions, tmp_path):
     """Each call is one node with a body, or plain operators of no one runtime, without a loop; and Keras's numbers."""
     traced = Unproven(build())
-    file = traced.written(tmp_path, lowering)
+    file = traced.written(tmp_path, lowering, 18 if lowering == ADAPTIVE else None, large=True)
     nodes = list(all_nodes(file.finished.model.graph))
     assert (file.opset, file.lowerings, file.functions) == (opset, lowerings, functions)
     assert sorted(node.op_type for node in nodes if node.domain == "keras_attn") == functions
@@ -224,21 +238,21 @@ def test_namesakes_are_told_apart(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "lowering"),
+    ("name", "large"),
     [
-        ("dict inputs and outputs", "ragged"),
-        ("gelu, norm, dropout, conv", "adaptive"),
-        pytest.param("implicit mask and encoders", "ragged", marks=LATER),
+        ("dict inputs and outputs", True),
+        ("gelu, norm, dropout, conv", False),
+        pytest.param("implicit mask and encoders", True, marks=LATER),
     ],
 )
-def test_every_opset(name, lowering, tmp_path):
+def test_every_opset(name, large, tmp_path):
     traced = Unproven(EXPORTED[name].build())
     ids = {"ids": np.arange(12, dtype="int32").reshape(2, 6) % 11}
     inputs = ids if name == "implicit mask and encoders" else inputs_of(traced.model)
     for opset in range(18, 25):
-        file = traced.written(tmp_path, lowering, opset)
+        file = traced.written(tmp_path, opset=opset, large=large)
         assert {entry.domain: entry.version for entry in file.finished.model.opset_import}[""] == file.opset == opset
-        assert file.lowerings.popitem()[1] == lowering
+        assert file.lowerings.popitem()[1] == ADAPTIVE
         assert_like_keras(traced, file, inputs)
 
 
@@ -276,18 +290,13 @@ def test_what_padding_holds_changes_no_bit(masked, tmp_path):
         np.testing.assert_array_equal(array, clean[name])
 
 
-@keras.saving.register_keras_serializable("tests")
-class Twice(DotProductAttention):
-    """Does more than score in its call."""
-
-    def call(self, queries, *args, **kwargs):
-        return super().call(queries * 2.0, *args, **kwargs)
-
-
-def test_heads_of_a_layer_with_a_call_of_its_own(tmp_path):
-    x = keras.Input((None, 6), name="x")
-    traced = Unproven(keras.Model(x, MultiHeadAttention(Twice(), 2)(x, x, x)))
-    assert_like_keras(traced, traced.written(tmp_path), inputs_of(traced.model))
+def test_an_onnxruntime_too_old_for_fused(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "__version__", "1.24.4")
+    with pytest.raises(
+        ExportError, match=r"`lowering='fused'` needs onnxruntime 1\.25 or newer\. Received: .* 1\.24\.4"
+    ):
+        export_model(dict_inputs_and_outputs(), tmp_path / "asked", lowering="fused")
+    assert not list(tmp_path.iterdir())
 
 
 # ----------------------------------------------------- calls that went missing
@@ -350,11 +359,11 @@ def test_a_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_p
     ("name", "lowering", "precision"),
     [
         ("dict inputs and outputs", "fused", "int8"),
-        ("dict inputs and outputs", "ragged", "float16"),
+        ("dict inputs and outputs", "adaptive", "float16"),
         ("additive", "adaptive", "int8"),
         pytest.param("dict inputs and outputs", "fused", "float16", marks=LATER),
         pytest.param("additive", "adaptive", "float16", marks=LATER),
-        pytest.param("implicit mask and encoders", "ragged", "int8", marks=LATER),
+        pytest.param("implicit mask and encoders", "adaptive", "int8", marks=LATER),
     ],
 )
 def test_precisions(name, lowering, precision, tmp_path):
@@ -362,14 +371,6 @@ def test_precisions(name, lowering, precision, tmp_path):
     bundle = export_model(model, tmp_path / "bundle", lowering=lowering, precision=precision)
     assert bundle.report.passed
     assert bundle.manifest["precision"] == precision
-
-
-def test_weights_outside_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_attn_export._tracing.weights.LIMIT", 100)
-    monkeypatch.setattr("keras_attn_export._tracing.weights.LARGE", 200)
-    bundle = export_model(additive(), tmp_path / "bundle", lowering="ragged")
-    assert "model.onnx.data" in bundle.manifest["sha256"]
-    assert bundle.report.passed
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -382,6 +383,6 @@ class Centred(AttentionPooling):
 
 
 def test_padding_is_hidden_from_scores_without_a_form_of_their_own(tmp_path):
-    bundle = export_model(attending(Centred()), tmp_path / "bundle", lowering="ragged")
+    bundle = export_model(attending(Centred()), tmp_path / "bundle")
     assert "poisoned padding" in {row.case for row in bundle.report.rows}
     assert bundle.manifest["layers"][0]["lowering"] == "portable"

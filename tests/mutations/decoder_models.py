@@ -44,7 +44,7 @@ DECODERS = {
     each.build.__name__: each
     for each in (
         ProofModel(greedy_decoder),
-        ProofModel(attention_in_loops, lowering="ragged"),
+        ProofModel(attention_in_loops, lowering="adaptive"),
         ProofModel(bias_of_pairs),
         ProofModel(bias_of_positions),
         ProofModel(luongs_decoder),

@@ -315,7 +315,7 @@ def test_a_page_whose_model_was_changed_says_so(browser, live_page, tmp_path):
 FORMS = [  # the default form in float32 is that of `live_page`
     {"lowering": "portable", "precision": "float16"},
     {"lowering": "fused"},
-    {"lowering": "ragged", "precision": "int8"},
+    {"lowering": "adaptive", "precision": "int8"},
 ]
 
 

@@ -567,7 +567,7 @@ def test_an_operator_that_cuda_lacks_is_said_with_a_remedy():
         def run(self, names, inputs):
             raise RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Non-zero status code: Mode: 3")
 
-    with pytest.raises(ProviderError, match=r"NOT_IMPLEMENTED.*Export with `lowering='batched'`"):
+    with pytest.raises(ProviderError, match=r"NOT_IMPLEMENTED.*Export with `provider='cuda'`"):
         verify.run_session(OnCuda(), {})
 
 

@@ -24,9 +24,9 @@ def half_inputs_and_outputs():
 
 KINDS = {
     "fused float16": (small_model, {"lowering": "fused", "precision": "float16"}),
-    "ragged int8, int64 input": (per_query_lengths, {"lowering": "ragged", "precision": "int8"}),
+    "int8, int64 input": (per_query_lengths, {"precision": "int8"}),
     "adaptive, weights outside": (small_model, {"lowering": "adaptive"}),
-    "auto, boolean input": (boolean_and_causal_mask, {"lowering": "auto"}),
+    "boolean input": (boolean_and_causal_mask, {}),
     "integer outputs": (integer_outputs, {"lowering": "portable"}),
     "half inputs and outputs": (half_inputs_and_outputs, {}),
 }
@@ -57,7 +57,7 @@ RUNTIMES = {  # what loads it, what opens a model, and which kinds it runs
     "onnxruntime-web, which is compiled to WebAssembly": (
         "import * as ort from './node_modules/onnxruntime-web/dist/ort.node.min.mjs'\nort.env.wasm.numThreads = 1",
         "new Uint8Array(fs.readFileSync(bundle + '/model.onnx')), { executionProviders: ['wasm'] }",
-        ("portable", "ragged int8, int64 input", "auto, boolean input", "half inputs and outputs"),
+        ("portable", "int8, int64 input", "boolean input", "half inputs and outputs"),
     ),
 }
 REPLAY = """

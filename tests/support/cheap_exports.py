@@ -1,9 +1,8 @@
 """What an export takes time for, and the tests do not need each time.
 
 One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow, no wait until
-a bundle is on the disk, and less than thousands of pairs of query and key where attention takes its form for many. And
-little time for `auto`, which here need not be right about what is fastest. A test marked `fresh_process` gets the real
-thing, but for what its module shares.
+a bundle is on the disk, and less than thousands of pairs of query and key where attention takes its form for many. A
+test marked `fresh_process` gets the real thing, but for what its module shares.
 
 A pytest plugin.
 """
@@ -76,7 +75,6 @@ class WorkerRun:
 
 
 CHEAP = {
-    "keras_attn_export._lowerings.fastest.SECONDS": 0.05,
     "keras_attn_export._export.export.SavedModelRun": WorkerRun,
     "keras_attn_export._bundle.atomic_folder._sync": lambda _: None,
 }

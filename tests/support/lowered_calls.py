@@ -1,18 +1,21 @@
 """Calls of attention layers as the exporter sees them, each as an ONNX model of its own, and what they must give."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import onnx
 import providers
 from onnx import TensorProto, helper, inliner
+from reference import NORMALIZERS
 from tolerances import assert_close, assert_identical
 
 from keras_attn._composite import Heads
 from keras_attn._normalizers import SOFTMAX
 from keras_attn._types import Pairs
-from keras_attn_export._lowerings import bodies
+from keras_attn_export._lowerings import bodies, ragged
+from keras_attn_export._lowerings.text import function
+from keras_attn_export._options import BATCHED
 from keras_attn_export._precision.float16 import to_float16
 from keras_attn_export._tracing.attention_calls import Call
 from keras_attn_export._tracing.onnx_file import with_functions
@@ -61,19 +64,9 @@ class Plan:
     value_size: int = 6
 
     def __str__(self):
-        parts = {
-            f"lengths_of_{self.lengths}": self.lengths,
-            "keys_mask": self.keys_mask,
-            f"mask_of_{self.mask}": self.mask,
-            f"bias_of_{self.bias}": self.bias,
-            f"band_{self.band}": self.band,
-            "causal": self.causal,
-            "weights": self.weights,
-            f"heads_{self.heads}": self.heads,
-            self.normalizer: self.normalizer != SOFTMAX,
-            f"scale_{self.scale}": self.scale != SCALE,
-        }
-        return "-".join([self.name, *(part for part, there in parts.items() if there), f"{len(self.leading)}d"])
+        others = [(each, getattr(self, each.name)) for each in fields(self) if each.name not in ("name", "leading")]
+        told = [f"{each.name}_{value}" for each, value in others if value != each.default]
+        return "-".join([self.name, *told, f"{len(self.leading)}d"])
 
     @property
     def head_counts(self):
@@ -117,14 +110,12 @@ class Plan:
         leading = (1,) * len(self.leading) if kind == "shared" else batch
         return (*leading, *heads, 1 if kind == "keys" else Tq, Tk)
 
-    def inputs(self, Tq, Tk, *, magnitude=1.0, seed=0):
+    def inputs(self, Tq, Tk, *, seed=0):
         """Standard normal numbers; one example without keys, and a query that sees none, where there are masks."""
         rng = np.random.default_rng(seed)
         H, G = self.head_counts
         shapes = {"queries": (Tq, H * self.size), "keys": (Tk, G * self.size), "values": (Tk, self.value_size * G)}
         normal = {name: rng.standard_normal((*self.leading, *shape)) for name, shape in shapes.items()}
-        normal["queries"] *= magnitude
-        normal["keys"] *= magnitude
         if self.name == "additive":
             normal["w_v"] = rng.standard_normal((self.size, 1))
         if self.name == "distance":
@@ -239,13 +230,10 @@ def poisoned(plan, inputs, value=np.nan):
     seen = pairs.any(-2)[..., None]
     changed = {"values": seen, "keys": seen, "queries": pairs.any(-1)[..., None]}
     if plan.bias:
-        changed["bias"] = _anywhere(taking_part(plan, inputs) if plan.heads else pairs, inputs["bias"].shape)
+        of_bias = taking_part(plan, inputs) if plan.heads else pairs
+        shared = tuple(axis for axis, size in enumerate(inputs["bias"].shape) if size == 1)
+        changed["bias"] = of_bias.any(shared, keepdims=True)  # of the pairs that read an entry
     return {**inputs, **{name: np.where(seen, inputs[name], np.float32(value)) for name, seen in changed.items()}}
-
-
-def _anywhere(pairs, shape):
-    """Whether any of the pairs that read an entry of a bias takes part."""
-    return pairs.any(tuple(axis for axis, size in enumerate(shape) if size == 1), keepdims=True)
 
 
 def expected(plan, inputs):
@@ -268,37 +256,22 @@ def expected(plan, inputs):
         scores = plan.scale * queries @ np.swapaxes(keys, -1, -2)
     if plan.bias:
         scores = scores + (exact["bias"] if plan.heads else exact["bias"][..., None, :, :])
-    weights = WEIGHTS[plan.normalizer](scores, pairs)
+    weights = normalized(plan, scores, pairs)
     output = np.swapaxes(weights @ values, -2, -3)
     output = output.reshape(*output.shape[:-2], -1)
     return [output, weights if plan.heads else weights[..., 0, :, :]][: 1 + plan.weights]
 
 
-def softmax_over(scores, pairs):
+def normalized(plan, scores, pairs):
     """Weights in float64, zero where `pairs` is False."""
-    largest = np.max(scores, -1, keepdims=True, where=pairs, initial=-1e300)
-    powers = np.where(pairs, np.exp(np.where(pairs, scores - largest, 0)), 0)
-    return powers / np.maximum(powers.sum(-1, keepdims=True), 1e-300)
-
-
-def sparsemax_over(scores, pairs):
-    """Likewise, by halving the range in which the threshold lies."""
-    largest = np.max(scores, -1, keepdims=True, where=pairs, initial=-1e300)
-    gaps = np.where(pairs, scores - largest, -2)
-    low, high = np.full_like(largest, -1), np.zeros_like(largest)
-    for _ in range(60):
-        middle = (low + high) / 2
-        too_low = np.maximum(gaps - middle, 0).sum(-1, keepdims=True) > 1
-        low, high = np.where(too_low, middle, low), np.where(too_low, high, middle)
-    return np.where(pairs, np.maximum(gaps - low, 0), 0)
-
-
-def sigmoid_over(scores, pairs):
-    """Likewise."""
-    return np.where(pairs, 1 / (1 + np.exp(-np.where(pairs, scores, 0))), 0)
-
-
-WEIGHTS = {SOFTMAX: softmax_over, "sparsemax": sparsemax_over, "sigmoid": sigmoid_over}
+    if plan.normalizer == SOFTMAX:
+        largest = np.max(scores, -1, keepdims=True, where=pairs, initial=-1e300)
+        powers = np.where(pairs, np.exp(np.where(pairs, scores - largest, 0)), 0)
+        return powers / np.maximum(powers.sum(-1, keepdims=True), 1e-300)
+    weights = np.zeros(scores.shape)
+    for row in np.ndindex(*scores.shape[:-1]):
+        weights[row][pairs[row]] = NORMALIZERS[plan.normalizer](scores[row][pairs[row]].tolist())
+    return weights
 
 
 def without_keys(plan, inputs):
@@ -320,59 +293,82 @@ def with_garbage(plan, inputs, garbage):
     return {**inputs, **filled}, ~(pairs & chosen[..., None, :]).any(-1)
 
 
-def assert_promises(run, plan, inputs, *, tolerance=None):
-    """What is masked has no weight, and what it holds changes no bit of what does not see it; no key gives zeros.
+def by_query(plan, array):
+    """An output or weights, (..., Tq, D) or (..., H, Tq, Tk), with heads behind queries."""
+    return np.moveaxis(array, -3, -2) if array.ndim > len(plan.leading) + 2 else array
 
-    Args:
-        run: `run(None, inputs)` of a session.
-        plan: The call.
-        inputs: Its inputs.
-        tolerance: Of outputs beside a large number, which may decide how all is computed.
+
+def assert_promises(run, plan, inputs, *, tolerance=None):
+    """What is masked changes no bit of what does not see it; no key gives zeros.
+
+    The tolerance is that of outputs beside a large number, which may decide how all is computed.
     """
     clean, pairs = run(None, inputs), taking_part(plan, inputs)
-    assert not clean[0][~pairs.any((-1, -3))].any()
-    if plan.weights:
-        assert not clean[1][~(pairs if plan.heads else pairs[..., 0, :, :])].any()
     for value in (np.nan, np.inf, 1e30):
         for actual, expected_ in zip(run(None, poisoned(plan, inputs, value)), clean, strict=True):
             assert_identical(actual, expected_)
     for garbage in (1e4, -1e4):
         altered, blind = with_garbage(plan, inputs, garbage)
         for actual, expected_ in zip(run(None, altered), clean, strict=True):
-            rows = [each if each.ndim == blind.ndim + 1 else np.moveaxis(each, -3, -2) for each in (actual, expected_)]
-            assert_close(rows[0][blind], rows[1][blind], "float32", tolerance=tolerance)
+            rows, wanted = by_query(plan, actual), by_query(plan, expected_)
+            assert_close(rows[blind], wanted[blind], "float32", tolerance=tolerance)
     lost = without_keys(plan, inputs)
     seen = taking_part(plan, lost).any((-1, -3))
     same = np.broadcast_to((taking_part(plan, lost) == pairs).all((-1, -2, -3))[..., None], seen.shape)
     for actual, expected_ in zip(run(None, lost), clean, strict=True):
-        rows = [each if each.ndim == seen.ndim + 1 else np.moveaxis(each, -3, -2) for each in (actual, expected_)]
-        assert_identical(rows[0][same], rows[1][same])
-        assert not rows[0][~seen].any()
+        rows = by_query(plan, actual)
+        assert_identical(rows[same], by_query(plan, expected_)[same])
+        assert not rows[~seen].any()
 
 
-def session(plan, lowering, opset, provider=None, precision="float32"):
-    """An onnxruntime session of one call on the provider of this run, as it is written for that one or another."""
-    call = plan.call()
-    if provider is None:
-        provider = providers.chosen()
-        lowering = bodies.lowering_of(call, lowering, provider)
+def assert_right(plan, inputs, form="large", opset=18, *, run=None, **options):
+    """Check what a form gives, or a session of one, with NaN in all that it must not read, and return it."""
+    outputs = (run or session(plan, form, opset).run)(None, poisoned(plan, inputs))
+    pairs = taking_part(plan, inputs)
+    for actual, exact in zip(outputs, expected(plan, inputs), strict=True):
+        assert_close(actual, exact, "float32", **options)
+    assert not outputs[0][~pairs.any((-1, -3))].any()
+    if plan.weights:
+        assert not outputs[1][~(pairs if plan.heads else pairs[..., 0, :, :])].any()
+    return outputs
+
+
+def session(plan, form, opset=18, provider=None, precision="float32"):
+    """An onnxruntime session of one call on the provider of this run, as it is written for that one or another.
+
+    A form is a lowering, or that of `adaptive` for large sizes alone, or for GPUs.
+    """
+    call, provider = plan.call(), provider or providers.chosen()
+    if provider == "cuda":
+        form = bodies.lowering_of(call, "adaptive" if form in ("large", BATCHED) else form, provider)
+    if form == "large":
+        written = function(call, ragged.body(call), opset)
+    else:
+        written = bodies.function_of(call, form, opset, "cuda" if form == BATCHED else provider)
+    return providers.opened(model_of(call, written, opset, precision))
+
+
+def model_of(call, written, opset=18, precision="float32"):
+    """A model of one call by its function, whose further outputs are integers on two axes."""
     inputs = [
         helper.make_tensor_value_info(name, ELEMENTS[call.dtypes[name]], _named(name, shape))
         for name, shape in call.shapes.items()
     ]
+    kinds = [(TensorProto.FLOAT, call.rank), (TensorProto.FLOAT, call.rank + (call.heads is not None))]
+    kinds = [*kinds[: len(call.outputs)], (TensorProto.INT64, 2)]
     outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, _named(name, [None] * axes))
-        for name, axes in zip(call.outputs, (call.rank, call.rank + (call.heads is not None)), strict=False)
+        helper.make_tensor_value_info(f"out_{name}", kind, _named(name, [None] * rank))
+        for name, (kind, rank) in zip(written.output, kinds, strict=False)
     ]
-    node = helper.make_node(call.op, list(call.shapes), list(call.outputs), domain="keras_attn")
+    node = helper.make_node(call.op, list(call.shapes), [each.name for each in outputs], domain="keras_attn")
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    model = with_functions(model, [bodies.function_of(call, lowering, opset, provider)])
+    model = with_functions(model, [written])
     model.ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", opset)])
     if precision == "float16":
         model = to_float16(Traced(inliner.inline_local_functions(model))).model
     onnx.checker.check_model(model, full_check=True)
-    return providers.opened(model)
+    return model
 
 
 def _named(name, shape):

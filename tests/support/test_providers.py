@@ -37,7 +37,7 @@ def test_a_provider_that_is_absent_ends_the_run(monkeypatch):
 def test_bodies_are_those_of_the_provider_and_limits_are_wider():
     relative, _ = TOLERANCES["float32"]
     assert relative == verify.LENIENCE["cuda"] * 1e-5
-    run = lowered_calls.session(PLAN, "ragged", 18).run  # which is "batched" there
+    run = lowered_calls.session(PLAN, "adaptive", 18).run  # which is in blocks of queries there
     inputs = PLAN.inputs(3, 5)
     np.testing.assert_allclose(run(None, inputs)[0], lowered_calls.expected(PLAN, inputs)[0], atol=1e-5)
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ from keras_attn_export._model.attention_outputs import is_attention
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._standalone import verify
+from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing.attention_calls import Call
 from keras_attn_export._tracing.onnx_file import write
 from keras_attn_export._tracing.saved_model import traced_function
@@ -61,8 +63,17 @@ class Unproven:
         function = traced_function(model, self.signature, nullcontext) if _is_written_plainly(model) else None
         self._traced, self.calls = _traced(model, self.signature, function, hides_unseen=False)
 
-    def written(self, folder: Path, lowering: str = ADAPTIVE, opset: int | None = None) -> Written:
-        """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full."""
+    def written(
+        self, folder: Path, lowering: str = ADAPTIVE, opset: int | None = None, *, large: bool = False
+    ) -> Written:
+        """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full.
+
+        With `large`, a file that decides by sizes takes its form for large sizes whatever they are.
+        """
+        with patch.dict(LARGE, dict.fromkeys(LARGE, From(0, 1)) if large else {}):
+            return self._written(folder, lowering, opset)
+
+    def _written(self, folder: Path, lowering: str, opset: int | None) -> Written:
         lowered = _lowered(self._traced, self.calls, lowering, "cpu")
         inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
         finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)

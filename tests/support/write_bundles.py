@@ -1,7 +1,7 @@
 """Writes bundles for scripts/replay_bundles.py: `python tests/support/write_bundles.py FOLDER [LAYER-FORM...]`.
 
-A form is as an export on a machine with CUDA or, `adaptive`, one without it writes it; each is proven on the CPU. Where
-no names are given every layer has every form. PYTHONPATH=tests must be set.
+A form is as an export on a machine with CUDA or, `cpu`, one without it writes it; each is proven on the CPU. Where no
+names are given every layer has every form. PYTHONPATH=tests must be set.
 """
 
 import shutil
@@ -18,7 +18,13 @@ from keras_attn_export import export_model
 from keras_attn_export._export import export
 from keras_attn_export._lowerings import lower
 
-FORMS = {"portable": "cuda", "portable_float16": "cuda", "fused": "cuda", "batched": "cuda", "adaptive": "cpu"}
+FORMS = {  # lowering, precision, provider
+    "portable": ("portable", "float32", "cuda"),
+    "portable_float16": ("portable", "float16", "cuda"),
+    "fused": ("fused", "float32", "cuda"),
+    "adaptive": ("adaptive", "float32", "cuda"),
+    "cpu": ("adaptive", "float32", "cpu"),
+}
 LAYERS = {case.name: (case.make, case.Dq, case.Dk) for case in (*CASES, *VARIANTS)} | {
     "heads": (lambda: MultiHeadAttention(DotProductAttention(), 4, 8, num_kv_heads=2), 6, 7),
     "timed_additive": (lambda: AdditiveAttention(256, query_block_size=None), 128, 128),
@@ -42,9 +48,9 @@ def model_of(name):
 def write(folder, name):
     """Export one bundle, and say what came of it."""
     (layer, _, form), lowered = name.rpartition("-"), lower._lowered
-    lowering, _, precision = form.partition("_")
-    options = {"lowering": lowering, "precision": precision or "float32", "progress": False}
-    with patch.object(lower, "_lowered", lambda *given: lowered(*given[:3], FORMS[form])):
+    lowering, precision, provider = FORMS[form]
+    options = {"lowering": lowering, "precision": precision, "progress": False}
+    with patch.object(lower, "_lowered", lambda *given: lowered(*given[:3], provider)):
         bundle = export_model(model_of(layer), folder / name, **options)
     if any(lowering in each["lowering"] for each in bundle.manifest["layers"]):
         return "written"

@@ -43,7 +43,7 @@ def traced(name):
 
 
 @pytest.mark.product("a case a layer of Keras and its options")
-@pytest.mark.parametrize("lowering", ["portable", "fused", "ragged", "adaptive"])
+@pytest.mark.parametrize("lowering", ["portable", "fused", "adaptive"])
 @pytest.mark.parametrize(
     "name",
     [name if name in IN_TURN else pytest.param(name, marks=pytest.mark.out_of_turn) for name in MODELS],

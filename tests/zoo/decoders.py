@@ -29,7 +29,7 @@ def read(ids, count, size):
     return L.Conv1D(size, 3, padding="same", activation="tanh")(L.Embedding(count, 12)(ids))
 
 
-@architecture(auto=True)
+@architecture()
 def relative_position_encoder(ids=IDS, valid_lens=ID):
     """Raffel et al., 2020: T5, biases learned for buckets of distances, which all blocks share; no scale."""
     x = L.Embedding(100, 16)(ids)
@@ -41,7 +41,7 @@ def relative_position_encoder(ids=IDS, valid_lens=ID):
     return {"encoded": L.RMSNormalization()(x)}
 
 
-@architecture(auto=True)
+@architecture()
 def linear_bias_language_model(ids=IDS):
     """Press et al., 2022: Train Short, Test Long, biases linear in the distance (ALiBi)."""
     x = L.Embedding(100, 18)(ids)
@@ -79,7 +79,7 @@ def gated(x, hidden):
     return L.Dense(x.shape[-1])(L.Dense(hidden, activation="silu")(x) * L.Dense(hidden)(x))
 
 
-@architecture(auto=True)
+@architecture()
 def rotary_language_model(ids=IDS):
     """Yang et al., 2025: Qwen3, heads in groups that share keys, normalized before they are turned."""
     x = L.Embedding(100, 16)(ids)
@@ -90,7 +90,7 @@ def rotary_language_model(ids=IDS):
     return {"next": L.Dense(100)(L.RMSNormalization()(x))}
 
 
-@architecture(auto=True)
+@architecture()
 def cached_step():
     """Pope et al., 2023: Efficiently Scaling Transformer Inference, a step with a cache that grows."""
     token = keras.Input((), dtype="int32", name="token")

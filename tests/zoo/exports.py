@@ -23,8 +23,7 @@ FIRST = 200  # characters of an error
 
 def ways(each: Architecture) -> list[tuple[str, dict[str, str]]]:
     """Return the exports of a model that are tried: a name, and options of `export_model`."""
-    auto = [("auto", {"lowering": "auto"})] if each.auto else []
-    return [("float32", {}), *auto, *((precision, {"precision": precision}) for precision in each.precisions)]
+    return [("float32", {}), *((precision, {"precision": precision}) for precision in each.precisions)]
 
 
 def tried(name: str, way: str, seed: int) -> Result:

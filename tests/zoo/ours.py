@@ -9,7 +9,7 @@ from .blocks import Learned, Waves, conv_block, feed_forward
 from .registry import HALF, ID, IDS, architecture
 
 
-@architecture(auto=True, precisions=HALF)
+@architecture(precisions=HALF)
 def aligned_translation(source=IDS, target=IDS, source_lens=ID):
     """Bahdanau et al., 2015: Neural Machine Translation by Jointly Learning to Align and Translate."""
     seen, state = L.GRU(16, return_sequences=True, return_state=True)(L.Embedding(90, 12)(source))
@@ -19,7 +19,7 @@ def aligned_translation(source=IDS, target=IDS, source_lens=ID):
     return {"words": words, "alignment": weights}
 
 
-@architecture(auto=True)
+@architecture()
 def transformer_with_lengths(source=IDS, target=IDS, source_lens=ID):
     """Vaswani et al., 2017: Attention Is All You Need, padding told by lengths."""
     x = Waves()(L.Embedding(100, 16)(source))
@@ -31,7 +31,7 @@ def transformer_with_lengths(source=IDS, target=IDS, source_lens=ID):
     return {"words": L.Dense(110)(L.LayerNormalization()(y + feed_forward(y, 32)))}
 
 
-@architecture(auto=True)
+@architecture()
 def show_attend_and_tell(image=(24, 24, 3), caption=IDS):
     """Xu et al., 2015: Show, Attend and Tell, soft attention over the places of an image."""
     places = L.Reshape((36, 16))(conv_block(conv_block(image, 8, strides=2), 16, strides=2))
@@ -42,7 +42,7 @@ def show_attend_and_tell(image=(24, 24, 3), caption=IDS):
     return {"words": words, "places": weights}
 
 
-@architecture(auto=True)
+@architecture()
 def attentive_classifier(ids=IDS, valid_lens=ID):
     """Yang et al., 2016: Hierarchical Attention Networks, the words of a sentence weighed by a learned query."""
     x = L.Bidirectional(L.GRU(8, return_sequences=True))(L.Embedding(120, 12)(ids))
@@ -50,7 +50,7 @@ def attentive_classifier(ids=IDS, valid_lens=ID):
     return {"classes": L.Dense(4, activation="softmax")(pooled[:, 0]), "weights": weights[:, 0]}
 
 
-@architecture(auto=True, precisions=HALF)
+@architecture(precisions=HALF)
 def speller(features=(None, 12), letters=IDS):
     """Chan et al., 2016: Listen, Attend and Spell, frames joined two by two, lengths halved as they are."""
     heard = L.Conv1D(16, 2, strides=2, padding="same", activation="tanh")(features)
@@ -60,7 +60,7 @@ def speller(features=(None, 12), letters=IDS):
     return {"next": L.Dense(30)(L.Concatenate()([asked, context]))}
 
 
-@architecture(auto=True)
+@architecture()
 def interest_network(history=IDS, offered=ID, valid_lens=ID):
     """Zhou et al., 2018: Deep Interest Network, what was chosen before weighed by what is offered."""
     table = L.Embedding(150, 12)
@@ -70,14 +70,14 @@ def interest_network(history=IDS, offered=ID, valid_lens=ID):
     return {"click": L.Dense(1, activation="sigmoid")(x)}
 
 
-@architecture(auto=True)
+@architecture()
 def matching_network(queries=(None, 8), examples=(None, 8), labels=(None, 5)):
     """Vinyals et al., 2016: Matching Networks for One Shot Learning, labels of the examples that are alike."""
     embed = L.Dense(12, activation="tanh")
     return {"classes": DotProductAttention(scale=1.0)(embed(queries), embed(examples), labels)}
 
 
-@architecture(auto=True)
+@architecture()
 def set_pooling(elements=(None, 6), valid_lens=ID):
     """Lee et al., 2019: Set Transformer, pooling by multi-head attention with a learned seed, over padded sets."""
     x = L.Dense(16, activation="relu")(elements)
@@ -86,7 +86,7 @@ def set_pooling(elements=(None, 6), valid_lens=ID):
     return {"y": L.Dense(2)(pooled[:, 0])}
 
 
-@architecture(auto=True)
+@architecture()
 def kernel_regression(x=(None, 2), seen=(None, 2), y=(None, 1), valid_lens=ID):
     """Nadaraya, 1964, and Watson, 1964: regression by weights that are attention over the training points."""
     features = L.Dense(8, activation="tanh")
@@ -94,7 +94,7 @@ def kernel_regression(x=(None, 2), seen=(None, 2), y=(None, 1), valid_lens=ID):
     return {"regression": out, "weights": weights}
 
 
-@architecture(auto=True)
+@architecture()
 def causal_language_model(ids=IDS):
     """Radford et al., 2019: GPT-2, heads of additive and of dot-product attention, the past alone seen."""
     x = Waves()(L.Embedding(100, 16)(ids))

@@ -26,7 +26,6 @@ class Architecture:
         source: Who described it and when.
         samples: Inputs for the export, where what it would draw does not fit: ranges it cannot know.
         precisions: Beside float32.
-        auto: Whether it is exported with the fastest lowerings too, because it has layers of ours.
         refused: What the export says, where it cannot take the model; a pattern.
     """
 
@@ -36,7 +35,6 @@ class Architecture:
     source: str
     samples: Samples | None = None
     precisions: tuple[str, ...] = ()
-    auto: bool = False
     refused: str | None = None
 
     def model(self, seed: int = 0) -> keras.Model:

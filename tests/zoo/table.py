@@ -19,7 +19,7 @@ the others are written for these tests from their published descriptions (`tests
 every weight is moved from where it is initialized. `nox -s zoo-page` makes this page.
 
 - **ours**: `export_model` with its defaults: the largest difference as a share of its limit, and of what stands beside
-  it. In parentheses what else was exported: `auto`, the fastest lowerings, and precisions.
+  it. In parentheses other precisions.
 - **Keras's own**: `Model.export(format="onnx")` of the same model, in onnxruntime, on the same inputs of several batch
   sizes and lengths: the largest relative difference, or what went wrong.
 """

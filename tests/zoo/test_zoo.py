@@ -48,10 +48,10 @@ def test_is_exported(each, options, tmp_path):
 @of_hub
 @pytest.mark.parametrize("name", KINDS)
 def test_attention_layers_of_keras_hub_are_lowered(name, tmp_path):
-    bundle = export_model(ZOO[name].model(), tmp_path / "bundle", lowering="ragged")
+    bundle = export_model(ZOO[name].model(), tmp_path / "bundle")
     assert bundle.report.passed
     layers = bundle.manifest["layers"]
-    assert {layer["lowering"] for layer in layers} == {"ragged"}
+    assert {layer["lowering"] for layer in layers} == {"adaptive"}
     assert KINDS[name] in {layer["class"] for layer in layers}
     assert len(layers) == 2
 
@@ -64,5 +64,4 @@ def test_every_model_is_in_the_table():
 def test_enough_of_everything():
     kinds = [each.kind for each in ZOO.values()]
     assert len(kinds) - kinds.count("applications") - sum(kind.startswith("hub") for kind in kinds) >= 60
-    assert sum(each.auto for each in ZOO.values()) >= 8
     assert sum(bool(each.precisions) for each in ZOO.values()) >= len(ZOO) / 10
