@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -26,7 +27,7 @@ from keras_attn_export._model.trial_runs import Drawer
 from keras_attn_export._standalone import verify
 
 from .decoder_models import DECODERS
-from .graph_faults import GraphFault, graph_faults, mutated
+from .graph_faults import graph_faults, mutated
 from .graph_judge import seal_again
 
 OUTCOMES = ("caught", "passed", "invisible", "broken")
@@ -92,23 +93,18 @@ def verdicts_of(name: str, precision: str, most: int, seed: int) -> Iterator[Ver
         bundle = export_model(model, Path(scratch) / "bundle", lowering=lowering, precision=precision, progress=False)
         shutil.rmtree(bundle.path / "saved_model")  # which is no part of what is judged
         seal_again(bundle.path, bundle.manifest)
-        fresh = [
-            verify.Case(str(index), inputs, {}) for index, inputs in enumerate(_fresh_inputs(name, model, seed + 1))
-        ]
-        verify.save_cases(Path(scratch) / "fresh.npz", fresh)
+        fresh = enumerate(_fresh_inputs(name, model, seed + 1))
+        cases = [verify.Case(str(index), inputs, {}) for index, inputs in fresh]
+        verify.save_cases(Path(scratch) / "fresh.npz", cases)
         right = onnx.load(bundle.path / verify.MODEL)
         judge = Judge(bundle.path, precision)
         for fault in graph_faults(right, np.random.default_rng(seed))[:most]:
-            yield Verdict(name, precision, fault.kind, fault.what, *_judged(right, fault, judge))
+            try:
+                judged = judge.judge(mutated(right, fault).SerializeToString())
+            except (ValueError, IndexError, TypeError):
+                judged = "broken", 0.0, 0.0
+            yield Verdict(name, precision, fault.kind, fault.what, *judged)
         judge.end()
-
-
-def _judged(right: onnx.ModelProto, fault: GraphFault, judge: "Judge") -> tuple[str, float, float]:
-    try:
-        wrong = mutated(right, fault).SerializeToString()
-    except (ValueError, IndexError, TypeError):
-        return "broken", 0.0, 0.0
-    return judge.judge(wrong)
 
 
 class Judge:
@@ -118,7 +114,7 @@ class Judge:
         self._bundle, self._precision = bundle, precision
         self._mutant = bundle.parent / "mutant.onnx"
         self._printed = (bundle.parent / "printed.txt").open("w")
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Any = None
 
     def judge(self, mutant: bytes) -> tuple[str, float, float]:
         """The outcome of a mutant, how much it changes, and how much of the limit where it passed."""
@@ -131,11 +127,8 @@ class Judge:
                 stderr=self._printed,
                 text=True,
             )
-            assert self._process.stdout is not None
             if self._process.stdout.readline() != "ready\n":
                 raise RuntimeError(f"No mutant can be judged: {Path(self._printed.name).read_text()[-2000:]}")
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(f"{self._mutant}\n")
         self._process.stdin.flush()
         timer = threading.Timer(ENDLESS, self._process.kill)
@@ -145,8 +138,7 @@ class Judge:
         if not answer:
             self.end()
             return "broken", 0.0, 0.0
-        outcome, change, share = json.loads(answer)
-        return outcome, change, share
+        return tuple(json.loads(answer))
 
     def end(self) -> None:
         """Ends the process."""
