@@ -14,7 +14,6 @@ pytestmark = pytest.mark.needs("jupytext")
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 NOTEBOOKS = ("tutorial", "nadaraya_watson", "scoring_functions", "translate_step_by_step", "distributed_training")
-TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 KERNEL = ["/somewhere/ipykernel_launcher.py", "-f", "/somewhere/kernel.json"]  # what Jupyter starts its kernel with
 
 
@@ -25,12 +24,8 @@ def notebook_of(name: str) -> dict[str, Any]:
     return jupytext.read(EXAMPLES / f"{name}.py", fmt="py:percent")
 
 
-def cells_of(name: str, kind: str = "code") -> list[str]:
-    return [cell.source for cell in notebook_of(name).cells if cell.cell_type == kind]
-
-
-def blocks_of_page() -> list[str]:
-    return [block.strip() for block in re.findall(r"^```python\n(.*?)^```", TUTORIAL, flags=re.MULTILINE | re.DOTALL)]
+def cells_of(name: str) -> list[str]:
+    return [cell.source for cell in notebook_of(name).cells if cell.cell_type == "code"]
 
 
 @pytest.fixture
@@ -70,13 +65,12 @@ def test_jupyter_takes_it_and_it_begins_with_what_it_is(name, monkeypatch):
     assert received == [[], ["--quick"], []]
 
 
-# The tutorial.
-
-
 def test_the_tutorial_and_its_page_have_the_same_code():
     settings, *cells = cells_of("tutorial")
     assert "TF_CPP_MIN_LOG_LEVEL" in settings, "the first cell only quiets TensorFlow"
-    assert cells == blocks_of_page()
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    assert cells == [block.strip() for block in blocks]
 
 
 @pytest.mark.documents
@@ -94,20 +88,7 @@ def test_the_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(run_cells, 
     assert verified.returncode == 0, verified.stderr
 
 
-# The others.
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("nadaraya_watson", marks=pytest.mark.documents),
-        *(
-            pytest.param(name, marks=pytest.mark.out_of_turn)
-            for name in ("scoring_functions", "translate_step_by_step")
-        ),
-    ],
-)
-def test_the_others_run(run_cells, tmp_path, name):
-    quick = [str(EXAMPLES / f"{name}.py"), "--quick", "--out", str(tmp_path / "artifacts")]
-    run_cells(name, KERNEL if name == "nadaraya_watson" else quick)
+@pytest.mark.documents
+def test_an_example_runs_as_a_notebook(run_cells, tmp_path):
+    run_cells("nadaraya_watson", KERNEL)  # test_examples.py runs the others: their cells are the script, in its order
     assert sorted((tmp_path / "artifacts").glob("*.png"))
