@@ -39,6 +39,17 @@ def started_coverage() -> Any:
 COVERAGE = started_coverage()
 
 
+def name_of(fixture: Any) -> str:
+    """How a fixture that several tests share is called in the record."""
+    return f"{fixture.baseid}::{fixture.argname}"
+
+
+def shared_fixtures(item: Any) -> list[str]:
+    """The fixtures that a test shares with others."""
+    last = (definitions[-1] for definitions in item._fixtureinfo.name2fixturedefs.values())
+    return sorted(name_of(each) for each in last if each.scope != "function")
+
+
 class Recorder:
     """A plugin of pytest. What a shared fixture takes and runs counts for it, and not for the test that came first."""
 
@@ -70,7 +81,7 @@ class Recorder:
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
         if fixturedef.scope == "function":
             return (yield)
-        name = f"{fixturedef.baseid}::{fixturedef.argname}"
+        name = name_of(fixturedef)
         self._enter(f"fixture {name}")
         start = time.perf_counter()
         try:
@@ -87,10 +98,7 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            definitions = getattr(item, "_fixtureinfo", None)
-            shared = (each[-1] for each in (definitions.name2fixturedefs.values() if definitions else ()))
-            self._users[item.nodeid] = [f"{each.baseid}::{each.argname}" for each in shared if each.scope != "function"]
+        self._users |= {item.nodeid: shared_fixtures(item) for item in items}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._tests[report.nodeid] += report.duration

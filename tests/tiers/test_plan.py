@@ -9,16 +9,8 @@ from .plan import Item
 from .records import Durations, Function
 
 FILE = "tests/a/test_a.py"
-DURATIONS = Durations(
-    {
-        FILE: {
-            "test_quick": Function(1, 0.1),
-            "test_dear": Function(1, 2.0),
-            "test_some": Function(3, 0.2, {"xla": 1.5}),
-        }
-    },
-    {f"{FILE}::bundle": 5.0, f"{FILE}::small": 0.1},
-)
+SOME = {"test_quick": Function(1, 0.1), "test_dear": Function(1, 2.0), "test_some": Function(3, 0.2, {"xla": 1.5})}
+DURATIONS = Durations({FILE: SOME}, {f"{FILE}::bundle": 5.0, f"{FILE}::small": 0.1})
 
 
 def named(name, *fixtures, **marks):
@@ -82,12 +74,9 @@ def test_near_a_change():
         "export/b.py": {"tests/test_wide.py": 90, "tests/test_other.py": 5},
     }
     changed = ["export/a.py", "tests/test_changed.py", "README.md"]
-    found, left = plan.near(changed, tests, Durations(), touched, limit=3.5 * records.UNKNOWN)
-    assert [nodeid.rpartition("_")[2] for nodeid in found] == ["changed", "own", "wide"]
-    assert left == 0
-    found, left = plan.near(changed, tests, Durations(), touched, limit=2.5 * records.UNKNOWN)
-    assert [nodeid.rpartition("_")[2] for nodeid in found] == ["changed", "own"]
-    assert left == 1
+    for count, expected in ((3, ["changed", "own", "wide"]), (2, ["changed", "own"])):
+        found, left = plan.near(changed, tests, Durations(), touched, limit=(count + 0.5) * records.UNKNOWN)
+        assert ([nodeid.rpartition("_")[2] for nodeid in found], left) == (expected, 3 - count)
     page = Item("tests/documents/test_pages.py::test_page[README.md]")
     assert plan.near(changed, [*tests, page], Durations(), touched)[0][0] == page.nodeid
     assert plan.near(["export/b.py"], tests, Durations(), touched)[0][0].endswith("other")
