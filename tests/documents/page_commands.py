@@ -58,9 +58,8 @@ def check(words: list[str]) -> None:
     elif name == "python":
         assert arguments, "`python` alone does nothing"
     else:
-        assert OF_OTHERS.fullmatch(name) or (ROOT / ".venv" / "bin" / name).exists(), (
-            f"nobody knows the command {command}"
-        )
+        is_known = OF_OTHERS.fullmatch(name) or (ROOT / ".venv" / "bin" / name).exists()
+        assert is_known, f"nobody knows the command {command}"
 
 
 def run(words: list[str], folder: Path, code: int = 0) -> str | None:
@@ -94,9 +93,8 @@ def _run_here(arguments: list[str]) -> tuple[int, str, str]:
 
 
 def _run_apart(words: list[str], folder: Path, settings: dict[str, str]) -> tuple[int, str, str]:
-    done = subprocess.run(
-        words, cwd=folder, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300, check=False
-    )
+    environment = {**os.environ, **settings}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -31,12 +31,7 @@ NOT_RUN = {
     "torch": "needs torch, of the extra [backends]: nox -s interop moves weights from there",
 }
 # Commands that are looked at and not run, wherever they stand, for the same reasons.
-COMMANDS_NOT_RUN = {
-    "--provider cuda": "cuda",
-    "KERAS_BACKEND=jax": "jax",
-    "KERAS_BACKEND=torch": "torch",
-    " --live": "npm",
-}
+COMMANDS_NOT_RUN = ("--provider cuda", "KERAS_BACKEND=jax", "KERAS_BACKEND=torch", " --live")
 
 
 def is_left_out(block: Block, page: str) -> bool:
@@ -56,11 +51,8 @@ def run_commands(block: Block, folder: Path) -> str | None:
     code = int(block.mark[1]) if block.mark and block.mark[0] == "exits" else 0
     outputs: list[str | None] = []
     for words in commands_of(block.source):
-        if any(text in " ".join(words) for text in COMMANDS_NOT_RUN):
-            check(words)
-            outputs.append(None)
-        else:
-            outputs.append(run(words, folder, code))
+        is_run = not any(text in " ".join(words) for text in COMMANDS_NOT_RUN)
+        outputs.append(run(words, folder, code) if is_run else check(words))
     return None if None in outputs else "".join(outputs)
 
 

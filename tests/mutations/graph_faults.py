@@ -99,10 +99,10 @@ def _of_node(place: int, index: int, node: onnx.NodeProto) -> Iterator[GraphFaul
     if operator in WITH_AXIS:
         yield fault("axes", f"axis of {operator}", _move_axis)
     for attribute in node.attribute:
-        if attribute.name in ("alpha", "beta", "epsilon", "scale") and attribute.f:
-            yield fault("constant", f"{attribute.name} of {operator}", lambda n, name=attribute.name: _scale(n, name))
-        if attribute.name in ("strides", "dilations", "pads", "kernel_shape") and len(attribute.ints) > 1:
-            yield fault("constant", f"{attribute.name} of {operator}", lambda n, name=attribute.name: _shift(n, name))
+        is_factor = attribute.name in ("alpha", "beta", "epsilon", "scale") and attribute.f
+        is_size = attribute.name in ("strides", "dilations", "pads", "kernel_shape") and len(attribute.ints) > 1
+        if is_factor or is_size:
+            yield fault("constant", f"{attribute.name} of {operator}", lambda n, name=attribute.name: _raise(n, name))
 
 
 def _of_tensor(place: int, tensor: onnx.TensorProto, rng: np.random.Generator) -> Iterator[GraphFault]:
@@ -183,12 +183,12 @@ def _move_axis(node: onnx.NodeProto) -> None:
     attribute.i = attribute.i - 1 if attribute.i else 1
 
 
-def _scale(node: onnx.NodeProto, name: str) -> None:
-    _attribute(node, name).f *= 1.5
-
-
-def _shift(node: onnx.NodeProto, name: str) -> None:
-    _attribute(node, name).ints[0] += 1
+def _raise(node: onnx.NodeProto, name: str) -> None:
+    attribute = _attribute(node, name)
+    if attribute.ints:
+        attribute.ints[0] += 1
+    else:
+        attribute.f *= 1.5
 
 
 def _bodies(model: onnx.ModelProto) -> list:

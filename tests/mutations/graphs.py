@@ -9,9 +9,8 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -36,12 +35,8 @@ MODELS = PROOF_MODELS | DECODERS
 ENDLESS = 20  # seconds after which the loop of a mutant is taken to go on for ever
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a mutant: `caught`, `passed`, `invisible`, or `broken`.
-
-    The latter is one that onnxruntime refuses, or crashes on, or runs for ever.
-    """
+class Verdict(NamedTuple):
+    """What became of a mutant; `broken` is one that onnxruntime refuses, or crashes on, or runs for ever."""
 
     model: str
     precision: str
@@ -68,14 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 found = list(verdicts_of(name, precision, given.each, given.seed))
                 verdicts += found
                 print(f"{name}, {precision}: {_counted(found)}", flush=True)
-                for each in found:
-                    if each.outcome == "passed":
-                        share = f"changes {each.change:.1e}, {each.share:.1e} of the limit"
-                        print(f"    passed: {each.kind}, {each.what}: {share}")
+                for each in (each for each in found if each.outcome == "passed"):
+                    share = f"changes {each.change:.1e}, {each.share:.1e} of the limit"
+                    print(f"    passed: {each.kind}, {each.what}: {share}")
     for precision in ("float32", "float16", "int8"):
         print(f"{precision}: {_counted([each for each in verdicts if each.precision == precision])}")
     if given.json:
-        given.json.write_text(json.dumps([asdict(each) for each in verdicts], indent=1), encoding="utf-8")
+        given.json.write_text(json.dumps([each._asdict() for each in verdicts], indent=1), encoding="utf-8")
     return int(any(each.outcome == "passed" and each.precision == "float32" for each in verdicts))
 
 

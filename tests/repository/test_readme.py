@@ -62,9 +62,6 @@ def test_quickstart_runs_and_onnx_agrees_and_so_do_the_lines_that_matter(tmp_pat
     assert (tmp_path / "bundle" / "model.onnx").is_file()
 
 
-# The score of one's own.
-
-
 def test_the_subclass_gives_the_score_it_says(own_layer, inputs):
     distances = np.abs(inputs["queries"][:, :, None] - inputs["keys"][:, None]).sum(-1)
     weights = np.exp(-distances) / np.exp(-distances).sum(-1, keepdims=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from . import plan, records
+from . import records
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGETS = tomllib.loads((Path(__file__).parent / "budgets.toml").read_text(encoding="utf-8"))
@@ -72,12 +72,3 @@ def test_those_that_are_quick_by_a_mark_alone_are_few():
 
 def test_a_product_says_why():
     assert [name for name, each in recorded(without="product").items() if each.cases > MANY] == []
-
-
-def test_no_test_waits_for_more_than_a_dozen_runs():
-    rest = sum(
-        sum(function.dear.values()) if function.seconds <= records.QUICK else function.total
-        for file, names in DURATIONS.functions.items()
-        for function in names.values()
-    )
-    assert rest / plan.SLICE <= plan.MOST_SLICES

@@ -61,9 +61,6 @@ def test_what_shares_a_dear_fixture_stays_together():
     packed = plan.slices([*tests, named("test_dear")], DURATIONS, size=4)
     assert [len(each) for each in packed if len(each) > 1] == [30]
     assert plan.cost(tests, DURATIONS) == pytest.approx(5.0 + 30 * records.UNKNOWN)
-
-
-def test_nothing_is_one_empty_slice():
     assert plan.slices([], DURATIONS) == [[]]
 
 
@@ -114,7 +111,7 @@ def test_the_tier_follows_from_what_is_asked_for(named, arguments, tier):
     assert plugin.tier_of(named, arguments) == tier
 
 
-def test_near_adds_tests_that_are_not_quick(monkeypatch):
+def test_near_adds_tests_that_are_not_quick_and_too_many_slices_are_refused(monkeypatch):
     """Whatever tier runs, but for the rest, beside which quick tests have run."""
     tests, asked = [named("test_quick"), named("test_dear")], {"--turn": None, "--near": "REV"}
     monkeypatch.setattr(plugin, "changed_since", lambda revision: [FILE])
@@ -123,3 +120,6 @@ def test_near_adds_tests_that_are_not_quick(monkeypatch):
         chosen, said = plugin.choose(config, tests, DURATIONS)
         assert {nodeid.rpartition("::")[2] for nodeid in chosen} == expected
     assert "near what changed since REV: 0 more" in said
+    config = SimpleNamespace(getoption={"--tier": "all", "--turn": 0, "--slice": 0.1}.get)
+    with pytest.raises(pytest.UsageError, match="fills 21 slices"):
+        plugin.choose(config, tests, DURATIONS)
