@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from .draw import Fault, drawn, faults, mutated
 from .record import Record
@@ -27,7 +28,7 @@ LIMIT = 60  # seconds of a trial beside 5 times what its tests took
 LASTING = ("file", "column", "kind", "what", "text")  # what a fault is known by, wherever its line is now
 NAMED = (*LASTING, "line")
 
-Verdict = dict[str, object]  # a fault, the line `after` it, its `outcome`, the `test` that saw it, and those that `ran`
+Verdict = dict[str, Any]  # a fault, the line `after` it, its `outcome`, the `test` that saw it, and those that `ran`
 
 
 def main(argv: Sequence[str] | None = None, preloaded: Sequence[str] = PRELOADED) -> None:
@@ -58,6 +59,7 @@ def main(argv: Sequence[str] | None = None, preloaded: Sequence[str] = PRELOADED
             given.json.write_text(json.dumps(verdicts, indent=1) + "\n", encoding="utf-8")
     counts = Counter(verdict["outcome"] for verdict in verdicts)
     print(f"\n{len(verdicts)} faults:", ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
+    print(f"{(counts['caught'] + counts['timed out']) / max(1, len(verdicts)):.1%} caught")
 
 
 def chosen(given: argparse.Namespace) -> list[Fault]:

@@ -133,6 +133,7 @@ def test_what_becomes_of_faults(tmp_path):
     verdicts = json.loads((tmp_path / "out.json").read_text())
     assert {(each["text"], each["what"]): f"{each['outcome']} {each['test']}" for each in verdicts} == OUTCOMES
     assert "6 faults: 2 survived, 2 caught, " in said
+    assert said.endswith("50.0% caught\n")
 
 
 def test_lines_that_changed(tmp_path, monkeypatch):
