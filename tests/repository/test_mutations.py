@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from mutations.__main__ import NAMED, changed_lines
 from mutations.draw import drawn, faults, mutated
+from mutations.record import Record
 
 TESTS = Path(__file__).resolve().parents[1]
 TEXT = (TESTS / "mutations" / "draw.py").read_text(encoding="utf-8")  # some code
@@ -118,13 +119,21 @@ def python(folder, *arguments, **more):
 
 
 @pytest.mark.needs("coverage")
-def test_what_becomes_of_faults(tmp_path):
+def test_what_becomes_of_faults(tmp_path, monkeypatch):
     """Of a package with tests of its own, which are recorded as ours are."""
     for name, text in {"keras_attn/__init__.py": CODE, "tests/test_it.py": TEST}.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     python(tmp_path, "-m", "pytest", "-p", "tiers.recording", "tests", RECORD="record", RECORD_LINES="yes")
+    monkeypatch.chdir(tmp_path)
+    record = Record(Path("record"))
+    counts = {line: len(record.cheapest("keras_attn/__init__.py", line, 60)[0]) for line in (2, 5, 8, 12, 16)}
+    assert counts == {2: 3, 5: 1, 8: 1, 12: 1, 16: 0}  # of a module, a fixture, a function, its head, and of nothing
+    (_,), spent = record.cheapest("keras_attn/__init__.py", 2, 0.0)
+    assert spent == min(record.cheapest("keras_attn/__init__.py", line, 0.0)[1] for line in (5, 8, 13)) > 0
+    with pytest.raises(SystemExit, match="does not hold which tests run which lines"):
+        Record(tmp_path)
     there = {(each.text, each.what): each for each in faults("keras_attn/__init__.py", CODE)}
     named = [{name: getattr(there[each], name) for name in NAMED} | {"line": 1} for each in OUTCOMES]
     (tmp_path / "earlier.json").write_text(json.dumps([*named, named[0] | {"text": "LIMIT = 5"}]))  # the last is gone
