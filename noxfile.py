@@ -208,5 +208,5 @@ def mutate_graphs(session: nox.Session) -> None:
 def in_venv(session: nox.Session, module: str) -> None:
     """Runs a module of tests/ by the Python of .venv."""
     session.run("scripts/setup", "dev", external=True)
-    environment = {"PYTHONPATH": "tests:tests/support", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {"PYTHONPATH": "tests:tests/support", "TF_CPP_MIN_LOG_LEVEL": "3", "TF2ONNX_CATCH_ERRORS": "FALSE"}
     session.run(".venv/bin/python", "-m", module, *session.posargs, env=environment, external=True)

@@ -1,5 +1,7 @@
-"""The pages and their blocks of code, as sybil's lexers find them."""
+"""The pages and their blocks of code."""
 
+import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,12 @@ RUN_ELSEWHERE = {
     "docs/migrating.md": "tests/layers/test_migrate.py",
 }
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(page.relative_to(ROOT).as_posix() for page in DOCS.rglob("*.md"))]
+ITEM = re.compile(  # a mark, a block in a comment, a block
+    r"<!-- (?P<kind>not run|run by|exits): (?P<argument>[^\n]*?) -->"
+    r"|<!-- invisible-code-block: (?P<hidden>\w+)\n(?P<code>.*?)-->"
+    r"|^(?P<indent> *)(?P<fence>`{3,})(?P<language>\w*)[^\n]*\n(?P<source>.*?)^(?P=indent)(?P=fence)$",
+    flags=re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass
@@ -34,34 +42,22 @@ def blocks_of(text: str, name: str = "page") -> list[Block]:
     `<!-- not run: REASON -->` says why it does not run, `<!-- run by: FILE -->` which test runs it, and
     `<!-- exits: CODE -->` with which code its commands end. A block of text right below another one is its output.
     """
-    from sybil import Document
-    from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, FencedCodeBlockLexer
-
-    document = Document(text, name)
-    found: list[tuple[int, int, Block | tuple[str, str]]] = []
-    for region in DirectiveInHTMLCommentLexer(r"not run|run by|exits", arguments=r"[^\n]*?")(document):
-        found.append((region.start, region.end, (region.lexemes["directive"], region.lexemes["arguments"].strip())))
-    for lexer, hidden in (
-        (FencedCodeBlockLexer(r"\w+"), False),
-        (DirectiveInHTMLCommentLexer("invisible-code-block", arguments=r"\w+"), True),
-    ):
-        for region in lexer(document):
-            source = region.lexemes["source"]
-            line = text.count("\n", 0, region.start + source.offset) + 1
-            language = region.lexemes["arguments" if hidden else "language"]
-            found.append((region.start, region.end, Block(language, source, line, hidden)))
-
     blocks: list[Block] = []
     end, mark = 0, None
-    for start, stop, item in sorted(found, key=lambda each: each[0]):
-        if isinstance(item, tuple):
-            mark, end = item, text.index("-->", start) + 3
-            continue
-        adjoins = not text[end:start].strip()
+    for found in ITEM.finditer(text):
+        adjoins = not text[end : found.start()].strip()
         assert mark is None or adjoins, unmarked(name, mark)
-        item.is_output = bool(blocks) and adjoins and item.language in ("text", "json") and not blocks[-1].is_output
-        item.mark, mark, end = mark, None, stop
-        blocks.append(item)
+        end = found.end()
+        if found["kind"]:
+            mark = (found["kind"], found["argument"])
+            continue
+        hidden, language = found["hidden"] is not None, found["hidden"] or found["language"]
+        group = "code" if hidden else "source"
+        line = text.count("\n", 0, found.start(group)) + 1
+        assert language, f"{name}, line {line - 1}: a block that does not say its language"
+        is_output = bool(blocks) and adjoins and language in ("text", "json") and not blocks[-1].is_output
+        blocks.append(Block(language, textwrap.dedent(found[group]), line, hidden, mark, is_output))
+        mark = None
     assert mark is None, unmarked(name, mark)
     return blocks
 
@@ -69,11 +65,3 @@ def blocks_of(text: str, name: str = "page") -> list[Block]:
 def unmarked(name: str, mark: tuple[str, str]) -> str:
     """Say that a mark has no block."""
     return f"{name}: no block of code follows the mark `{': '.join(mark)}`"
-
-
-def fences_without_language(text: str) -> list[int]:
-    """Return the lines of blocks that do not say their language."""
-    from sybil import Document
-    from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
-
-    return [text.count("\n", 0, region.start) + 1 for region in RawFencedCodeBlockLexer()(Document(text, "page"))]

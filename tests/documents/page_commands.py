@@ -20,6 +20,8 @@ OF_OTHERS = re.compile(
     r"apt-get|cat|cd|cmake|cp|curl|docker|dotnet|export|g\+\+|ls|mkdir|node|npm|npx|nvidia-smi|"
     r"openssl|python3|source|sudo|tar|uv"
 )
+PYTHON = sys.executable
+PROGRAMS = {"keras-attn": [PYTHON, "-m", "keras_attn_export"], "python": [PYTHON], "openssl": ["openssl"]}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SETTING = re.compile(r"[A-Z_]+=\S*")
 
@@ -58,9 +60,8 @@ def check(words: list[str]) -> None:
     elif name == "python":
         assert arguments, "`python` alone does nothing"
     else:
-        assert OF_OTHERS.fullmatch(name) or (ROOT / ".venv" / "bin" / name).exists(), (
-            f"nobody knows the command {command}"
-        )
+        is_known = OF_OTHERS.fullmatch(name) or (ROOT / ".venv" / "bin" / name).exists()
+        assert is_known, f"nobody knows the command {command}"
 
 
 def run(words: list[str], folder: Path, code: int = 0) -> str | None:
@@ -71,14 +72,15 @@ def run(words: list[str], folder: Path, code: int = 0) -> str | None:
     """
     check(words)
     (command, *arguments), settings = without_settings(words)
+    program = PROGRAMS.get(command, [command])
+    if command not in PROGRAMS or arguments[:2] == ["-m", "pip"] or not shutil.which(program[0]):
+        return None
     if command == "keras-attn" and not settings:
-        return _output(code, *_run_here(arguments))
-    if command in ("keras-attn", "python") and arguments[:2] != ["-m", "pip"]:
-        module = ["-m", "keras_attn_export"] if command == "keras-attn" else []
-        return _output(code, *_run_apart([sys.executable, *module, *arguments], folder, settings))
-    if command == "openssl" and shutil.which(command):
-        return _output(code, *_run_apart([command, *arguments], folder, settings))
-    return None
+        found, out, errors = _run_here(arguments)
+    else:
+        found, out, errors = _run_apart([*program, *arguments], folder, settings)
+    assert found == code, f"exit code {found}: {errors or out}"
+    return errors + out if code else out
 
 
 def _run_here(arguments: list[str]) -> tuple[int, str, str]:
@@ -94,12 +96,6 @@ def _run_here(arguments: list[str]) -> tuple[int, str, str]:
 
 
 def _run_apart(words: list[str], folder: Path, settings: dict[str, str]) -> tuple[int, str, str]:
-    done = subprocess.run(
-        words, cwd=folder, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300, check=False
-    )
+    environment = {**os.environ, **settings}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout, done.stderr
-
-
-def _output(expected: int, code: int, out: str, errors: str) -> str:
-    assert code == expected, f"exit code {code}: {errors or out}"
-    return errors + out if expected else out

@@ -14,8 +14,7 @@ def differs(shown: str, came: str) -> str:
     which tables have as many of as their widest number needs.
     """
     lines, shown_lines = came.strip().splitlines(), shown.strip().splitlines()
-    place = 0
-    anywhere = False
+    place, anywhere = 0, False
     for wanted in shown_lines:
         if wanted.strip() == "...":
             anywhere = True
@@ -23,9 +22,8 @@ def differs(shown: str, came: str) -> str:
         candidates = range(place, len(lines)) if anywhere else range(place, min(place + 1, len(lines)))
         match = next((at for at in candidates if alike(wanted, lines[at])), None)
         if match is None:
-            return f"the page shows\n  {wanted}\nand what came is\n  " + "\n  ".join(
-                lines[place : place + 8] or ["nothing"]
-            )
+            came = "\n  ".join(lines[place : place + 8] or ["nothing"])
+            return f"the page shows\n  {wanted}\nand what came is\n  {came}"
         place, anywhere = match + 1, False
     if place < len(lines) and not anywhere:
         return f"the page does not show what came at the end:\n  {lines[place]}"

@@ -15,14 +15,11 @@ from types import CodeType
 
 import keras
 import pytest
-from page_blocks import PAGES, ROOT, RUN_ELSEWHERE, Block, blocks_of, fences_without_language
+from page_blocks import PAGES, ROOT, RUN_ELSEWHERE, Block, blocks_of
 from page_commands import check, commands_of, run
 from page_output import differs
 
-pytestmark = [
-    pytest.mark.documents,
-    pytest.mark.needs("ai_edge_litert", "model_signing", "ray", "sybil"),
-]
+pytestmark = [pytest.mark.documents, pytest.mark.needs("ai_edge_litert", "model_signing", "ray")]
 
 # The reasons of `<!-- not run: REASON -->`, and where such blocks run.
 NOT_RUN = {
@@ -34,18 +31,7 @@ NOT_RUN = {
     "torch": "needs torch, of the extra [backends]: nox -s interop moves weights from there",
 }
 # Commands that are looked at and not run, wherever they stand, for the same reasons.
-COMMANDS_NOT_RUN = {
-    "--provider cuda": "cuda",
-    "KERAS_BACKEND=jax": "jax",
-    "KERAS_BACKEND=torch": "torch",
-    " --live": "npm",
-}
-
-
-def text_of(page: str) -> str:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert fences_without_language(text) == [], f"{page}: lines of blocks that do not say their language"
-    return text
+COMMANDS_NOT_RUN = ("--provider cuda", "KERAS_BACKEND=jax", "KERAS_BACKEND=torch", " --live")
 
 
 def is_left_out(block: Block, page: str) -> bool:
@@ -65,11 +51,8 @@ def run_commands(block: Block, folder: Path) -> str | None:
     code = int(block.mark[1]) if block.mark and block.mark[0] == "exits" else 0
     outputs: list[str | None] = []
     for words in commands_of(block.source):
-        if any(text in " ".join(words) for text in COMMANDS_NOT_RUN):
-            check(words)
-            outputs.append(None)
-        else:
-            outputs.append(run(words, folder, code))
+        is_run = not any(text in " ".join(words) for text in COMMANDS_NOT_RUN)
+        outputs.append(run(words, folder, code) if is_run else check(words))
     return None if None in outputs else "".join(outputs)
 
 
@@ -85,21 +68,20 @@ def run_python(block: Block, page: str, names: dict[str, object]) -> str:
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(code, names)
     except Exception as error:
-        lines = [
-            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == code.co_filename
-        ]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
         reason = " ".join(str(error).split())[:1000]
         raise AssertionError(f"{page}, line {lines[-1]}: {type(error).__name__}: {reason}") from error
     return out.getvalue()
 
 
-def run_page(page: str, text: str, folder: Path) -> None:
+def run_page(page: str, folder: Path) -> None:
     """Run the blocks of a page in a folder that is the current one."""
     # What fails is on the page: pytest need not show what leads there.
     __tracebackhide__ = True
     names: dict[str, object] = {"__name__": "__main__"}
     output: str | None = None
-    for block in blocks_of(text, page):
+    for block in blocks_of((ROOT / page).read_text(encoding="utf-8"), page):
         if is_left_out(block, page):
             output = None
         elif block.is_output:
@@ -132,14 +114,14 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN_ELSEWHERE])
 def test_the_blocks_of_a_page_run(page, folder):
-    run_page(page, text_of(page), folder)
+    run_page(page, folder)
 
 
 @pytest.mark.parametrize("page", RUN_ELSEWHERE)
 def test_the_commands_of_the_other_pages_are_there(page):
     elsewhere = RUN_ELSEWHERE[page]
     assert elsewhere is None or Path(page).name in (ROOT / elsewhere).read_text(encoding="utf-8")
-    for block in blocks_of(text_of(page), page):
+    for block in blocks_of((ROOT / page).read_text(encoding="utf-8"), page):
         assert elsewhere or block.language != "python", f"{page}, line {block.line}: nothing runs this block"
         for words in commands_of(block.source) if block.language == "sh" else ():
             check(words)

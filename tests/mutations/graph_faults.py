@@ -7,42 +7,27 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-EXCHANGED = {  # what an operator may be taken for; each pair has the same inputs
-    "Add": ("Sub", "Mul"),
-    "Sub": ("Add",),
-    "Mul": ("Add", "Div"),
-    "Div": ("Mul",),
-    "Max": ("Min",),
-    "Min": ("Max",),
-    "And": ("Or",),
-    "Or": ("And", "Xor"),
-    "Tanh": ("Sigmoid", "Erf"),
-    "Sigmoid": ("Tanh", "HardSigmoid"),
-    "Relu": ("Abs", "Softplus", "LeakyRelu"),
-    "Exp": ("Softplus", "Abs"),
-    "Sqrt": ("Abs",),
-    "Erf": ("Tanh",),
-    "Softplus": ("Relu",),
-    "Elu": ("Relu", "Selu"),
-    "Selu": ("Elu",),
-    "LeakyRelu": ("Relu",),
-    "ReduceSum": ("ReduceMean", "ReduceMax"),
-    "ReduceMean": ("ReduceSum", "ReduceMax"),
-    "ReduceMax": ("ReduceMin", "ReduceMean"),
-    "ReduceMin": ("ReduceMax",),
-    "ArgMax": ("ArgMin",),
-    "GlobalAveragePool": ("GlobalMaxPool",),
-    "GlobalMaxPool": ("GlobalAveragePool",),
-    "MaxPool": ("AveragePool",),
-    "AveragePool": ("MaxPool",),
-    "Softmax": ("LogSoftmax", "Hardmax"),
-    "LogSoftmax": ("Softmax",),
-    "Floor": ("Ceil", "Round"),
-    "Ceil": ("Floor",),
-    "Neg": ("Abs",),
-    "Abs": ("Neg",),
-    "Equal": ("Less",),
-}
+FAMILIES = (  # of operators with the same inputs: each may be taken for the two that follow it
+    "Add Sub Mul Div",
+    "Max Min",
+    "And Or Xor",
+    "Tanh Sigmoid Erf",
+    "Relu Abs Softplus LeakyRelu Elu Selu",
+    "Exp Softplus Abs",
+    "Sqrt Neg Abs",
+    "ReduceSum ReduceMean ReduceMax ReduceMin",
+    "ArgMax ArgMin",
+    "GlobalAveragePool GlobalMaxPool",
+    "AveragePool MaxPool",
+    "Softmax LogSoftmax Hardmax",
+    "Floor Ceil Round",
+    "Equal Less",
+)
+EXCHANGED: dict[str, list[str]] = {}
+for family in map(str.split, FAMILIES):
+    for index, operator in enumerate(family):
+        others = [*family[index + 1 :], *family[:index]][:2]
+        EXCHANGED[operator] = list(dict.fromkeys([*EXCHANGED.get(operator, []), *others]))
 STRICT = {"Less": "LessOrEqual", "LessOrEqual": "Less", "Greater": "GreaterOrEqual", "GreaterOrEqual": "Greater"}
 TURNED = {"Less": "Greater", "LessOrEqual": "GreaterOrEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 ORDERED = ("Sub", "Div", "Pow", "MatMul", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Mod")
@@ -114,10 +99,10 @@ def _of_node(place: int, index: int, node: onnx.NodeProto) -> Iterator[GraphFaul
     if operator in WITH_AXIS:
         yield fault("axes", f"axis of {operator}", _move_axis)
     for attribute in node.attribute:
-        if attribute.name in ("alpha", "beta", "epsilon", "scale") and attribute.f:
-            yield fault("constant", f"{attribute.name} of {operator}", lambda n, name=attribute.name: _scale(n, name))
-        if attribute.name in ("strides", "dilations", "pads", "kernel_shape") and len(attribute.ints) > 1:
-            yield fault("constant", f"{attribute.name} of {operator}", lambda n, name=attribute.name: _shift(n, name))
+        is_factor = attribute.name in ("alpha", "beta", "epsilon", "scale") and attribute.f
+        is_size = attribute.name in ("strides", "dilations", "pads", "kernel_shape") and len(attribute.ints) > 1
+        if is_factor or is_size:
+            yield fault("constant", f"{attribute.name} of {operator}", lambda n, name=attribute.name: _raise(n, name))
 
 
 def _of_tensor(place: int, tensor: onnx.TensorProto, rng: np.random.Generator) -> Iterator[GraphFault]:
@@ -181,16 +166,16 @@ def _set_inputs(node: onnx.NodeProto, inputs: list[str]) -> None:
 
 
 def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return attribute
-    node.attribute.append(onnx.helper.make_attribute(name, 0))
-    return node.attribute[-1]
+    found = next((each for each in node.attribute if each.name == name), None)
+    if found is None:
+        node.attribute.append(onnx.helper.make_attribute(name, 0))
+        return node.attribute[-1]
+    return found
 
 
 def _turn_permutation(node: onnx.NodeProto) -> None:
-    order = list(_attribute(node, "perm").ints)
-    _attribute(node, "perm").ints[:] = [*order[:-2], order[-1], order[-2]]
+    order = _attribute(node, "perm").ints
+    order[-2:] = [order[-1], order[-2]]
 
 
 def _move_axis(node: onnx.NodeProto) -> None:
@@ -198,44 +183,29 @@ def _move_axis(node: onnx.NodeProto) -> None:
     attribute.i = attribute.i - 1 if attribute.i else 1
 
 
-def _scale(node: onnx.NodeProto, name: str) -> None:
-    _attribute(node, name).f *= 1.5
-
-
-def _shift(node: onnx.NodeProto, name: str) -> None:
+def _raise(node: onnx.NodeProto, name: str) -> None:
     attribute = _attribute(node, name)
-    attribute.ints[0] += 1
+    if attribute.ints:
+        attribute.ints[0] += 1
+    else:
+        attribute.f *= 1.5
 
 
-def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
-    found = [model.graph]
-    for each in found:  # which grows
-        found += [
-            inner
-            for node in each.node
-            for attribute in node.attribute
-            for inner in ([attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs)
-        ]
+def _bodies(model: onnx.ModelProto) -> list:
+    """The graph, the functions, and the graphs within their nodes."""
+    found = [model.graph, *model.functions]
+    for body in found:  # which grows
+        attributes = [attribute for node in body.node for attribute in node.attribute]
+        found += [graph for each in attributes for graph in ([each.g] if each.HasField("g") else each.graphs)]
     return found
 
 
 def _node_lists(model: onnx.ModelProto) -> list:
-    lists = [graph.node for graph in _graphs(model)]
-    for function in model.functions:
-        lists.append(function.node)
-        waiting = list(function.node)
-        for node in waiting:  # which grows
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    lists.append(attribute.g.node)
-                    waiting += attribute.g.node
-    return lists
+    return [body.node for body in _bodies(model)]
 
 
 def _tensors(model: onnx.ModelProto) -> list[onnx.TensorProto]:
-    found = [tensor for graph in _graphs(model) for tensor in graph.initializer]
-    for nodes in _node_lists(model):
-        for node in nodes:
-            if node.op_type == "Constant":
-                found += [attribute.t for attribute in node.attribute if attribute.name == "value"]
-    return found
+    bodies = _bodies(model)
+    found = [tensor for body in bodies if isinstance(body, onnx.GraphProto) for tensor in body.initializer]
+    constants = [node for body in bodies for node in body.node if node.op_type == "Constant"]
+    return found + [each.t for node in constants for each in node.attribute if each.name == "value"]

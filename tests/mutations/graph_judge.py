@@ -45,10 +45,8 @@ def main(folder: str, precision: str) -> None:
 def seal_again(folder: Path, manifest: dict) -> None:
     """Seals what is in a folder now."""
     (folder / verify.MANIFEST).unlink()
-    seal(
-        folder,
-        {key: value for key, value in manifest.items() if key not in ("schema_version", "sha256", verify.DIGEST)},
-    )
+    made = ("schema_version", "sha256", verify.DIGEST)
+    seal(folder, {key: value for key, value in manifest.items() if key not in made})
 
 
 def judge(
@@ -86,9 +84,9 @@ def change_of(expected: Outputs, actual: Outputs) -> float:
             continue
         if not np.array_equal(np.isfinite(array), np.isfinite(other)):
             return np.inf
-        wide, scale = array.astype(np.float64), verify.scale_of(array.astype(np.float64))
+        wide = array.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.abs(wide - other) / scale
+            shares = np.abs(wide - other) / verify.scale_of(wide)
         largest = max(largest, float(np.nanmax(np.where(np.isnan(shares), 0, shares), initial=0.0)))
     return largest
 

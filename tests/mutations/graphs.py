@@ -9,8 +9,8 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ from keras_attn_export._model.trial_runs import Drawer
 from keras_attn_export._standalone import verify
 
 from .decoder_models import DECODERS
-from .graph_faults import GraphFault, graph_faults, mutated
+from .graph_faults import graph_faults, mutated
 from .graph_judge import seal_again
 
 OUTCOMES = ("caught", "passed", "invisible", "broken")
@@ -35,12 +35,8 @@ MODELS = PROOF_MODELS | DECODERS
 ENDLESS = 20  # seconds after which the loop of a mutant is taken to go on for ever
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a mutant: `caught`, `passed`, `invisible`, or `broken`.
-
-    The latter is one that onnxruntime refuses, or crashes on, or runs for ever.
-    """
+class Verdict(NamedTuple):
+    """What became of a mutant; `broken` is one that onnxruntime refuses, or crashes on, or runs for ever."""
 
     model: str
     precision: str
@@ -67,14 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 found = list(verdicts_of(name, precision, given.each, given.seed))
                 verdicts += found
                 print(f"{name}, {precision}: {_counted(found)}", flush=True)
-                for each in found:
-                    if each.outcome == "passed":
-                        share = f"changes {each.change:.1e}, {each.share:.1e} of the limit"
-                        print(f"    passed: {each.kind}, {each.what}: {share}")
+                for each in (each for each in found if each.outcome == "passed"):
+                    share = f"changes {each.change:.1e}, {each.share:.1e} of the limit"
+                    print(f"    passed: {each.kind}, {each.what}: {share}")
     for precision in ("float32", "float16", "int8"):
         print(f"{precision}: {_counted([each for each in verdicts if each.precision == precision])}")
     if given.json:
-        given.json.write_text(json.dumps([asdict(each) for each in verdicts], indent=1), encoding="utf-8")
+        given.json.write_text(json.dumps([each._asdict() for each in verdicts], indent=1), encoding="utf-8")
     return int(any(each.outcome == "passed" and each.precision == "float32" for each in verdicts))
 
 
@@ -92,23 +87,18 @@ def verdicts_of(name: str, precision: str, most: int, seed: int) -> Iterator[Ver
         bundle = export_model(model, Path(scratch) / "bundle", lowering=lowering, precision=precision, progress=False)
         shutil.rmtree(bundle.path / "saved_model")  # which is no part of what is judged
         seal_again(bundle.path, bundle.manifest)
-        fresh = [
-            verify.Case(str(index), inputs, {}) for index, inputs in enumerate(_fresh_inputs(name, model, seed + 1))
-        ]
-        verify.save_cases(Path(scratch) / "fresh.npz", fresh)
+        fresh = enumerate(_fresh_inputs(name, model, seed + 1))
+        cases = [verify.Case(str(index), inputs, {}) for index, inputs in fresh]
+        verify.save_cases(Path(scratch) / "fresh.npz", cases)
         right = onnx.load(bundle.path / verify.MODEL)
         judge = Judge(bundle.path, precision)
         for fault in graph_faults(right, np.random.default_rng(seed))[:most]:
-            yield Verdict(name, precision, fault.kind, fault.what, *_judged(right, fault, judge))
+            try:
+                judged = judge.judge(mutated(right, fault).SerializeToString())
+            except (ValueError, IndexError, TypeError):
+                judged = "broken", 0.0, 0.0
+            yield Verdict(name, precision, fault.kind, fault.what, *judged)
         judge.end()
-
-
-def _judged(right: onnx.ModelProto, fault: GraphFault, judge: "Judge") -> tuple[str, float, float]:
-    try:
-        wrong = mutated(right, fault).SerializeToString()
-    except (ValueError, IndexError, TypeError):
-        return "broken", 0.0, 0.0
-    return judge.judge(wrong)
 
 
 class Judge:
@@ -118,7 +108,7 @@ class Judge:
         self._bundle, self._precision = bundle, precision
         self._mutant = bundle.parent / "mutant.onnx"
         self._printed = (bundle.parent / "printed.txt").open("w")
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Any = None
 
     def judge(self, mutant: bytes) -> tuple[str, float, float]:
         """The outcome of a mutant, how much it changes, and how much of the limit where it passed."""
@@ -131,11 +121,8 @@ class Judge:
                 stderr=self._printed,
                 text=True,
             )
-            assert self._process.stdout is not None
             if self._process.stdout.readline() != "ready\n":
                 raise RuntimeError(f"No mutant can be judged: {Path(self._printed.name).read_text()[-2000:]}")
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(f"{self._mutant}\n")
         self._process.stdin.flush()
         timer = threading.Timer(ENDLESS, self._process.kill)
@@ -145,8 +132,7 @@ class Judge:
         if not answer:
             self.end()
             return "broken", 0.0, 0.0
-        outcome, change, share = json.loads(answer)
-        return outcome, change, share
+        return tuple(json.loads(answer))
 
     def end(self) -> None:
         """Ends the process."""

@@ -13,9 +13,6 @@ from keras_attn_export._thresholds import LARGE, NEVER, From
 PACKAGED = dict(LARGE)  # other tests make it small
 
 
-# Statistics.
-
-
 def test_spread_ratio_and_line():
     assert _stats.spread(range(101)) == {"median": 50, "p10": 10, "p90": 90}
     ours, peer = [[1.0, 1.0], [10.0]], [[2.0], [20.0, 20.0]]  # a slow second round, for both
@@ -32,9 +29,6 @@ def test_spread_ratio_and_line():
 def test_largest_difference(ours, difference):
     found = _stats.largest_difference([np.array(array) for array in ours], [np.array([1.0, -4.0])])
     np.testing.assert_equal(found, difference)
-
-
-# Thresholds.
 
 
 def points(*times, **other):
@@ -70,9 +64,6 @@ def test_package_has_the_rules_that_were_measured():
 def test_ray_pays_where_both_lines_meet(start, machines, rows):
     found = pays_from({"start": start, "rate": 1000.0}, {"start": 5.0, "rate": 500.0}, machines)
     assert found is None if rows is None else found == pytest.approx(rows)
-
-
-# The document.
 
 
 def test_document_shows_the_results_of_whole_runs():

@@ -12,6 +12,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+STEPS = [step for job in WORKFLOW["jobs"].values() for step in job["steps"]]
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # which git knows everywhere
 
@@ -19,22 +20,14 @@ needs_bash = pytest.mark.skipif(sys.platform == "win32", reason=".ci/run is a sc
 
 
 def ci_run(*arguments, **environment):
-    return subprocess.run(
-        [ROOT / ".ci" / "run", *arguments],
-        capture_output=True, text=True, timeout=60, check=False, env={"PATH": "/usr/bin:/bin", **environment},
-    )  # fmt: skip
+    command, environment = [ROOT / ".ci" / "run", *arguments], {"PATH": "/usr/bin:/bin", **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
 def lines(*arguments, **environment):
     done = ci_run(*arguments, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
-
-
-@needs_bash
-def test_every_step_is_listed():
-    listed = lines("--list")
-    assert len(listed) == len(set(listed)) == len(re.findall(r"^(?:step|long) ", SCRIPT, flags=re.MULTILINE)) > 10
 
 
 @needs_bash
@@ -46,8 +39,10 @@ def test_a_step_that_is_not_there_is_wrong_usage(names):
 
 
 @needs_bash
-def test_each_long_step_has_its_turn():
-    long, listed = set(re.findall(r'^long "(.*?)"', SCRIPT, flags=re.MULTILINE)), set(lines("--list"))
+def test_every_step_is_listed_and_each_long_one_has_its_turn():
+    listed = lines("--list")
+    assert len(listed) == len(set(listed)) == len(re.findall(r"^(?:step|long) ", SCRIPT, flags=re.MULTILINE)) > 10
+    long, listed = set(re.findall(r'^long "(.*?)"', SCRIPT, flags=re.MULTILINE)), set(listed)
     assert len(long) == 7
     turns = [set(lines("--due", CI_TURN=str(turn), CI_SINCE="HEAD")) for turn in range(5, 12)]
     assert all(due >= listed - long for due in turns)
@@ -68,16 +63,15 @@ def test_the_workflow_runs_every_step_once():
 
 def test_the_workflow_may_only_read():
     assert WORKFLOW["permissions"] == {"contents": "read"}
-    for job in WORKFLOW["jobs"].values():
-        assert "permissions" not in job
-        for step in job["steps"]:
-            assert "run" in step or re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
-            if step.get("uses", "").startswith("actions/checkout"):
-                assert step["with"]["persist-credentials"] is False
+    assert not any("permissions" in job for job in WORKFLOW["jobs"].values())
+    for step in STEPS:
+        assert "run" in step or re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
+        if step.get("uses", "").startswith("actions/checkout"):
+            assert step["with"]["persist-credentials"] is False
 
 
 def test_what_the_workflow_names_is_there():
-    commands = [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
-    paths = [word for command in commands for word in shlex.split(command) if word.startswith(("tests/", ".ci/"))]
+    words = [word for step in STEPS for word in shlex.split(step.get("run", ""))]
+    paths = [word for word in words if word.startswith(("tests/", ".ci/"))]
     assert len(paths) >= 3
     assert all((ROOT / path).exists() for path in paths)

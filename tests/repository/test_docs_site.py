@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import command_line_page
 import pytest
 import yaml
-from built_site import built_faults, first_sentence, undescribed
+from built_site import built_faults
 from site_pages import menu_pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,16 +21,12 @@ MODULES = ("keras_attn", "keras_attn.callbacks", "keras_attn.decoding", "keras_a
 CONFIGURATION = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 
 
-def public_names():
-    """Every public name, below the module that offers it."""
-    return [f"{module}.{name}" for module in MODULES for name in importlib.import_module(module).__all__]
-
-
 def test_every_page_is_in_the_menu_and_every_public_name_in_the_reference_once():
     pages = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
     assert sorted(menu_pages(CONFIGURATION["nav"])) == sorted(pages)
     reference = "\n".join(text for name, text in pages.items() if name.startswith("reference/"))
-    assert sorted(re.findall(r"^::: (\S+)$", reference, flags=re.MULTILINE)) == sorted(public_names())
+    public = sorted(f"{module}.{name}" for module in MODULES for name in importlib.import_module(module).__all__)
+    assert sorted(re.findall(r"^::: (\S+)$", reference, flags=re.MULTILINE)) == public
 
 
 def test_the_command_line_is_the_one_of_the_parser():
@@ -37,40 +34,17 @@ def test_the_command_line_is_the_one_of_the_parser():
     assert shown == command_line_page.page(), "write it anew: python tests/support/command_line_page.py"
 
 
-def docstring_names():
-    """The names of scripts/docstrings.py, which mkdocstrings loads by its path."""
-    script = ROOT / "scripts" / "docstrings.py"
-    names = {"__name__": "docstrings"}
-    exec(compile(script.read_text(encoding="utf-8"), script, "exec"), names)
-    return names
-
-
 @pytest.mark.needs("griffe")
 def test_docstrings_have_sections_that_are_known():
+    names = runpy.run_path(str(ROOT / "scripts" / "docstrings.py"))
     text = (
         "Line.\n\nCall arguments:\n    keys: Floats,\n        `B`.\n    values, training: More.\n\n"
         "Example:\n    >>> x: int = 1\n\nSee `docs/export.md`."
     )
-    assert docstring_names()["with_known_sections"](text) == (
+    assert names["with_known_sections"](text) == (
         "Line.\n\nCall arguments:\n    - `keys`: Floats,\n        `B`.\n    - `values`, `training`: More.\n\n"
         "Examples:\n    >>> x: int = 1\n\nSee [the page on export](../export.md)."
     )
-
-
-@pytest.mark.needs("griffe")
-def test_signatures_show_texts_and_nothing_private(tmp_path):
-    (tmp_path / "sample.py").write_text(
-        "from dataclasses import dataclass, field\nSLOW, fast, SIZE = 'slow', 'fast', 2\nWAY = 'way'\n"
-        "def f(way=WAY, other=fast, size=SIZE, unknown=NOWHERE, *, text='t', number=1): ...\n"
-        "@dataclass\nclass Pair:\n    path: str\n    kind: str = WAY\n    _open: dict = field(default_factory=dict)\n",
-        encoding="utf-8",
-    )
-    names = docstring_names()
-    griffe = names["griffe"]
-    extensions = griffe.load_extensions(names["Readable"])
-    sample = griffe.load("sample", search_paths=[tmp_path], extensions=extensions)
-    assert [str(each.default) for each in sample["f"].parameters] == ["'way'", "fast", "SIZE", "NOWHERE", "'t'", "1"]
-    assert [(each.name, each.default) for each in sample["Pair"].parameters][1:] == [("path", None), ("kind", "'way'")]
 
 
 @pytest.mark.documents
@@ -87,7 +61,6 @@ def test_the_site_builds_and_is_whole():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert built_faults(SITE) == []
-    assert undescribed(SITE, public_names()) == []
 
 
 def test_a_broken_built_page_is_found(tmp_path):
@@ -104,12 +77,3 @@ def test_a_broken_built_page_is_found(tmp_path):
     ):
         (tmp_path / "x" / "a.html").write_text(good.replace(old, new), encoding="utf-8")
         assert built_faults(tmp_path) == faults
-
-
-def test_a_name_without_its_docstring_is_found(tmp_path):
-    (tmp_path / "reference").mkdir()
-    name = "keras_attn.coverage"
-    for between, faults in (("", []), ('<h2 id="x">x</h2>', [name])):
-        text = f'<h2 id="{name}">coverage</h2>{between}<p>{first_sentence(name)}</p>'
-        (tmp_path / "reference" / "a.html").write_text(text, encoding="utf-8")
-        assert undescribed(tmp_path, [name]) == faults

@@ -28,9 +28,6 @@ def is_picture(path):
     return imread(path)[..., :3].std() > 0.01
 
 
-# Nadaraya-Watson.
-
-
 def test_the_regression_is_that_of_the_textbook():
     x_train, y_train = nadaraya_watson.measure(SEED)
     x = np.linspace(0, 5, 9)
@@ -71,9 +68,6 @@ def test_nadaraya_watson_runs(tmp_path):
     assert is_picture(tmp_path / "nadaraya_watson.png")
 
 
-# The three questions on scores.
-
-
 @pytest.mark.out_of_turn
 def test_scoring_functions_runs_and_what_it_says_of_both_scores_holds(tmp_path):
     results = scoring_functions.main(["--quick", "--out", str(tmp_path)])
@@ -110,9 +104,6 @@ def test_a_sum_finds_the_nearest_number_and_a_product_cannot():
     }
     assert shares["additive"] > 0.6
     assert shares["dot product"] < 0.4
-
-
-# Step by step.
 
 
 @pytest.mark.out_of_turn

@@ -2,9 +2,7 @@
 
 import re
 import sys
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bundles import PACKAGES, python
@@ -14,33 +12,24 @@ pytestmark = pytest.mark.needs("jupytext")
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 NOTEBOOKS = ("tutorial", "nadaraya_watson", "scoring_functions", "translate_step_by_step", "distributed_training")
-TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 KERNEL = ["/somewhere/ipykernel_launcher.py", "-f", "/somewhere/kernel.json"]  # what Jupyter starts its kernel with
 
 
-@cache
-def notebook_of(name: str) -> dict[str, Any]:
+def cells_of(name: str) -> list[str]:
     import jupytext
 
-    return jupytext.read(EXAMPLES / f"{name}.py", fmt="py:percent")
-
-
-def cells_of(name: str, kind: str = "code") -> list[str]:
-    return [cell.source for cell in notebook_of(name).cells if cell.cell_type == kind]
-
-
-def blocks_of_page() -> list[str]:
-    return [block.strip() for block in re.findall(r"^```python\n(.*?)^```", TUTORIAL, flags=re.MULTILINE | re.DOTALL)]
+    notebook = jupytext.read(EXAMPLES / f"{name}.py", fmt="py:percent")
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
 @pytest.fixture
 def run_cells(tmp_path, monkeypatch):
-    """Run a notebook's cells in one namespace, in an empty folder, as the program that `argv` says."""
+    """Run a notebook's cells in one namespace, in an empty folder, in a kernel of Jupyter's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(EXAMPLES)  # a notebook finds what lies beside it
+    monkeypatch.setattr(sys, "argv", KERNEL)
 
-    def run(name: str, argv: list[str]) -> dict[str, object]:
-        monkeypatch.setattr(sys, "argv", argv)
+    def run(name: str) -> dict[str, object]:
         names: dict[str, object] = {"__name__": "__main__"}
         for number, cell in enumerate(cells_of(name)):
             exec(compile(cell, f"{name}, cell {number}", "exec"), names)
@@ -54,7 +43,8 @@ def test_jupyter_takes_it_and_it_begins_with_what_it_is(name, monkeypatch):
     import jupytext
     import nbformat
 
-    notebook = nbformat.reads(jupytext.writes(notebook_of(name), fmt="ipynb"), as_version=4)
+    text = jupytext.writes(jupytext.read(EXAMPLES / f"{name}.py", fmt="py:percent"), fmt="ipynb")
+    notebook = nbformat.reads(text, as_version=4)
     nbformat.validate(notebook)
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert code == cells_of(name)
@@ -70,18 +60,17 @@ def test_jupyter_takes_it_and_it_begins_with_what_it_is(name, monkeypatch):
     assert received == [[], ["--quick"], []]
 
 
-# The tutorial.
-
-
 def test_the_tutorial_and_its_page_have_the_same_code():
     settings, *cells = cells_of("tutorial")
     assert "TF_CPP_MIN_LOG_LEVEL" in settings, "the first cell only quiets TensorFlow"
-    assert cells == blocks_of_page()
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    assert cells == [block.strip() for block in blocks]
 
 
 @pytest.mark.documents
 def test_the_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(run_cells, tmp_path, capsys):
-    names = run_cells("tutorial", KERNEL)
+    names = run_cells("tutorial")
     printed = capsys.readouterr().out
     assert "100.0% of the prices are right to the cent" in printed
     assert printed.count("True\n") == 2, "neither NaN in the padding nor a reload changes a bit"
@@ -94,20 +83,7 @@ def test_the_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(run_cells, 
     assert verified.returncode == 0, verified.stderr
 
 
-# The others.
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("nadaraya_watson", marks=pytest.mark.documents),
-        *(
-            pytest.param(name, marks=pytest.mark.out_of_turn)
-            for name in ("scoring_functions", "translate_step_by_step")
-        ),
-    ],
-)
-def test_the_others_run(run_cells, tmp_path, name):
-    quick = [str(EXAMPLES / f"{name}.py"), "--quick", "--out", str(tmp_path / "artifacts")]
-    run_cells(name, KERNEL if name == "nadaraya_watson" else quick)
+@pytest.mark.documents
+def test_an_example_runs_as_a_notebook(run_cells, tmp_path):
+    run_cells("nadaraya_watson")  # test_examples.py runs the others: their cells are the script, in its order
     assert sorted((tmp_path / "artifacts").glob("*.png"))

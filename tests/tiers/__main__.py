@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import plan, records
@@ -27,10 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = 0 if arguments.merge else measure(folder, arguments.lines, of_pytest)
         if code not in (0, 1):  # 1: some failed, and are not recorded
             return code
-        if arguments.lines:
-            write_touched(folder)
-        else:
-            write_durations(folder)
+        (write_touched if arguments.lines else write_durations)(folder)
     return code
 
 
@@ -53,15 +51,13 @@ def write_durations(folder: Path) -> None:
     speeds = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     slower = max(sum(speeds) / len(speeds) / records.REFERENCE, 1.0)
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("seconds.*.json"))]
-    tests: dict[str, float] = {}
+    tests = {nodeid: took / slower for part in parts for nodeid, took in part["tests"].items()}
     fixtures: dict[str, float] = {}
     for part in parts:
-        tests |= {nodeid: took / slower for nodeid, took in part["tests"].items()}
         for name, took in part["fixtures"].items():  # of a session it is made in each process
             fixtures[name] = max(fixtures.get(name, 0.0), took / slower)
     collected = {nodeid for part in parts for nodeid in part["users"]}
-    known = records.load(backend)
-    records.save(backend, records.merged(known, tests, fixtures, collected))
+    records.save(backend, records.merged(records.load(backend), tests, fixtures, collected))
     print(f"{len(tests)} tests, {sum(tests.values()) + sum(fixtures.values()):.0f} s, into {records.DURATIONS.name}")
 
 
@@ -69,18 +65,18 @@ def write_touched(folder: Path) -> None:
     """Merges into the record how many lines within functions of each source file a file of tests runs."""
     import coverage
 
-    ran: dict[str, dict[str, set[int]]] = {}
-    users = fixture_users(folder)
+    ran: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    users = users_of(folder)
     for path in sorted(folder.glob("lines.*")):
         data = coverage.CoverageData(str(path))
         data.read()
-        for file in filter(is_code, data.measured_files()):
-            source = str(Path(file).relative_to(ROOT))
-            within = lines_of_functions(Path(file))
-            for line, contexts in data.contexts_by_lineno(file).items():
-                if line in within:
-                    for test_file in {each for context in contexts for each in files_of(context, users)}:
-                        ran.setdefault(source, {}).setdefault(test_file, set()).add(line)
+        for file in data.measured_files():
+            if file.endswith(".py") and Path(file).is_relative_to(ROOT):  # templates are measured as well
+                within = lines_of_functions(Path(file))
+                contexts = data.contexts_by_lineno(file)
+                for line in within & contexts.keys():
+                    for test_file in set().union(*(users[context] for context in contexts[line])):
+                        ran[str(Path(file).relative_to(ROOT))][test_file].add(line)
     counts = {source: {file: len(lines) for file, lines in files.items()} for source, files in ran.items()}
     measured = {file for files in counts.values() for file in files}
     known = {
@@ -97,26 +93,14 @@ def write_touched(folder: Path) -> None:
     print(f"{len(names)} files of tests over {len(lines)} files of code, into {records.TOUCHED.name}")
 
 
-def is_code(file: str) -> bool:
-    """Whether a measured file is Python of the checkout: templates are measured as well."""
-    return file.endswith(".py") and Path(file).is_relative_to(ROOT)
-
-
-def fixture_users(folder: Path) -> dict[str, set[str]]:
-    """For each shared fixture the files of the tests that use it."""
-    users: dict[str, set[str]] = {}
+def users_of(folder: Path) -> dict[str, set[str]]:
+    """For each context of coverage, a test or a shared fixture, the files of tests: none for the import of modules."""
+    users: dict[str, set[str]] = defaultdict(set)
     for path in folder.glob("seconds.*.json"):
         for nodeid, names in json.loads(path.read_text(encoding="utf-8"))["users"].items():
-            for name in names:
-                users.setdefault(name, set()).add(nodeid.partition("::")[0])
+            for context in (nodeid, *(f"fixture {name}" for name in names)):
+                users[context].add(records.split(nodeid)[0])
     return users
-
-
-def files_of(context: str, users: dict[str, set[str]]) -> Iterable[str]:
-    """The files of tests that a context of coverage stands for: none while modules are imported."""
-    if context.startswith("fixture "):
-        return users.get(context.removeprefix("fixture "), ())
-    return [context.partition("::")[0]] if context else []
 
 
 def lines_of_functions(path: Path) -> set[int]:

@@ -2,35 +2,26 @@
 
 import json
 import math
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .records import QUICK, TOUCHED, Durations
 
-SLICE = 450.0
-"""Seconds of tests that a slice holds, on two workers half of it."""
-MOST_SLICES = 12
-"""Slices beyond which tests wait too long for their turn."""
-NEAR = 340.0
-"""Seconds of tests that are near a change, and run at once."""
+SLICE = 450.0  # seconds of tests that a slice holds, on two workers half of it
+MOST_SLICES = 12  # beyond which tests wait too long for their turn
+NEAR = 340.0  # seconds of tests that are near a change, and run at once
 
 
 @dataclass(frozen=True)
 class Item:
-    """A test as the plan sees it.
-
-    Attributes:
-        nodeid: pytest's name of it.
-        fixtures: The shared fixtures it uses, by their names in the record.
-        smoke: It is quick whatever it takes.
-        later: It is not, whatever it takes.
-    """
+    """A test as the plan sees it."""
 
     nodeid: str
-    fixtures: tuple[str, ...] = ()
-    smoke: bool = False
-    later: bool = False
+    fixtures: tuple[str, ...] = ()  # those that it shares, by their names in the record
+    smoke: bool = False  # it is quick whatever it takes
+    later: bool = False  # it is not, whatever it takes
 
     @property
     def file(self) -> str:
@@ -71,15 +62,14 @@ def slices(tests: Collection[Item], durations: Durations, *, size: float = SLICE
     """
     if not tests:
         return [[]]
-    groups: dict[tuple[str, ...], list[Item]] = {}
+    groups: dict[tuple[str, ...], list[Item]] = defaultdict(list)
     for test in tests:
         dear = [name for name in test.fixtures if durations.fixtures.get(name, 0) > QUICK]
         alone = test.nodeid if durations.seconds(test.nodeid) > QUICK else test.nodeid.partition("[")[0]
-        groups.setdefault((test.file, *(dear or [alone])), []).append(test)
+        groups[test.file, *(dear or [alone])].append(test)
     costs = {key: cost(group, durations) for key, group in groups.items()}
-    count = math.ceil(sum(costs.values()) / size)
-    packed: list[list[str]] = [[] for _ in range(count)]
-    filled = [0.0] * count
+    packed: list[list[str]] = [[] for _ in range(math.ceil(sum(costs.values()) / size))]
+    filled = [0.0 for _ in packed]
     for key in sorted(groups, key=lambda key: (-costs[key], key)):
         into = filled.index(min(filled))
         filled[into] += costs[key]
@@ -103,24 +93,20 @@ def near(
 
     Args:
         changed: Paths of files, from the root.
-        tests: Those that may run.
-        durations: What they take.
+        tests: Those that may run, and `durations` what they take, of which `limit` is the most.
         touched: For each source file the lines of it that a file of tests runs, see `touched_lines`.
-        limit: Seconds of tests.
     """
-    totals: dict[str, int] = {}
-    for lines in touched.values():
-        for file, count in lines.items():
-            totals[file] = totals.get(file, 0) + count
-    shares: dict[str, float] = {}
-    for source in set(changed) & set(touched):
-        for file, count in touched[source].items():
-            shares[file] = shares.get(file, 0) + count / totals[file]
+    totals: dict[str, float] = Counter()
+    ran: dict[str, float] = Counter()
+    for source, lines in touched.items():
+        totals.update(lines)
+        ran.update(lines if source in changed else {})
+    shares = {file: count / totals[file] for file, count in ran.items()}
     shares |= {file: 2.0 for file in changed if file.startswith("tests/")}
-    of_files: dict[str, list[Item]] = {}
+    of_files: dict[str, list[Item]] = defaultdict(list)
     for test in tests:
         named = next((path for path in changed if f"[{path}]" in test.nodeid), None)  # a page that a test runs
-        of_files.setdefault(named or test.file, []).append(test)
+        of_files[named or test.file].append(test)
         shares |= {named: 3.0} if named else {}
     chosen: list[str] = []
     left, room = 0, limit
@@ -136,9 +122,6 @@ def near(
 
 def touched_lines(path: Path = TOUCHED) -> dict[str, dict[str, int]]:
     """For each source file how many lines within its functions each file of tests ran, as it was measured."""
-    recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"tests": [], "lines": {}}
-    names = recorded["tests"]
-    return {
-        source: {names[int(number)]: count for number, count in lines.items()}
-        for source, lines in recorded["lines"].items()
-    }
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    names, files = recorded["tests"], recorded["lines"]
+    return {file: {names[int(number)]: count for number, count in lines.items()} for file, lines in files.items()}

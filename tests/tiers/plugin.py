@@ -6,15 +6,16 @@ Without more said, quick tests run (see plan.py); `--tier rest` is all others, `
 """
 
 import subprocess
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import pytest
 from left_out import leave_out
 
 from . import plan, records
+from .recording import shared_fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
 TIERS = ("quick", "rest", "file", "all")
@@ -24,9 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("which tests run")
     group.addoption("--tier", choices=TIERS, help="quick tests (default where no file is named), the rest, or all")
     group.addoption("--turn", type=int, metavar="K", help="one slice of the tier: the one whose turn it is, K modulo N")
-    group.addoption(
-        "--slice", type=float, default=plan.SLICE, metavar="S", help="seconds of tests in a slice (%(default)s)"
-    )
+    group.addoption("--slice", type=float, default=plan.SLICE, metavar="S", help="seconds in a slice (%(default)s)")
     group.addoption("--near", metavar="REV", help="also tests of what changed since a revision of git")
 
 
@@ -56,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def choose(config: pytest.Config, tests: list[plan.Item], durations: records.Durations) -> tuple[Collection[str], str]:
     """The tests that run, and a line that says which."""
-    tier, turn, since = (config.getoption(name) for name in ("--tier", "--turn", "--near"))
+    tier, turn, since, size = (config.getoption(name) for name in ("--tier", "--turn", "--near", "--slice"))
     quick = plan.quick(tests, durations)
     within = {
         "quick": lambda test: test.nodeid in quick,
@@ -67,51 +66,34 @@ def choose(config: pytest.Config, tests: list[plan.Item], durations: records.Dur
     pool = [test for test in tests if within(test)]
     chosen, said = {test.nodeid for test in pool}, f"{tier}: {len(pool)} of {len(tests)} tests"
     if turn is not None:
-        packed = plan.slices(pool, durations, size=config.getoption("--slice"))
+        packed = plan.slices(pool, durations, size=size)
         if len(packed) > plan.MOST_SLICES:
             raise pytest.UsageError(
-                f"What takes turns fills {len(packed)} slices of {config.getoption('--slice'):g} s, and may fill "
-                f"{plan.MOST_SLICES}: a test would wait too long. Make tests cheaper, or fewer."
+                f"What takes turns fills {len(packed)} slices of {size:g} s, and may fill {plan.MOST_SLICES}: "
+                "a test would wait too long. Make tests cheaper, or fewer."
             )
         chosen = set(packed[turn % len(packed)])
         said += f", slice {turn % len(packed) + 1} of {len(packed)}: {len(chosen)}"
     if since is not None:
         candidates = pool if tier == "rest" else tests  # beside the rest, quick tests have run
         found, left = plan.near(changed_since(since), candidates, durations, plan.touched_lines())
-        said += f", near what changed since {since}: {len(set(found) - chosen)} more" + (
-            f" ({left} left out, for want of time)" if left else ""
-        )
+        said += f", near what changed since {since}: {len(set(found) - chosen)} more"
+        said += f" ({left} left out, for want of time)" if left else ""
         chosen |= set(found)
     return chosen, said
 
 
 def as_test(item: pytest.Item) -> plan.Item:
-    fixtures: Any = getattr(item, "_fixtureinfo", None)
-    shared = [
-        shared_name(definitions[-1])
-        for definitions in (fixtures.name2fixturedefs.values() if fixtures else ())
-        if definitions[-1].scope != "function"
-    ]
-    return plan.Item(
-        item.nodeid,
-        tuple(sorted(shared)),
-        smoke=item.get_closest_marker("smoke") is not None,
-        later=item.get_closest_marker("out_of_turn") is not None,
-    )
-
-
-def shared_name(definition: Any) -> str:
-    """How a fixture that several tests share is called in the record."""
-    return f"{definition.baseid}::{definition.argname}"
+    smoke, later = (item.get_closest_marker(name) is not None for name in ("smoke", "out_of_turn"))
+    return plan.Item(item.nodeid, tuple(shared_fixtures(item)), smoke, later)
 
 
 def longest_file_first(items: list[pytest.Item], durations: records.Durations) -> list[pytest.Item]:
     """So that the workers of xdist, which take a file at a time, end together."""
-    costs: dict[str, float] = {}
+    costs: Counter[str] = Counter()
     for item in items:
-        file = item.nodeid.partition("::")[0]
-        costs[file] = costs.get(file, 0.0) + durations.seconds(item.nodeid)
-    return sorted(items, key=lambda item: -costs[item.nodeid.partition("::")[0]])  # keeps the order within a file
+        costs[records.split(item.nodeid)[0]] += durations.seconds(item.nodeid)
+    return sorted(items, key=lambda item: -costs[records.split(item.nodeid)[0]])  # keeps the order within a file
 
 
 def changed_since(revision: str) -> list[str]:

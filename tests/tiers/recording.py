@@ -10,6 +10,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,24 @@ def started_coverage() -> Any:
     import coverage
 
     Path(FOLDER).mkdir(parents=True, exist_ok=True)
-    found = coverage.Coverage(
-        data_file=str(Path(FOLDER) / f"lines.{WORKER}"),
-        source=["keras_attn", "export"],
-        config_file=False,
-        messages=False,
-    )
+    file = str(Path(FOLDER) / f"lines.{WORKER}")
+    found = coverage.Coverage(data_file=file, source=["keras_attn", "export"], config_file=False, messages=False)
     found.start()
     return found
 
 
 COVERAGE = started_coverage()
+
+
+def name_of(fixture: Any) -> str:
+    """How a fixture that several tests share is called in the record."""
+    return f"{fixture.baseid}::{fixture.argname}"
+
+
+def shared_fixtures(item: Any) -> list[str]:
+    """The fixtures that a test shares with others."""
+    last = (definitions[-1] for definitions in item._fixtureinfo.name2fixturedefs.values())
+    return sorted(name_of(each) for each in last if each.scope != "function")
 
 
 class Recorder:
@@ -49,35 +57,33 @@ class Recorder:
         self._contexts = [""]
         self._failed: set[str] = set()
 
-    def _enter(self, context: str) -> None:
+    @contextmanager
+    def _within(self, context: str) -> Iterator[None]:
         self._contexts.append(context)
         if COVERAGE is not None:
             COVERAGE.switch_context(context)
-
-    def _leave(self) -> None:
-        self._contexts.pop()
-        if COVERAGE is not None:
-            COVERAGE.switch_context(self._contexts[-1])
+        try:
+            yield
+        finally:
+            self._contexts.pop()
+            if COVERAGE is not None:
+                COVERAGE.switch_context(self._contexts[-1])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._enter(item.nodeid)
-        result = yield
-        self._leave()
-        return result
+        with self._within(item.nodeid):
+            return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
         if fixturedef.scope == "function":
             return (yield)
-        name = f"{fixturedef.baseid}::{fixturedef.argname}"
-        self._enter(f"fixture {name}")
-        start = time.perf_counter()
+        name, start = name_of(fixturedef), time.perf_counter()
         try:
-            return (yield)
+            with self._within(f"fixture {name}"):
+                return (yield)
         finally:
             took = time.perf_counter() - start
-            self._leave()
             self._fixtures[name] += took
             outer = self._contexts[-1]
             if outer.startswith("fixture "):
@@ -87,10 +93,7 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            definitions = getattr(item, "_fixtureinfo", None)
-            shared = (each[-1] for each in (definitions.name2fixturedefs.values() if definitions else ()))
-            self._users[item.nodeid] = [f"{each.baseid}::{each.argname}" for each in shared if each.scope != "function"]
+        self._users |= {item.nodeid: shared_fixtures(item) for item in items}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._tests[report.nodeid] += report.duration
@@ -101,11 +104,8 @@ class Recorder:
         if COVERAGE is not None:
             COVERAGE.stop()
             COVERAGE.save()
-        found = {
-            "tests": {nodeid: took for nodeid, took in self._tests.items() if nodeid not in self._failed},
-            "fixtures": self._fixtures,
-            "users": self._users,
-        }
+        tests = {nodeid: took for nodeid, took in self._tests.items() if nodeid not in self._failed}
+        found = {"tests": tests, "fixtures": self._fixtures, "users": self._users}
         Path(FOLDER).mkdir(parents=True, exist_ok=True)
         (Path(FOLDER) / f"seconds.{WORKER}.json").write_text(json.dumps(found), encoding="utf-8")
 

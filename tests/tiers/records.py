@@ -10,6 +10,7 @@ Seconds are those of a machine whose calibration takes `REFERENCE`, so that a sl
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,14 +20,10 @@ import numpy as np
 
 HERE = Path(__file__).parent
 DURATIONS, TOUCHED = HERE / "durations.json", HERE / "touched.json"
-QUICK = 0.3
-"""Seconds up to which a test is quick."""
-REFERENCE = 2.0
-"""Seconds that `calibration` takes on the machine whose seconds are recorded."""
-SLOWER = {"jax": 6.0, "torch": 1.0}
-"""How many times as long as on TensorFlow tests take on a backend without a record."""
-UNKNOWN = 0.05
-"""Seconds that a test is taken to take before it was recorded."""
+QUICK = 0.3  # seconds up to which a test is quick
+REFERENCE = 2.0  # seconds that `calibration` takes on the machine whose seconds are recorded
+SLOWER = {"jax": 6.0, "torch": 1.0}  # times as long as on TensorFlow tests take on a backend without a record
+UNKNOWN = 0.05  # seconds that a test is taken to take before it was recorded
 
 
 @dataclass
@@ -59,11 +56,6 @@ class Durations:
         file, name, case = split(nodeid)
         return self.functions.get(file, {}).get(name, Function()).of(case)
 
-    def knows(self, nodeid: str) -> bool:
-        """Whether its function was recorded."""
-        file, name, _ = split(nodeid)
-        return name in self.functions.get(file, {})
-
 
 def split(nodeid: str) -> tuple[str, str, str]:
     """File, function and case of a test."""
@@ -74,30 +66,23 @@ def split(nodeid: str) -> tuple[str, str, str]:
 
 def load(backend: str, path: Path = DURATIONS) -> Durations:
     """What was recorded on a backend, and where nothing was, what TensorFlow's record lets expect."""
-    everything = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    recorded = everything.get(backend)
-    slower = 1.0
-    if recorded is None:
-        recorded, slower = everything.get("tensorflow", {}), SLOWER.get(backend, 1.0)
+    everything = json.loads(path.read_text(encoding="utf-8"))
+    slower = 1.0 if backend in everything else SLOWER.get(backend, 1.0)
+    recorded = everything.get(backend, everything["tensorflow"])
     functions = {
         file: {name: _function(entry, slower) for name, entry in entries.items()}
-        for file, entries in recorded.get("tests", {}).items()
+        for file, entries in recorded["tests"].items()
     }
-    return Durations(functions, recorded.get("fixtures", {}))
+    return Durations(functions, recorded["fixtures"])
 
 
 def save(backend: str, durations: Durations, path: Path = DURATIONS) -> None:
     """Writes what was recorded on a backend, a function a line, in one order."""
     recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    recorded[backend] = {
-        "fixtures": {
-            name: round(seconds, 2) for name, seconds in sorted(durations.fixtures.items()) if seconds > QUICK
-        },
-        "tests": {
-            file: {name: _entry(entry) for name, entry in sorted(entries.items())}
-            for file, entries in sorted(durations.functions.items())
-        },
-    }
+    fixtures = {name: round(took, 2) for name, took in sorted(durations.fixtures.items()) if took > QUICK}
+    files = sorted(durations.functions.items())
+    tests = {file: {name: _entry(each) for name, each in sorted(entries.items())} for file, entries in files}
+    recorded[backend] = {"fixtures": fixtures, "tests": tests}
     path.write_text(as_lines(recorded), encoding="utf-8")
 
 
@@ -112,43 +97,34 @@ def merged(
         fixtures: Seconds by shared fixture.
         collected: All tests of the files that were collected, run or not.
     """
-    cases: dict[str, dict[str, list[str]]] = {}
+    cases: dict[tuple[str, str], list[str]] = defaultdict(list)
     for nodeid in collected:
-        file, name, case = split(nodeid)
-        cases.setdefault(file, {}).setdefault(name, []).append(case)
-    ran: dict[tuple[str, str], dict[str, float]] = {}
+        cases[split(nodeid)[:2]].append(split(nodeid)[2])
+    ran: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for nodeid, seconds in seen.items():
-        file, name, case = split(nodeid)
-        ran.setdefault((file, name), {})[case] = max(seconds, 0.0)
-    functions = {file: dict(entries) for file, entries in known.functions.items() if file not in cases}
-    for file, names in cases.items():
-        before = known.functions.get(file, {})
-        functions[file] = {
-            name: _recorded(before.get(name), ran.get((file, name), {}), of_name)
-            for name, of_name in names.items()
-            if name in before or (file, name) in ran
-        }
+        ran[split(nodeid)[:2]][split(nodeid)[2]] = max(seconds, 0.0)
+    anew = {file for file, _ in cases}
+    functions = {file: {} if file in anew else entries for file, entries in known.functions.items()}
+    for (file, name), of_name in cases.items():
+        before = known.functions.get(file, {}).get(name)
+        if before or (file, name) in ran:
+            functions.setdefault(file, {})[name] = _recorded(before, ran[file, name], of_name)
     return Durations(functions, {**known.fixtures, **fixtures})
 
 
 def _recorded(before: Function | None, ran: Mapping[str, float], cases: list[str]) -> Function:
-    kept = {case: seconds for case, seconds in (before.dear if before else {}).items() if case in cases}
-    dear = kept | {case: seconds for case, seconds in ran.items() if seconds > QUICK}
-    cheap = [seconds for case, seconds in ran.items() if seconds <= QUICK]
-    dear = {case: seconds for case, seconds in dear.items() if ran.get(case, QUICK + 1) > QUICK}
-    if 2 * len(dear) >= len(cases) and len(cases) > 1 and ran:  # most are: their mean says as much
+    before = before or Function()
+    dear = {case: took for case, took in {**before.dear, **ran}.items() if took > QUICK and case in cases}
+    if ran and 2 * len(dear) >= len(cases):  # most are: their mean says as much
         return Function(len(cases), float(np.mean([*ran.values()])))
-    seconds = float(np.mean(cheap)) if cheap else before.seconds if before else UNKNOWN
-    if len(cases) == 1 and ran:
-        return Function(1, max(ran.values()))
-    return Function(len(cases), seconds, dear)
+    cheap = [took for took in ran.values() if took <= QUICK]
+    return Function(len(cases), float(np.mean(cheap)) if cheap else before.seconds, dear)
 
 
 def _function(entry: Any, slower: float) -> Function:
-    fields = {"seconds": entry} if isinstance(entry, float | int) else entry
-    function = Function(**fields)
-    dear = {case: slower * seconds for case, seconds in function.dear.items()}
-    return Function(function.cases, slower * function.seconds, dear)
+    fields = entry if isinstance(entry, dict) else {"cases": 1, "seconds": entry}
+    dear = {case: slower * seconds for case, seconds in fields.get("dear", {}).items()}
+    return Function(fields["cases"], slower * fields["seconds"], dear)
 
 
 def _entry(function: Function) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from . import plan, records
+from . import records
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGETS = tomllib.loads((Path(__file__).parent / "budgets.toml").read_text(encoding="utf-8"))
@@ -35,24 +35,12 @@ FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("t
 FOLDERS = sorted({file.split("/")[1] for file in FILES if file.count("/") > 1})
 
 
-def test_every_test_is_recorded():
-    unknown = [
-        f"{file}::{name}"
-        for file in FILES
-        for name, marks in functions(file).items()
-        if name not in DURATIONS.functions.get(file, {}) and marks.isdisjoint(BUDGETS["elsewhere"])
-    ]
+def test_every_test_is_recorded_and_the_record_names_tests_that_are_there():
+    there = {(file, name): marks for file in FILES for name, marks in functions(file).items()}
+    known = {(file, name.rpartition("::")[2]) for file, names in DURATIONS.functions.items() for name in names}
+    unknown = [each for each in there if each not in known and there[each].isdisjoint(BUDGETS["elsewhere"])]
     assert unknown == [], "record them: .venv/bin/nox -s record -- FILE"
-
-
-def test_the_record_names_tests_that_are_there():
-    gone = [
-        f"{file}::{name}"
-        for file, names in DURATIONS.functions.items()
-        for name in names
-        if file not in FILES or name.rpartition("::")[2] not in functions(file)
-    ]
-    assert gone == []
+    assert sorted(known - there.keys()) == []
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -66,29 +54,21 @@ def test_a_folder_keeps_to_its_budget(folder):
     assert sum(taken.values()) <= BUDGETS["folders"][folder], f"most of it: {', '.join(dearest)}"
 
 
-def test_quick_tests_are_quick():
-    """All of them fit, and those that are quick by a mark alone are few."""
-    marked = [(file, name) for file in FILES for name, marks in functions(file).items() if "smoke" in marks]
-    dear = [
-        (f, n) for f, n in marked if DURATIONS.functions.get(f, {}).get(n, records.Function()).total > records.QUICK
-    ]
+def recorded(without="", marked=""):
+    """What was recorded of the tests that have a mark, or that have it not."""
+    return {
+        f"{file}::{name}": DURATIONS.functions[file][name]
+        for file in FILES
+        for name, marks in functions(file).items()
+        if name in DURATIONS.functions.get(file, {}) and without not in marks and (not marked or marked in marks)
+    }
+
+
+def test_those_that_are_quick_by_a_mark_alone_are_few():
+    dear = [each.total for each in recorded(marked="smoke").values() if each.total > records.QUICK]
     assert len(dear) <= BUDGETS["smoke"]["tests"]
-    assert sum(DURATIONS.functions[f][n].total for f, n in dear) <= BUDGETS["smoke"]["seconds"]
+    assert sum(dear) <= BUDGETS["smoke"]["seconds"]
 
 
 def test_a_product_says_why():
-    assert [
-        f"{file}::{name} has {DURATIONS.functions[file][name].cases} cases"
-        for file in FILES
-        for name, marks in functions(file).items()
-        if DURATIONS.functions.get(file, {}).get(name, records.Function()).cases > MANY and "product" not in marks
-    ] == []
-
-
-def test_no_test_waits_for_more_than_a_dozen_runs():
-    rest = sum(
-        sum(function.dear.values()) if function.seconds <= records.QUICK else function.total
-        for file, names in DURATIONS.functions.items()
-        for function in names.values()
-    )
-    assert rest / plan.SLICE <= plan.MOST_SLICES
+    assert [name for name, each in recorded(without="product").items() if each.cases > MANY] == []

@@ -9,16 +9,8 @@ from .plan import Item
 from .records import Durations, Function
 
 FILE = "tests/a/test_a.py"
-DURATIONS = Durations(
-    {
-        FILE: {
-            "test_quick": Function(1, 0.1),
-            "test_dear": Function(1, 2.0),
-            "test_some": Function(3, 0.2, {"xla": 1.5}),
-        }
-    },
-    {f"{FILE}::bundle": 5.0, f"{FILE}::small": 0.1},
-)
+SOME = {"test_quick": Function(1, 0.1), "test_dear": Function(1, 2.0), "test_some": Function(3, 0.2, {"xla": 1.5})}
+DURATIONS = Durations({FILE: SOME}, {f"{FILE}::bundle": 5.0, f"{FILE}::small": 0.1})
 
 
 def named(name, *fixtures, **marks):
@@ -69,9 +61,6 @@ def test_what_shares_a_dear_fixture_stays_together():
     packed = plan.slices([*tests, named("test_dear")], DURATIONS, size=4)
     assert [len(each) for each in packed if len(each) > 1] == [30]
     assert plan.cost(tests, DURATIONS) == pytest.approx(5.0 + 30 * records.UNKNOWN)
-
-
-def test_nothing_is_one_empty_slice():
     assert plan.slices([], DURATIONS) == [[]]
 
 
@@ -82,12 +71,9 @@ def test_near_a_change():
         "export/b.py": {"tests/test_wide.py": 90, "tests/test_other.py": 5},
     }
     changed = ["export/a.py", "tests/test_changed.py", "README.md"]
-    found, left = plan.near(changed, tests, Durations(), touched, limit=3.5 * records.UNKNOWN)
-    assert [nodeid.rpartition("_")[2] for nodeid in found] == ["changed", "own", "wide"]
-    assert left == 0
-    found, left = plan.near(changed, tests, Durations(), touched, limit=2.5 * records.UNKNOWN)
-    assert [nodeid.rpartition("_")[2] for nodeid in found] == ["changed", "own"]
-    assert left == 1
+    for count, expected in ((3, ["changed", "own", "wide"]), (2, ["changed", "own"])):
+        found, left = plan.near(changed, tests, Durations(), touched, limit=(count + 0.5) * records.UNKNOWN)
+        assert ([nodeid.rpartition("_")[2] for nodeid in found], left) == (expected, 3 - count)
     page = Item("tests/documents/test_pages.py::test_page[README.md]")
     assert plan.near(changed, [*tests, page], Durations(), touched)[0][0] == page.nodeid
     assert plan.near(["export/b.py"], tests, Durations(), touched)[0][0].endswith("other")
@@ -125,7 +111,7 @@ def test_the_tier_follows_from_what_is_asked_for(named, arguments, tier):
     assert plugin.tier_of(named, arguments) == tier
 
 
-def test_near_adds_tests_that_are_not_quick(monkeypatch):
+def test_near_adds_tests_that_are_not_quick_and_too_many_slices_are_refused(monkeypatch):
     """Whatever tier runs, but for the rest, beside which quick tests have run."""
     tests, asked = [named("test_quick"), named("test_dear")], {"--turn": None, "--near": "REV"}
     monkeypatch.setattr(plugin, "changed_since", lambda revision: [FILE])
@@ -134,3 +120,6 @@ def test_near_adds_tests_that_are_not_quick(monkeypatch):
         chosen, said = plugin.choose(config, tests, DURATIONS)
         assert {nodeid.rpartition("::")[2] for nodeid in chosen} == expected
     assert "near what changed since REV: 0 more" in said
+    config = SimpleNamespace(getoption={"--tier": "all", "--turn": 0, "--slice": 0.1}.get)
+    with pytest.raises(pytest.UsageError, match="fills 21 slices"):
+        plugin.choose(config, tests, DURATIONS)
