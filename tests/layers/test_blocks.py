@@ -64,26 +64,10 @@ def assert_gradients_close(actual, expected, dtype="float32"):
         assert_close(one.astype("float64") / scale, other.astype("float64") / scale, tolerance=tolerance)
 
 
-SIZES = [1, 2, 3, 6, 7, 64, "auto"]  # of 7 queries
-WAYS = [(size, "eager") for size in SIZES] + [(size, mode) for mode in COMPILED_MODES for size in (3, "auto")]
-
-
-@small_auto
-@pytest.mark.parametrize(("block_size", "mode"), dict.fromkeys(WAYS))
-def test_outputs_and_gradients_are_those_of_the_plain_form(block_size, mode):
-    inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
-    blocked, plain = layer_of(block_size), layer_of(None)
-    output, weights = call(blocked, inputs, masks, return_attention_scores=True)
-    oracle = reference.attention(**inputs, score=additive_score_of(blocked), **masks)
-    assert_close(as_numpy(output), oracle[0], "float32")
-    assert_close(as_numpy(weights), oracle[1], "float32")
-    assert_close(as_numpy(output), as_numpy(call(plain, inputs, masks)))
-    computed = gradients(blocked, inputs, masks, mode=mode)
-    assert_gradients_close(computed, gradients(plain, inputs, masks, mode=mode))
-
-
 LENGTHS_PER_QUERY = np.array([[0, 1, 2, 5, 6, 3], [4, 4, 0, 0, 5, 1]], "int32")
-BY_THEIR_ORDER = {  # Tq, Tk, block size, masks
+LENGTHS = {"valid_lens": np.array([3, 5])}
+CALLS = {  # Tq, Tk, block size, masks
+    **{f"blocks of {size}": (Tq, Tk, size, LENGTHS) for size in (1, 2, 3, 6, 7, 64, "auto")},
     "causal": (7, 5, 2, {"causal": True}),
     "rows without keys": (7, 5, 2, {"causal": True, "window": (1, 0)}),
     "only behind": (5, 9, 2, {"window": (None, 1)}),
@@ -93,22 +77,21 @@ BY_THEIR_ORDER = {  # Tq, Tk, block size, masks
     "window": (5, 9, 2, {"window": (2, 1)}),
     "lengths too": (6, 6, "auto", {"causal": True, "valid_lens": LENGTHS_PER_QUERY}),
 }
-COMPILED = {"window", "lengths too"}  # each group is compiled by itself, which takes seconds
+COMPILED = {"blocks of 3", "blocks of auto", "window", "lengths too"}  # each takes seconds
+WAYS = [(name, mode) for name in CALLS for mode in dict.fromkeys([*MODES[:1], *COMPILED_MODES])]
 
 
 @small_auto
-@pytest.mark.parametrize(
-    ("order", "mode"),
-    [(order, mode) for order in BY_THEIR_ORDER for mode in (COMPILED_MODES if order in COMPILED else MODES[:1])],
-)
-def test_pairs_by_their_order(order, mode):
-    num_queries, num_keys, block_size, masks = BY_THEIR_ORDER[order]
+@pytest.mark.parametrize(("name", "mode"), [way for way in WAYS if way[1] == MODES[0] or way[0] in COMPILED])
+def test_outputs_and_gradients_are_those_of_the_plain_form(name, mode):
+    num_queries, num_keys, block_size, masks = CALLS[name]
     inputs = arrays((B,), num_queries, num_keys)
     blocked, plain = layer_of(block_size), layer_of(None)
     output, weights = call(blocked, inputs, masks, return_attention_scores=True)
     oracle = reference.attention(**inputs, score=additive_score_of(blocked), **masks)
     assert_close(as_numpy(output), oracle[0], "float32")
     assert_close(as_numpy(weights), oracle[1], "float32")
+    assert_close(as_numpy(output), as_numpy(call(plain, inputs, masks)))
     assert_gradients_close(gradients(blocked, inputs, masks, mode=mode), gradients(plain, inputs, masks, mode=mode))
 
 
@@ -139,40 +122,33 @@ def _tanh_of_program(program, times=1):
     return found
 
 
+GROUPS = sum(10 * 10 * n for n in range(1, 9))
+
+
 @pytest.mark.parametrize(
-    ("masks", "seen"),
+    ("num_queries", "num_keys", "masks", "seen"),
     [
-        ({}, 8 * 10),
-        ({"causal": True}, sum(range(1, 9))),
-        ({"window": (1, 1)}, 2 + 7 * 3),
-        ({"window": (2, 1), "causal": True}, 1 + 2 + 6 * 3),
-        ({"window": (None, 1)}, sum(range(2, 10))),
-        ({"window": (0, None)}, sum(range(3, 11))),
-        ({"window": (10, 10)}, 8 * 10),
+        (8, 10, {}, 8 * 10),
+        (8, 10, {"causal": True}, sum(range(1, 9))),
+        (8, 10, {"window": (1, 1)}, 2 + 7 * 3),
+        (8, 10, {"window": (2, 1), "causal": True}, 1 + 2 + 6 * 3),
+        (8, 10, {"window": (None, 1)}, sum(range(2, 10))),
+        (8, 10, {"window": (0, None)}, sum(range(3, 11))),
+        (8, 10, {"window": (10, 10)}, 8 * 10),
+        (80, 80, {"causal": True}, GROUPS),  # 8 groups of 10, each with the keys that its last query may see
     ],
     ids=str,
 )
-def test_features_of_pairs_that_are_hidden_by_their_order_are_not_computed(masks, seen):
-    """8 queries one by one against 10 keys, once in each pass; of a state of keys where there is a window."""
+def test_features_of_pairs_that_are_hidden_by_their_order_are_not_computed(num_queries, num_keys, masks, seen):
+    """Queries one by one, once in each pass; of a state of keys where there is a window."""
     layer, projected = layer_of(1), "window" in masks
-    queries, keys, values = (ops.convert_to_tensor(array) for array in arrays((B,), 8, 10).values())
+    queries, keys, values = (ops.convert_to_tensor(array) for array in arrays((B,), num_queries, num_keys).values())
 
     def loss(queries, keys, values):
         inputs = {"queries": queries, "keys": layer.precompute(keys) if projected else keys, "values": values}
         return ops.sum(call(layer, inputs, masks) ** 2)
 
     assert elements_of_tanh(gradients_of(loss, 3), queries, keys, values) == 2 * B * seen * U
-
-
-def test_few_groups_of_many_queries():
-    """80 queries in blocks of 1 are 8 groups of 10, each with the keys that its last query may see."""
-    layer = layer_of(1)
-    tensors = [ops.convert_to_tensor(array) for array in arrays((B,), 80, 80).values()]
-
-    def loss(*tensors):
-        return ops.sum(layer(*tensors, use_causal_mask=True) ** 2)
-
-    assert elements_of_tanh(gradients_of(loss, 3), *tensors) == 2 * B * sum(10 * 10 * n for n in range(1, 9)) * U
 
 
 def test_a_score_of_ones_own_is_asked_for_all_pairs():

@@ -8,25 +8,24 @@ from decoding_models import (
     END,
     END_GROWING,
     LENGTH,
+    OPTIONS,
     START,
-    TOKENS,
+    STATIC,
     Row,
     beam_by_loop,
     decoded,
     draw_weights,
     every_sequence,
     firsts_of,
+    fixed,
     growing,
     ids_of,
+    of_one_batch,
     recurrent,
     with_modes,
 )
-from keras import layers, ops
 
 from keras_attn.decoding import beam
-
-STATIC = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}
-OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
 
 
 def check(found, models, inputs, expected, end, *, outputs=(), limit=LENGTH):
@@ -96,15 +95,6 @@ def test_a_batch_without_rows(mode):
     found = decoded(beam(*recurrent(), **OPTIONS, width=3, best=2, outputs=["weights"]), ids_of(0), mode)
     shapes = {"tokens": (0, 2, LENGTH), "lengths": (0, 2), "scores": (0, 2), "weights": (0, 2, LENGTH, 5)}
     assert {name: array.shape for name, array in found.items()} == shapes
-
-
-def fixed(logits):
-    """A step that says the same after every token."""
-    ids, token = keras.Input((), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
-    same = layers.Embedding(len(logits), len(logits), name="same")
-    models = keras.Model(ids, {"unread": ids}), keras.Model(token, {"logits": same(token)}), {}
-    same.set_weights([np.array([logits] * len(logits), "float32")])
-    return models, {"ids": np.zeros(2, "int32")}
 
 
 NEVER = -np.inf
@@ -178,10 +168,7 @@ def test_a_row_that_meets_nan_has_no_answer(mode, end):
 def test_a_step_that_takes_one_batch(mode):
     """It takes the rows of all sequences."""
     encoder, step, state = models = recurrent()
-    inputs = [keras.Input(batch_shape=(12, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in step.inputs]
-    outputs = step(inputs)
-    logits = ops.reshape(outputs["logits"], (12, TOKENS))
-    model = beam(encoder, keras.Model(inputs, {**outputs, "logits": logits}), state, **OPTIONS, width=3)
+    model = beam(encoder, of_one_batch(step, 12), state, **OPTIONS, width=3)
     assert model.input["ids"].shape == (4, None)
     found, expected = (decoded(each, ids_of(4), mode) for each in (model, beam(*models, **OPTIONS, width=3)))
     for name, array in expected.items():

@@ -11,7 +11,9 @@ from decoding_models import (
     END,
     END_GROWING,
     LENGTH,
+    OPTIONS,
     START,
+    STATIC,
     TOKENS,
     WIDTH,
     Row,
@@ -20,9 +22,11 @@ from decoding_models import (
     decoded,
     draw_weights,
     firsts_of,
+    fixed,
     greedy_by_loop,
     growing,
     ids_of,
+    of_one_batch,
     recurrent,
     with_modes,
 )
@@ -30,9 +34,6 @@ from keras import layers, ops
 
 from keras_attn._decoding_greedy import GreedyDecoding
 from keras_attn.decoding import greedy
-
-STATIC = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}
-OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
 
 
 def check(found, models, inputs, end, *, limit=LENGTH, outputs=(), start=START, rtol=1e-4):
@@ -123,12 +124,8 @@ def test_the_first_token_by_name_and_a_state_of_zeros():
 
 @pytest.mark.parametrize(("logits", "mode"), with_modes(([1.0, 3.0, 3.0],), ([-0.0, 0.0, 0.0],)))
 def test_of_equal_logits_the_first_is_taken(logits, mode):
-    ids, token = keras.Input((), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
-    encoder = keras.Model(ids, {"unread": ids})
-    same = layers.Embedding(3, 3, name="same")
-    step = keras.Model(token, {"logits": same(token)})
-    same.set_weights([np.array([logits] * 3, "float32")])
-    found = decoded(greedy(encoder, step, {}, start=0, max_length=2), {"ids": np.zeros(4, "int32")}, mode)
+    models, inputs = fixed(logits)
+    found = decoded(greedy(*models, start=0, max_length=2), inputs, mode)
     assert (found["tokens"] == np.argmax(logits)).all()
 
 
@@ -236,13 +233,6 @@ def test_rows_that_have_ended_are_no_longer_computed(mode):
     assert counting.seen[-7:] == [9, 9, 4, 4, 4, 4, 4]
 
 
-def of_one_batch(step, rows):
-    """A step that takes so many rows, and no others."""
-    inputs = [keras.Input(batch_shape=(rows, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in step.inputs]
-    outputs = step(inputs)
-    return keras.Model(inputs, {**outputs, "logits": ops.reshape(outputs["logits"], (rows, TOKENS))})
-
-
 @pytest.mark.parametrize(("rows", "mode"), with_modes(([*range(9)],), ([7, 7],), ([1],)))
 def test_a_step_that_takes_one_batch(mode, rows):
     """No row leaves it, and the loop ends with the last."""
@@ -277,8 +267,7 @@ def test_a_step_that_takes_one_batch_is_not_called_after_the_last_end():
 def test_an_encoder_that_takes_one_batch():
     """The step takes any, so that rows leave it."""
     encoder, step, state = models = recurrent()
-    ids = keras.Input(batch_shape=(9, None), dtype="int32", name="ids")
-    model = greedy(keras.Model({"ids": ids}, encoder({"ids": ids})), step, state, **OPTIONS)
+    model = greedy(of_one_batch(encoder, 9), step, state, **OPTIONS)
     assert model.input["ids"].shape == (9, None)
     check(decoded(model, ids_of(9)), models, ids_of(9), END)
 

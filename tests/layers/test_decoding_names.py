@@ -4,12 +4,10 @@ import backends
 import keras
 import numpy as np
 import pytest
-from decoding_models import END, LENGTH, START, WIDTH, growing, recurrent
+from decoding_models import OPTIONS, WIDTH, growing, of_one_batch, recurrent
 from keras import layers, ops
 
 from keras_attn.decoding import beam, greedy
-
-OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
 
 
 def replaced(model, **outputs):
@@ -71,12 +69,6 @@ def test_a_sequential_model_that_is_built():
     fails("`step` must be a functional model, .* Received: step of type Sequential", encoder, built, {})
 
 
-def of_batch(model, rows):
-    """A model whose inputs have so many rows."""
-    inputs = [keras.Input(batch_shape=(rows, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in model.inputs]
-    return keras.Model(inputs, model(keras.tree.pack_sequence_as(model.input, inputs)))
-
-
 @pytest.mark.parametrize(
     ("of_encoder", "of_step", "options", "match"),
     [
@@ -89,7 +81,7 @@ def of_batch(model, rows):
 def test_batches_that_do_not_fit(of_encoder, of_step, options, match):
     encoder, step, state = recurrent()
     match = f"A step that takes one batch only must take that of the encoder, {match}"
-    fails(match, of_batch(encoder, of_encoder), of_batch(step, of_step), state, **options)
+    fails(match, of_one_batch(encoder, of_encoder), of_one_batch(step, of_step), state, **options)
 
 
 def test_models_without_names_for_their_outputs():

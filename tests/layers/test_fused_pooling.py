@@ -112,6 +112,17 @@ def results(layer, inputs, masks, mode="eager"):
     return [as_numpy(tensor) for tensor in (forward(*tensors), *program(*tensors))]
 
 
+def assert_as_plain(calls, monkeypatch, layer, inputs, masks, mode="eager"):
+    """The results, which are those of the plain form."""
+    number, actual = len(calls), results(layer, inputs, masks, mode)
+    assert len(calls) > number
+    number = len(calls)
+    exact = plainly(monkeypatch, results, layer, inputs, masks)
+    assert len(calls) == number
+    assert_alike(actual, exact)
+    return actual
+
+
 @only_on("torch", reason="it is the faster one there alone")
 @every_layer
 def test_is_taken_where_it_is_faster(name, monkeypatch):
@@ -143,12 +154,7 @@ def test_is_not_taken_where_it_is_not_faster(monkeypatch):
 @in_turn(MASKS)
 def test_agrees_with_the_plain_form(name, mask, calls, monkeypatch):
     layer, masks = built(name), MASKS[mask]
-    actual = results(layer, arrays(), masks)
-    assert calls
-    number = len(calls)
-    exact = plainly(monkeypatch, results, layer, arrays(), masks)
-    assert len(calls) == number
-    assert_alike(actual, exact)
+    assert_as_plain(calls, monkeypatch, layer, arrays(), masks)
     if "use_causal_mask" in masks:
         order_alone = len(masks) == 1
         assert calls[0].get("is_causal", False) is order_alone
@@ -157,10 +163,7 @@ def test_agrees_with_the_plain_form(name, mask, calls, monkeypatch):
 
 @every_mode
 def test_agrees_with_the_plain_form_when_it_is_compiled(mode, calls, monkeypatch):
-    layer = built("multi_head")
-    actual = results(layer, arrays(), MASKS["lengths"], mode)
-    assert calls
-    assert_alike(actual, plainly(monkeypatch, results, layer, arrays(), MASKS["lengths"]))
+    assert_as_plain(calls, monkeypatch, built("multi_head"), arrays(), MASKS["lengths"], mode)
 
 
 def test_is_not_taken_where_anything_stands_against_it(calls):
@@ -265,9 +268,7 @@ def test_rows_whose_first_keys_are_all_masked(calls, monkeypatch):
     """More of them than a kernel has in a block: no block may be taken for a row without keys."""
     rng = np.random.default_rng(0)
     inputs = [rng.normal(size=(1, 1200, D)).astype("float32") for _ in range(3)]
-    layer, masks = DotProductAttention(), {"window": (2, 1)}
-    assert_alike(results(layer, inputs, masks), plainly(monkeypatch, results, layer, inputs, masks))
-    assert calls
+    assert_as_plain(calls, monkeypatch, DotProductAttention(), inputs, {"window": (2, 1)})
 
 
 @pytest.mark.parametrize(
@@ -299,13 +300,10 @@ def test_gradients_of_gradients(mask, calls, monkeypatch):
 
 def test_masks_that_differ_by_head(calls, monkeypatch):
     """A query may see no key in one head, and some in another."""
-    layer, inputs = built("multi_head"), arrays()
     mask = np.ones((B, 2, T, T), bool)
     mask[0, 0, 1], mask[1, 1, :, 2:], mask[1, :, 3] = False, False, False
-    actual = results(layer, inputs, {"attention_mask": mask})
-    assert_alike(actual, plainly(monkeypatch, results, layer, inputs, {"attention_mask": mask}))
-    assert np.all(actual[0][1, 3] == 0)
-    assert calls
+    output, *_ = assert_as_plain(calls, monkeypatch, built("multi_head"), arrays(), {"attention_mask": mask})
+    assert np.all(output[1, 3] == 0)
 
 
 def test_a_layer_hides_again_what_is_masked_once_it_is_called_by_itself(calls):
@@ -347,13 +345,11 @@ def test_transforms_of_torch(calls):
 
 def test_more_keys_than_queries(calls, monkeypatch):
     layer, inputs, masks = built("multi_head"), arrays(num_keys=7), {"use_causal_mask": True}
-    actual = results(layer, inputs, masks)
-    assert_alike(actual, plainly(monkeypatch, results, layer, inputs, masks))
+    actual = assert_as_plain(calls, monkeypatch, layer, inputs, masks)
     for array in inputs[1:]:
         array[:, T:] = np.nan  # which no query sees
     for one, other in zip(results(layer, inputs, masks)[:2], actual, strict=False):
         assert_identical(one, other)
-    assert calls
 
 
 def test_a_state_of_keys_and_one_tensor_for_all(calls, monkeypatch):

@@ -46,25 +46,31 @@ def decoded(layer, inputs, chunks, capacity, **order):
         output, weights = layer(some["queries"], state, return_attention_scores=True, **order)
         weights = as_numpy(weights)
         assert np.all(weights[..., start + size :] == 0)
-        found.append((as_numpy(output), pad_to(weights[..., : start + size], T)))
+        room = [(0, 0)] * (weights.ndim - 1) + [(0, T - start - size)]
+        found.append((as_numpy(output), np.pad(weights[..., : start + size], room)))
         start += size
     outputs_, weights_ = zip(*found, strict=True)
     return np.concatenate(outputs_, -2), np.concatenate(weights_, -2)
 
 
-def pad_to(weights, size):
-    return np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, size - weights.shape[-1])])
+def assert_equal_to_the_full_pass(layer, inputs, chunks, capacity, **order):
+    whole = layer(*inputs.values(), return_attention_scores=True, **order)
+    for actual, exact in zip(decoded(layer, inputs, chunks, capacity, **order), whole, strict=True):
+        assert_close(actual, as_numpy(exact), "float32")
 
 
 @pytest.mark.product("each layer with some values in turn")
 @in_turn("capacity", CAPACITIES, CASES + VARIANTS, more=1)
 def test_step_by_step_equals_the_full_pass(case, capacity):
-    layer, inputs = case.layer(), steps_of(case)
-    whole = layer(*inputs.values(), use_causal_mask=True, return_attention_scores=True)
-    for actual, exact in zip(
-        decoded(layer, inputs, CHUNKS["one by one"], capacity, **ORDERS["causal"]), whole, strict=True
-    ):
-        assert_close(actual, as_numpy(exact), "float32")
+    assert_equal_to_the_full_pass(case.layer(), steps_of(case), CHUNKS["one by one"], capacity, **ORDERS["causal"])
+
+
+def numbers():
+    return np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+
+
+def three_times(x):
+    return dict.fromkeys(("queries", "keys", "values"), x)
 
 
 NINE = [(a, b, (a + b) % 3, (a + 2 * b) % 3) for a in range(3) for b in range(3)]  # each two values of two once
@@ -75,14 +81,8 @@ NINE = [(a, b, (a + b) % 3, (a + 2 * b) % 3) for a in range(3) for b in range(3)
     [([*CHUNKS][a], [*ORDERS][b], [*CAPACITIES][c], (None, 2, 1)[d]) for a, b, c, d in NINE],
 )
 def test_heads_in_any_parts_and_any_order(chunks, order, capacity, groups):
-    x, order = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32"), ORDERS[order]
-    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups)
-    whole = layer(x, x, x, return_attention_scores=True, **order)
-    found = decoded(
-        layer, dict.fromkeys(("queries", "keys", "values"), x), CHUNKS[chunks], CAPACITIES[capacity], **order
-    )
-    for actual, exact in zip(found, whole, strict=True):
-        assert_close(actual, as_numpy(exact), "float32")
+    layer, inputs = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups), three_times(numbers())
+    assert_equal_to_the_full_pass(layer, inputs, CHUNKS[chunks], CAPACITIES[capacity], **ORDERS[order])
 
 
 SCORES = {
@@ -101,15 +101,8 @@ SCORES = {
 
 @pytest.mark.parametrize("score", SCORES)
 def test_heads_of_every_score(score):
-    make, capacity = SCORES[score], [*CAPACITIES.values()][[*SCORES].index(score) % 3]
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-    layer = MultiHeadAttention(make(), 2)
-    whole = layer(x, x, x, return_attention_scores=True, use_causal_mask=True)
-    found = decoded(
-        layer, dict.fromkeys(("queries", "keys", "values"), x), [2, 1, 1, 1, 1], capacity, **ORDERS["causal"]
-    )
-    for actual, exact in zip(found, whole, strict=True):
-        assert_close(actual, as_numpy(exact), "float32")
+    layer, capacity = MultiHeadAttention(SCORES[score](), 2), [*CAPACITIES.values()][[*SCORES].index(score) % 3]
+    assert_equal_to_the_full_pass(layer, three_times(numbers()), [2, 1, 1, 1, 1], capacity, **ORDERS["causal"])
 
 
 def by_position(heads, role, offset):
@@ -123,7 +116,7 @@ def by_position(heads, role, offset):
 
 def attending(num_heads=2, **options):
     """Inputs, heads, and what they give for all steps at once."""
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    x = numbers()
     layer = MultiHeadAttention(DotProductAttention(dtype=options.get("dtype")), num_heads, **options)
     return x, layer, as_numpy(layer(x, x, x, use_causal_mask=True))
 
@@ -133,7 +126,7 @@ def attending(num_heads=2, **options):
 @pytest.mark.parametrize("of_values", [False, True])
 def test_positions_of_processed_heads_count_on(capacity, groups, of_values):
     """Those of values too, which other layers here leave as they are."""
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    x = numbers()
 
     def process(heads, role, offset):
         if of_values:
@@ -141,9 +134,8 @@ def test_positions_of_processed_heads_count_on(capacity, groups, of_values):
         return by_position(heads, role, offset)
 
     layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups, process_heads=process)
+    assert_equal_to_the_full_pass(layer, three_times(x), [2, 1, 3], capacity, **ORDERS["causal"])
     whole = as_numpy(layer(x, x, x, use_causal_mask=True))
-    inputs = dict.fromkeys(("queries", "keys", "values"), x)
-    assert_close(decoded(layer, inputs, [2, 1, 3], capacity, **ORDERS["causal"])[0], whole, "float32")
     layer.process_heads = None
     assert np.abs(as_numpy(layer(x, x, x, use_causal_mask=True)) - whole).max() > 0.01
 
@@ -312,41 +304,27 @@ def built(num_heads=2):
     return layer, x
 
 
+KEPT, CAPACITY = r"`state` must be a dict.*", "`capacity` must be "
+REFUSED = [
+    (lambda layer, x: layer(x, layer.precompute(x, x), x), "`values` must be None where the keys are a"),
+    (lambda layer, x: layer.append(layer.precompute(x), x, x), KEPT + "projected_keys"),
+    (lambda layer, x: layer.append(x, x, x), KEPT + "Received: ndarray"),
+    (lambda layer, x: layer(x, layer.precompute(x)), "`values` must be a tensor"),
+    (lambda layer, x: layer.precompute(x, capacity=4), "`values` must be a tensor"),
+    (lambda layer, x: layer.precompute(x, x, capacity=2), "at least the number of keys.*capacity=2 for 3"),
+    (lambda layer, x: layer.precompute(x, x, capacity=0), CAPACITY + "at least 1"),
+    (lambda layer, x: layer(x, built(4)[0].precompute(x, x)), "must have size 2.*of this very layer gave"),
+    (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=np.arange(3)), "`offset` must be one"),
+]
+OF_TYPES = [
+    (lambda layer, x: layer.precompute(x, x, capacity=2.5), CAPACITY + "an integer"),
+    (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=1.5), "`offset` must be integers"),
+]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "said"),
-    [
-        (
-            lambda layer, x: layer(x, layer.precompute(x, x), x),
-            ValueError,
-            "`values` must be None where the keys are a",
-        ),
-        (
-            lambda layer, x: layer.append(layer.precompute(x), x, x),
-            ValueError,
-            r"`state` must be a dict.*projected_keys",
-        ),
-        (lambda layer, x: layer.append(x, x, x), ValueError, r"`state` must be a dict.*Received: ndarray"),
-        (lambda layer, x: layer(x, layer.precompute(x)), ValueError, "`values` must be a tensor"),
-        (lambda layer, x: layer.precompute(x, capacity=4), ValueError, "`values` must be a tensor"),
-        (
-            lambda layer, x: layer.precompute(x, x, capacity=2),
-            ValueError,
-            "at least the number of keys.*capacity=2 for 3",
-        ),
-        (lambda layer, x: layer.precompute(x, x, capacity=0), ValueError, "`capacity` must be at least 1"),
-        (lambda layer, x: layer.precompute(x, x, capacity=2.5), TypeError, "`capacity` must be an integer"),
-        (
-            lambda layer, x: layer(x, built(4)[0].precompute(x, x)),
-            ValueError,
-            "must have size 2.*of this very layer gave",
-        ),
-        (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=1.5), TypeError, "`offset` must be integers"),
-        (
-            lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=np.arange(3)),
-            ValueError,
-            "`offset` must be one",
-        ),
-    ],
+    [(call, ValueError, said) for call, said in REFUSED] + [(call, TypeError, said) for call, said in OF_TYPES],
 )
 def test_what_does_not_fit_is_refused(call, error, said):
     layer, x = built()
@@ -387,7 +365,7 @@ class ScaledHeads(keras.layers.Layer):
 
 
 def test_a_layer_that_processes_heads_is_trained_and_saved(tmp_path):
-    x = np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
+    x = numbers()
     entry = keras.Input((None, 8))
     layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=ScaledHeads())
     model = keras.Model(entry, layer(entry, entry, entry))

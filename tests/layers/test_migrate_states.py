@@ -210,11 +210,6 @@ def test_numbers_that_the_dtype_of_the_layer_holds(dtype, largest):
     assert not layer.built
 
 
-def test_a_prefix_must_be_a_string():
-    with pytest.raises(TypeError, match=r"`prefix` must be a string\. Received: prefix of type NoneType"):
-        from_state(AdditiveAttention(U), additive_state(), "torch", prefix=None)
-
-
 def test_sizes_of_heads_that_are_options_are_named():
     """The textbook's layer of 16 hidden units on inputs of size 4."""
     state = {f"W_{name}.weight": np.ones((16, 16 if name == "o" else 4)) for name in "qkvo"}
@@ -234,62 +229,11 @@ def test_a_layer_that_is_not_built_stays_so():
     assert_set(from_state(layer, additive_state(), "torch"), additive_state())
 
 
-def test_a_prefix_that_nothing_begins_with():
-    with pytest.raises(ValueError, match=r"`prefix` must be .*prefix='decoder', names `W_q.weight`, "):
-        from_state(AdditiveAttention(U), additive_state(), "torch", prefix="decoder")
-
-
-def test_layers_that_no_source_has():
-    with pytest.raises(ValueError, match="From 'torch' there is nothing that becomes a layer of type CosineAttention"):
-        from_state(CosineAttention(), {}, "torch")
-    with pytest.raises(
-        ValueError, match="From 'tfa' there is nothing that becomes a layer of type DotProductAttention"
-    ):
-        from_state(DotProductAttention(), {}, "tfa")
-
-
-def test_options_that_the_trained_layer_had_are_asked_for():
-    plain, _ = textbook_numpy.bahdanau(generator(), Dq, Dk, U, False)
-    normalized, _ = textbook_numpy.bahdanau(generator(), Dq, Dk, U, True)
-    with pytest.raises(ValueError, match="missing from the state: `attention_g`, `attention_b`"):
-        from_state(AdditiveAttention(U, normalize=True), plain, "tfa")
-    with pytest.raises(ValueError, match="no weight for: `attention_g:0`, `attention_b:0`"):
-        from_state(AdditiveAttention(U), normalized, "tfa")
-    heads, _ = textbook_numpy.multi_head(generator(), Dq, Dk, Dv, HIDDEN, H, True)
-    with pytest.raises(ValueError, match=r"no weight for: `W_q\.bias`"):
-        from_state(MultiHeadAttention(DotProductAttention(), H, 4, output_dim=12, use_bias=False), heads, "mxnet")
-
-
 def test_sizes_of_keras_without_projections():
     layer = AdditiveAttention(U)
     layer(*inputs_of(Dq, Dk, Dv))
     with pytest.raises(ValueError, match=rf"AdditiveAttention has Dq = Dk = U, .* Received: Dq={Dq}, Dk={Dk}, U={U}"):
         from_state(layer, {"scale": np.ones(U)}, "keras")
-
-
-def test_packed_projections_of_torch_are_those_of_queries_keys_and_values():
-    draw = generator().normal
-    shapes = {"in_proj_weight": (36, 12), "in_proj_bias": (36,), "out_proj.weight": (12, 12), "out_proj.bias": (12,)}
-    state = {name: draw(size=shape).astype("float32") for name, shape in shapes.items()}
-    layer = from_state(MultiHeadAttention(DotProductAttention(), H), state, "torch")
-    for dense, rows in ((layer.W_q, slice(0, 12)), (layer.W_k, slice(12, 24)), (layer.W_v, slice(24, 36))):
-        assert_identical(ops.convert_to_numpy(dense.kernel), state["in_proj_weight"][rows].T)
-        assert_identical(ops.convert_to_numpy(dense.bias), state["in_proj_bias"][rows])
-
-
-def test_packed_projections_of_torch_need_one_size():
-    state = {"in_proj_weight": np.ones((36, 12)), "in_proj_bias": np.ones(36)}
-    state |= {"out_proj.weight": np.ones((12, 12)), "out_proj.bias": np.ones(12)}
-    layer = MultiHeadAttention(DotProductAttention(), H, num_kv_heads=1)
-    with pytest.raises(ValueError, match=r"MultiheadAttention has Dq = Dk = Dv = H\*K = G\*K = G\*V, .*G\*K=4"):
-        from_state(layer, state, "torch")
-    assert not layer.built
-
-
-@pytest.mark.parametrize("make", [lambda: AdditiveAttention(U), lambda: DotProductAttention(scale=1.0)])
-def test_heads_that_score_otherwise_are_refused(make):
-    with pytest.raises(ValueError, match="`attention` must be a `DotProductAttention` without a `scale`"):
-        from_state(MultiHeadAttention(make(), H), {}, "torch")
 
 
 def test_a_kernel_that_is_no_plain_variable_is_refused():
@@ -308,7 +252,50 @@ def test_tensors_of_torch_that_numpy_cannot_read():
             from_state(AdditiveAttention(U), {**additive_state(), "W_q.weight": tensor}, "torch")
 
 
-def test_a_bias_that_counts_is_refused():
-    state = {"weight": np.ones((1, Dq, Dk)), "bias": np.ones(1)}
-    with pytest.raises(ValueError, match="no weight for: `bias`"):
-        from_state(BilinearAttention(normalizer="sigmoid"), state, "torch")
+def heads(attention=None, **options):
+    return MultiHeadAttention(attention or DotProductAttention(), H, **options)
+
+
+SHAPES = {"in_proj_weight": (36, 12), "in_proj_bias": (36,), "out_proj.weight": (12, 12), "out_proj.bias": (12,)}
+PACKED = {name: generator().normal(size=shape).astype("float32") for name, shape in SHAPES.items()}
+OF_HEADS, _ = textbook_numpy.multi_head(generator(), Dq, Dk, Dv, HIDDEN, H, True)
+PLAIN, NORMALIZED = (textbook_numpy.bahdanau(generator(), Dq, Dk, U, normalize)[0] for normalize in (False, True))
+OF_BILINEAR = {"weight": np.ones((1, Dq, Dk)), "bias": np.ones(1)}
+SCORES = "`attention` must be a `DotProductAttention` without a `scale`"
+LAYERS = [  # a layer, the state and the source that do not become it, and what is said
+    (CosineAttention(), {}, "torch", "From 'torch' there is nothing that becomes a layer of type CosineAttention"),
+    (DotProductAttention(), {}, "tfa", "From 'tfa' there is nothing that becomes a layer of type DotProductAttention"),
+    (AdditiveAttention(U, normalize=True), PLAIN, "tfa", "missing from the state: `attention_g`, `attention_b`"),
+    (AdditiveAttention(U), NORMALIZED, "tfa", "no weight for: `attention_g:0`, `attention_b:0`"),
+    (heads(key_dim=4, output_dim=12, use_bias=False), OF_HEADS, "mxnet", r"no weight for: `W_q\.bias`"),
+    (heads(num_kv_heads=1), PACKED, "torch", r"MultiheadAttention has Dq = Dk = Dv = H\*K = G\*K = G\*V, .*G\*K=4"),
+    (heads(AdditiveAttention(U)), {}, "torch", SCORES),
+    (heads(DotProductAttention(scale=1.0)), {}, "torch", SCORES),
+    (BilinearAttention(normalizer="sigmoid"), OF_BILINEAR, "torch", "no weight for: `bias`"),  # which counts there
+]
+
+
+@pytest.mark.parametrize(("layer", "state", "source", "message"), LAYERS)
+def test_a_layer_that_a_state_does_not_become_is_not_built(layer, state, source, message):
+    with pytest.raises(ValueError, match=message):
+        from_state(layer, state, source)
+    assert not layer.built
+
+
+def test_packed_projections_of_torch_are_those_of_queries_keys_and_values():
+    layer = from_state(heads(), PACKED, "torch")
+    for dense, rows in ((layer.W_q, slice(0, 12)), (layer.W_k, slice(12, 24)), (layer.W_v, slice(24, 36))):
+        assert_identical(ops.convert_to_numpy(dense.kernel), PACKED["in_proj_weight"][rows].T)
+        assert_identical(ops.convert_to_numpy(dense.bias), PACKED["in_proj_bias"][rows])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "error", "message"),
+    [
+        (None, TypeError, r"`prefix` must be a string\. Received: prefix of type NoneType"),
+        ("decoder", ValueError, r"`prefix` must be .*prefix='decoder', names `W_q.weight`, "),
+    ],
+)
+def test_a_prefix_is_a_string_that_names_begin_with(prefix, error, message):
+    with pytest.raises(error, match=message):
+        from_state(AdditiveAttention(U), additive_state(), "torch", prefix=prefix)

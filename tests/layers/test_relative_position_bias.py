@@ -56,43 +56,6 @@ def buckets_of(layer, farthest):
     return first.astype(int)
 
 
-def test_t5s_buckets_worked_by_hand():
-    """In both directions N is 16 and E 8, so the k-th border behind 8 is `8 (128/8)^(k/8) = 8 sqrt(2)^k`.
-
-    That is 8, 11.3, 16, 22.6, 32, 45.3, 64, 90.5.
-    """
-    found = buckets_of(numbered(), 300)
-    before, behind = found[300::-1], found[300:]
-    for start, stop, number in (
-        *((d, d, d) for d in range(8)),
-        (8, 11, 8),
-        (12, 15, 9),
-        (16, 22, 10),
-        (23, 31, 11),
-        (32, 45, 12),
-        (46, 63, 13),
-        (64, 90, 14),
-        (91, 300, 15),
-    ):
-        assert set(before[start : stop + 1]) == {number}
-        assert set(behind[max(start, 1) : stop + 1]) in ({number + 16}, set())
-    assert behind[0] == 0
-
-
-def test_t5s_buckets_of_a_decoder_worked_by_hand():
-    """In one direction N is 32 and E 16, so the k-th border is `16 (128/16)^(k/16) = 16 * 2^(3k/16)`.
-
-    That is 16, 18.2, 20.7, 23.6, 26.9, 30.6, ..., and with k = 15 112.4.
-    """
-    found = buckets_of(numbered(bidirectional=False), 300)
-    before, behind = found[300::-1], found[300:]
-    assert [int(np.argmax(before == number)) for number in (15, 16, 17, 18, 19, 20, 21, 31)] == [
-        *(15, 16, 19, 21, 24, 27, 31, 113)
-    ]
-    assert before[300] == 31
-    assert set(behind) == {0}
-
-
 @every_size
 @every_direction
 def test_every_distance_is_in_the_bucket_of_the_formula(sizes, bidirectional):

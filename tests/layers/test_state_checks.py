@@ -99,14 +99,10 @@ def test_steps_that_do_not_fit_a_state(capacity, unlike, heads, symbolic):
         layer.append(state, keys, values)
 
 
-def test_a_prompt_of_more_values_than_keys():
+def test_states_that_do_not_fit_a_layer():
     layer, x = built(), numbers(B, T, D)
     with pytest.raises(ValueError, match="`keys` and `values` of a state must agree in all axes but the last"):
         layer.precompute(x[:, :1], x[:, :2])
-
-
-def test_a_state_of_another_layer():
-    layer, x = built(), numbers(B, T, D)
     state = built(MultiHeadAttention(DotProductAttention(), 4)).precompute(x, x)
     with pytest.raises(ValueError, match="with the layer that made it"):
         layer.append(state, x, x)

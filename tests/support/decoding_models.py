@@ -10,6 +10,8 @@ from keras_attn import AdditiveAttention
 TOKENS, WIDTH, LENGTH, START = 6, 4, 7, 0
 # With these the rows of `ids_of(9)` and `firsts_of(9)` end after 1, 3, 4 and all steps; after 2, 3, 4 and all.
 END, END_GROWING = 1, 3
+OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
+STATIC = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}  # modes that need known sizes
 
 
 def recurrent(seed=3, *, tokens=TOKENS, dropout=0.0, precise="float32"):
@@ -67,6 +69,24 @@ def growing(seed=1):
     step = keras.Model([token, position, cache, query], {"logits": logits, "next_cache": longer}, name="step")
     draw_weights(seed, encoder, step)
     return encoder, step, {"next_cache": "cache"}
+
+
+def of_one_batch(model, rows):
+    """A model that takes so many rows, and no others."""
+    inputs = [keras.Input(batch_shape=(rows, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in model.inputs]
+    outputs = model(keras.tree.pack_sequence_as(model.input, inputs))
+    if "logits" in outputs:
+        outputs["logits"] = ops.reshape(outputs["logits"], (rows, TOKENS))
+    return keras.Model(inputs, outputs)
+
+
+def fixed(logits):
+    """A step that says the same after every token, and what goes into its encoder."""
+    ids, token = keras.Input((), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
+    same = layers.Embedding(len(logits), len(logits), name="same")
+    models = keras.Model(ids, {"unread": ids}), keras.Model(token, {"logits": same(token)}), {}
+    same.set_weights([np.array([logits] * len(logits), "float32")])
+    return models, {"ids": np.zeros(2, "int32")}
 
 
 def draw_weights(seed, *models):

@@ -1,50 +1,8 @@
-"""The textbook's layers in PyTorch, written anew; each function returns a state and what runs the layer."""
+"""The textbook's layers of PyTorch; each function returns a state and what runs the layer."""
 
 import torch
+from textbook_numpy import masked_softmax, textbook_of
 from torch import nn
-
-
-def masked_softmax(scores, valid_lens):
-    if valid_lens is not None:
-        lengths = valid_lens.reshape(len(scores), -1, 1)
-        scores = torch.where(torch.arange(scores.shape[-1]) < lengths, scores, -1e6)
-    return torch.softmax(scores, -1)
-
-
-class AdditiveAttention(nn.Module):
-    def __init__(self, Dq, Dk, U):
-        super().__init__()
-        self.W_k = nn.Linear(Dk, U, bias=False)
-        self.W_q = nn.Linear(Dq, U, bias=False)
-        self.w_v = nn.Linear(U, 1, bias=False)
-
-    def forward(self, queries, keys, values, valid_lens):
-        features = torch.tanh(self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1))
-        return torch.bmm(masked_softmax(self.w_v(features).squeeze(-1), valid_lens), values)
-
-
-class DotProductAttention(nn.Module):
-    def forward(self, queries, keys, values, valid_lens):
-        scores = torch.bmm(queries, keys.transpose(1, 2)) / queries.shape[-1] ** 0.5
-        return torch.bmm(masked_softmax(scores, valid_lens), values)
-
-
-class MultiHeadAttention(nn.Module):
-    def __init__(self, Dq, Dk, Dv, hidden, heads, bias):
-        super().__init__()
-        self.heads, self.attention = heads, DotProductAttention()
-        self.W_q = nn.Linear(Dq, hidden, bias=bias)
-        self.W_k = nn.Linear(Dk, hidden, bias=bias)
-        self.W_v = nn.Linear(Dv, hidden, bias=bias)
-        self.W_o = nn.Linear(hidden, hidden, bias=bias)
-
-    def split(self, inputs):
-        return torch.cat(inputs.chunk(self.heads, -1))
-
-    def forward(self, queries, keys, values, valid_lens):
-        lengths = None if valid_lens is None else torch.cat([valid_lens] * self.heads)
-        inputs = map(self.split, (self.W_q(queries), self.W_k(keys), self.W_v(values)))
-        return self.W_o(torch.cat(self.attention(*inputs, lengths).chunk(self.heads), -1))
 
 
 def state_of(module, random):
@@ -54,24 +12,26 @@ def state_of(module, random):
     return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
-def _runs(module, random):
+def _run(module):
+    """Return a module as a function of arrays."""
+
     def run(*inputs):
         with torch.no_grad():
             return module(*(None if each is None else torch.tensor(each) for each in inputs)).numpy()
 
-    return state_of(module, random), run
+    return run
 
 
-def additive(random, Dq, Dk, U):
-    return _runs(AdditiveAttention(Dq, Dk, U), random)
+def _linear(bias, sizes):
+    return nn.ModuleDict({name: nn.Linear(*size, bias=bias) for name, size in sizes.items()})
 
 
-def dot_product(random):
-    return _runs(DotProductAttention(), random)
+def _dense(random, bias, **sizes):
+    module = _linear(bias, sizes)
+    return state_of(module, random), {name: _run(layer) for name, layer in module.items()}
 
 
-def multi_head(random, *sizes):
-    return _runs(MultiHeadAttention(*sizes), random)
+additive, dot_product, multi_head = textbook_of(_dense)
 
 
 def own_multi_head(random, Dq, Dk, Dv, heads, bias):
@@ -91,46 +51,39 @@ def own_bilinear(random, Dq, Dk, bias):
     """Scores by `torch.nn.Bilinear`."""
     module = nn.Bilinear(Dq, Dk, 1, bias=bias)
 
-    def run(queries, keys, values, valid_lens):
-        queries, keys, values = map(torch.tensor, (queries, keys, values))
+    def scores(queries, keys):
         pairs = (len(queries), queries.shape[1], keys.shape[1])
-        with torch.no_grad():
-            scores = module(
-                queries[:, :, None].expand(*pairs, -1).contiguous(), keys[:, None].expand(*pairs, -1).contiguous()
-            )
-            lengths = None if valid_lens is None else torch.tensor(valid_lens)
-            return torch.bmm(masked_softmax(scores.squeeze(-1), lengths), values).numpy()
+        each = queries[:, :, None].expand(*pairs, -1), keys[:, None].expand(*pairs, -1)
+        return module(*(tensor.contiguous() for tensor in each)).squeeze(-1)
 
-    return state_of(module, random), run
+    return state_of(module, random), _pooled_by(scores)
 
 
 def linear_bilinear(random, Dq, Dk):
     """Scores by a `torch.nn.Linear` from keys to queries."""
-    module = nn.ModuleDict({"W": nn.Linear(Dk, Dq, bias=False)})
+    module = _linear(False, {"W": (Dk, Dq)})
+    return state_of(module, random), _pooled_by(lambda queries, keys: queries @ module["W"](keys).transpose(1, 2))
 
-    def run(queries, keys, values, valid_lens):
-        queries, keys, values = map(torch.tensor, (queries, keys, values))
-        lengths = None if valid_lens is None else torch.tensor(valid_lens)
-        with torch.no_grad():
-            scores = torch.einsum("bqd,bkd->bqk", queries, module["W"](keys))
-            return torch.bmm(masked_softmax(scores, lengths), values).numpy()
 
-    return state_of(module, random), run
+def _pooled_by(scores):
+    score = _run(scores)
+    return lambda queries, keys, values, valid_lens: masked_softmax(score(queries, keys), valid_lens) @ values
 
 
 class Seq2SeqAttentionDecoder(nn.Module):
     def __init__(self, words, embed, hidden, layers):
         super().__init__()
-        self.attention = AdditiveAttention(hidden, hidden, hidden)
+        self.attention = _linear(False, {"W_q": (hidden, hidden), "W_k": (hidden, hidden), "w_v": (hidden, 1)})
         self.embedding = nn.Embedding(words, embed)
         self.rnn = nn.GRU(embed + hidden, hidden, layers)
         self.dense = nn.Linear(hidden, words)
 
     def forward(self, tokens, memory, hidden, valid_lens):
-        outputs = []
+        outputs, project = [], self.attention
         for x in self.embedding(tokens).transpose(0, 1):
-            context = self.attention(hidden[-1].unsqueeze(1), memory, memory, valid_lens)
-            x = torch.cat((context, x.unsqueeze(1)), -1)
+            features = torch.tanh(project["W_q"](hidden[-1]).unsqueeze(1) + project["W_k"](memory))
+            weights = masked_softmax(project["w_v"](features).transpose(1, 2).numpy(), valid_lens)
+            x = torch.cat((torch.tensor(weights) @ memory, x.unsqueeze(1)), -1)
             out, hidden = self.rnn(x.transpose(0, 1), hidden)
             outputs.append(out)
         return self.dense(torch.cat(outputs)).transpose(0, 1)
@@ -138,4 +91,5 @@ class Seq2SeqAttentionDecoder(nn.Module):
 
 def decoder(random, *sizes):
     """The textbook's recurrent decoder: from tokens, the encoder's outputs, states (layers, B, H) and lengths."""
-    return _runs(Seq2SeqAttentionDecoder(*sizes), random)
+    module = Seq2SeqAttentionDecoder(*sizes)
+    return state_of(module, random), _run(module)
