@@ -34,18 +34,6 @@ def mlp_mixer(image=(24, 24, 3)):
     return classes(L.GlobalAveragePooling1D()(x))
 
 
-@architecture()
-def gated_mlp(image=(24, 24, 3)):
-    """Liu et al., 2021: Pay Attention to MLPs (gMLP)."""
-    x = L.Dense(24)(Patches(6)(image))
-    for _ in range(2):
-        y = L.Dense(64, activation="gelu")(L.LayerNormalization()(x))
-        u, v = ops.split(y, 2, axis=-1)
-        v = L.Dense(16, bias_initializer="ones")(L.Permute((2, 1))(L.LayerNormalization()(v)))
-        x = x + L.Dense(24)(u * L.Permute((2, 1))(v))
-    return classes(L.GlobalAveragePooling1D()(x))
-
-
 class FourierMix(L.Layer):
     """The real part of the Fourier transform over positions and features (Lee-Thorp et al., 2022)."""
 
@@ -61,31 +49,6 @@ def fourier_mixer(image=(24, 24, 3)):
         x = L.LayerNormalization()(x + FourierMix()(x))
         x = L.LayerNormalization()(x + feed_forward(x, 48))
     return classes(L.GlobalAveragePooling1D()(x))
-
-
-@architecture(precisions=HALF)
-def conv_mixer(image=(24, 24, 3)):
-    """Trockman and Kolter, 2022: Patches Are All You Need?"""
-    x = L.BatchNormalization()(L.Conv2D(24, 4, strides=4, activation="gelu")(image))
-    for _ in range(2):
-        x = x + L.BatchNormalization()(L.DepthwiseConv2D(5, padding="same", activation="gelu")(x))
-        x = L.BatchNormalization()(L.Conv2D(24, 1, activation="gelu")(x))
-    return classes(L.GlobalAveragePooling2D()(x))
-
-
-@architecture()
-def compact_convolutional_transformer(image=(24, 24, 3)):
-    """Hassani et al., 2021: Escaping the Big Data Paradigm with Compact Transformers."""
-    x = image
-    for filters in (16, 24):
-        x = L.Conv2D(filters, 3, padding="same", use_bias=False, activation="relu")(L.ZeroPadding2D(1)(x))
-        x = L.MaxPooling2D(3, 2, padding="same")(x)
-    x = Positions(64)(L.Reshape((-1, 24))(x))
-    for _ in range(2):
-        x = pre_norm_block(x, 2, 48)
-    weights = L.Softmax(axis=1)(L.Dense(1)(L.LayerNormalization(epsilon=1e-5)(x)))
-    pooled = ops.squeeze(ops.matmul(ops.swapaxes(weights, 1, 2), x), 1)
-    return {"logits": L.Dense(10)(pooled)}
 
 
 class WindowAttention(L.Layer):
@@ -190,19 +153,6 @@ def point_net(points=(None, 3)):
 
 
 @architecture()
-def squeeze_and_excitation(image=(None, None, 3)):
-    """Hu et al., 2018: Squeeze-and-Excitation Networks, images of any size."""
-    x = conv_block(image, 16)
-    for _ in range(2):
-        y = conv_block(conv_block(x, 16), 16, activation="linear")
-        gates = L.Dense(16, activation="sigmoid")(
-            L.Dense(4, activation="relu")(L.GlobalAveragePooling2D(keepdims=True)(y))
-        )
-        x = L.ReLU()(x + y * gates)
-    return classes(L.GlobalAveragePooling2D()(x))
-
-
-@architecture()
 def shuffle_net(image=(24, 24, 3)):
     """Zhang et al., 2018: ShuffleNet, grouped convolutions with channels shuffled between."""
     x = conv_block(image, 24, strides=2)
@@ -213,21 +163,6 @@ def shuffle_net(image=(24, 24, 3)):
         y = L.BatchNormalization()(L.DepthwiseConv2D(3, padding="same")(ops.reshape(y, (-1, height, width, channels))))
         x = L.ReLU()(x + L.BatchNormalization()(L.Conv2D(24, 1, groups=3)(y)))
     return classes(L.GlobalAveragePooling2D()(x))
-
-
-@architecture()
-def external_attention(image=(24, 24, 3)):
-    """Guo et al., 2021: Beyond Self-attention, External Attention using Two Linear Layers (EANet)."""
-    x = Positions(16)(L.Dense(32)(Patches(6)(image)))
-    for _ in range(2):
-        y = L.LayerNormalization()(x)
-        heads = ops.transpose(L.Reshape((16, 4, 32))(L.Dense(128)(y)), (0, 2, 1, 3))
-        weights = ops.softmax(L.Dense(8)(heads), axis=2)
-        weights = weights / (1e-9 + ops.sum(weights, -1, keepdims=True))
-        mixed = ops.reshape(ops.transpose(L.Dense(32)(weights), (0, 2, 1, 3)), (-1, 16, 128))
-        x = x + L.Dense(32)(mixed)
-        x = x + feed_forward(L.LayerNormalization()(x), 48)
-    return classes(L.GlobalAveragePooling1D()(x))
 
 
 @architecture()

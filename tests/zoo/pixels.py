@@ -4,8 +4,8 @@ import keras
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
-from .blocks import Positions, conv_block
-from .registry import HALF, IDS, architecture
+from .blocks import conv_block
+from .registry import HALF, architecture
 
 
 @architecture(precisions=HALF)
@@ -59,47 +59,6 @@ def sub_pixel_super_resolution(image=(None, None, 1)):
 
 
 @architecture()
-def residual_super_resolution(image=(None, None, 3)):
-    """Lim et al., 2017: Enhanced Deep Residual Networks (EDSR), images of any size."""
-    x = start = L.Conv2D(16, 3, padding="same")(L.Rescaling(1 / 255)(image))
-    for _ in range(2):
-        x = x + L.Conv2D(16, 3, padding="same")(L.Conv2D(16, 3, padding="same", activation="relu")(x))
-    x = DepthToSpace(2)(L.Conv2D(64, 3, padding="same")(x + start))
-    larger = ops.clip(L.Rescaling(255)(L.Conv2D(3, 3, padding="same")(x)), 0, 255)
-    return {"larger": larger}
-
-
-@architecture()
-def convolutional_autoencoder(image=(28, 28, 1)):
-    """Keras examples, Convolutional autoencoder for image denoising."""
-    x = image
-    for _ in range(2):
-        x = L.MaxPooling2D(2, padding="same")(L.Conv2D(16, 3, activation="relu", padding="same")(x))
-    for _ in range(2):
-        x = L.Conv2DTranspose(16, 3, strides=2, activation="relu", padding="same")(x)
-    return {"clean": L.Conv2D(1, 3, activation="sigmoid", padding="same")(x)}
-
-
-@architecture()
-def variational_encoder(image=(28, 28, 1)):
-    """Kingma and Welling, 2014: Auto-Encoding Variational Bayes, the encoder's mean and log variance."""
-    x = image
-    for filters in (8, 16):
-        x = L.Conv2D(filters, 3, activation="relu", strides=2, padding="same")(x)
-    x = L.Dense(16, activation="relu")(L.Flatten()(x))
-    return {"mean": L.Dense(2)(x), "log_variance": L.Dense(2)(x)}
-
-
-@architecture()
-def variational_decoder(code=(2,)):
-    """Kingma and Welling, 2014: Auto-Encoding Variational Bayes, the decoder."""
-    x = L.Reshape((7, 7, 16))(L.Dense(7 * 7 * 16, activation="relu")(code))
-    for filters in (16, 8):
-        x = L.Conv2DTranspose(filters, 3, activation="relu", strides=2, padding="same")(x)
-    return {"image": L.Conv2DTranspose(1, 3, activation="sigmoid", padding="same")(x)}
-
-
-@architecture()
 def gan_generator(noise=(16,)):
     """Radford et al., 2016: Unsupervised Representation Learning with DCGANs, the generator."""
     x = L.Reshape((4, 4, 16))(L.Dense(256)(noise))
@@ -137,31 +96,6 @@ def captcha_reader(image=(None, 16, 1)):
     return {"characters": L.Dense(12, activation="softmax")(x)}
 
 
-@architecture()
-def image_captioning(image=(24, 24, 3), caption=IDS):
-    """Keras examples, Image Captioning: a decoder block that sees the words so far and the image."""
-    seen = conv_block(conv_block(image, 12, strides=2), 24, strides=2)
-    seen = L.Dense(24, activation="relu")(L.LayerNormalization()(L.Reshape((36, 24))(seen)))
-    x = Positions(128)(L.Rescaling(24.0**0.5)(L.Embedding(100, 24, mask_zero=True)(caption)))
-    x = L.LayerNormalization()(x + L.MultiHeadAttention(2, 12)(x, x, use_causal_mask=True))
-    x = L.LayerNormalization()(x + L.MultiHeadAttention(2, 12)(x, seen))
-    x = L.LayerNormalization()(x + L.Dense(24)(L.Dense(32, activation="relu")(x)))
-    return {"words": L.Dense(100, activation="softmax")(x)}
-
-
-@architecture()
-def zero_reference_enhancement(image=(None, None, 3)):
-    """Guo et al., 2020: Zero-Reference Deep Curve Estimation, images of any size."""
-    one = L.Conv2D(8, 3, activation="relu", padding="same")(image)
-    two = L.Conv2D(8, 3, activation="relu", padding="same")(one)
-    three = L.Conv2D(8, 3, activation="relu", padding="same")(L.Concatenate()([two, one]))
-    curves = L.Conv2D(12, 3, activation="tanh", padding="same")(L.Concatenate()([three, one]))
-    x = image
-    for curve in ops.split(curves, 4, axis=-1):
-        x = x + curve * (ops.square(x) - x)
-    return {"brighter": x}
-
-
 def selective_fusion(parts):
     """MIRNet's: softmax over the scales, for each channel."""
     channels = parts[0].shape[-1]
@@ -190,18 +124,6 @@ def multi_scale_restoration(image=(16, 16, 3)):
     raised = L.UpSampling2D(interpolation="bilinear")(L.Conv2D(8, 1)(coarse))
     fused = dual_attention(selective_fusion([fine, raised]))
     return {"restored": image + L.Conv2D(3, 3, padding="same")(x + fused)}
-
-
-@architecture()
-def keypoints(image=(32, 32, 3)):
-    """Keras examples, Keypoint Detection with Transfer Learning: separable convolutions down to coordinates."""
-    x = image
-    for filters in (8, 16):
-        x = conv_block(x, filters, strides=2)
-    x = L.Dropout(0.3)(x)
-    x = L.SeparableConv2D(24, 5, strides=2, activation="relu")(x)
-    x = L.SeparableConv2D(8, 2, activation="sigmoid")(x)
-    return {"points": L.Flatten()(x)}
 
 
 @architecture()

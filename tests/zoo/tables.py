@@ -15,37 +15,6 @@ def embedded(*categories):
     return [L.Embedding(count, 8)(each) for count, each in zip(SIZES, categories, strict=True)]
 
 
-@architecture(precisions=HALF)
-def tab_transformer(numbers=(5,), work=ID, education=ID, country=ID):
-    """Huang et al., 2020: TabTransformer, attention over the columns that are categories."""
-    vectors = embedded(work, education, country)
-    x = ops.stack(vectors, 1) + L.Embedding(3, 8)(ops.arange(3))
-    for _ in range(2):
-        x = post_norm_block(x, 2, 16, "gelu")
-    x = L.Concatenate()([L.Flatten()(x), L.LayerNormalization()(numbers)])
-    for units in (32, 16):
-        x = L.Dropout(0.2)(L.Dense(units, activation="selu")(L.BatchNormalization()(x)))
-    return {"rich": L.Dense(1, activation="sigmoid")(x)}
-
-
-def gated_residual(x, units):
-    """Lim et al., 2021, eq. 2 to 4: two dense layers, a gate, and what came, normalized."""
-    y = L.Dropout(0.1)(L.Dense(units)(L.Dense(units, activation="elu")(x)))
-    y = L.Dense(units)(y) * L.Dense(units, activation="sigmoid")(y)
-    return L.LayerNormalization()((x if x.shape[-1] == units else L.Dense(units)(x)) + y)
-
-
-@architecture()
-def variable_selection(numbers=(5,), work=ID, education=ID, country=ID):
-    """Lim et al., 2021: Temporal Fusion Transformers, its gated residual and variable selection networks."""
-    vectors = embedded(work, education, country)
-    parts = [*vectors, *(L.Dense(8)(numbers[:, index : index + 1]) for index in range(5))]
-    weights = L.Dense(len(parts), activation="softmax")(gated_residual(L.Concatenate()(parts), 8))
-    chosen = ops.stack([gated_residual(part, 8) for part in parts], 1)
-    x = ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), chosen), 1)
-    return {"rich": L.Dense(1, activation="sigmoid")(x), "weights": weights}
-
-
 @architecture()
 def wide_and_deep(numbers=(5,), work=ID, education=ID, country=ID):
     """Cheng et al., 2016: Wide and Deep Learning for Recommender Systems."""
@@ -57,17 +26,6 @@ def wide_and_deep(numbers=(5,), work=ID, education=ID, country=ID):
     for units in (32, 16):
         deep = L.Dropout(0.1)(L.ReLU()(L.BatchNormalization()(L.Dense(units)(deep))))
     return {"classes": L.Dense(7, activation="softmax")(L.Concatenate()([wide, deep]))}
-
-
-@architecture()
-def deep_and_cross(numbers=(5,), work=ID, education=ID, country=ID):
-    """Wang et al., 2021: DCN V2, products with the input again and again."""
-    vectors = embedded(work, education, country)
-    x = start = L.Concatenate()([numbers, *vectors])
-    for _ in range(3):
-        x = start * L.Dense(start.shape[-1])(x) + x
-    deep = L.Dense(16, activation="relu")(L.Dense(32, activation="relu")(start))
-    return {"click": L.Dense(1, activation="sigmoid")(L.Concatenate()([x, deep]))}
 
 
 class DecisionTree(L.Layer):
