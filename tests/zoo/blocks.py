@@ -48,22 +48,18 @@ class Patches(L.Layer):
 
 
 class Learned(L.Layer):
-    """Learned vectors of the size of the features, the same for each sample: latents, a seed, a class token."""
-
-    def __init__(self, count=1, **options):
-        super().__init__(**options)
-        self.count = count
+    """A learned vector of the size of the features, the same for each sample: a seed, a class token."""
 
     def build(self, input_shape):
-        self.vectors = self.add_weight((1, self.count, input_shape[-1]), initializer="random_normal", name="vectors")
+        self.vector = self.add_weight((1, 1, input_shape[-1]), initializer="random_normal", name="vector")
 
     def call(self, x):
-        return ops.broadcast_to(self.vectors, (ops.shape(x)[0], self.count, x.shape[-1]))
+        return ops.broadcast_to(self.vector, (ops.shape(x)[0], 1, x.shape[-1]))
 
 
-def prepended(x, count=1):
-    """A sequence behind learned vectors, as BERT's and ViT's class token."""
-    return L.Concatenate(axis=1)([Learned(count)(x), x])
+def prepended(x):
+    """A sequence behind a learned vector, as BERT's and ViT's class token."""
+    return L.Concatenate(axis=1)([Learned()(x), x])
 
 
 def feed_forward(x, hidden, activation="gelu"):

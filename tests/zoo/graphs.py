@@ -95,14 +95,3 @@ def message_passing(atoms=(None, 6), bonds=(None, None, 3)):
         message = ops.matmul(flat_bonds, ops.matmul(x, matrices[:, 0]))
         x = updated(message, x)
     return {"permeable": L.Dense(1, activation="sigmoid")(ops.max(x, axis=1))}
-
-
-@architecture()
-def traffic_forecast(speeds=(12, None, 1), roads=(None, None)):
-    """Yu et al., 2018: Spatio-Temporal Graph Convolutional Networks, as in the Keras example on traffic."""
-    edges = ops.softmax(roads)
-    x = L.Dense(8, activation="relu")(ops.einsum("bij,btjf->btif", edges, speeds))
-    value, gate = ops.split(L.Conv2D(16, (3, 1))(x), 2, axis=-1)
-    x = L.LayerNormalization()(value * ops.sigmoid(gate))
-    x = L.Conv2D(8, (10, 1), activation="relu")(ops.einsum("bij,btjf->btif", edges, x))
-    return {"next": ops.squeeze(L.Dense(3)(x), 1)}

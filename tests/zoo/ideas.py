@@ -6,6 +6,16 @@ from keras import ops
 from .registry import HALF, IDS, architecture
 
 
+@architecture()
+def multiple_instances(bag=(None, 12)):
+    """Ilse et al., 2018: Attention-based Deep Multiple Instance Learning, gated, eq. 9."""
+    x = L.Dense(16, activation="relu")(bag)
+    gated = L.Dense(8, activation="tanh", use_bias=False)(x) * L.Dense(8, activation="sigmoid", use_bias=False)(x)
+    weights = ops.softmax(L.Dense(1, use_bias=False)(gated), axis=1)
+    pooled = ops.sum(weights * x, axis=1)
+    return {"classes": L.Dense(2, activation="softmax")(pooled), "weights": ops.squeeze(weights, -1)}
+
+
 @architecture(precisions=HALF)
 def mixture_of_experts(x=(8,)):
     """Jacobs et al., 1991: Adaptive Mixtures of Local Experts, all of them weighed."""
@@ -13,19 +23,6 @@ def mixture_of_experts(x=(8,)):
     hidden = L.EinsumDense("bd,edh->beh", output_shape=(4, 12), bias_axes="eh", activation="relu")(x)
     experts = L.EinsumDense("beh,eho->beo", output_shape=(4, 3), bias_axes="eo")(hidden)
     return {"y": ops.einsum("be,beo->bo", gates, experts), "gates": gates}
-
-
-@architecture()
-def switch_transformer(ids=IDS):
-    """Fedus et al., 2022: Switch Transformers, each word to the one expert with the highest gate, all computed."""
-    x = L.Embedding(120, 16)(ids)
-    x = L.LayerNormalization()(x + L.MultiHeadAttention(2, 8)(x, x))
-    gates = L.Dense(4, activation="softmax")(x)
-    chosen = ops.one_hot(ops.argmax(gates, -1), 4) * gates
-    hidden = L.EinsumDense("btd,edh->bteh", output_shape=(None, 4, 24), bias_axes="eh", activation="relu")(x)
-    experts = L.EinsumDense("bteh,ehd->bted", output_shape=(None, 4, 16), bias_axes="ed")(hidden)
-    x = L.LayerNormalization()(x + ops.einsum("bte,bted->btd", chosen, experts))
-    return {"classes": L.Dense(2, activation="softmax")(L.GlobalAveragePooling1D()(x))}
 
 
 @architecture()

@@ -113,26 +113,6 @@ def swin_transformer(image=(32, 32, 3)):
     return classes(L.GlobalAveragePooling2D()(L.LayerNormalization(epsilon=1e-5)(x)))
 
 
-def involution(x, group, kernel=3):
-    """Li et al., 2021: each place makes its own kernel, shared by the channels of a group."""
-    _, height, width, channels = x.shape
-    kernels = L.Conv2D(kernel**2 * group, 1)(conv_block(x, channels // 4, 1))
-    kernels = ops.reshape(kernels, (-1, height, width, kernel**2, 1, group))
-    padded = ops.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
-    near = [padded[:, i : i + height, j : j + width] for i in range(kernel) for j in range(kernel)]
-    near = ops.reshape(ops.stack(near, 3), (-1, height, width, kernel**2, channels // group, group))
-    return ops.reshape(ops.sum(kernels * near, 3), (-1, height, width, channels))
-
-
-@architecture()
-def involutional_network(image=(16, 16, 3)):
-    """Li et al., 2021: Involution, Inverting the Inherence of Convolution."""
-    x = L.Conv2D(16, 3, padding="same", activation="relu")(image)
-    for _ in range(2):
-        x = L.MaxPooling2D()(L.ReLU()(involution(x, 2)))
-    return classes(L.Dense(32, activation="relu")(L.Flatten()(x)))
-
-
 def transform(points, size):
     """PointNet's T-net: a matrix from all points, by which each is multiplied."""
     x = points

@@ -96,36 +96,6 @@ def captcha_reader(image=(None, 16, 1)):
     return {"characters": L.Dense(12, activation="softmax")(x)}
 
 
-def selective_fusion(parts):
-    """MIRNet's: softmax over the scales, for each channel."""
-    channels = parts[0].shape[-1]
-    together = L.GlobalAveragePooling2D(keepdims=True)(L.Add()(parts))
-    hidden = L.Conv2D(4, 1, activation="relu")(together)
-    weights = ops.softmax(ops.stack([L.Conv2D(channels, 1)(hidden) for _ in parts]), axis=0)
-    return L.Add()([part * weights[index] for index, part in enumerate(parts)])
-
-
-def dual_attention(x):
-    """MIRNet's: one weight a pixel, and one a channel."""
-    y = L.Conv2D(x.shape[-1], 3, padding="same")(L.Conv2D(x.shape[-1], 3, padding="same", activation="relu")(x))
-    statistics = ops.concatenate([ops.mean(y, -1, keepdims=True), ops.max(y, -1, keepdims=True)], -1)
-    spatial = y * L.Conv2D(1, 1, activation="sigmoid")(statistics)
-    pooled = L.GlobalAveragePooling2D(keepdims=True)(y)
-    channel = y * L.Conv2D(x.shape[-1], 1, activation="sigmoid")(L.Conv2D(2, 1, activation="relu")(pooled))
-    return x + L.Conv2D(x.shape[-1], 1)(L.Concatenate()([spatial, channel]))
-
-
-@architecture()
-def multi_scale_restoration(image=(16, 16, 3)):
-    """Zamir et al., 2020: Learning Enriched Features for Real Image Restoration (MIRNet), two scales."""
-    x = L.Conv2D(8, 3, padding="same")(image)
-    half = L.Conv2D(8, 1)(L.MaxPooling2D()(x))
-    fine, coarse = dual_attention(x), dual_attention(half)
-    raised = L.UpSampling2D(interpolation="bilinear")(L.Conv2D(8, 1)(coarse))
-    fused = dual_attention(selective_fusion([fine, raised]))
-    return {"restored": image + L.Conv2D(3, 3, padding="same")(x + fused)}
-
-
 @architecture()
 def retina_net(image=(32, 32, 3)):
     """Lin et al., 2017: Focal Loss for Dense Object Detection, a feature pyramid with shared heads."""
@@ -152,16 +122,3 @@ def diffusion_denoiser(image=(16, 16, 3), noise_variance=(1, 1, 1)):
         y = L.Conv2D(filters, 3, padding="same", activation="swish")(L.GroupNormalization(4)(x))
         x = L.Conv2D(filters, 1)(x) + L.Conv2D(filters, 3, padding="same")(y)
     return {"noise": L.Conv2D(3, 1)(x)}
-
-
-@architecture()
-def neural_radiance_field(points=(None, 3)):
-    """Mildenhall et al., 2020: NeRF, positional encoding and a perceptron for each point of a ray."""
-    waves = [wave(2.0**power * points) for power in range(4) for wave in (ops.sin, ops.cos)]
-    x = encoded = L.Concatenate()([points, *waves])
-    for index in range(4):
-        x = L.Dense(24, activation="relu")(x)
-        x = L.Concatenate()([x, encoded]) if index == 1 else x
-    color, density = L.Dense(3, activation="sigmoid")(x), L.Dense(1, activation="relu")(x)
-    through = ops.exp(-ops.cumsum(density, axis=1))
-    return {"color": ops.sum(color * through, axis=1), "density": density}
