@@ -33,20 +33,6 @@ class Waves(L.Layer):
         return x + ops.concatenate([ops.sin(angles), ops.cos(angles)], -1)
 
 
-class Patches(L.Layer):
-    """Cuts images into squares, each flat: (B, H, W, C) to (B, H/p * W/p, p*p*C), by reshapes alone."""
-
-    def __init__(self, size, **options):
-        super().__init__(**options)
-        self.size = size
-
-    def call(self, images):
-        _, height, width, channels = images.shape
-        rows, columns, p = height // self.size, width // self.size, self.size
-        cut = ops.transpose(ops.reshape(images, (-1, rows, p, columns, p, channels)), (0, 1, 3, 2, 4, 5))
-        return ops.reshape(cut, (-1, rows * columns, p * p * channels))
-
-
 class Learned(L.Layer):
     """A learned vector of the size of the features, the same for each sample: a seed, a class token."""
 

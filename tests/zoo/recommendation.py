@@ -39,15 +39,6 @@ def self_attentive_recommendation(history=IDS):
 
 
 @architecture()
-def factorization_machine(fields=(6, "int32")):
-    """Guo et al., 2017: DeepFM, pairs by the square of the sum less the sum of the squares."""
-    vectors = L.Embedding(120, 8)(fields)
-    pairs = 0.5 * ops.sum(ops.square(ops.sum(vectors, 1)) - ops.sum(ops.square(vectors), 1), -1, keepdims=True)
-    deep = L.Dense(1)(L.Dense(16, activation="relu")(L.Flatten()(vectors)))
-    return {"click": ops.sigmoid(pairs + deep + ops.sum(L.Embedding(120, 1)(fields), 1))}
-
-
-@architecture()
 def session_gru(session=IDS):
     """Hidasi et al., 2016: Session-based Recommendations with Recurrent Neural Networks (GRU4Rec), the best ten."""
     x = L.GRU(16)(L.Embedding(150, 16, mask_zero=True)(session))

@@ -44,19 +44,6 @@ def wave_net(series=(None, 2)):
 
 
 @architecture()
-def temporal_convolutions(series=(None, 3)):
-    """Bai et al., 2018: An Empirical Evaluation of Generic Convolutional and Recurrent Networks (TCN)."""
-    x = series
-    for power in range(3):
-        y = x
-        for _ in range(2):
-            y = L.Conv1D(12, 3, padding="causal", dilation_rate=2**power)(y)
-            y = L.SpatialDropout1D(0.1)(L.ReLU()(L.LayerNormalization()(y)))
-        x = L.ReLU()(y + (x if x.shape[-1] == 12 else L.Conv1D(12, 1)(x)))
-    return {"next": L.Dense(1)(x[:, -1])}
-
-
-@architecture()
 def anomaly_autoencoder(series=(32, 1)):
     """Keras examples, Timeseries anomaly detection using an Autoencoder: convolutions down and up again."""
     x = L.Dropout(0.2)(L.Conv1D(16, 7, padding="same", strides=2, activation="relu")(series))

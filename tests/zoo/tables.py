@@ -28,38 +28,6 @@ def wide_and_deep(numbers=(5,), work=ID, education=ID, country=ID):
     return {"classes": L.Dense(7, activation="softmax")(L.Concatenate()([wide, deep]))}
 
 
-class DecisionTree(L.Layer):
-    """A tree whose every node sends a share of the sample left (Kontschieder et al., 2015, eq. 2 and 3)."""
-
-    def __init__(self, depth, classes, **options):
-        super().__init__(**options)
-        self.depth, self.classes = depth, classes
-
-    def build(self, input_shape):
-        self.decide = L.Dense(2**self.depth, activation="sigmoid")
-        self.decide.build(input_shape)
-        self.leaves = self.add_weight((2**self.depth, self.classes), initializer="random_normal", name="leaves")
-
-    def call(self, x):
-        left = ops.expand_dims(self.decide(x), -1)
-        decisions = ops.concatenate([left, 1 - left], -1)
-        share, begin = ops.ones_like(left[:, :1]), 1
-        for level in range(self.depth):
-            width = 2**level
-            share = ops.reshape(ops.repeat(ops.reshape(share, (-1, width)), 2, axis=1), (-1, width, 2))
-            share = share * decisions[:, begin : begin + width]
-            begin += width
-        return ops.matmul(ops.reshape(share, (-1, 2**self.depth)), ops.softmax(self.leaves))
-
-
-@architecture()
-def neural_decision_forest(numbers=(5,), work=ID, education=ID, country=ID):
-    """Kontschieder et al., 2015: Deep Neural Decision Forests."""
-    vectors = embedded(work, education, country)
-    x = L.BatchNormalization()(L.Concatenate()([numbers, *vectors]))
-    return {"classes": L.Average()([DecisionTree(3, 4)(x) for _ in range(3)])}
-
-
 @architecture()
 def feature_tokens(numbers=(5,), work=ID, education=ID, country=ID):
     """Gorishniy et al., 2021: Revisiting Deep Learning Models for Tabular Data (FT-Transformer)."""
