@@ -39,7 +39,6 @@ def files_of(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """Return what lies among files that are being written."""
     return sorted(os.listdir(folder / OWN / "partial")) if (folder / OWN / "partial").is_dir() else []
 
 
@@ -64,7 +63,6 @@ class Runs:
         return command("predict", self._bundle, self.source, target, "--json", "--batch-size", 4, "--key", "id")
 
     def fresh(self) -> Path:
-        """Return a destination where nothing was begun."""
         shutil.rmtree(self.folder / "out", ignore_errors=True)
         return self.folder / "out"
 

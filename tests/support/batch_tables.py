@@ -76,7 +76,6 @@ EVERY_TWO = """
 
 
 def floats(rows: Any) -> pa.Array:
-    """Return a column of lists of float32."""
     return pa.array(rows, pa.list_(pa.float32()))
 
 
@@ -146,7 +145,6 @@ def same_rows(destination: Path, oracle: Oracle, *, without: Sequence[int] = ())
 
 
 def same_row(own: Row, one: Row, place: str) -> None:
-    """Check that what was written of a row is what the plain loop gave of it."""
     assert set(own) == set(one), place
     for name, value in one.items():
         if not isinstance(value, np.ndarray):

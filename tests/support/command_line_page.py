@@ -13,20 +13,17 @@ OF_ALL = ("--help", "--debug")
 
 
 def subcommands() -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of each subcommand."""
     (action,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
     return dict(action.choices)
 
 
 def section(name: str, parser: argparse.ArgumentParser) -> str:
-    """Return the heading, the description and the table of a subcommand."""
     rows = [row(action) for action in parser._actions if not set(action.option_strings) & set(OF_ALL)]
     table = "\n".join(["| argument | what it is |", "|---|---|", *rows])
     return f"## keras-attn {name}\n\n{parser.description}\n\n{table}\n"
 
 
 def row(action: argparse.Action) -> str:
-    """Return the row of one argument, with what `--help` says of it."""
     name = next((each for each in action.option_strings if each.startswith("--")), "")
     values = "" if action.nargs == 0 else argument_of(action)
     text = (action.help or "") % {**vars(action), "prog": "keras-attn"}
@@ -38,7 +35,6 @@ def row(action: argparse.Action) -> str:
 
 
 def argument_of(action: argparse.Action) -> str:
-    """Return how the value of an option is called."""
     if isinstance(action.metavar, str):
         return action.metavar
     return action.dest.upper()

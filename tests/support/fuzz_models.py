@@ -54,7 +54,6 @@ STATIC = {"B": None, "Tq": 4, "Tk": 7}
 
 
 def build(plan: Plan) -> keras.Model:
-    """Return the model of a plan."""
     Tq, Tk = (STATIC["Tq"], STATIC["Tk"]) if plan.static else (None, None)
     inputs = {"queries": keras.Input((Tq, plan.Dq), name="queries")}
     keys = values = _keys(plan, Tk, inputs)
@@ -146,7 +145,6 @@ def draw_inputs(plan: Plan, model: keras.Model, rng: np.random.Generator) -> dic
 
 
 def poison(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the inputs with NaN and infinity beyond the lengths."""
     poisoned = dict(inputs)
     for name, garbage in (("keys", np.nan), ("values", np.inf)):
         array = inputs[name].copy()

@@ -37,7 +37,6 @@ def make_bundle(folder: Path, name: str) -> Path:
 
 
 def stage(source: Path, target: Path, *, overwrite: bool = True) -> None:
-    """Put a copy of a bundle in place."""
     with staged_folder(target, overwrite=overwrite) as folder:
         for path in sorted(source.rglob("*")):  # not by shutil, whose lines are counted where it removes
             copy = folder / path.relative_to(source)

@@ -40,7 +40,6 @@ def model_of(name):
 
 
 def write(folder, name):
-    """Export one bundle, and say what came of it."""
     (layer, _, form), lowered = name.rpartition("-"), lower._lowered
     lowering, _, precision = form.partition("_")
     options = {"lowering": lowering, "precision": precision or "float32", "progress": False}
