@@ -1,6 +1,5 @@
-"""Images and videos to classes, and clouds of points."""
+"""Images and videos to classes."""
 
-import keras
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
@@ -20,25 +19,6 @@ def vision_transformer(image=(32, 32, 3)):
     for _ in range(2):
         x = pre_norm_block(x, 4, 64)
     return classes(L.LayerNormalization(epsilon=1e-6)(x)[:, 0])
-
-
-def transform(points, size):
-    """PointNet's T-net: a matrix from all points, by which each is multiplied."""
-    x = points
-    for filters in (16, 32):
-        x = L.ReLU()(L.BatchNormalization()(L.Conv1D(filters, 1)(x)))
-    x = L.Dense(16, activation="relu")(L.GlobalMaxPooling1D()(x))
-    matrix = L.Reshape((size, size))(L.Dense(size * size, bias_initializer=keras.initializers.RandomNormal())(x))
-    return L.Dot((2, 1))([points, matrix])
-
-
-@architecture()
-def point_net(points=(None, 3)):
-    """Qi et al., 2017: PointNet, Deep Learning on Point Sets."""
-    x = L.Conv1D(16, 1, activation="relu")(transform(points, 3))
-    x = L.Conv1D(48, 1, activation="relu")(transform(x, 16))
-    x = L.Dropout(0.3)(L.Dense(24, activation="relu")(L.GlobalMaxPooling1D()(x)))
-    return classes(x)
 
 
 @architecture()

@@ -1,42 +1,23 @@
-"""Tables: columns of numbers and of categories."""
+"""Tables: columns of numbers and of categories, and bags of rows."""
 
 import numpy as np
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
-from .blocks import post_norm_block
 from .registry import HALF, ID, architecture, ids
-
-SIZES = (9, 16, 40)  # of work, education and country
-
-
-def embedded(*categories):
-    """A vector for each category."""
-    return [L.Embedding(count, 8)(each) for count, each in zip(SIZES, categories, strict=True)]
 
 
 @architecture()
 def wide_and_deep(numbers=(5,), work=ID, education=ID, country=ID):
     """Cheng et al., 2016: Wide and Deep Learning for Recommender Systems."""
-    vectors = embedded(work, education, country)
-    categories = zip(SIZES, (work, education, country), strict=True)
+    categories = [(9, work), (16, education), (40, country)]
+    vectors = [L.Embedding(count, 8)(each) for count, each in categories]
     crossed = [L.CategoryEncoding(count, "one_hot")(each) for count, each in categories]
     wide = L.BatchNormalization()(L.Concatenate()([numbers, *crossed]))
     deep = L.Concatenate()([numbers, *vectors])
     for units in (32, 16):
         deep = L.Dropout(0.1)(L.ReLU()(L.BatchNormalization()(L.Dense(units)(deep))))
     return {"classes": L.Dense(7, activation="softmax")(L.Concatenate()([wide, deep]))}
-
-
-@architecture()
-def feature_tokens(numbers=(5,), work=ID, education=ID, country=ID):
-    """Gorishniy et al., 2021: Revisiting Deep Learning Models for Tabular Data (FT-Transformer)."""
-    vectors = embedded(work, education, country)
-    tokens = L.EinsumDense("bf,fd->bfd", output_shape=(5, 8), bias_axes="fd")(numbers)
-    x = L.Concatenate(axis=1)([tokens, ops.stack(vectors, 1)])
-    for _ in range(2):
-        x = post_norm_block(x, 2, 16, "relu")
-    return {"value": L.Dense(1)(ops.relu(L.LayerNormalization()(ops.mean(x, 1))))}
 
 
 @architecture()
@@ -84,3 +65,22 @@ def binned_columns(age=(1,), numbers=(5,), category=(1, "int32")):
     ]
     x = L.Dropout(0.5)(L.Dense(32, activation="relu")(L.Concatenate()(parts)))
     return {"ill": L.Dense(1, activation="sigmoid")(x)}
+
+
+@architecture()
+def multiple_instances(bag=(None, 12)):
+    """Ilse et al., 2018: Attention-based Deep Multiple Instance Learning, gated, eq. 9."""
+    x = L.Dense(16, activation="relu")(bag)
+    gated = L.Dense(8, activation="tanh", use_bias=False)(x) * L.Dense(8, activation="sigmoid", use_bias=False)(x)
+    weights = ops.softmax(L.Dense(1, use_bias=False)(gated), axis=1)
+    pooled = ops.sum(weights * x, axis=1)
+    return {"classes": L.Dense(2, activation="softmax")(pooled), "weights": ops.squeeze(weights, -1)}
+
+
+@architecture(precisions=HALF)
+def mixture_of_experts(x=(8,)):
+    """Jacobs et al., 1991: Adaptive Mixtures of Local Experts, all of them weighed."""
+    gates = L.Dense(4, activation="softmax")(x)
+    hidden = L.EinsumDense("bd,edh->beh", output_shape=(4, 12), bias_axes="eh", activation="relu")(x)
+    experts = L.EinsumDense("beh,eho->beo", output_shape=(4, 3), bias_axes="eo")(hidden)
+    return {"y": ops.einsum("be,beo->bo", gates, experts), "gates": gates}

@@ -100,3 +100,14 @@ def masked_language_model(ids=IDS):
         x = post_norm_block(x, 2, 48, "gelu", attention_mask=ops.expand_dims(seen, 1))
     pooled = L.Dense(24, activation="tanh")(x[:, 0])
     return {"words": L.Dense(140)(x[:, 1:]), "class": L.Dense(2)(pooled)}
+
+
+@architecture()
+def gated_linear_attention(ids=IDS):
+    """Katharopoulos et al., 2020: Transformers are RNNs, attention linear in the length, causal by running sums."""
+    x = L.Embedding(90, 16)(ids)
+    q, k, v = ops.elu(L.Dense(8)(x)) + 1, ops.elu(L.Dense(8)(x)) + 1, L.Dense(8)(x)
+    sums = ops.cumsum(ops.expand_dims(k, -1) * ops.expand_dims(v, -2), axis=1)
+    total = ops.sum(q * ops.cumsum(k, axis=1), -1, keepdims=True)
+    y = ops.einsum("btd,btde->bte", q, sums) / (total + 1e-6)
+    return {"next": L.Dense(90)(L.LayerNormalization()(x + L.Dense(16)(y)))}
