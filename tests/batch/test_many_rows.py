@@ -7,21 +7,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from batch_tables import make_table, plain_loop, same_row, written_files
+from batch_tables import plain_loop, same_row, write_source, written_files
 
 pytest_plugins = ("bundle_fixtures",)
 
 ROWS, FEWER = 1_000_000, 100_000
-
-
-def write_table(folder, rows, files):
-    """Write short rows, each file in one row group, and return the folder."""
-    folder.mkdir()
-    each = rows // files
-    for number in range(files):
-        table = make_table(each, seed=number, first_id=number * each, typical=8, longest=20)
-        pq.write_table(table, folder / f"part-{number:03d}.parquet", row_group_size=each, compression="none")
-    return folder
 
 
 # Linux counts what a process was forked from in what `wait` tells of it, so it says its largest size itself.
@@ -35,35 +25,27 @@ sys.exit(code)
 """
 
 
-def peak_memory(bundle, source, target):
-    """Run the command in a process of its own; return its largest size in MiB, and how many seconds it took."""
-    begun = time.monotonic()
-    command = [sys.executable, "-c", COMMAND, "predict", bundle, source, target, "--json"]
-    done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True, timeout=900, check=True)
-    return int(done.stdout.split()[-1]) / 1024, time.monotonic() - begun
-
-
 @pytest.mark.large
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs Linux's /proc; CI runs Linux")
 @pytest.mark.parametrize("files", [1, 100])
 def test_a_million_rows_in_flat_memory(exported, tmp_path, files):
     peaks = []
     for rows in (FEWER, ROWS):
-        source, target = write_table(tmp_path / f"in-{rows}", rows, files), tmp_path / f"out-{rows}"
-        peak, seconds = peak_memory(exported, source, target)
+        source, target, each = tmp_path / f"in-{rows}", tmp_path / f"out-{rows}", rows // files
+        names = [f"part-{number:03d}.parquet" for number in range(files)]
+        write_source(source, dict.fromkeys(names, each), row_group=each, typical=8, longest=20)
+        begun = time.monotonic()
+        command = [sys.executable, "-c", COMMAND, "predict", exported, source, target, "--json"]
+        done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True, timeout=900, check=True)
+        peak, seconds = int(done.stdout.split()[-1]) / 1024, time.monotonic() - begun
         print(f"{rows:,} rows in {files} files: {peak:,.0f} MiB, {seconds:.1f} s, {rows / seconds:,.0f} rows a second")
         peaks.append(peak)
-        every_row_once(target, rows, files)
+        found = written_files(target)
+        assert sorted(found) == names
+        ids = [pq.read_table(file, columns=["id"])["id"].to_pylist() for name in names for file in found[name]]
+        assert [number for column in ids for number in column] == list(range(rows))
         some_rows_right(exported, source, target, tmp_path / f"some-{rows}")
     assert peaks[1] - peaks[0] < 60, peaks  # a million of these rows take 600 MB
-
-
-def every_row_once(target, rows, files):
-    """Check that ids are those of the source, in order."""
-    found = written_files(target)
-    assert len(found) == files
-    ids = [pq.read_table(file, columns=["id"])["id"] for name in sorted(found) for file in found[name]]
-    assert [number for column in ids for number in column.to_pylist()] == list(range(rows))
 
 
 def some_rows_right(bundle, source, target, folder):

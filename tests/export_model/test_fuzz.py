@@ -66,7 +66,7 @@ def check_plan(plan, number):
                 theirs = np.asarray(theirs)
                 scale = max(1.0, float(np.abs(theirs).max(initial=0)))
                 np.testing.assert_allclose(ours / scale, theirs / scale, **TOLERANCE)
-            if plan.padding_is_never_read:
+            if plan.lengths == "B" and plan.encoder is None:  # all queries share the lengths, and nobody else reads
                 for name, array in bundle.run(fuzz_models.poison(inputs)).items():
                     np.testing.assert_array_equal(array, outputs[name])
     return MATCHED

@@ -6,6 +6,7 @@ others must end up the same, byte for byte.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -19,14 +20,14 @@ from pathlib import Path
 
 import onnxruntime  # noqa: F401 - in the parent once, not in every child
 import pyarrow.parquet  # noqa: F401 - as above
-from killing import SIGNALS, forked, forked_and_done, quiet, stop, stop_at, with_trace
+from killing import SIGNALS, command, ended, forked, run_watched, stop
 
 from keras_attn_export import _whole_file
 from keras_attn_export._batch import destination, part_file
 from keras_attn_export._batch.destination import OWN
-from keras_attn_export._cli.main import main
+from keras_attn_export._cli import main  # noqa: F401 - as above
 
-WATCHED = {module.__file__ for module in (_whole_file, destination, part_file)}
+WRITERS = {module.__file__ for module in (_whole_file, destination, part_file)}
 MENDED, BROKEN = "1/part-1.parquet", "broken.parquet"  # below the source; below the folder of `mended`
 ENDS = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
@@ -38,18 +39,7 @@ def files_of(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """Return what lies among files that are being written."""
     return sorted(os.listdir(folder / OWN / "partial")) if (folder / OWN / "partial").is_dir() else []
-
-
-def problems_of(folder: Path, whole: Path, before: dict[str, tuple[int, int]]) -> list[str]:
-    """Return what is wrong with a destination that was gone on with to the end, where `before` was there before."""
-    now, wanted, found = files_of(folder), files_of(whole), []
-    if set(now) != set(wanted):
-        found.append(f"files {sorted(set(now) ^ set(wanted))}")
-    same = [*(set(now) & set(wanted)), f"{OWN}/errors.parquet"]
-    found += [f"{name} differs" for name in same if bytes_of(folder, name) != bytes_of(whole, name)]
-    return found + made_again(folder, before) + [f"{name} is left" for name in leftovers(folder)]
 
 
 def made_again(folder: Path, before: dict[str, tuple[int, int]]) -> list[str]:
@@ -58,32 +48,37 @@ def made_again(folder: Path, before: dict[str, tuple[int, int]]) -> list[str]:
     return [f"{name} was made again" for name, place in before.items() if now.get(name) != place]
 
 
-def bytes_of(folder: Path, name: str) -> bytes | None:
-    """Return what is in a file, if it is there."""
-    return (folder / name).read_bytes() if (folder / name).is_file() else None
-
-
 class Runs:
     """Runs of one source through one bundle, each in a forked process."""
 
     def __init__(self, bundle: str, source: str, folder: Path) -> None:
         self.folder, self.whole, self.source = folder, folder / "whole", Path(source)
-        self._start = ["predict", bundle, source]
-        self._options = ["--json", "--batch-size", "4", "--key", "id"]
+        self._bundle = bundle
         begun = time.monotonic()
-        self.code = forked_and_ended(self.run(self.whole))
+        self.code = ended(self.run(self.whole))
         self.takes = time.monotonic() - begun
 
     def run(self, target: Path) -> Callable[[], None]:
         """Return what runs the command in the process it is called in."""
-        return lambda: sys.exit(quiet(main, [*self._start, str(target), *self._options]))
+        return command("predict", self._bundle, self.source, target, "--json", "--batch-size", 4, "--key", "id")
 
-    def end(self, target: Path, *, made_again: bool = False) -> list[str]:
+    def fresh(self) -> Path:
+        shutil.rmtree(self.folder / "out", ignore_errors=True)
+        return self.folder / "out"
+
+    def end(self, target: Path, *, may_be_made_again: bool = False) -> list[str]:
         """Go on to the end, and return what is wrong then; files that are there stay, unless one may be made again."""
-        before = {} if made_again else files_of(target)
-        code = forked_and_ended(self.run(target))
+        before = {} if may_be_made_again else files_of(target)
+        code = ended(self.run(target))
         wrong = [] if code == self.code else [f"exit code {code}"]
-        return wrong + problems_of(target, self.whole, before)
+        now, wanted = set(files_of(target)), set(files_of(self.whole))
+        if now != wanted:
+            wrong.append(f"files {sorted(now ^ wanted)}")
+        for name in [*(now & wanted), f"{OWN}/errors.parquet"]:
+            mine, whole = ((folder / name) for folder in (target, self.whole))
+            if mine.is_file() != whole.is_file() or (whole.is_file() and mine.read_bytes() != whole.read_bytes()):
+                wrong.append(f"{name} differs")
+        return wrong + made_again(target, before) + [f"{name} is left" for name in leftovers(target)]
 
 
 def times(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
@@ -91,12 +86,12 @@ def times(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
     found: Counter[str] = Counter()
     problems, number = [], 0
     while number < points:
-        target = fresh(runs)
+        target = runs.fresh()
         for _ in range(min(rng.randint(1, 3), points - number)):
             before, deed, moment = files_of(target), rng.choice(SIGNALS), rng.uniform(0, 1.05 * runs.takes)
             pid = forked(runs.run(target))
             time.sleep(moment)
-            code = os.waitstatus_to_exitcode(stop(pid, deed, patience=60))
+            code = stop(pid, deed)
             now, wrong = files_of(target), made_again(target, before)
             if deed != signal.SIGKILL and code not in (ENDS[deed], -deed, runs.code):  # -deed: before it was heeded
                 wrong.append(f"exit code {code}")
@@ -117,12 +112,12 @@ def renames(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
 
 def mended(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
     """Kill runs that go on when a file is mended, around everything they rename or remove."""
-    file, whole, broken = (Path(place) for place in (runs.source / MENDED, runs.folder / "good", runs.folder / BROKEN))
+    file, whole, broken = runs.source / MENDED, runs.folder / "good", runs.folder / BROKEN
     shutil.copy(file, whole)
 
     def before(target: Path) -> None:
         shutil.copy(broken, file)
-        forked_and_ended(runs.run(target))
+        ended(runs.run(target))
         assert b"cannot be read" in (target / OWN / "errors.parquet").read_bytes()
         shutil.copy(whole, file)
 
@@ -140,27 +135,27 @@ def killed_everywhere(
     problems = []
     for after in moments:
         for number in range(1, 1000):
-            target = fresh(runs)
+            target = runs.fresh()
             before(target)
-            if forked_and_ended(killed_at(runs, target, calls, number, after=after)) != -signal.SIGKILL:
+            if ended(killed_at(runs, target, calls, number, after=after)) != -signal.SIGKILL:
                 break
             found[f"killed {'after' if after else 'before'}"] += 1
-            problems += [f"call {number}, {after=}: {each}" for each in runs.end(target, made_again=calls[1:] != [])]
+            wrong = runs.end(target, may_be_made_again=calls[1:] != [])
+            problems += [f"call {number}, {after=}: {each}" for each in wrong]
     return {"points": sum(found.values()), "found": found, "problems": problems}
 
 
 def killed_at(runs: Runs, target: Path, calls: list[str], number: int, *, after: bool) -> Callable[[], None]:
     """Return a run that kills itself at one of its calls."""
-    seen = []
+    numbers = itertools.count(1)
 
     def watched(honest: Callable[..., object]) -> Callable[..., object]:
         def call(*arguments: object, **options: object) -> object:
-            seen.append(arguments)
-            own = len(seen)
+            now = next(numbers) == number
             try:
-                return honest(*arguments, **options) if own != number or after else None
+                return honest(*arguments, **options) if after or not now else None
             finally:
-                if own == number:
+                if now:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         return call
@@ -173,32 +168,24 @@ def killed_at(runs: Runs, target: Path, calls: list[str], number: int, *, after:
     return child
 
 
-def forked_and_ended(child: Callable[[], None]) -> int:
-    """Run a function in a forked process and return its exit code."""
-    return os.waitstatus_to_exitcode(os.waitpid(forked(child), 0)[1])
-
-
 def lines(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
     """Stop runs at lines that write: killed, or by Ctrl-C."""
-    import killing
-
-    killing.WATCHED = WATCHED
     counted = runs.folder / "lines"
 
     def count() -> None:
         seen: list[str] = []
         with contextlib.suppress(SystemExit):
-            with_trace(stop_at(-1, None, seen), runs.run(runs.folder / "counted"))
+            run_watched(runs.run(runs.folder / "counted"), WRITERS, seen)
         counted.write_text(str(len(seen)), encoding="ascii")
 
-    forked_and_done(count)
+    assert ended(count) == 0
     number_of_lines = int(counted.read_text(encoding="ascii"))
     found: Counter[str] = Counter()
     problems = []
     for deed in (signal.SIGKILL, None):
         for number in sorted(rng.sample(range(1, number_of_lines + 1), min(points, number_of_lines))):
-            target = fresh(runs)
-            code = forked_and_ended(lambda: with_trace(stop_at(number, deed, []), runs.run(target)))  # noqa: B023
+            target = runs.fresh()
+            code = ended(lambda: run_watched(runs.run(target), WRITERS, [], number, deed))  # noqa: B023
             wrong = [f"{name} is left" for name in leftovers(target) if deed is None]
             name = "Ctrl-C" if deed is None else "killed"
             found[f"{name}, exit code {code}"] += 1
@@ -206,15 +193,7 @@ def lines(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
     return {"points": sum(found.values()), "lines": number_of_lines, "found": found, "problems": problems}
 
 
-def fresh(runs: Runs) -> Path:
-    """Return a destination where nothing was begun."""
-    target = runs.folder / "out"
-    shutil.rmtree(target, ignore_errors=True)
-    return target
-
-
 if __name__ == "__main__":
-    kind, bundle_text, source_text, where, seed_text, points_text = sys.argv[1:]
-    wanted = {"times": times, "renames": renames, "mended": mended, "lines": lines}[kind]
-    found_here = wanted(Runs(bundle_text, source_text, Path(where)), random.Random(int(seed_text)), int(points_text))
-    print(json.dumps(found_here))
+    kind, bundle, source, where, seed, count = sys.argv[1:]
+    do = {"times": times, "renames": renames, "mended": mended, "lines": lines}[kind]
+    print(json.dumps(do(Runs(bundle, source, Path(where)), random.Random(int(seed)), int(count))))

@@ -27,7 +27,6 @@ def family(pids: Iterable[int]) -> set[int]:
 
 
 def name_of(pid: int) -> str:
-    """Return the command of a process, with its arguments; nothing where it has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     return ""

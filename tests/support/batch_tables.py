@@ -6,11 +6,12 @@ The loop takes one row at a time through onnxruntime: no batches, no padding, no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,27 +19,20 @@ from keras_attn_export import Predictions, predict
 
 WIDTHS = {"queries": 4, "keys": 6, "values": 5}  # as in bundles.py
 LONGEST = 400
-OUTPUTS = ("context", "weights")
-PASSED_ON = ("id", "name")
+OUTPUTS = ["context", "weights"]
 # A row among others is summed in another order. Times the largest number of an output; measured, it is at most 5.
 ROUNDING = 32 * float(np.finfo("float32").eps)
 
 Row = dict[str, Any]
-Oracle = Mapping[str, Sequence[Row]]  # by file of the source
+Oracle = dict[str, list[Row]]  # by file of the source
 
 
 def make_table(
     rows: int, *, seed: int, first_id: int = 0, typical: float = 20, longest: int = LONGEST, lens: bool = False
 ) -> pa.Table:
-    """Return a table of some rows, whose numbers of keys are log-normal and whose numbers of queries are 1 to 4.
+    """Return a table with ids from `first_id` on, log-normal numbers of keys and one to four queries a row.
 
-    Args:
-        rows: How many; their ids go on from `first_id`.
-        seed: What they are drawn from.
-        first_id: The id of the first one.
-        typical: The median number of keys.
-        longest: The largest number of keys.
-        lens: Whether lengths are given, from 0 to beyond the number of keys; else they are to be filled in.
+    `typical` and `longest` are of the numbers of keys; `lens` adds lengths, from 0 to beyond the number of keys.
     """
     rng = np.random.default_rng(seed)
     keys = np.clip(rng.lognormal(math.log(typical), 1, rows).astype(int), 1, longest)
@@ -59,9 +53,8 @@ def make_table(
 
 def _lists(rng: np.random.Generator, lengths: np.ndarray, width: int) -> pa.Array:
     total = int(lengths.sum())
-    inner = pa.ListArray.from_arrays(
-        np.arange(total + 1, dtype="int32") * width, pa.array(rng.standard_normal(total * width, dtype="float32"))
-    )
+    numbers = pa.array(rng.standard_normal(total * width, dtype="float32"))
+    inner = pa.ListArray.from_arrays(np.arange(total + 1, dtype="int32") * width, numbers)
     return pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]).astype("int32"), inner)
 
 
@@ -83,7 +76,6 @@ EVERY_TWO = """
 
 
 def floats(rows: Any) -> pa.Array:
-    """Return a column of lists of float32."""
     return pa.array(rows, pa.list_(pa.float32()))
 
 
@@ -110,30 +102,23 @@ def run_table(
     return done, pq.read_table(folder / "out" / "x.parquet", columns=columns).to_pydict(), errors
 
 
-def plain_loop(bundle: Path, root: Path, outputs: Sequence[str] = OUTPUTS) -> dict[str, list[Row]]:
+def plain_loop(bundle: Path, root: Path) -> Oracle:
     """Return what each row of each table below a folder gives, one at a time."""
-    import onnxruntime as ort
-
     session = ort.InferenceSession(str(bundle / "model.onnx"), providers=["CPUExecutionProvider"])
-    return {
-        file.relative_to(root).as_posix(): [_run(session, row, outputs) for row in _rows(file, with_inputs=True)]
-        for file in sorted(root.rglob("*.parquet"))
-    }
+
+    def run(row: Row) -> Row:
+        feeds = {name: np.array([row[name]], "float32") for name in WIDTHS}
+        feeds["valid_lens"] = np.array([row.get("valid_lens", len(row["keys"]))], "int32")
+        found = dict(zip(OUTPUTS, session.run(OUTPUTS, feeds), strict=True))
+        return {"id": row["id"], "name": row["name"], **{name: array[0] for name, array in found.items()}}
+
+    files = sorted(root.rglob("*.parquet"))
+    return {file.relative_to(root).as_posix(): [run(row) for row in _rows(file)] for file in files}
 
 
-def _rows(file: Path, *, with_inputs: bool) -> Iterator[Row]:
+def _rows(file: Path) -> list[Row]:
     with pq.ParquetFile(file) as opened:
-        assert with_inputs == ("keys" in opened.schema_arrow.names), opened.schema_arrow.names
-        for batch in opened.iter_batches(256):
-            yield from batch.to_pylist()
-
-
-def _run(session: Any, row: Row, outputs: Sequence[str]) -> Row:
-    feeds = {name: np.array([row[name]], "float32") for name in ("queries", "keys", "values")}
-    feeds["valid_lens"] = np.array([row.get("valid_lens", len(row["keys"]))], "int32")
-    found = session.run(list(outputs), feeds)
-    passed_on = {name: row[name] for name in PASSED_ON}
-    return passed_on | {name: array[0] for name, array in zip(outputs, found, strict=True)}
+        return opened.read().to_pylist()
 
 
 def written_files(destination: Path) -> dict[str, list[Path]]:
@@ -153,14 +138,13 @@ def same_rows(destination: Path, oracle: Oracle, *, without: Sequence[int] = ())
     expected = {name: [row for row in rows if row["id"] not in without] for name, rows in oracle.items()}
     assert set(found) == set(expected)
     for name, rows in expected.items():
-        written = [row for file in found[name] for row in _rows(file, with_inputs=False)]
+        written = [row for file in found[name] for row in _rows(file)]
         assert [row["id"] for row in written] == [row["id"] for row in rows], name
         for own, one in zip(written, rows, strict=True):
             same_row(own, one, f"{name}, id {one['id']}")
 
 
 def same_row(own: Row, one: Row, place: str) -> None:
-    """Check that what was written of a row is what the plain loop gave of it."""
     assert set(own) == set(one), place
     for name, value in one.items():
         if not isinstance(value, np.ndarray):
@@ -182,5 +166,4 @@ def own_files(destination: Path) -> list[str]:
 def read_errors(destination: Path) -> list[Row]:
     """Return the rows of the table of errors; none where there is no such table."""
     file = destination / "_predict" / "errors.parquet"
-    rows: list[Row] = pq.read_table(file).to_pylist() if file.is_file() else []
-    return rows
+    return _rows(file) if file.is_file() else []

@@ -17,13 +17,10 @@ AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 
 
 class Browser:
-    """A window on files of this machine."""
-
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
     def open(self, page: Path, *, size: tuple[int, int] = (1200, 900), scheme: str = "light") -> None:
-        """Open a page in a window of a size, light or dark."""
         self.driver.set_window_size(*size)
         # without motion, or a pointer would meet the page while it still scrolls
         preferences = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
@@ -33,7 +30,6 @@ class Browser:
         self.driver.get(page.resolve().as_uri())
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Return what a function body returns in the page."""
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, script: str, timeout: float = 60) -> Any:
@@ -45,11 +41,9 @@ class Browser:
         return found
 
     def find(self, selector: str) -> Any:
-        """Return the first element that a selector of CSS finds."""
         return self.driver.find_element("css selector", selector)
 
     def complaints(self) -> list[str]:
-        """Return what the page wrote to the console."""
         return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
 
     def violations(self) -> list[str]:
@@ -64,7 +58,6 @@ class Browser:
         ]
 
     def keys(self, *names: str) -> None:
-        """Press keys, by the names they have in selenium."""
         from selenium.webdriver.common.action_chains import ActionChains
         from selenium.webdriver.common.keys import Keys
 
@@ -73,7 +66,6 @@ class Browser:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Return the window that all tests share."""
     node_program()
     program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver_program is None:

@@ -15,7 +15,6 @@ from keras_attn_export import export_model
 
 @pytest.fixture(scope="session")
 def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the small model as a `.keras` file."""
     file = tmp_path_factory.mktemp("model") / "small.keras"
     small_model().save(file)
     return file

@@ -28,7 +28,6 @@ def small_model() -> keras.Model:
 
 
 def small_inputs(B: int = 2, Tq: int = 3, Tk: int = 7) -> dict[str, np.ndarray]:
-    """Return inputs of the small model, in its own dtypes."""
     rng = np.random.default_rng(0)
     draw = {"queries": (B, Tq, Dq), "keys": (B, Tk, Dk), "values": (B, Tk, Dv)}
     inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in draw.items()}
@@ -36,12 +35,10 @@ def small_inputs(B: int = 2, Tq: int = 3, Tk: int = 7) -> dict[str, np.ndarray]:
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names of what is in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def flip_byte(file: Path) -> None:
-    """Change one bit in the middle of a file."""
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)

@@ -15,7 +15,6 @@ from keras_attn_export._cli.main import main
 
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
-    """Return a file of inputs of the small model."""
     np.savez(tmp_path / "samples.npz", **small_inputs())
     return tmp_path / "samples.npz"
 

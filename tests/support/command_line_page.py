@@ -13,13 +13,11 @@ OF_ALL = ("--help", "--debug")
 
 
 def subcommands() -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of each subcommand."""
     (action,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
     return dict(action.choices)
 
 
 def section(name: str, parser: argparse.ArgumentParser) -> str:
-    """Return the heading, the description and the table of a subcommand."""
     shown = (action for action in parser._actions if action.help != argparse.SUPPRESS)
     rows = [row(action) for action in shown if not set(action.option_strings) & set(OF_ALL)]
     table = "\n".join(["| argument | what it is |", "|---|---|", *rows])
@@ -27,7 +25,6 @@ def section(name: str, parser: argparse.ArgumentParser) -> str:
 
 
 def row(action: argparse.Action) -> str:
-    """Return the row of one argument, with what `--help` says of it."""
     name = next((each for each in action.option_strings if each.startswith("--")), "")
     values = "" if action.nargs == 0 else argument_of(action)
     text = (action.help or "") % {**vars(action), "prog": "keras-attn"}
@@ -39,7 +36,6 @@ def row(action: argparse.Action) -> str:
 
 
 def argument_of(action: argparse.Action) -> str:
-    """Return how the value of an option is called."""
     if isinstance(action.metavar, str):
         return action.metavar
     return action.dest.upper()

@@ -204,8 +204,6 @@ def one_hot_integers():
 
 @keras.saving.register_keras_serializable("tests")
 class TwoArguments(keras.Model):
-    """A subclass whose call takes several tensors, lengths among them."""
-
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.attention = AdditiveAttention(4)
@@ -218,8 +216,6 @@ class TwoArguments(keras.Model):
 
 @keras.saving.register_keras_serializable("tests")
 class OneMapping(keras.Model):
-    """A subclass whose call takes one mapping and returns a list."""
-
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.attention = DotProductAttention()

@@ -27,7 +27,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def missing_for(item: pytest.Item) -> frozenset[str]:
-    """The modules that a test needs and that are not there."""
     needed = {module for mark in item.iter_markers("needs") for module in mark.args}
     return frozenset(filter(is_missing, needed))
 

@@ -1,6 +1,6 @@
 """Small models around the layers, drawn by hypothesis, and inputs that fit them."""
 
-from dataclasses import dataclass
+from types import SimpleNamespace as Plan
 
 import keras
 import numpy as np
@@ -17,36 +17,6 @@ from keras_attn import (
 )
 
 sizes = st.integers(1, 6)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a model is made of."""
-
-    score: str
-    Dq: int
-    Dk: int
-    Dv: int
-    units: int
-    lengths: str | None
-    lengths_dtype: str
-    mask: str | None
-    causal: bool
-    window: tuple[int | None, int | None] | None
-    normalizer: str
-    dropout: float
-    encoder: str | None
-    twice: bool
-    nested: bool
-    static: bool
-    weights: bool
-    outputs: str
-    head: str | None
-
-    @property
-    def padding_is_never_read(self) -> bool:
-        """Whether what lies beyond the lengths must not matter: all queries share them, and nobody else reads."""
-        return self.lengths == "B" and self.encoder is None
 
 
 OTHERS = {
@@ -84,7 +54,6 @@ STATIC = {"B": None, "Tq": 4, "Tk": 7}
 
 
 def build(plan: Plan) -> keras.Model:
-    """Return the model of a plan."""
     Tq, Tk = (STATIC["Tq"], STATIC["Tk"]) if plan.static else (None, None)
     inputs = {"queries": keras.Input((Tq, plan.Dq), name="queries")}
     keys = values = _keys(plan, Tk, inputs)
@@ -176,7 +145,6 @@ def draw_inputs(plan: Plan, model: keras.Model, rng: np.random.Generator) -> dic
 
 
 def poison(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the inputs with NaN and infinity beyond the lengths."""
     poisoned = dict(inputs)
     for name, garbage in (("keys", np.nan), ("values", np.inf)):
         array = inputs[name].copy()

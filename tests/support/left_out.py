@@ -22,7 +22,6 @@ def leave_out(config: pytest.Config, items: list[pytest.Item], left: Collection[
 
 
 def add(config: pytest.Config, lines: Collection[str]) -> None:
-    """Adds lines that are not there: each worker says the same."""
     known = config.stash.setdefault(LINES, [])
     known += [line for line in lines if line not in known]
 

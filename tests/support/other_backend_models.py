@@ -49,7 +49,6 @@ def inputs_of_trained():
 
 
 def through(layer):
-    """Return a model of one layer between an input and a dense layer."""
     x = keras.Input((Dq,), name="x")
     return keras.Model(x, layers.Dense(C, name="y")(layer(x)))
 
@@ -66,7 +65,6 @@ class Running(layers.Layer):
 
 
 def looping():
-    """Return a model with a loop in Python."""
     x = keras.Input((None, Dq), name="x")
     return keras.Model(x, Running(name="sums")(x))
 
@@ -134,12 +132,10 @@ class Scaled(keras.Model):
 
 @keras.saving.register_keras_serializable("tests")
 def halved(x):
-    """Return half of it."""
     return x / 2
 
 
 def scaled():
-    """Return a subclassed model and samples of its arguments."""
     rng = np.random.default_rng(2)
     memory = {"keys": rng.standard_normal((B, Tk, Dk), "float32"), "valid_lens": np.array([2, Tk, 4], "int32")}
     return Scaled(U, halved), {"queries": rng.standard_normal((B, Tq, Dq), "float32"), "memory": memory}

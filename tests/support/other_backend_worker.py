@@ -120,7 +120,6 @@ def stopped(at, stop):
 
 
 def main():
-    """Do what was asked."""
     keras.utils.set_random_seed(SEED)
     warnings.simplefilter("ignore")  # Keras warns of a softmax over one key, JAX of integers it has 32 bits for
     if sys.argv[1] == "everything":

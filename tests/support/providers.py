@@ -60,7 +60,6 @@ def choose(provider: str) -> None:
 
 
 def chosen() -> str:
-    """The provider of this run."""
     return _chosen
 
 

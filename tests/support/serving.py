@@ -45,11 +45,9 @@ class Server:
     log: Path
 
     def address(self, name: str) -> str:
-        """Return host and port."""
         return f"127.0.0.1:{self.ports[name]}"
 
     def ready(self, path: str = "/v2/health/ready") -> bool:
-        """Whether it says that it is ready."""
         with contextlib.closing(http.client.HTTPConnection(self.address("HTTP"), timeout=5)) as connection:
             try:
                 connection.request("GET", path)
@@ -58,7 +56,6 @@ class Server:
                 return False
 
     def resident(self) -> int:
-        """Return the bytes of memory that it holds (Linux)."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
@@ -72,7 +69,6 @@ class Server:
 
 
 def free_ports() -> dict[str, int]:
-    """Return ports that nobody listens on."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in PORTS]
         for each in sockets:

@@ -16,7 +16,6 @@ def targets(text: str) -> Iterator[str]:
 
 
 def menu_pages(nav: object) -> Iterator[str]:
-    """Yield the pages of the menu of mkdocs.yml."""
     if isinstance(nav, str):
         yield nav
     else:

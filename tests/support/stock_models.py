@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 from keras import ops
-from unproven import Unproven
 
 SIZE, HEADS = 6, 4
 
@@ -17,14 +16,6 @@ class Marked(keras.layers.Layer):
 
     def compute_mask(self, inputs, mask=None):
         return inputs[1]
-
-
-class Traced(Unproven):
-    """A model that is traced once."""
-
-    def session(self, lowering, folder):
-        """An onnxruntime session of the model in a lowering."""
-        return self.written(folder, lowering).session
 
 
 class Inputs:

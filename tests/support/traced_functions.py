@@ -40,7 +40,6 @@ class Converted:
         return self._session.run(["out"], given)[0], expected
 
     def assert_same(self, **inputs: np.ndarray) -> np.ndarray:
-        """Check that both agree, and return what they give."""
         found, expected = self.pair(**inputs)
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)

@@ -19,7 +19,6 @@ def traced(model: Any, folder: Path, names: Iterable[str] = ()) -> Any:
 
 
 def run(model: Any, **inputs: np.ndarray) -> Arrays:
-    """The outputs of an ONNX model, by name."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

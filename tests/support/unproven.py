@@ -37,21 +37,17 @@ class Written:
 
     @property
     def lowerings(self) -> dict[str, str]:
-        """The lowering of each attention layer, by its name."""
         return {layer["name"]: layer["lowering"] for layer in self.layers}
 
     @property
     def functions(self) -> list[str]:
-        """The names of the bodies in the file."""
         return [function.name for function in self.finished.model.functions]
 
     @cached_property
     def session(self) -> Any:
-        """A session as a bundle opens it."""
         return verify.open_session(self.path)
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return what onnxruntime gives, by the names of the outputs."""
         return verify.run_session(self.session, inputs)
 
 
@@ -88,7 +84,6 @@ class Unproven:
         return Written(path, finished, opset, layers, deciding)
 
     def expected(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return what Keras gives, by the names of the outputs."""
         return {name: keras.ops.convert_to_numpy(array) for name, array in self.signature.call(inputs).items()}
 
 

@@ -35,7 +35,6 @@ def node_program() -> str:
 def node(
     *arguments: object, cwd: Path = WEB, timeout: float = 120, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run Node in a folder, and with what is installed there."""
     return subprocess.run(
         [node_program(), *map(str, arguments)],
         cwd=cwd,
@@ -94,7 +93,6 @@ for await (const line of readline.createInterface({ input: process.stdin })) {
         return json.loads(answer, parse_int=_number)
 
     def close(self) -> None:
-        """End the process."""
         self._process.communicate()
 
 

@@ -30,7 +30,6 @@ async function answer({ does, path, tolerance, lenience, text }) {
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Answers]:
-    """Return a process that answers questions, see JUDGE."""
     answers = Answers(JUDGE)
     yield answers
     answers.close()
@@ -46,5 +45,4 @@ def without_subtle() -> Iterator[Answers]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return where a test may write its arrays."""
     return tmp_path / "cases.npz"

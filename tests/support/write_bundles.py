@@ -46,7 +46,6 @@ def model_of(name):
 
 
 def write(folder, name):
-    """Export one bundle, and say what came of it."""
     (layer, _, form), lowered = name.rpartition("-"), lower._lowered
     lowering, precision, provider = FORMS[form]
     options = {"lowering": lowering, "precision": precision, "progress": False}

@@ -5,8 +5,9 @@ from functools import cache
 import keras
 import numpy as np
 import pytest
-from stock_models import HEADS, Traced, some_inputs, with_every_mask, with_masks_of_keys
+from stock_models import HEADS, some_inputs, with_every_mask, with_masks_of_keys
 from tolerances import assert_close
+from unproven import Unproven
 
 from keras_attn_export._thresholds import LARGE, From
 
@@ -39,7 +40,7 @@ def traced(name):
     model = MODELS[name]()
     for weight in model.weights:  # biases too, and scales that are ones
         weight.assign(np.random.default_rng(len(weight.shape)).standard_normal(weight.shape) * 0.5)
-    return Traced(model)
+    return Unproven(model)
 
 
 @pytest.mark.product("a case a layer of Keras and its options")
@@ -54,9 +55,9 @@ def test_numbers(name, lowering, tmp_path, monkeypatch):
     found = traced(name)
     outputs = [output for output in found.signature.outputs if not output.endswith("_scores")]
     assert len(found.calls) == len(outputs), "a call stays as it is"
-    session = found.session(lowering, tmp_path)
+    run = found.written(tmp_path, lowering).run
     for (Tq, Tk), magnitude in {(5, 5): 1.0, (3, 7): 6.0, (7, 3): 1.0, (1, 1): 1.0}.items():
         inputs = some_inputs(found.model, Tq, Tk, magnitude=magnitude)
-        actual = dict(zip((each.name for each in session.get_outputs()), session.run(None, inputs), strict=True))
+        actual = run(inputs)
         for output, exact in found.expected(inputs).items():
             assert_close(actual[output], exact, "float32", tolerance=1e-5 * max(1, np.abs(exact).max()))

@@ -6,7 +6,6 @@ from . import (  # noqa: F401 - each puts its models on the list
     graphs,
     hub,
     hub_images,
-    ideas,
     images,
     ours,
     pixels,

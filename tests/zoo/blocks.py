@@ -33,37 +33,19 @@ class Waves(L.Layer):
         return x + ops.concatenate([ops.sin(angles), ops.cos(angles)], -1)
 
 
-class Patches(L.Layer):
-    """Cuts images into squares, each flat: (B, H, W, C) to (B, H/p * W/p, p*p*C), by reshapes alone."""
-
-    def __init__(self, size, **options):
-        super().__init__(**options)
-        self.size = size
-
-    def call(self, images):
-        _, height, width, channels = images.shape
-        rows, columns, p = height // self.size, width // self.size, self.size
-        cut = ops.transpose(ops.reshape(images, (-1, rows, p, columns, p, channels)), (0, 1, 3, 2, 4, 5))
-        return ops.reshape(cut, (-1, rows * columns, p * p * channels))
-
-
 class Learned(L.Layer):
-    """Learned vectors of the size of the features, the same for each sample: latents, a seed, a class token."""
-
-    def __init__(self, count=1, **options):
-        super().__init__(**options)
-        self.count = count
+    """A learned vector of the size of the features, the same for each sample: a seed, a class token."""
 
     def build(self, input_shape):
-        self.vectors = self.add_weight((1, self.count, input_shape[-1]), initializer="random_normal", name="vectors")
+        self.vector = self.add_weight((1, 1, input_shape[-1]), initializer="random_normal", name="vector")
 
     def call(self, x):
-        return ops.broadcast_to(self.vectors, (ops.shape(x)[0], self.count, x.shape[-1]))
+        return ops.broadcast_to(self.vector, (ops.shape(x)[0], 1, x.shape[-1]))
 
 
-def prepended(x, count=1):
-    """A sequence behind learned vectors, as BERT's and ViT's class token."""
-    return L.Concatenate(axis=1)([Learned(count)(x), x])
+def prepended(x):
+    """A sequence behind a learned vector, as BERT's and ViT's class token."""
+    return L.Concatenate(axis=1)([Learned()(x), x])
 
 
 def feed_forward(x, hidden, activation="gelu"):

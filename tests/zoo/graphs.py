@@ -95,39 +95,3 @@ def message_passing(atoms=(None, 6), bonds=(None, None, 3)):
         message = ops.matmul(flat_bonds, ops.matmul(x, matrices[:, 0]))
         x = updated(message, x)
     return {"permeable": L.Dense(1, activation="sigmoid")(ops.max(x, axis=1))}
-
-
-@architecture()
-def graph_sample_and_aggregate(nodes=NODES, adjacency=ADJACENCY):
-    """Hamilton et al., 2017: Inductive Representation Learning on Large Graphs (GraphSAGE), mean and max."""
-    seen, x = Connected()(adjacency), nodes
-    edges = ops.cast(seen, "float32")
-    for units in (12, 8):
-        mean = ops.matmul(edges, x) / ops.sum(edges, -1, keepdims=True)
-        top = ops.max(
-            ops.where(ops.expand_dims(seen, -1), ops.expand_dims(L.Dense(units, "relu")(x), 1), -1e30), axis=2
-        )
-        x = L.UnitNormalization()(L.Dense(units, activation="relu")(L.Concatenate()([x, mean, top])) + 1e-3)
-    return {"embedding": x}
-
-
-@architecture()
-def graph_isomorphism(nodes=NODES, adjacency=ADJACENCY):
-    """Xu et al., 2019: How Powerful are Graph Neural Networks (GIN), the sum of each layer's readout."""
-    edges = ops.cast(Connected()(adjacency), "float32")
-    x, readouts = nodes, []
-    for _ in range(3):
-        x = L.Dense(12, activation="relu")(L.Dense(12, activation="relu")(ops.matmul(edges, x)))
-        readouts.append(L.Dense(3)(ops.sum(x, 1)))
-    return {"logits": L.Add()(readouts)}
-
-
-@architecture()
-def traffic_forecast(speeds=(12, None, 1), roads=(None, None)):
-    """Yu et al., 2018: Spatio-Temporal Graph Convolutional Networks, as in the Keras example on traffic."""
-    edges = ops.softmax(roads)
-    x = L.Dense(8, activation="relu")(ops.einsum("bij,btjf->btif", edges, speeds))
-    value, gate = ops.split(L.Conv2D(16, (3, 1))(x), 2, axis=-1)
-    x = L.LayerNormalization()(value * ops.sigmoid(gate))
-    x = L.Conv2D(8, (10, 1), activation="relu")(ops.einsum("bij,btjf->btif", edges, x))
-    return {"next": ops.squeeze(L.Dense(3)(x), 1)}

@@ -52,7 +52,6 @@ listed("deberta", "He et al., 2021: DeBERTaV3", "DebertaV3Backbone", {**SHORT, "
 ELECTRA = {"vocab_size" if name == "vocabulary_size" else name: size for name, size in SHORT.items()}
 listed("electra", "Clark et al., 2020: ELECTRA", "ElectraBackbone", {**ELECTRA, "embedding_dim": 16})
 listed("fourier_net", "Lee-Thorp et al., 2022: FNet", "FNetBackbone", {**SMALL, "max_sequence_length": 128})
-listed("xlm_roberta", "Conneau et al., 2020: XLM-RoBERTa", "XLMRobertaBackbone", SHORT)
 listed("gpt2", "Radford et al., 2019: GPT-2", "GPT2Backbone", SHORT, task="GPT2CausalLM")
 
 

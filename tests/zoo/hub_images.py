@@ -33,16 +33,6 @@ def cross_stage_partial_net():
 
 
 @architecture()
-def mix_transformer():
-    """Xie et al., 2021: SegFormer's encoder, the Mix Transformer; keras_hub."""
-    return hub().MiTBackbone(
-        layerwise_depths=[1, 1], num_layers=2, layerwise_num_heads=[1, 2], layerwise_sr_ratios=[2, 1],
-        max_drop_path_rate=0.1, layerwise_patch_sizes=[7, 3], layerwise_strides=[4, 2], hidden_dims=[8, 16],
-        image_shape=(32, 32, 3),
-    )  # fmt: skip
-
-
-@architecture()
 def seg_former():
     """Xie et al., 2021: SegFormer, Simple and Efficient Design for Semantic Segmentation; keras_hub."""
     backbone = hub().MiTBackbone(
@@ -55,11 +45,6 @@ def seg_former():
     )
 
 
-DENSE = "Huang et al., 2017: Densely Connected Convolutional Networks"
-listed("hub_dense_net", DENSE, "DenseNetBackbone", {**IMAGE, "stackwise_num_repeats": [2, 2], "growth_rate": 8})
-DEEP = "Simonyan and Zisserman, 2015: Very Deep Convolutional Networks"
-REPEATS = {"stackwise_num_repeats": [1, 2], "stackwise_num_filters": [8, 16]}
-listed("hub_vgg", DEEP, "VGGBackbone", IMAGE | REPEATS)
 WINDOWS = {"embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4}
 listed("hub_swin", "Liu et al., 2021: Swin Transformer", "SwinTransformerBackbone", IMAGE | WINDOWS)
 DISTILLED = "Touvron et al., 2021: DeiT, Training Data-efficient Image Transformers"

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 
-from .blocks import Learned, Waves, conv_block, feed_forward
+from .blocks import Learned, Waves, feed_forward
 from .registry import HALF, ID, IDS, architecture
 
 
@@ -17,37 +17,6 @@ def aligned_translation(source=IDS, target=IDS, source_lens=ID):
     context, weights = AdditiveAttention(12)(asked, seen, seen, source_lens, return_attention_scores=True)
     words = L.Dense(80)(L.Concatenate()([asked, context]))
     return {"words": words, "alignment": weights}
-
-
-@architecture()
-def transformer_with_lengths(source=IDS, target=IDS, source_lens=ID):
-    """Vaswani et al., 2017: Attention Is All You Need, padding told by lengths."""
-    x = Waves()(L.Embedding(100, 16)(source))
-    x = L.LayerNormalization()(x + MultiHeadAttention(DotProductAttention(), 2)(x, x, x, source_lens))
-    x = L.LayerNormalization()(x + feed_forward(x, 32, "relu"))
-    y = Waves()(L.Embedding(110, 16)(target))
-    y = L.LayerNormalization()(y + MultiHeadAttention(DotProductAttention(), 2)(y, y, y, use_causal_mask=True))
-    y = L.LayerNormalization()(y + MultiHeadAttention(DotProductAttention(), 2)(y, x, x, source_lens))
-    return {"words": L.Dense(110)(L.LayerNormalization()(y + feed_forward(y, 32)))}
-
-
-@architecture()
-def show_attend_and_tell(image=(24, 24, 3), caption=IDS):
-    """Xu et al., 2015: Show, Attend and Tell, soft attention over the places of an image."""
-    places = L.Reshape((36, 16))(conv_block(conv_block(image, 8, strides=2), 16, strides=2))
-    start = [L.Dense(16, activation="tanh")(ops.mean(places, axis=1)) for _ in range(2)]
-    states = L.LSTM(16, return_sequences=True)(L.Embedding(70, 12)(caption), initial_state=start)
-    seen, weights = AdditiveAttention(12)(states, places, places, return_attention_scores=True)
-    words = L.Dense(70)(ops.tanh(states + L.Dense(16, activation="sigmoid")(states) * seen))
-    return {"words": words, "places": weights}
-
-
-@architecture()
-def attentive_classifier(ids=IDS, valid_lens=ID):
-    """Yang et al., 2016: Hierarchical Attention Networks, the words of a sentence weighed by a learned query."""
-    x = L.Bidirectional(L.GRU(8, return_sequences=True))(L.Embedding(120, 12)(ids))
-    pooled, weights = AdditiveAttention(10)(Learned()(x), x, x, valid_lens, return_attention_scores=True)
-    return {"classes": L.Dense(4, activation="softmax")(pooled[:, 0]), "weights": weights[:, 0]}
 
 
 @architecture(precisions=HALF)
@@ -71,27 +40,12 @@ def interest_network(history=IDS, offered=ID, valid_lens=ID):
 
 
 @architecture()
-def matching_network(queries=(None, 8), examples=(None, 8), labels=(None, 5)):
-    """Vinyals et al., 2016: Matching Networks for One Shot Learning, labels of the examples that are alike."""
-    embed = L.Dense(12, activation="tanh")
-    return {"classes": DotProductAttention(scale=1.0)(embed(queries), embed(examples), labels)}
-
-
-@architecture()
 def set_pooling(elements=(None, 6), valid_lens=ID):
     """Lee et al., 2019: Set Transformer, pooling by multi-head attention with a learned seed, over padded sets."""
     x = L.Dense(16, activation="relu")(elements)
     x = L.LayerNormalization()(x + MultiHeadAttention(DotProductAttention(), 4)(x, x, x, valid_lens))
     pooled = MultiHeadAttention(AdditiveAttention(6), 2)(Learned()(x), x, x, valid_lens)
     return {"y": L.Dense(2)(pooled[:, 0])}
-
-
-@architecture()
-def kernel_regression(x=(None, 2), seen=(None, 2), y=(None, 1), valid_lens=ID):
-    """Nadaraya, 1964, and Watson, 1964: regression by weights that are attention over the training points."""
-    features = L.Dense(8, activation="tanh")
-    out, weights = DotProductAttention()(features(x), features(seen), y, valid_lens, return_attention_scores=True)
-    return {"regression": out, "weights": weights}
 
 
 @architecture()

@@ -4,8 +4,8 @@ import keras
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
-from .blocks import Positions, conv_block
-from .registry import HALF, IDS, architecture
+from .blocks import conv_block
+from .registry import HALF, architecture
 
 
 @architecture(precisions=HALF)
@@ -59,47 +59,6 @@ def sub_pixel_super_resolution(image=(None, None, 1)):
 
 
 @architecture()
-def residual_super_resolution(image=(None, None, 3)):
-    """Lim et al., 2017: Enhanced Deep Residual Networks (EDSR), images of any size."""
-    x = start = L.Conv2D(16, 3, padding="same")(L.Rescaling(1 / 255)(image))
-    for _ in range(2):
-        x = x + L.Conv2D(16, 3, padding="same")(L.Conv2D(16, 3, padding="same", activation="relu")(x))
-    x = DepthToSpace(2)(L.Conv2D(64, 3, padding="same")(x + start))
-    larger = ops.clip(L.Rescaling(255)(L.Conv2D(3, 3, padding="same")(x)), 0, 255)
-    return {"larger": larger}
-
-
-@architecture()
-def convolutional_autoencoder(image=(28, 28, 1)):
-    """Keras examples, Convolutional autoencoder for image denoising."""
-    x = image
-    for _ in range(2):
-        x = L.MaxPooling2D(2, padding="same")(L.Conv2D(16, 3, activation="relu", padding="same")(x))
-    for _ in range(2):
-        x = L.Conv2DTranspose(16, 3, strides=2, activation="relu", padding="same")(x)
-    return {"clean": L.Conv2D(1, 3, activation="sigmoid", padding="same")(x)}
-
-
-@architecture()
-def variational_encoder(image=(28, 28, 1)):
-    """Kingma and Welling, 2014: Auto-Encoding Variational Bayes, the encoder's mean and log variance."""
-    x = image
-    for filters in (8, 16):
-        x = L.Conv2D(filters, 3, activation="relu", strides=2, padding="same")(x)
-    x = L.Dense(16, activation="relu")(L.Flatten()(x))
-    return {"mean": L.Dense(2)(x), "log_variance": L.Dense(2)(x)}
-
-
-@architecture()
-def variational_decoder(code=(2,)):
-    """Kingma and Welling, 2014: Auto-Encoding Variational Bayes, the decoder."""
-    x = L.Reshape((7, 7, 16))(L.Dense(7 * 7 * 16, activation="relu")(code))
-    for filters in (16, 8):
-        x = L.Conv2DTranspose(filters, 3, activation="relu", strides=2, padding="same")(x)
-    return {"image": L.Conv2DTranspose(1, 3, activation="sigmoid", padding="same")(x)}
-
-
-@architecture()
 def gan_generator(noise=(16,)):
     """Radford et al., 2016: Unsupervised Representation Learning with DCGANs, the generator."""
     x = L.Reshape((4, 4, 16))(L.Dense(256)(noise))
@@ -138,73 +97,6 @@ def captcha_reader(image=(None, 16, 1)):
 
 
 @architecture()
-def image_captioning(image=(24, 24, 3), caption=IDS):
-    """Keras examples, Image Captioning: a decoder block that sees the words so far and the image."""
-    seen = conv_block(conv_block(image, 12, strides=2), 24, strides=2)
-    seen = L.Dense(24, activation="relu")(L.LayerNormalization()(L.Reshape((36, 24))(seen)))
-    x = Positions(128)(L.Rescaling(24.0**0.5)(L.Embedding(100, 24, mask_zero=True)(caption)))
-    x = L.LayerNormalization()(x + L.MultiHeadAttention(2, 12)(x, x, use_causal_mask=True))
-    x = L.LayerNormalization()(x + L.MultiHeadAttention(2, 12)(x, seen))
-    x = L.LayerNormalization()(x + L.Dense(24)(L.Dense(32, activation="relu")(x)))
-    return {"words": L.Dense(100, activation="softmax")(x)}
-
-
-@architecture()
-def zero_reference_enhancement(image=(None, None, 3)):
-    """Guo et al., 2020: Zero-Reference Deep Curve Estimation, images of any size."""
-    one = L.Conv2D(8, 3, activation="relu", padding="same")(image)
-    two = L.Conv2D(8, 3, activation="relu", padding="same")(one)
-    three = L.Conv2D(8, 3, activation="relu", padding="same")(L.Concatenate()([two, one]))
-    curves = L.Conv2D(12, 3, activation="tanh", padding="same")(L.Concatenate()([three, one]))
-    x = image
-    for curve in ops.split(curves, 4, axis=-1):
-        x = x + curve * (ops.square(x) - x)
-    return {"brighter": x}
-
-
-def selective_fusion(parts):
-    """MIRNet's: softmax over the scales, for each channel."""
-    channels = parts[0].shape[-1]
-    together = L.GlobalAveragePooling2D(keepdims=True)(L.Add()(parts))
-    hidden = L.Conv2D(4, 1, activation="relu")(together)
-    weights = ops.softmax(ops.stack([L.Conv2D(channels, 1)(hidden) for _ in parts]), axis=0)
-    return L.Add()([part * weights[index] for index, part in enumerate(parts)])
-
-
-def dual_attention(x):
-    """MIRNet's: one weight a pixel, and one a channel."""
-    y = L.Conv2D(x.shape[-1], 3, padding="same")(L.Conv2D(x.shape[-1], 3, padding="same", activation="relu")(x))
-    statistics = ops.concatenate([ops.mean(y, -1, keepdims=True), ops.max(y, -1, keepdims=True)], -1)
-    spatial = y * L.Conv2D(1, 1, activation="sigmoid")(statistics)
-    pooled = L.GlobalAveragePooling2D(keepdims=True)(y)
-    channel = y * L.Conv2D(x.shape[-1], 1, activation="sigmoid")(L.Conv2D(2, 1, activation="relu")(pooled))
-    return x + L.Conv2D(x.shape[-1], 1)(L.Concatenate()([spatial, channel]))
-
-
-@architecture()
-def multi_scale_restoration(image=(16, 16, 3)):
-    """Zamir et al., 2020: Learning Enriched Features for Real Image Restoration (MIRNet), two scales."""
-    x = L.Conv2D(8, 3, padding="same")(image)
-    half = L.Conv2D(8, 1)(L.MaxPooling2D()(x))
-    fine, coarse = dual_attention(x), dual_attention(half)
-    raised = L.UpSampling2D(interpolation="bilinear")(L.Conv2D(8, 1)(coarse))
-    fused = dual_attention(selective_fusion([fine, raised]))
-    return {"restored": image + L.Conv2D(3, 3, padding="same")(x + fused)}
-
-
-@architecture()
-def keypoints(image=(32, 32, 3)):
-    """Keras examples, Keypoint Detection with Transfer Learning: separable convolutions down to coordinates."""
-    x = image
-    for filters in (8, 16):
-        x = conv_block(x, filters, strides=2)
-    x = L.Dropout(0.3)(x)
-    x = L.SeparableConv2D(24, 5, strides=2, activation="relu")(x)
-    x = L.SeparableConv2D(8, 2, activation="sigmoid")(x)
-    return {"points": L.Flatten()(x)}
-
-
-@architecture()
 def retina_net(image=(32, 32, 3)):
     """Lin et al., 2017: Focal Loss for Dense Object Detection, a feature pyramid with shared heads."""
     c3 = conv_block(image, 8, strides=4)
@@ -230,16 +122,3 @@ def diffusion_denoiser(image=(16, 16, 3), noise_variance=(1, 1, 1)):
         y = L.Conv2D(filters, 3, padding="same", activation="swish")(L.GroupNormalization(4)(x))
         x = L.Conv2D(filters, 1)(x) + L.Conv2D(filters, 3, padding="same")(y)
     return {"noise": L.Conv2D(3, 1)(x)}
-
-
-@architecture()
-def neural_radiance_field(points=(None, 3)):
-    """Mildenhall et al., 2020: NeRF, positional encoding and a perceptron for each point of a ray."""
-    waves = [wave(2.0**power * points) for power in range(4) for wave in (ops.sin, ops.cos)]
-    x = encoded = L.Concatenate()([points, *waves])
-    for index in range(4):
-        x = L.Dense(24, activation="relu")(x)
-        x = L.Concatenate()([x, encoded]) if index == 1 else x
-    color, density = L.Dense(3, activation="sigmoid")(x), L.Dense(1, activation="relu")(x)
-    through = ops.exp(-ops.cumsum(density, axis=1))
-    return {"color": ops.sum(color * through, axis=1), "density": density}

@@ -3,7 +3,7 @@
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
-from .blocks import Positions, feed_forward, post_norm_block
+from .blocks import Positions, feed_forward
 from .registry import HALF, ID, IDS, architecture
 
 
@@ -13,35 +13,6 @@ def two_towers(user=ID, item=ID):
     left = L.Dense(16)(L.Dense(24, activation="relu")(L.Embedding(300, 16)(user)))
     right = L.Dense(16)(L.Dense(24, activation="relu")(L.Embedding(500, 16)(item)))
     return {"score": L.Dot(-1, normalize=True)([left, right])}
-
-
-@architecture()
-def collaborative_filtering(user=ID, item=ID):
-    """Koren et al., 2009: Matrix Factorization Techniques, with a bias for each user and item."""
-    dot = L.Dot(-1)([L.Embedding(300, 16)(user), L.Embedding(500, 16)(item)])
-    return {"liked": ops.sigmoid(dot + L.Embedding(300, 1)(user) + L.Embedding(500, 1)(item))}
-
-
-@architecture()
-def neural_collaborative_filtering(user=ID, item=ID):
-    """He et al., 2017: Neural Collaborative Filtering (NeuMF)."""
-    product = L.Embedding(300, 8)(user) * L.Embedding(500, 8)(item)
-    x = L.Concatenate()([L.Embedding(300, 8)(user), L.Embedding(500, 8)(item)])
-    for units in (16, 8):
-        x = L.Dense(units, activation="relu")(x)
-    return {"liked": L.Dense(1, activation="sigmoid")(L.Concatenate()([product, x]))}
-
-
-@architecture()
-def behavior_sequence(movies=(7, "int32"), ratings=(7,), target=ID):
-    """Chen et al., 2019: Behavior Sequence Transformer, as in the Keras example on movies."""
-    table = L.Embedding(400, 16)
-    seen = Positions(7)(table(movies)) * ops.expand_dims(ratings, -1)
-    x = L.Concatenate(axis=1)([seen, ops.expand_dims(table(target), 1)])
-    x = L.Flatten()(post_norm_block(x, 2, 32, "leaky_relu"))
-    for units in (24, 12):
-        x = L.LeakyReLU()(L.BatchNormalization()(L.Dense(units)(x)))
-    return {"rating": L.Dense(1)(x)}
 
 
 @architecture()
@@ -65,15 +36,6 @@ def self_attentive_recommendation(history=IDS):
         x = x + feed_forward(L.LayerNormalization()(x), 16, "relu")
     x = L.LayerNormalization()(x)[:, -1]
     return {"scores": ops.matmul(x, ops.transpose(table(ops.arange(200))))}
-
-
-@architecture()
-def factorization_machine(fields=(6, "int32")):
-    """Guo et al., 2017: DeepFM, pairs by the square of the sum less the sum of the squares."""
-    vectors = L.Embedding(120, 8)(fields)
-    pairs = 0.5 * ops.sum(ops.square(ops.sum(vectors, 1)) - ops.sum(ops.square(vectors), 1), -1, keepdims=True)
-    deep = L.Dense(1)(L.Dense(16, activation="relu")(L.Flatten()(vectors)))
-    return {"click": ops.sigmoid(pairs + deep + ops.sum(L.Embedding(120, 1)(fields), 1))}
 
 
 @architecture()

@@ -44,54 +44,6 @@ def wave_net(series=(None, 2)):
 
 
 @architecture()
-def temporal_convolutions(series=(None, 3)):
-    """Bai et al., 2018: An Empirical Evaluation of Generic Convolutional and Recurrent Networks (TCN)."""
-    x = series
-    for power in range(3):
-        y = x
-        for _ in range(2):
-            y = L.Conv1D(12, 3, padding="causal", dilation_rate=2**power)(y)
-            y = L.SpatialDropout1D(0.1)(L.ReLU()(L.LayerNormalization()(y)))
-        x = L.ReLU()(y + (x if x.shape[-1] == 12 else L.Conv1D(12, 1)(x)))
-    return {"next": L.Dense(1)(x[:, -1])}
-
-
-@architecture()
-def basis_expansion(series=(24,)):
-    """Oreshkin et al., 2020: N-BEATS, blocks that each explain what the ones before left."""
-    rest, forecasts = series, []
-    for _ in range(3):
-        x = rest
-        for _ in range(2):
-            x = L.Dense(32, activation="relu")(x)
-        rest = rest - L.Dense(24, use_bias=False)(L.Dense(6)(x))
-        forecasts.append(L.Dense(8, use_bias=False)(L.Dense(6)(x)))
-    return {"forecast": L.Add()(forecasts)}
-
-
-@architecture()
-def convolutional_series(series=(None, 1)):
-    """Wang et al., 2017: Time Series Classification from Scratch with Deep Neural Networks (FCN)."""
-    x = series
-    for _ in range(3):
-        x = L.ReLU()(L.BatchNormalization()(L.Conv1D(16, 3, padding="same")(x)))
-    return {"classes": L.Dense(2, activation="softmax")(L.GlobalAveragePooling1D()(x))}
-
-
-@architecture()
-def inception_time(series=(None, 2)):
-    """Ismail Fawaz et al., 2020: InceptionTime, kernels of several lengths side by side."""
-    x = series
-    for _ in range(2):
-        narrow = L.Conv1D(8, 1, use_bias=False)(x)
-        parts = [L.Conv1D(6, size, padding="same", use_bias=False)(narrow) for size in (3, 5, 9)]
-        parts.append(L.Conv1D(6, 1, use_bias=False)(L.MaxPooling1D(3, 1, padding="same")(x)))
-        y = L.ReLU()(L.BatchNormalization()(L.Concatenate()(parts)))
-        x = L.ReLU()(y + L.BatchNormalization()(L.Conv1D(24, 1, use_bias=False)(x)))
-    return {"classes": L.Dense(3, activation="softmax")(L.GlobalAveragePooling1D()(x))}
-
-
-@architecture()
 def anomaly_autoencoder(series=(32, 1)):
     """Keras examples, Timeseries anomaly detection using an Autoencoder: convolutions down and up again."""
     x = L.Dropout(0.2)(L.Conv1D(16, 7, padding="same", strides=2, activation="relu")(series))

@@ -3,8 +3,8 @@
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
-from .blocks import Waves, conv_block, feed_forward, post_norm_block
-from .registry import HALF, IDS, architecture
+from .blocks import conv_block, feed_forward
+from .registry import HALF, architecture
 
 
 @architecture(precisions=HALF)
@@ -38,18 +38,6 @@ def speaker_residuals(spectrum=(256, 1)):
 
 
 @architecture()
-def deep_speech(spectrogram=(None, 24)):
-    """Amodei et al., 2016: Deep Speech 2, convolutions over time and frequency, GRUs both ways, CTC's logits."""
-    x = ops.expand_dims(spectrogram, -1)
-    x = conv_block(x, 6, (11, 9), (2, 2))
-    x = conv_block(x, 6, (11, 5), (1, 2))
-    x = L.Reshape((-1, 6 * 6))(x)
-    for _ in range(2):
-        x = L.Bidirectional(L.GRU(12, return_sequences=True, reset_after=True))(x)
-    return {"letters": L.Dense(29, activation="softmax")(x)}
-
-
-@architecture()
 def mel_spectrogram(sound=(2048,)):
     """Keras's layer MelSpectrogram (Stevens et al., 1937) before a small convolutional network."""
     x = L.MelSpectrogram(fft_length=256, sequence_stride=128, sampling_rate=8000, num_mel_bins=20)(sound)
@@ -64,39 +52,3 @@ def spectrum_of_sound(sound=(256,)):
     spectrum = ops.sqrt(ops.square(real) + ops.square(imaginary) + 1e-9)
     x = L.MaxPooling1D(4)(L.Conv1D(8, 5, padding="same", activation="relu")(ops.expand_dims(spectrum, -1)))
     return {"speakers": L.Dense(5)(L.GlobalAveragePooling1D()(x))}
-
-
-@architecture()
-def speech_transformer(features=(None, 20), letters=IDS):
-    """Dong et al., 2018: Speech-Transformer, convolutions that shorten, encoder, decoder with teacher forcing."""
-    x = features
-    for _ in range(2):
-        x = L.Conv1D(24, 11, strides=2, padding="same", activation="relu")(x)
-    seen = post_norm_block(x, 2, 48)
-    y = Waves()(L.Embedding(34, 24)(letters))
-    y = L.LayerNormalization()(y + L.MultiHeadAttention(2, 12)(y, y, use_causal_mask=True))
-    y = L.LayerNormalization()(y + L.MultiHeadAttention(2, 12)(y, seen))
-    return {"next": L.Dense(34)(L.LayerNormalization()(y + feed_forward(y, 48, "relu")))}
-
-
-@architecture()
-def time_delays(features=(None, 20)):
-    """Snyder et al., 2018: X-Vectors, dilated convolutions and the mean and spread over time."""
-    x = features
-    for filters, size, rate in ((24, 5, 1), (24, 3, 2), (32, 1, 1)):
-        x = L.Conv1D(filters, size, dilation_rate=rate, padding="same", activation="relu")(x)
-        x = L.BatchNormalization()(x)
-    spread = ops.sqrt(ops.var(x, axis=1) + 1e-5)
-    x = L.Dense(24)(L.Concatenate()([ops.mean(x, axis=1), spread]))
-    return {"voice": L.UnitNormalization()(x)}
-
-
-@architecture()
-def keyword_residuals(features=(None, 16, 1)):
-    """Kim et al., 2021: Broadcasted Residual Learning, separable convolutions over frequency and time."""
-    x = conv_block(features, 12, 5, (1, 2))
-    y = L.BatchNormalization()(L.DepthwiseConv2D((1, 3), padding="same")(x))
-    pooled = ops.mean(y, axis=2, keepdims=True)
-    pooled = ops.silu(L.BatchNormalization()(L.DepthwiseConv2D((3, 1), padding="same")(pooled)))
-    x = L.ReLU()(x + y + L.Conv2D(12, 1)(pooled))
-    return {"words": L.Dense(8, activation="softmax")(L.GlobalAveragePooling2D()(x))}

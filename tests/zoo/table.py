@@ -8,7 +8,6 @@ from .exports import KERAS, Result, ways
 from .registry import Architecture
 
 Results = Mapping[str, Result]
-UNTRIED = "not tried yet"
 MOST_SAID = 160  # letters of an error
 EQUAL = 1e-3  # relative: beyond it Keras's own file gives another answer, not another rounding
 
@@ -37,42 +36,35 @@ def page(results: Mapping[str, Results]) -> str:
 
 def counted(results: Mapping[str, Results]) -> str:
     """Return how many models each of the two exports."""
-    tried = [each["float32"] for each in results.values() if "float32" in each]
-    passed = sum("error" not in each for each in tried)
-    keras = [each[KERAS] for each in results.values() if KERAS in each]
+    passed = sum("error" not in each["float32"] for each in results.values())
+    keras = [each[KERAS] for each in results.values()]
     right = sum("error" not in each and not each["failed"] and each["max_rel"] <= EQUAL for each in keras)
-    some = f"{len(tried)} were tried, and " if len(tried) < len(ZOO) else ""
     return (
-        f"Of {len(ZOO)} models {some}{passed} are exported by ours and proven equal. "
-        f"Of {len(keras)} that Keras's own "
+        f"Of {len(results)} models {passed} are exported by ours and proven equal. Of {len(keras)} that Keras's own "
         f"exporter was given, {right} came out as files that run in every case and are within {EQUAL:g} of Keras.\n"
     )
 
 
 def row(each: Architecture, results: Results) -> str:
-    plain = results.get("float32", {"inputs": [], "weights": 0})
-    inputs, weights = "; ".join(f"`{one}`" for one in plain["inputs"]), plain["weights"]
-    cells = [each.name.replace("_", " "), each.source.rstrip("."), inputs, f"{weights:,}" if weights else ""]
-    cells += [our_cell(each, results), keras_cell(results.get(KERAS))]
+    plain = results["float32"]
+    inputs = "; ".join(f"`{one}`" for one in plain["inputs"])
+    cells = [each.name.replace("_", " "), each.source.rstrip("."), inputs, f"{plain['weights']:,}"]
+    cells += [our_cell(each, results), keras_cell(results[KERAS])]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def our_cell(each: Architecture, results: Results) -> str:
-    plain = results.get("float32")
-    if plain is None:
-        return UNTRIED
-    passed = "error" not in plain
-    first = f"{plain['of_limit']:.2f}, {plain['max_rel']:.0e}" if passed else f"refused: {shortened(plain['error'])}"
-    others = {way: results[way] for way, _ in ways(each)[1:] if way in results}
-    brief = [
-        f"{way} {'fails' if 'error' in found else format(found['max_rel'], '.0e')}" for way, found in others.items()
+    plain = results["float32"]
+    if "error" in plain:
+        return f"refused: {shortened(plain['error'])}"
+    others = [
+        f"{way} {'fails' if 'error' in (found := results[way]) else format(found['max_rel'], '.0e')}"
+        for way, _ in ways(each)[1:]
     ]
-    return first + (f" ({', '.join(brief)})" if brief else "")
+    return f"{plain['of_limit']:.2f}, {plain['max_rel']:.0e}" + (f" ({', '.join(others)})" if others else "")
 
 
-def keras_cell(result: Result | None) -> str:
-    if result is None:
-        return UNTRIED
+def keras_cell(result: Result) -> str:
     if "error" in result:
         return shortened(result["error"])
     if result["failed"]:

@@ -1,116 +1,23 @@
-"""Tables: columns of numbers and of categories."""
+"""Tables: columns of numbers and of categories, and bags of rows."""
 
 import numpy as np
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
-from .blocks import post_norm_block
 from .registry import HALF, ID, architecture, ids
-
-SIZES = (9, 16, 40)  # of work, education and country
-
-
-def embedded(*categories):
-    """A vector for each category."""
-    return [L.Embedding(count, 8)(each) for count, each in zip(SIZES, categories, strict=True)]
-
-
-@architecture(precisions=HALF)
-def tab_transformer(numbers=(5,), work=ID, education=ID, country=ID):
-    """Huang et al., 2020: TabTransformer, attention over the columns that are categories."""
-    vectors = embedded(work, education, country)
-    x = ops.stack(vectors, 1) + L.Embedding(3, 8)(ops.arange(3))
-    for _ in range(2):
-        x = post_norm_block(x, 2, 16, "gelu")
-    x = L.Concatenate()([L.Flatten()(x), L.LayerNormalization()(numbers)])
-    for units in (32, 16):
-        x = L.Dropout(0.2)(L.Dense(units, activation="selu")(L.BatchNormalization()(x)))
-    return {"rich": L.Dense(1, activation="sigmoid")(x)}
-
-
-def gated_residual(x, units):
-    """Lim et al., 2021, eq. 2 to 4: two dense layers, a gate, and what came, normalized."""
-    y = L.Dropout(0.1)(L.Dense(units)(L.Dense(units, activation="elu")(x)))
-    y = L.Dense(units)(y) * L.Dense(units, activation="sigmoid")(y)
-    return L.LayerNormalization()((x if x.shape[-1] == units else L.Dense(units)(x)) + y)
-
-
-@architecture()
-def variable_selection(numbers=(5,), work=ID, education=ID, country=ID):
-    """Lim et al., 2021: Temporal Fusion Transformers, its gated residual and variable selection networks."""
-    vectors = embedded(work, education, country)
-    parts = [*vectors, *(L.Dense(8)(numbers[:, index : index + 1]) for index in range(5))]
-    weights = L.Dense(len(parts), activation="softmax")(gated_residual(L.Concatenate()(parts), 8))
-    chosen = ops.stack([gated_residual(part, 8) for part in parts], 1)
-    x = ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), chosen), 1)
-    return {"rich": L.Dense(1, activation="sigmoid")(x), "weights": weights}
 
 
 @architecture()
 def wide_and_deep(numbers=(5,), work=ID, education=ID, country=ID):
     """Cheng et al., 2016: Wide and Deep Learning for Recommender Systems."""
-    vectors = embedded(work, education, country)
-    categories = zip(SIZES, (work, education, country), strict=True)
+    categories = [(9, work), (16, education), (40, country)]
+    vectors = [L.Embedding(count, 8)(each) for count, each in categories]
     crossed = [L.CategoryEncoding(count, "one_hot")(each) for count, each in categories]
     wide = L.BatchNormalization()(L.Concatenate()([numbers, *crossed]))
     deep = L.Concatenate()([numbers, *vectors])
     for units in (32, 16):
         deep = L.Dropout(0.1)(L.ReLU()(L.BatchNormalization()(L.Dense(units)(deep))))
     return {"classes": L.Dense(7, activation="softmax")(L.Concatenate()([wide, deep]))}
-
-
-@architecture()
-def deep_and_cross(numbers=(5,), work=ID, education=ID, country=ID):
-    """Wang et al., 2021: DCN V2, products with the input again and again."""
-    vectors = embedded(work, education, country)
-    x = start = L.Concatenate()([numbers, *vectors])
-    for _ in range(3):
-        x = start * L.Dense(start.shape[-1])(x) + x
-    deep = L.Dense(16, activation="relu")(L.Dense(32, activation="relu")(start))
-    return {"click": L.Dense(1, activation="sigmoid")(L.Concatenate()([x, deep]))}
-
-
-class DecisionTree(L.Layer):
-    """A tree whose every node sends a share of the sample left (Kontschieder et al., 2015, eq. 2 and 3)."""
-
-    def __init__(self, depth, classes, **options):
-        super().__init__(**options)
-        self.depth, self.classes = depth, classes
-
-    def build(self, input_shape):
-        self.decide = L.Dense(2**self.depth, activation="sigmoid")
-        self.decide.build(input_shape)
-        self.leaves = self.add_weight((2**self.depth, self.classes), initializer="random_normal", name="leaves")
-
-    def call(self, x):
-        left = ops.expand_dims(self.decide(x), -1)
-        decisions = ops.concatenate([left, 1 - left], -1)
-        share, begin = ops.ones_like(left[:, :1]), 1
-        for level in range(self.depth):
-            width = 2**level
-            share = ops.reshape(ops.repeat(ops.reshape(share, (-1, width)), 2, axis=1), (-1, width, 2))
-            share = share * decisions[:, begin : begin + width]
-            begin += width
-        return ops.matmul(ops.reshape(share, (-1, 2**self.depth)), ops.softmax(self.leaves))
-
-
-@architecture()
-def neural_decision_forest(numbers=(5,), work=ID, education=ID, country=ID):
-    """Kontschieder et al., 2015: Deep Neural Decision Forests."""
-    vectors = embedded(work, education, country)
-    x = L.BatchNormalization()(L.Concatenate()([numbers, *vectors]))
-    return {"classes": L.Average()([DecisionTree(3, 4)(x) for _ in range(3)])}
-
-
-@architecture()
-def feature_tokens(numbers=(5,), work=ID, education=ID, country=ID):
-    """Gorishniy et al., 2021: Revisiting Deep Learning Models for Tabular Data (FT-Transformer)."""
-    vectors = embedded(work, education, country)
-    tokens = L.EinsumDense("bf,fd->bfd", output_shape=(5, 8), bias_axes="fd")(numbers)
-    x = L.Concatenate(axis=1)([tokens, ops.stack(vectors, 1)])
-    for _ in range(2):
-        x = post_norm_block(x, 2, 16, "relu")
-    return {"value": L.Dense(1)(ops.relu(L.LayerNormalization()(ops.mean(x, 1))))}
 
 
 @architecture()
@@ -158,3 +65,22 @@ def binned_columns(age=(1,), numbers=(5,), category=(1, "int32")):
     ]
     x = L.Dropout(0.5)(L.Dense(32, activation="relu")(L.Concatenate()(parts)))
     return {"ill": L.Dense(1, activation="sigmoid")(x)}
+
+
+@architecture()
+def multiple_instances(bag=(None, 12)):
+    """Ilse et al., 2018: Attention-based Deep Multiple Instance Learning, gated, eq. 9."""
+    x = L.Dense(16, activation="relu")(bag)
+    gated = L.Dense(8, activation="tanh", use_bias=False)(x) * L.Dense(8, activation="sigmoid", use_bias=False)(x)
+    weights = ops.softmax(L.Dense(1, use_bias=False)(gated), axis=1)
+    pooled = ops.sum(weights * x, axis=1)
+    return {"classes": L.Dense(2, activation="softmax")(pooled), "weights": ops.squeeze(weights, -1)}
+
+
+@architecture(precisions=HALF)
+def mixture_of_experts(x=(8,)):
+    """Jacobs et al., 1991: Adaptive Mixtures of Local Experts, all of them weighed."""
+    gates = L.Dense(4, activation="softmax")(x)
+    hidden = L.EinsumDense("bd,edh->beh", output_shape=(4, 12), bias_axes="eh", activation="relu")(x)
+    experts = L.EinsumDense("beh,eho->beo", output_shape=(4, 3), bias_axes="eo")(hidden)
+    return {"y": ops.einsum("be,beo->bo", gates, experts), "gates": gates}

@@ -5,7 +5,6 @@ from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
 from .blocks import Positions, Waves, feed_forward, post_norm_block, pre_norm_block, prepended
-from .images import FourierMix
 from .registry import HALF, IDS, architecture
 
 
@@ -57,25 +56,6 @@ def bidirectional_lstm(ids=IDS):
 
 
 @architecture()
-def fourier_text(ids=IDS):
-    """Lee-Thorp et al., 2022: FNet, Mixing Tokens with Fourier Transforms."""
-    x = L.Embedding(150, 16)(ids)
-    x = Positions()(x)
-    for _ in range(2):
-        x = L.LayerNormalization()(x + FourierMix()(x))
-        x = L.LayerNormalization()(x + feed_forward(x, 32, "relu"))
-    return {"positive": L.Dense(1, activation="sigmoid")(L.GlobalAveragePooling1D()(x))}
-
-
-@architecture()
-def convolutional_text(ids=IDS):
-    """Kim, 2014: Convolutional Neural Networks for Sentence Classification."""
-    x = L.Embedding(200, 16)(ids)
-    pooled = [L.GlobalMaxPooling1D()(L.Conv1D(12, size, padding="same", activation="relu")(x)) for size in (3, 4, 5)]
-    return {"classes": L.Dense(4, activation="softmax")(L.Dropout(0.5)(L.Concatenate()(pooled)))}
-
-
-@architecture()
 def bag_of_words(ids=IDS):
     """Joulin et al., 2017: Bag of Tricks for Efficient Text Classification (fastText), padding left out of the mean."""
     x = L.GlobalAveragePooling1D()(L.Embedding(300, 16, mask_zero=True)(ids))
@@ -101,15 +81,6 @@ def entity_tagger(ids=IDS):
 
 
 @architecture()
-def character_language_model(ids=IDS):
-    """Karpathy, 2015: Character-level text generation, two GRU layers with their states as outputs."""
-    x = L.Embedding(60, 12)(ids)
-    x, first = L.GRU(16, return_sequences=True, return_state=True)(x)
-    x, second = L.GRU(16, return_sequences=True, return_state=True)(x)
-    return {"next": L.Dense(60)(x), "first": first, "second": second}
-
-
-@architecture()
 def character_words(letters=(None, 8, "int32")):
     """Kim et al., 2016: Character-Aware Neural Language Models, convolution over letters, a highway, an LSTM."""
     x = L.TimeDistributed(L.Conv1D(12, 3, activation="tanh"))(L.Embedding(40, 6)(letters))
@@ -132,22 +103,11 @@ def masked_language_model(ids=IDS):
 
 
 @architecture()
-def story_memory(story=IDS, question=(4, "int32")):
-    """Sukhbaatar et al., 2015: End-To-End Memory Networks, as in the Keras example on bAbI."""
-    asked = L.Embedding(50, 12)(question)
-    match = L.Softmax()(L.Dot(2)([L.Embedding(50, 12)(story), asked]))
-    response = ops.swapaxes(match, 1, 2) @ L.Embedding(50, 12)(story)
-    answer = L.LSTM(16)(L.Concatenate()([response, asked]))
-    return {"answer": L.Dense(50, activation="softmax")(answer)}
-
-
-@architecture()
-def question_answering(passage=IDS, question=IDS):
-    """Seo et al., 2017: Bidirectional Attention Flow, spans in a passage."""
-    table, encode = L.Embedding(100, 12), L.Bidirectional(L.LSTM(8, return_sequences=True))
-    p, q = encode(table(passage)), encode(table(question))
-    scores = ops.matmul(L.Dense(16)(p), ops.swapaxes(q, 1, 2))
-    attended = ops.matmul(ops.softmax(scores), q)
-    back = ops.matmul(ops.expand_dims(ops.softmax(ops.max(scores, -1)), 1), p)
-    x = L.Bidirectional(L.LSTM(8, return_sequences=True))(L.Concatenate()([p, attended, p * attended, p * back]))
-    return {end: ops.squeeze(L.Dense(1)(x), -1) for end in ("start", "end")}
+def gated_linear_attention(ids=IDS):
+    """Katharopoulos et al., 2020: Transformers are RNNs, attention linear in the length, causal by running sums."""
+    x = L.Embedding(90, 16)(ids)
+    q, k, v = ops.elu(L.Dense(8)(x)) + 1, ops.elu(L.Dense(8)(x)) + 1, L.Dense(8)(x)
+    sums = ops.cumsum(ops.expand_dims(k, -1) * ops.expand_dims(v, -2), axis=1)
+    total = ops.sum(q * ops.cumsum(k, axis=1), -1, keepdims=True)
+    y = ops.einsum("btd,btde->bte", q, sums) / (total + 1e-6)
+    return {"next": L.Dense(90)(L.LayerNormalization()(x + L.Dense(16)(y)))}
