@@ -10,7 +10,7 @@ from bundles import read_manifest
 from onnx import TensorProto, helper, numpy_helper
 
 from keras_attn_export import BundleError, ExportError
-from keras_attn_export._report.layers import OTHER, Port, read_layers
+from keras_attn_export._report.layers import OTHER, read_layers
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -194,24 +194,26 @@ CASES = [
 
 @pytest.mark.parametrize(("lines", "attention", "layers", "edges"), CASES)
 def test_layers_and_what_feeds_them(tmp_path, lines, attention, layers, edges):
-    graph = read_layers(written(tmp_path, lines), attention)
-    assert [f"{a.name} {a.kind} {len(a.nodes)} {a.weights} {a.weight_bytes}" for a in graph.layers] == layers
-    assert len({node for layer in graph.layers for node in layer.nodes}) == lines.count("\n") + 1
-    names = [layer.name for layer in graph.layers]
-    assert {f"{names.index(source)}{names.index(target)}" for source, target in graph.edges} == set(edges.split())
-    assert graph.outputs == (Port("y", (names[-1],)),)
+    file = written(tmp_path, lines)
+    found = read_layers(file, attention)
+    assert [f"{a.name} {a.kind} {len(a.nodes)} {a.weights} {a.weight_bytes}" for a in found] == layers
+    place = {node: number for number, layer in enumerate(found) for node in layer.nodes}
+    nodes = onnx.load(file).graph.node
+    assert len(place) == len(nodes)
+    made = {name: place[node.name] for node in nodes for name in node.output}
+    feeds = {(made[name], place[node.name]) for node in nodes for name in node.input if name in made}
+    assert {f"{source}{target}" for source, target in feeds if source != target} == set(edges.split())
+    assert made["y"] == len(found) - 1
 
 
 def test_a_bundle(exported):
     file = exported / "model.onnx"
-    graph = read_layers(file, [layer["name"] for layer in read_manifest(exported)["layers"]])
-    (attention,) = [layer for layer in graph.layers if layer.kind == "attention"]
+    layers = read_layers(file, [layer["name"] for layer in read_manifest(exported)["layers"]])
+    (attention,) = [layer for layer in layers if layer.kind == "attention"]
     assert (attention.name, attention.weights) == ("attention", 3 * (4 + 6 + 1))
-    assert {port.name for port in graph.inputs} == {"queries", "keys", "values", "valid_lens"}
-    assert Port("context", ("attention",)) in graph.outputs
     proto = onnx.load(file)
-    assert len({node for layer in graph.layers for node in layer.nodes}) == len(proto.graph.node)
-    assert sum(layer.weights for layer in graph.layers) == sum(
+    assert len({node for layer in layers for node in layer.nodes}) == len(proto.graph.node)
+    assert sum(layer.weights for layer in layers) == sum(
         numpy_helper.to_array(each).size
         for each in proto.graph.initializer
         if each.data_type == TensorProto.FLOAT and each.dims
@@ -220,7 +222,7 @@ def test_a_bundle(exported):
 
 def test_names_that_are_there_twice_or_not_at_all(tmp_path):
     nodes = [helper.make_node("Neg", [a], [b], name) for a, b, name in ("xas", "abs", ("b", "y", ""))]
-    (layer,) = read_layers(saved(tmp_path, nodes), []).layers
+    (layer,) = read_layers(saved(tmp_path, nodes), [])
     assert (layer.name, layer.kind, layer.nodes) == (OTHER, "neg", ("a", "b", "y"))
 
 
@@ -233,7 +235,7 @@ def test_weights_in_a_file_of_their_own_are_not_read(tmp_path):
     weight.data_location = TensorProto.EXTERNAL
     weight.external_data.add(key="location", value="not_there.data")
     file.write_bytes(proto.SerializeToString())
-    (layer,) = read_layers(file, []).layers
+    (layer,) = read_layers(file, [])
     assert (layer.weights, layer.weight_bytes) == (4_900_000_000, 19_600_000_000)
 
 
