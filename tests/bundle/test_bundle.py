@@ -5,13 +5,12 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import onnxruntime
 import pytest
-from bundles import Dk, alter_golden_outputs, alter_manifest, flip_byte, read_manifest, reseal, small_inputs
+from bundles import Dk, alter_golden_outputs, alter_manifest, read_manifest, reseal, small_inputs
 from tolerances import assert_identical
 
 from keras_attn_export import BundleError, InputError, ParityError, ProviderError, load_bundle, verify_bundle
-from keras_attn_export._bundle.bundle import checked_inputs, seal
+from keras_attn_export._bundle.bundle import checked_inputs
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import MODEL, load_cases
 
@@ -47,58 +46,39 @@ def test_load_bundle(exported, loaded):
     assert loaded.report.saved_model_rows
 
 
-def test_load_errors(bundle):
-    for place in bundle / "nowhere", bundle / MODEL:
-        with pytest.raises(BundleError, match="No bundle at"):
-            load_bundle(place)
-    flip_byte(bundle / MODEL)
-    with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
-        load_bundle(bundle)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"rows": [{}], "saved_model_rows": []}', None])
-def test_a_report_that_cannot_be_read(bundle, text):
+def test_a_report_that_cannot_be_read(bundle):
+    file = bundle / "parity" / "report.json"
+    told = json.loads(file.read_text())
+    senseless = ([], {}, {"cases": 9}, {"cases": 9, "refused": 0, "axes": [], "inputs": 1, "outputs": {}})
+    texts = (
+        "{",
+        "[]",
+        "{}",
+        '{"rows": [{}], "saved_model_rows": []}',
+        *(json.dumps(told | {"coverage": each}) for each in senseless),
+    )
+    for text in texts:
+        file.write_text(text)
+        reseal(bundle, "parity/report.json")
+        with pytest.raises(BundleError, match=r"report\.json is not a parity report \(\w+\)"):
+            verify_bundle(bundle)
     loaded = load_bundle(bundle)
-    file = bundle / "parity" / "report.json"
-    file.unlink() if text is None else file.write_text(text)
-    with pytest.raises(BundleError, match=r"report\.json is not a parity report \(\w+\)"):
+    file.unlink()
+    with pytest.raises(BundleError, match=r"report\.json is not a parity report \(FileNotFoundError\)"):
         loaded.report  # noqa: B018 - reading it is what fails
-
-
-def alter_report(bundle, **changed):
-    """Let the report of a bundle say something else, and seal the bundle again."""
-    file = bundle / "parity" / "report.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
-    reseal(bundle, "parity/report.json")
 
 
 def test_a_replay_has_the_coverage_of_the_export(exported, bundle, loaded):
     report = verify_bundle(exported)
     assert report.warnings == loaded.report.warnings == ()
     assert report.coverage == loaded.report.coverage
-    alter_report(bundle, coverage=report.coverage | {"outputs": {"context": {"varies": False}}})
+    told = json.loads((bundle / "parity/report.json").read_text())
+    told["coverage"]["outputs"] = {"context": {"varies": False}}
+    (bundle / "parity/report.json").write_text(json.dumps(told))
+    reseal(bundle, "parity/report.json")
     assert verify_bundle(bundle).warnings == (
         "Output `context` is the same whatever goes in, so that its match proves little.",
     )
-
-
-@pytest.mark.parametrize(
-    "coverage", [[], {}, {"cases": 9}, {"cases": 9, "refused": 0, "axes": [], "inputs": 1, "outputs": {}}]
-)
-def test_a_report_whose_coverage_makes_no_sense(bundle, coverage):
-    alter_report(bundle, coverage=coverage)
-    with pytest.raises(BundleError, match=r"report\.json is not a parity report"):
-        verify_bundle(bundle)
-
-
-def test_seal_hashes_every_file(tmp_path):
-    (tmp_path / "parity").mkdir()
-    (tmp_path / MODEL).write_bytes(b"")
-    (tmp_path / "parity" / "cases.npz").write_text("cases")
-    seal(tmp_path, {"inputs": [], "outputs": [], "parity": {}, "lowest_onnxruntime": "1.18"})
-    manifest = load_bundle(tmp_path).manifest
-    assert sorted(manifest["sha256"]) == ["model.onnx", "parity/cases.npz", "verify.py"]
-    assert manifest["schema_version"] == 3
 
 
 # -------------------------------------------------------------------- running
@@ -279,16 +259,6 @@ def test_running_from_several_threads(loaded):
         assert_identical(result, results[0])
 
 
-@pytest.mark.skipif(
-    "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
-    reason="shows what an onnxruntime without CUDA says; .ci/run installs [cpu]",
-)
-def test_a_provider_that_is_absent(exported, loaded):
-    for ask in (lambda: loaded.run(small_inputs(), provider="cuda"), lambda: verify_bundle(exported, provider="cuda")):
-        with pytest.raises(ProviderError, match=r"Install keras-attn\[gpu\]"):
-            ask()
-
-
 def test_a_model_that_onnxruntime_cannot_load(bundle):
     (bundle / MODEL).write_bytes(b"\x08\x08")  # an ONNX file with an ir version and nothing else
     reseal(bundle, MODEL)
@@ -315,9 +285,3 @@ def test_verify_bundle_shows_altered_golden_outputs(bundle):
         verify_bundle(bundle)
     assert [(row.name, row.case) for row in caught.value.report.rows if not row.passed] == [("context", "axes apart")]
     assert len(caught.value.report.rows) == 2 * read_manifest(bundle)["parity"]["cases"]
-
-
-def test_verify_bundle_refuses_an_altered_file(bundle):
-    flip_byte(bundle / "parity" / "cases.npz")
-    with pytest.raises(BundleError, match=r"cases\.npz is not the file that was exported"):
-        verify_bundle(bundle)
