@@ -201,26 +201,20 @@ def test_conversions_that_would_change_values(dtype, value, said):
         checked(dtype, value)
 
 
-def test_one_name_twice_in_one_input():
+def test_one_name_twice_in_one_input_and_the_order_of_the_manifest():
     assert checked("float32", np.zeros((3, 3)), ("n", "n")).shape == (3, 3)
     with pytest.raises(InputError, match="`n` is 3 in input `x`"):
         checked("float32", np.zeros((3, 4)), ("n", "n"))
-
-
-def test_inputs_come_in_the_order_of_the_manifest():
     shuffled = dict(reversed(small_inputs().items()))
     assert list(checked_inputs({"inputs": SPECS}, shuffled)) == ["queries", "keys", "values", "valid_lens"]
 
 
-def test_session_is_opened_once(exported, loaded):
+def test_a_session_is_opened_once_for_its_options(exported, loaded):
     assert loaded.session() is loaded.session("cpu")
     assert loaded.session() is not load_bundle(exported).session()
     assert loaded.session().get_providers() == ["CPUExecutionProvider"]
     with pytest.raises(ProviderError, match="Received: 'tpu'"):
         loaded.session("tpu")
-
-
-def test_sessions_with_options(loaded):
     inputs, entry = small_inputs(), {"session.intra_op.allow_spinning": "0"}
     session = loaded.session(threads=1, config=entry, enable_cpu_mem_arena=False)
     options = session.get_session_options()
@@ -252,11 +246,10 @@ def test_options_that_sessions_have_not(loaded, asked, match):
 
 
 def test_running_from_several_threads(loaded):
-    inputs = small_inputs()
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: loaded.run(inputs)["context"], range(4)))
-    for result in results:
-        assert_identical(result, results[0])
+        first, *others = pool.map(lambda _: loaded.run(small_inputs())["context"], range(4))
+    for result in others:
+        assert_identical(result, first)
 
 
 def test_a_model_that_onnxruntime_cannot_load(bundle):

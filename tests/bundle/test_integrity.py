@@ -300,16 +300,12 @@ def test_a_manifest_that_makes_no_sense(short, data):
 )
 def test_an_onnxruntime_that_is_too_old(bundle, monkeypatch, installed, lowest):
     alter_manifest(bundle, lowest_onnxruntime=lowest)
+    for enough in (f"{lowest}.0", f"{lowest}.0rc1", f"{lowest}1.0", "3.0.0", "unknown"):
+        monkeypatch.setattr(onnxruntime, "__version__", enough)
+        load_bundle(bundle)
     monkeypatch.setattr(onnxruntime, "__version__", installed)
     for load in load_bundle, verify_bundle:
         refused(bundle, rf"bundle needs onnxruntime {lowest} or newer, and {installed} is installed\. Upgrade", load)
-
-
-@pytest.mark.parametrize("installed", ["1.15.0", "1.15.0rc1", "1.100.0", "2.0.0", "unknown"])
-def test_an_onnxruntime_that_is_new_enough(bundle, monkeypatch, installed):
-    alter_manifest(bundle, lowest_onnxruntime="1.15")
-    monkeypatch.setattr(onnxruntime, "__version__", installed)
-    load_bundle(bundle)
 
 
 def test_without_onnxruntime_a_bundle_can_be_looked_at(bundle, tmp_path):
