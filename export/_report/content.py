@@ -15,10 +15,9 @@ from .._errors import BundleError, ProviderError
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
 from .labels import checked_labels
-from .layers import LayerGraph, read_layers
+from .layers import read_layers
 from .maps import YOURS, maps_of
 from .page_numbers import bytes_text, count_text
-from .picture import graph_svg
 from .timing import NOT_PLACED, layer_times
 
 SHOWN = ("model", "layers", "opset", "precision", "versions")  # of the manifest, which runs without
@@ -90,7 +89,7 @@ def content_of(
         "summary": summary,
         "version": manifest["versions"].get("keras-attn", ""),
         "facts": list(_facts(folder, manifest, report)),
-        "graph": _graph(folder, manifest, max(cases, key=lambda case: _size(case.inputs))),
+        "layers": _layers(folder, manifest, max(cases, key=lambda case: _size(case.inputs))),
         "proof": _proof(manifest, report),
         "rows": _rows(report),
         "coverage": list(_coverage(report)),
@@ -169,39 +168,32 @@ def _facts(folder: Path, manifest: Mapping[str, Any], report: Mapping[str, Any])
     return facts
 
 
-def _graph(folder: Path, manifest: Mapping[str, Any], case: Case) -> dict[str, Any] | None:
-    graph = read_layers(folder / verify.MODEL, [layer["name"] for layer in manifest["layers"]])
+def _layers(folder: Path, manifest: Mapping[str, Any], case: Case) -> dict[str, Any]:
+    layers = read_layers(folder / verify.MODEL, [layer["name"] for layer in manifest["layers"]])
     try:
-        times: Mapping[str, float] = layer_times(folder / verify.MODEL, graph, case.inputs)
+        times: Mapping[str, float] = layer_times(folder / verify.MODEL, layers, case.inputs)
         said = (
             f"Times are those of case “{case.name}” in onnxruntime on this machine: operator by operator on one "
             "thread, the lower quartile of runs."
         )
-        if (whole := sum(times.values())) and (lost := times.get(NOT_PLACED, 0.0) / whole) >= 0.005:
-            said += f" Of {lost:.0%} it could not be told which layer they belong to."
     except ProviderError as error:
         times, said = {}, f"Times were not measured: {error}"
-    return {"svg": _markup(graph_svg(graph, times)), "layers": _layers(graph, times), "said": said}
-
-
-def _layers(graph: LayerGraph, times: Mapping[str, float]) -> list[dict[str, Any]]:
-    return [
+    whole = sum(times.values())
+    if whole and (lost := times.get(NOT_PLACED, 0.0) / whole) >= 0.005:
+        said += f" Of {lost:.0%} it could not be told which layer they belong to."
+    rows = [
         {
             "name": layer.name,
             "kind": layer.kind,
             "weights": layer.weights,
             "bytes": layer.weight_bytes,
             "operators": sum(layer.operators.values()),
-            "time": f"{times[layer.name]:.3f}" if layer.name in times else "",
+            "time": times.get(layer.name),
+            "share": times.get(layer.name, 0.0) / whole if whole else None,
         }
-        for layer in graph.layers
+        for layer in layers
     ]
-
-
-def _markup(svg: str) -> Any:
-    import markupsafe
-
-    return markupsafe.Markup(svg)
+    return {"rows": rows, "said": said}
 
 
 def _proof(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The layers of an ONNX file: which nodes and weights come from which Keras layer, and what feeds what."""
+"""The layers of an ONNX file: which nodes and weights come from which Keras layer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .._errors import BundleError, ExportError
 from . import scopes
-from .constants import Held, held_by, measured, reads
+from .constants import Held, held_by, measured
 from .joining import LAYOUT, Group, apart, in_order, is_other, places, settled, unshared, with_feeders
 
 if TYPE_CHECKING:
@@ -51,26 +51,10 @@ class Layer:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Port:
-    """An input or an output of the model, and the layers that read or make it."""
+def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
+    """Return the layers of an ONNX file in the order in which they run.
 
-    name: str
-    layers: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class LayerGraph:
-    """The layers of a file in the order in which they run, what feeds what, and the inputs and outputs."""
-
-    layers: tuple[Layer, ...]
-    edges: tuple[tuple[str, str], ...]
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-
-
-def read_layers(model: Path, attention: Sequence[str]) -> LayerGraph:
-    """Return the layers of an ONNX file, without reading weights that lie in files of their own.
+    Weights that lie in files of their own are not read.
 
     Args:
         model: The file.
@@ -100,7 +84,7 @@ def read_layers(model: Path, attention: Sequence[str]) -> LayerGraph:
     joined = unshared(nodes, settled(nodes, named, held), held)
     groups = in_order(nodes, apart(nodes, joined), held, parts)
     place = places(groups, held)
-    return _graph(proto, groups, sorted(place, key=place.__getitem__), held, attending)
+    return _layers(proto, groups, sorted(place, key=place.__getitem__), held, attending)
 
 
 def load(model: Path) -> onnx.ModelProto:
@@ -108,7 +92,7 @@ def load(model: Path) -> onnx.ModelProto:
     try:
         import onnx
     except ImportError as error:
-        raise ExportError("A picture of the graph needs onnx: pip install onnx.") from error
+        raise ExportError("The layers of a model are read with onnx: pip install onnx.") from error
     try:
         return onnx.load(str(model), load_external_data=False)
     except Exception as error:
@@ -132,16 +116,15 @@ def _group(path: Group | None, held: Sequence[Held], parts: Collection[Group]) -
     return scopes.group_of(path, parts)
 
 
-def _graph(
+def _layers(
     proto: onnx.ModelProto,
     groups: Sequence[Group],
     order: Sequence[Group],
     held: Sequence[Sequence[Held]],
     attending: Collection[Group],
-) -> LayerGraph:
+) -> list[Layer]:
     nodes, names = list(proto.graph.node), node_names(proto.graph)
     called = _names(order)
-    made = {name: group for node, group in zip(nodes, groups, strict=True) for name in node.output if name}
     members: dict[Group, list[int]] = {group: [] for group in order}
     for number, group in enumerate(groups):
         members[group].append(number)
@@ -163,25 +146,7 @@ def _graph(
                 tuple(names[number] for number in numbers),
             )
         )
-    pairs = (
-        (made[name], group)
-        for node, group in zip(nodes, groups, strict=True)
-        for name in reads(node)
-        if name in made and made[name] != group
-    )
-    constant = {each.name for each in proto.graph.initializer}
-    inputs = [value.name for value in proto.graph.input if value.name not in constant]
-    reading = {
-        name: tuple(dict.fromkeys(called[g] for n, g in zip(nodes, groups, strict=True) if name in set(reads(n))))
-        for name in inputs
-    }
-    outputs = [value.name for value in proto.graph.output]
-    return LayerGraph(
-        tuple(layers),
-        tuple((called[source], called[target]) for source, target in dict.fromkeys(pairs)),
-        tuple(Port(name, layers) for name, layers in reading.items()),
-        tuple(Port(name, (called[made[name]],) if name in made else ()) for name in outputs),
-    )
+    return layers
 
 
 def _names(groups: Sequence[Group]) -> dict[Group, str]:

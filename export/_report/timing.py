@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._standalone import verify
-from .layers import LayerGraph, load, node_names
+from .layers import Layer, load, node_names
 
 if TYPE_CHECKING:
     import onnx
@@ -39,7 +39,7 @@ _PREFIXES = ("Fused", "Quick", "Skip", "Fast", "Bias")
 
 def layer_times(
     model: Path,
-    graph: LayerGraph,
+    layers: Sequence[Layer],
     inputs: Mapping[str, np.ndarray],
     provider: str = "cpu",
     seconds: float = SECONDS,
@@ -54,7 +54,7 @@ def layer_times(
 
     Args:
         model: The ONNX file.
-        graph: Its layers.
+        layers: Its layers.
         inputs: Arrays by input name.
         provider: `"cpu"` or `"cuda"`.
         seconds: How long to run, about.
@@ -66,7 +66,7 @@ def layer_times(
     """
     verify.check_provider(provider)
     proto = load(model)
-    places = _Places(proto, graph)
+    places = _Places(proto, layers)
     with tempfile.TemporaryDirectory() as scratch:
         marked = places.marked(proto, model.parent, Path(scratch))
         plain = verify.open_session(marked, provider, threads=1)
@@ -77,7 +77,7 @@ def layer_times(
     written = statistics.median(sum(1 + within for _, within in run) for run in runs)
     cost = max(0.0, beside - alone) * 1e6 / max(1, written)
     times = [places.times(run, cost) for run in runs]
-    names = dict.fromkeys((*(layer.name for layer in graph.layers), *(name for each in times for name in each)))
+    names = dict.fromkeys((*(layer.name for layer in layers), *(name for each in times for name in each)))
     return {name: float(np.quantile([each.get(name, 0.0) for each in times], QUANTILE)) / 1000 for name in names}
 
 
@@ -119,8 +119,8 @@ def _runs(events: Iterable[Event]) -> Iterator[list[tuple[Event, int]]]:
 class _Places:
     """Which layer an operator that onnxruntime ran comes from."""
 
-    def __init__(self, proto: onnx.ModelProto, graph: LayerGraph) -> None:
-        of_node = {node: layer.name for layer in graph.layers for node in layer.nodes}
+    def __init__(self, proto: onnx.ModelProto, layers: Sequence[Layer]) -> None:
+        of_node = {node: layer.name for layer in layers for node in layer.nodes}
         self._nodes = list(proto.graph.node)
         self._layers = [of_node.get(name, NOT_PLACED) for name in node_names(proto.graph)]
         self._makers = {name: number for number, node in enumerate(self._nodes) for name in node.output if name}

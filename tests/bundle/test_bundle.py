@@ -5,13 +5,12 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import onnxruntime
 import pytest
-from bundles import Dk, alter_golden_outputs, alter_manifest, flip_byte, read_manifest, reseal, small_inputs
+from bundles import Dk, alter_golden_outputs, alter_manifest, read_manifest, reseal, small_inputs
 from tolerances import assert_identical
 
 from keras_attn_export import BundleError, InputError, ParityError, ProviderError, load_bundle, verify_bundle
-from keras_attn_export._bundle.bundle import checked_inputs, seal
+from keras_attn_export._bundle.bundle import checked_inputs
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import MODEL, load_cases
 
@@ -47,15 +46,6 @@ def test_load_bundle(exported, loaded):
     assert loaded.report.saved_model_rows
 
 
-def test_load_errors(bundle):
-    for place in bundle / "nowhere", bundle / MODEL:
-        with pytest.raises(BundleError, match="No bundle at"):
-            load_bundle(place)
-    flip_byte(bundle / MODEL)
-    with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
-        load_bundle(bundle)
-
-
 @pytest.mark.parametrize("open_it", [load_bundle, verify_bundle])
 def test_a_decoder_in_steps_is_no_longer_read(bundle, open_it):
     hashes = {f"{part}/{name}": "0" for part in ("encoder", "step") for name in ("manifest.json", MODEL)}
@@ -64,49 +54,39 @@ def test_a_decoder_in_steps_is_no_longer_read(bundle, open_it):
         open_it(bundle)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"rows": [{}], "saved_model_rows": []}', None])
-def test_a_report_that_cannot_be_read(bundle, text):
+def test_a_report_that_cannot_be_read(bundle):
+    file = bundle / "parity" / "report.json"
+    told = json.loads(file.read_text())
+    senseless = ([], {}, {"cases": 9}, {"cases": 9, "refused": 0, "axes": [], "inputs": 1, "outputs": {}})
+    texts = (
+        "{",
+        "[]",
+        "{}",
+        '{"rows": [{}], "saved_model_rows": []}',
+        *(json.dumps(told | {"coverage": each}) for each in senseless),
+    )
+    for text in texts:
+        file.write_text(text)
+        reseal(bundle, "parity/report.json")
+        with pytest.raises(BundleError, match=r"report\.json is not a parity report \(\w+\)"):
+            verify_bundle(bundle)
     loaded = load_bundle(bundle)
-    file = bundle / "parity" / "report.json"
-    file.unlink() if text is None else file.write_text(text)
-    with pytest.raises(BundleError, match=r"report\.json is not a parity report \(\w+\)"):
+    file.unlink()
+    with pytest.raises(BundleError, match=r"report\.json is not a parity report \(FileNotFoundError\)"):
         loaded.report  # noqa: B018 - reading it is what fails
-
-
-def alter_report(bundle, **changed):
-    """Let the report of a bundle say something else, and seal the bundle again."""
-    file = bundle / "parity" / "report.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
-    reseal(bundle, "parity/report.json")
 
 
 def test_a_replay_has_the_coverage_of_the_export(exported, bundle, loaded):
     report = verify_bundle(exported)
     assert report.warnings == loaded.report.warnings == ()
     assert report.coverage == loaded.report.coverage
-    alter_report(bundle, coverage=report.coverage | {"outputs": {"context": {"varies": False}}})
+    told = json.loads((bundle / "parity/report.json").read_text())
+    told["coverage"]["outputs"] = {"context": {"varies": False}}
+    (bundle / "parity/report.json").write_text(json.dumps(told))
+    reseal(bundle, "parity/report.json")
     assert verify_bundle(bundle).warnings == (
         "Output `context` is the same whatever goes in, so that its match proves little.",
     )
-
-
-@pytest.mark.parametrize(
-    "coverage", [[], {}, {"cases": 9}, {"cases": 9, "refused": 0, "axes": [], "inputs": 1, "outputs": {}}]
-)
-def test_a_report_whose_coverage_makes_no_sense(bundle, coverage):
-    alter_report(bundle, coverage=coverage)
-    with pytest.raises(BundleError, match=r"report\.json is not a parity report"):
-        verify_bundle(bundle)
-
-
-def test_seal_hashes_every_file(tmp_path):
-    (tmp_path / "parity").mkdir()
-    (tmp_path / MODEL).write_bytes(b"")
-    (tmp_path / "parity" / "cases.npz").write_text("cases")
-    seal(tmp_path, {"inputs": [], "outputs": [], "parity": {}, "lowest_onnxruntime": "1.18"})
-    manifest = load_bundle(tmp_path).manifest
-    assert sorted(manifest["sha256"]) == ["model.onnx", "parity/cases.npz", "verify.py"]
-    assert manifest["schema_version"] == 3
 
 
 # -------------------------------------------------------------------- running
@@ -229,26 +209,20 @@ def test_conversions_that_would_change_values(dtype, value, said):
         checked(dtype, value)
 
 
-def test_one_name_twice_in_one_input():
+def test_one_name_twice_in_one_input_and_the_order_of_the_manifest():
     assert checked("float32", np.zeros((3, 3)), ("n", "n")).shape == (3, 3)
     with pytest.raises(InputError, match="`n` is 3 in input `x`"):
         checked("float32", np.zeros((3, 4)), ("n", "n"))
-
-
-def test_inputs_come_in_the_order_of_the_manifest():
     shuffled = dict(reversed(small_inputs().items()))
     assert list(checked_inputs({"inputs": SPECS}, shuffled)) == ["queries", "keys", "values", "valid_lens"]
 
 
-def test_session_is_opened_once(exported, loaded):
+def test_a_session_is_opened_once_for_its_options(exported, loaded):
     assert loaded.session() is loaded.session("cpu")
     assert loaded.session() is not load_bundle(exported).session()
     assert loaded.session().get_providers() == ["CPUExecutionProvider"]
     with pytest.raises(ProviderError, match="Received: 'tpu'"):
         loaded.session("tpu")
-
-
-def test_sessions_with_options(loaded):
     inputs, entry = small_inputs(), {"session.intra_op.allow_spinning": "0"}
     session = loaded.session(threads=1, config=entry, enable_cpu_mem_arena=False)
     options = session.get_session_options()
@@ -280,21 +254,10 @@ def test_options_that_sessions_have_not(loaded, asked, match):
 
 
 def test_running_from_several_threads(loaded):
-    inputs = small_inputs()
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: loaded.run(inputs)["context"], range(4)))
-    for result in results:
-        assert_identical(result, results[0])
-
-
-@pytest.mark.skipif(
-    "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
-    reason="shows what an onnxruntime without CUDA says; .ci/run installs [cpu]",
-)
-def test_a_provider_that_is_absent(exported, loaded):
-    for ask in (lambda: loaded.run(small_inputs(), provider="cuda"), lambda: verify_bundle(exported, provider="cuda")):
-        with pytest.raises(ProviderError, match=r"Install keras-attn\[gpu\]"):
-            ask()
+        first, *others = pool.map(lambda _: loaded.run(small_inputs())["context"], range(4))
+    for result in others:
+        assert_identical(result, first)
 
 
 def test_a_model_that_onnxruntime_cannot_load(bundle):
@@ -323,9 +286,3 @@ def test_verify_bundle_shows_altered_golden_outputs(bundle):
         verify_bundle(bundle)
     assert [(row.name, row.case) for row in caught.value.report.rows if not row.passed] == [("context", "axes apart")]
     assert len(caught.value.report.rows) == 2 * read_manifest(bundle)["parity"]["cases"]
-
-
-def test_verify_bundle_refuses_an_altered_file(bundle):
-    flip_byte(bundle / "parity" / "cases.npz")
-    with pytest.raises(BundleError, match=r"cases\.npz is not the file that was exported"):
-        verify_bundle(bundle)

@@ -72,7 +72,7 @@ def test_bytes_all_over_the_manifest_count(bundle, rng):
         assert_found(bundle, file, changed, f"byte {position} of the manifest")
 
 
-def test_truncated_and_grown_files_are_found(bundle, rng):
+def test_truncated_grown_and_missing_files_are_found(bundle, rng):
     for file in files_of(bundle):
         content = file.read_bytes()
         lengths = {0, 1, len(content) - 1, *(rng.randrange(len(content)) for _ in range(5))}
@@ -80,6 +80,9 @@ def test_truncated_and_grown_files_are_found(bundle, rng):
             assert_found(bundle, file, content[:length], f"{file} of {length} bytes")
         for more in (b"\0", b"\n", b" ", content):
             assert_found(bundle, file, content + more, f"{file} and {len(more)} bytes more")
+        file.unlink()
+        refused(bundle, "is incomplete: .* is missing|No bundle at")
+        file.write_bytes(content)
 
 
 def test_swapped_files_are_found(bundle, rng):
@@ -116,13 +119,6 @@ def test_the_manifest_has_one_form(bundle, other):
 # ---------------------------------------------------------------- other files
 
 
-@pytest.mark.parametrize("name", ["extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "new/folder/x"])
-def test_a_file_that_is_not_listed(bundle, name):
-    (bundle / name).parent.mkdir(parents=True, exist_ok=True)
-    (bundle / name).write_bytes(b"")
-    refused(bundle, rf"bundle holds {name}, which its manifest does not list")
-
-
 def test_empty_folders_do_not_matter_nor_where_a_bundle_is(bundle, tmp_path):
     shutil.rmtree(bundle / "saved_model" / "assets")  # git and zip keep no empty folder
     (bundle / "empty").mkdir()
@@ -131,30 +127,92 @@ def test_empty_folders_do_not_matter_nor_where_a_bundle_is(bundle, tmp_path):
     assert load_bundle(tmp_path / "latest").run(small_inputs())
 
 
-@pytest.mark.parametrize("name", [MODEL, MANIFEST, CASES, "saved_model", "parity"])
-def test_links_are_refused(bundle, tmp_path, name):
-    shutil.move(bundle / name, tmp_path / "outside")
-    (bundle / name).symlink_to(tmp_path / "outside")
-    refused(bundle, rf"{name} is a symbolic link")
+def manifest_is(text):
+    return lambda bundle: (bundle / MANIFEST).write_bytes(text)
 
 
-@pytest.mark.parametrize("to", ["model.onnx", "nowhere", "."])
-def test_links_that_are_not_listed_are_refused(bundle, to):
-    (bundle / "link").symlink_to(to)
-    refused(bundle, r"link is a symbolic link")
+def entries(**changed):
+    """Return what sets entries of the manifest, and seals it again; `...` removes one."""
+    return lambda bundle: alter_manifest(bundle, **changed)
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (os.mkfifo, r"model\.onnx is neither a file nor a folder"),  # and not read, which would wait for ever
-        (os.mkdir, r"incomplete: model\.onnx is missing"),
-    ],
-)
-def test_something_else_in_the_place_of_a_file(bundle, make, said):
-    (bundle / MODEL).unlink()
-    make(bundle / MODEL)
-    refused(bundle, said)
+def listing(name):
+    """Return what lets the manifest list a file beside the bundle."""
+
+    def alter(bundle):
+        outside = bundle.with_name("outside")
+        outside.write_text("anything")
+        hashes = read_manifest(bundle)["sha256"] | {name.format(absolute=outside): verify.sha256(outside)}
+        alter_manifest(bundle, sha256=hashes)
+
+    return alter
+
+
+def with_file(name):
+    def alter(bundle):
+        (bundle / name).parent.mkdir(parents=True, exist_ok=True)
+        (bundle / name).touch()
+
+    return alter
+
+
+def linked(name):
+    """Return what moves a part of the bundle elsewhere, and puts a link in its place."""
+
+    def alter(bundle):
+        shutil.move(bundle / name, bundle.with_name("outside"))
+        (bundle / name).symlink_to(bundle.with_name("outside"))
+
+    return alter
+
+
+def in_place_of_the_model(make):
+    def alter(bundle):
+        (bundle / MODEL).unlink()
+        make(bundle / MODEL)
+
+    return alter
+
+
+NO_MANIFEST = r"manifest\.json is not a bundle's manifest"
+UNREADABLE = (b"{", b"[]", b"3", b'"text"', b"{}", b"[" * 10**5, b'{"sha256": {}}', b"\xff\xfe")
+NEEDED = ("inputs", "outputs", "parity", "lowest_onnxruntime", "sha256")
+VERSIONS = (None, 1.18, "1", "1.18.0", "newest", "1.\N{ARABIC-INDIC DIGIT ONE}")
+OUTSIDE = ("../outside", "saved_model/../../outside", "{absolute}", "./model.onnx", "parity//cases.npz", "", ".")
+MORE = ("extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "new/folder/x")
+REFUSED = [  # what is done to a bundle, and what is said of it
+    (shutil.rmtree, "No bundle at .*bundle"),
+    (lambda bundle: (bundle / MANIFEST).unlink(), r"No bundle at .*: it has no manifest\.json"),
+    *((manifest_is(text), NO_MANIFEST) for text in UNREADABLE),
+    *(
+        (entries(schema_version=version), rf"has schema version {version!r}; this reader knows version 3 only")
+        for version in (0, 1, 2, 4, 3.0, "3", True, None)
+    ),
+    *((entries(**{name: ...}), rf"incomplete: it says nothing of {name}\b") for name in NEEDED),
+    (entries(sha256={CASES: "0"}), rf"incomplete: it says nothing of {MODEL}\."),
+    (entries(sha256={MODEL: "0"}), rf"incomplete: it says nothing of {CASES}\."),
+    *(
+        (entries(multiples=each), rf"{NO_MANIFEST}: `multiples` must give a number of 1 or more")
+        for each in ([8], {"batch": 0}, {"batch": "8"}, {"batch": True}, None)
+    ),
+    *((entries(lowest_onnxruntime=each), "`lowest_onnxruntime` must be a version") for each in VERSIONS),
+    *((listing(name), rf"lists `{name.format(absolute='/.*')}`, which is outside the bundle") for name in OUTSIDE),
+    *((with_file(name), rf"bundle holds {name}, which its manifest does not list") for name in MORE),
+    *((linked(name), rf"{name} is a symbolic link") for name in (MODEL, MANIFEST, CASES, "saved_model", "parity")),
+    *((lambda bundle, to=to: (bundle / "link").symlink_to(to), "link is a symbolic") for to in (MODEL, "nowhere", ".")),
+    # not read, which would wait for ever
+    (in_place_of_the_model(os.mkfifo), r"model\.onnx is neither a file nor a folder"),
+    (in_place_of_the_model(os.mkdir), r"incomplete: model\.onnx is missing"),
+]
+
+
+def test_what_is_altered_added_or_leads_elsewhere_is_refused(exported, tmp_path):
+    for number, (alter, said) in enumerate(REFUSED):
+        bundle = shutil.copytree(exported, tmp_path / str(number) / "bundle")
+        alter(bundle)
+        for load in load_bundle, verify.read_manifest:
+            refused(bundle, said, load)
+    refused(exported / MODEL, "No bundle at")
 
 
 def test_a_model_replaced_after_loading(bundle):
@@ -242,25 +300,15 @@ def test_a_manifest_that_makes_no_sense(short, data):
 )
 def test_an_onnxruntime_that_is_too_old(bundle, monkeypatch, installed, lowest):
     alter_manifest(bundle, lowest_onnxruntime=lowest)
+    for enough in (f"{lowest}.0", f"{lowest}.0rc1", f"{lowest}1.0", "3.0.0", "unknown"):
+        monkeypatch.setattr(onnxruntime, "__version__", enough)
+        load_bundle(bundle)
     monkeypatch.setattr(onnxruntime, "__version__", installed)
     for load in load_bundle, verify_bundle:
         refused(bundle, rf"bundle needs onnxruntime {lowest} or newer, and {installed} is installed\. Upgrade", load)
-
-
-@pytest.mark.parametrize("installed", ["1.15.0", "1.15.0rc1", "1.100.0", "2.0.0", "unknown"])
-def test_an_onnxruntime_that_is_new_enough(bundle, monkeypatch, installed):
-    alter_manifest(bundle, lowest_onnxruntime="1.15")
-    monkeypatch.setattr(onnxruntime, "__version__", installed)
-    load_bundle(bundle)
 
 
 def test_without_onnxruntime_a_bundle_can_be_looked_at(bundle, tmp_path):
     code = f"from keras_attn_export import load_bundle; print(load_bundle({str(bundle)!r}).manifest['opset'])"
     done = python("-c", code, cwd=tmp_path, blocked=["onnxruntime"])
     assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")
-
-
-@pytest.mark.parametrize("lowest", [None, 1.18, "1", "1.18.0", "newest", "1.\N{ARABIC-INDIC DIGIT ONE}"])
-def test_a_version_that_cannot_be_read(bundle, lowest):
-    alter_manifest(bundle, lowest_onnxruntime=lowest)
-    refused(bundle, "`lowest_onnxruntime` must be a version")

@@ -94,7 +94,6 @@ def alter_and_seal(bundle):
 
 ALTERATIONS = {
     "sealed anew": (alter_and_seal, "Hash mismatch for 'manifest.json'"),
-    "another manifest": (lambda bundle: alter_manifest(bundle, model="other"), "Hash mismatch for 'manifest.json'"),
     "not sealed": (lambda bundle: flip_byte(bundle / "model.onnx"), r"Hash mismatch for 'model.onnx'\.$"),
     "a file less": (lambda bundle: (bundle / "verify.py").unlink(), r"Missing files in model .*: verify.py\.$"),
     "a file more": (lambda bundle: (bundle / "more").touch(), r"Extra files found in model .*: more\.$"),

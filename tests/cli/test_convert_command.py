@@ -34,12 +34,8 @@ def test_convert_says_what_it_made_and_warns(bundle, tmp_path, succeeds, fails):
     assert warnings == ["warning: Axis `batch` is called dynamic, but only size 2 was compared."]
     assert names(tmp_path) == ["bundle", "model.tflite"]
     fails("convert", bundle, file, "--to", "litert", said=f"error: {file} already exists.")
-
-
-def test_convert_json(exported, tmp_path, succeeds):
-    file = tmp_path / "model.tflite"
     file.write_text("earlier")
-    out = succeeds("convert", exported, file, "--to", "litert", "--overwrite", "--json")
+    out = succeeds("convert", bundle, file, "--to", "litert", "--overwrite", "--json")
     assert json.loads(out)["provider"] == "litert"
     assert ParityReport.from_json(out).passed
     assert file.read_bytes()[4:8] == b"TFL3"

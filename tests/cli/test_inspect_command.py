@@ -14,19 +14,13 @@ pytest_plugins = ("bundle_fixtures", "command_fixtures")
 def test_inspect(exported, succeeds):
     out, manifest = succeeds("inspect", exported), read_manifest(exported)
     for line in (
-        rf"bundle +{exported}",
-        r"size +\d+\.\d [kM]B: ONNX \d+\.\d kB, SavedModel \d+\.\d kB",
-        "model +small",
         r"inputs +queries: float32 \[batch, queries_length, 4\]",
         r" +valid_lens: int32 \[batch\]",
-        r" +weights: float32 \[batch, queries_length, keys_length\]",
         "axes +batch, queries_length, keys_length",
         r"attention +attention \(AdditiveAttention\): adaptive, float32: plain operators",
         rf"opset +18, needs onnxruntime {manifest['lowest_onnxruntime']} or newer",
         rf"made with +keras-attn {manifest['versions']['keras-attn']}, tensorflow .*",
         r"parity +all \d+ comparisons match over \d+ cases",
-        r" +largest difference .* absolute, .* relative, .* of its",
-        r" +allowed: what rounding does, on cpu",
         r"verify\.py +the one of the installed keras-attn",
     ):
         assert re.search(f"^{line}$", out, flags=re.MULTILINE), f"{line} is not in {out}"

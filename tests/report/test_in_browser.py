@@ -169,7 +169,7 @@ def test_another_case_and_example(browser, page, bundle):
 
 
 def test_names_are_text(browser, tmp_path, bundle):
-    """Names that would be code, were they not escaped: in the page, in what its scripts write, in the picture."""
+    """Names that would be code, were they not escaped: in the page, in what its scripts write."""
     manifest = json.loads(json.dumps(bundle.manifest))
     manifest["model"] = HOSTILE
     manifest["layers"][0]["name"] = manifest["layers"][0]["form"] = HOSTILE

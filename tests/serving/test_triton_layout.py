@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from serving import serving_python
 
-from keras_attn_export import UnsupportedModelError
 from keras_attn_export._serving.layout import write_layout
 from keras_attn_export._serving.triton_layout import config, quoted
 
@@ -76,11 +75,6 @@ def test_without_a_batch_every_axis_is_one_of_dims():
 @pytest.mark.parametrize(("text", "expected"), [("a b", '"a b"'), ('"\\\n', r'"\042\134\012"'), ("ä", r'"\303\244"')])
 def test_text_is_quoted(text, expected):
     assert quoted(text) == expected
-
-
-def test_a_dtype_that_triton_lacks():
-    with pytest.raises(UnsupportedModelError, match="`x` has dtype complex64, and Triton takes bfloat16, "):
-        config(manifest(spec("x", "complex64", 3)), "m", "cpu", merged=False)
 
 
 def parsed(text, folder):
