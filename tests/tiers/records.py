@@ -21,10 +21,8 @@ HERE = Path(__file__).parent
 DURATIONS, TOUCHED = HERE / "durations.json", HERE / "touched.json"
 QUICK = 0.3
 """Seconds up to which a test is quick."""
-REFERENCE = 2.0
+REFERENCE = 0.75
 """Seconds that `calibration` takes on the machine whose seconds are recorded."""
-SLOWER = {"jax": 6.0, "torch": 1.0}
-"""How many times as long as on TensorFlow tests take on a backend without a record."""
 UNKNOWN = 0.05
 """Seconds that a test is taken to take before it was recorded."""
 
@@ -73,14 +71,11 @@ def split(nodeid: str) -> tuple[str, str, str]:
 
 
 def load(backend: str, path: Path = DURATIONS) -> Durations:
-    """What was recorded on a backend, and where nothing was, what TensorFlow's record lets expect."""
+    """What was recorded on a backend."""
     everything = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    recorded = everything.get(backend)
-    slower = 1.0
-    if recorded is None:
-        recorded, slower = everything.get("tensorflow", {}), SLOWER.get(backend, 1.0)
+    recorded = everything.get(backend, {})
     functions = {
-        file: {name: _function(entry, slower) for name, entry in entries.items()}
+        file: {name: _function(entry) for name, entry in entries.items()}
         for file, entries in recorded.get("tests", {}).items()
     }
     return Durations(functions, recorded.get("fixtures", {}))
@@ -144,11 +139,8 @@ def _recorded(before: Function | None, ran: Mapping[str, float], cases: list[str
     return Function(len(cases), seconds, dear)
 
 
-def _function(entry: Any, slower: float) -> Function:
-    fields = {"seconds": entry} if isinstance(entry, float | int) else entry
-    function = Function(**fields)
-    dear = {case: slower * seconds for case, seconds in function.dear.items()}
-    return Function(function.cases, slower * function.seconds, dear)
+def _function(entry: Any) -> Function:
+    return Function(**({"seconds": entry} if isinstance(entry, float | int) else entry))
 
 
 def _entry(function: Function) -> Any:
