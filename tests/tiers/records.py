@@ -21,8 +21,7 @@ import numpy as np
 HERE = Path(__file__).parent
 DURATIONS, TOUCHED = HERE / "durations.json", HERE / "touched.json"
 QUICK = 0.3  # seconds up to which a test is quick
-REFERENCE = 2.0  # seconds that `calibration` takes on the machine whose seconds are recorded
-SLOWER = {"jax": 6.0, "torch": 1.0}  # times as long as on TensorFlow tests take on a backend without a record
+REFERENCE = 0.75  # seconds that `calibration` takes on the machine whose seconds are recorded
 UNKNOWN = 0.05  # seconds that a test is taken to take before it was recorded
 
 
@@ -65,12 +64,11 @@ def split(nodeid: str) -> tuple[str, str, str]:
 
 
 def load(backend: str, path: Path = DURATIONS) -> Durations:
-    """What was recorded on a backend, and where nothing was, what TensorFlow's record lets expect."""
-    everything = json.loads(path.read_text(encoding="utf-8"))
-    slower = 1.0 if backend in everything else SLOWER.get(backend, 1.0)
-    recorded = everything.get(backend, everything["tensorflow"])
+    """What was recorded on a backend."""
+    everything = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    recorded = everything.get(backend, {"tests": {}, "fixtures": {}})
     functions = {
-        file: {name: _function(entry, slower) for name, entry in entries.items()}
+        file: {name: _function(entry) for name, entry in entries.items()}
         for file, entries in recorded["tests"].items()
     }
     return Durations(functions, recorded["fixtures"])
@@ -121,10 +119,8 @@ def _recorded(before: Function | None, ran: Mapping[str, float], cases: list[str
     return Function(len(cases), float(np.mean(cheap)) if cheap else before.seconds, dear)
 
 
-def _function(entry: Any, slower: float) -> Function:
-    fields = entry if isinstance(entry, dict) else {"cases": 1, "seconds": entry}
-    dear = {case: slower * seconds for case, seconds in fields.get("dear", {}).items()}
-    return Function(fields["cases"], slower * fields["seconds"], dear)
+def _function(entry: Any) -> Function:
+    return Function(**({"seconds": entry} if isinstance(entry, float | int) else entry))
 
 
 def _entry(function: Function) -> Any:
