@@ -68,8 +68,7 @@ def load(backend: str, path: Path = DURATIONS) -> Durations:
     everything = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     recorded = everything.get(backend, {"tests": {}, "fixtures": {}})
     functions = {
-        file: {name: _function(entry) for name, entry in entries.items()}
-        for file, entries in recorded["tests"].items()
+        file: {name: _function(entry) for name, entry in entries.items()} for file, entries in recorded["tests"].items()
     }
     return Durations(functions, recorded["fixtures"])
 
