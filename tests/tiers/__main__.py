@@ -57,7 +57,10 @@ def write_durations(folder: Path) -> None:
         for name, took in part["fixtures"].items():  # of a session it is made in each process
             fixtures[name] = max(fixtures.get(name, 0.0), took / slower)
     collected = {nodeid for part in parts for nodeid in part["users"]}
-    records.save(backend, records.merged(records.load(backend), tests, fixtures, collected))
+    known = records.load(backend)
+    for gone in [file for file in known.functions if not (ROOT / file).exists()]:
+        del known.functions[gone]
+    records.save(backend, records.merged(known, tests, fixtures, collected))
     print(f"{len(tests)} tests, {sum(tests.values()) + sum(fixtures.values()):.0f} s, into {records.DURATIONS.name}")
 
 
