@@ -84,7 +84,7 @@ def test_numbers(plan, form, capfd):
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        (name, form)
+        pytest.param(name, form, id=f"{name}-{form[0]}{form[1]}")
         for name in ("dot_product", "additive")
         for form in [*[*FORMS.values()][:6], ("large", 18), ("large", 24)]
         if (name, form[0]) != ("additive", "fused")
