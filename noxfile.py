@@ -179,7 +179,7 @@ def zoo(session: nox.Session) -> None:
 
 @nox.session(name="zoo-page")
 def zoo_page(session: nox.Session) -> None:
-    """Writes docs/models.md: the zoo beside Keras's own exporter, in two hours; goes on where it was."""
+    """Writes docs/models.md: the zoo beside Keras's own exporter, in hours; goes on where it was."""
     install(session, "zoo")
     session.run("python", "-m", "zoo", *session.posargs, env={"PYTHONPATH": "tests:tests/support"})
 
