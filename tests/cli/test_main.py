@@ -187,6 +187,7 @@ def test_a_signal_while_a_module_is_imported_ends_the_command(model_file, call, 
 DROPPED = """
 import os, signal, sys, time
 from keras_attn_export._cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's `&` has ignored
 
 class Fragile:
     def __del__(self):
