@@ -1,6 +1,5 @@
 """ALiBi: the slope of each head, and biases that fall with the distance."""
 
-import keras
 import numpy as np
 import pytest
 from contract_cases import as_numpy
@@ -45,13 +44,6 @@ def test_float16_has_no_infinities_far_away():
     assert found.dtype == "float16"
     assert_identical(found[:, 0], np.array([[-65504] * 3, [-11720] * 3], "float16"))
     assert biases(2, 1, 1, offset=3_000_000)[0, 0, 0] == -187500
-
-
-def test_options_come_back_from_the_config():
-    layer = LinearBias(5, dtype="mixed_bfloat16", name="bias")
-    again = LinearBias.from_config(layer.get_config())
-    assert (again.num_heads, again.compute_dtype, again.name) == (5, "bfloat16", "bias")
-    assert keras.saving.get_registered_name(LinearBias) == "keras_attn>LinearBias"
 
 
 @pytest.mark.zoo

@@ -145,14 +145,6 @@ def test_one_program_takes_every_size_and_returns_the_weights(mode):
         assert_close(as_numpy(output), expected @ arrays[2], "float32")
 
 
-def test_precomputed_keys_give_the_same():
-    layer, (queries, keys, values), previous = made(), inputs_of(), weights_of(Tq)
-    plain = layer(queries, keys, values, previous_weights=previous)
-    assert_close(as_numpy(layer(queries, layer.precompute(keys), values, previous_weights=previous)), as_numpy(plain))
-    state = layer.precompute(keys, values)
-    assert_close(as_numpy(layer(queries, state, previous_weights=previous)), as_numpy(plain))
-
-
 @pytest.mark.parametrize("cumulative", [False, True])
 def test_next_weights(cumulative):
     layer, before, weights = made(cumulative=cumulative), np.float32([[0.5, 0.5]]), np.float16([[0.25, 0.75]])

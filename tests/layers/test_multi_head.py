@@ -132,12 +132,6 @@ def test_weights_that_start_alike_would_learn_alike():
     assert all(np.any(first != second) for i, first in enumerate(kernels) for second in kernels[:i])
 
 
-def test_dropout_is_that_of_the_scoring_layer():
-    layer, arrays = built(DotProductAttention(0.5, seed=1)), inputs()
-    assert np.any(as_numpy(layer(*arrays, training=True)) != as_numpy(layer(*arrays)))
-    assert_identical(as_numpy(layer(*arrays)), as_numpy(layer(*arrays, training=False)))
-
-
 def test_int8_and_lora_work_on_the_projections():
     layer, arrays = built(), inputs()
     exact = as_numpy(layer(*arrays))

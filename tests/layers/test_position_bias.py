@@ -14,13 +14,13 @@ from keras_attn import LinearBias, RelativePositionBias
 H, Tq, Tk = 3, 4, 7
 
 
-def buckets():
+def buckets(**options):
     """Biases as large as a bias of T5 may be, all different."""
     initializer = keras.initializers.RandomNormal(stddev=2.0, seed=5)
-    return RelativePositionBias(H, num_buckets=8, max_distance=20, embeddings_initializer=initializer)
+    return RelativePositionBias(H, num_buckets=8, max_distance=20, embeddings_initializer=initializer, **options)
 
 
-every_bias = pytest.mark.parametrize("make", [buckets, lambda **options: LinearBias(H)], ids=["buckets", "linear"])
+every_bias = pytest.mark.parametrize("make", [buckets, lambda **_: LinearBias(H)], ids=["buckets", "linear"])
 
 
 def zeros(*shape):
@@ -133,7 +133,7 @@ def test_known_sizes_stay_known_in_a_program(make):
 def test_round_trips(make, tmp_path):
     queries, keys = keras.Input((None, 5), name="queries"), keras.Input((None, 6), name="keys")
     offset = keras.Input((), dtype="int32", name="offset")
-    layer = make()
+    layer = make(bidirectional=False)
     model = keras.Model([queries, keys, offset], {"biases": layer(queries, keys, offset=offset)})
     inputs = [zeros(2, Tq, 5), zeros(2, Tk, 6), np.array([0, 9], "int32")]
     expected = as_numpy(model(inputs)["biases"])
@@ -142,9 +142,7 @@ def test_round_trips(make, tmp_path):
     assert_identical(as_numpy(keras.saving.load_model(tmp_path / "model.keras")(inputs)["biases"]), expected)
     again = type(layer).from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
-    again.build(queries.shape)
-    again.set_weights(layer.get_weights())
-    assert_identical(as_numpy(again(zeros(1, Tq, 5))), as_numpy(layer(zeros(1, Tq, 5))))
+    assert_identical(as_numpy(again(*inputs[:2])), as_numpy(layer(*inputs[:2])))  # its initializer draws by a seed
 
 
 @keras.saving.register_keras_serializable("test_position_bias")

@@ -2,7 +2,6 @@
 
 import math
 
-import keras
 import numpy as np
 import pytest
 from backends import MODES, compiled, gradients_of
@@ -106,25 +105,6 @@ def test_the_gradient_of_a_bucket_is_the_sum_over_its_pairs(bidirectional, mode)
     for b, h, i, j in np.ndindex(*upstream.shape):
         expected[bucket(j - (i + int(offsets[b])), 8, 20, bidirectional), h] += upstream[b, h, i, j]
     assert_close(as_numpy(ops.convert_to_tensor(gradient)), expected, "float32")
-
-
-def test_options_come_back_from_the_config():
-    options = {
-        "num_heads": 3,
-        "num_buckets": 10,
-        "max_distance": 33,
-        "bidirectional": False,
-        "embeddings_initializer": keras.initializers.RandomNormal(stddev=0.5, seed=3),
-    }
-    layer = RelativePositionBias(**options, dtype="mixed_float16", name="bias")
-    again = RelativePositionBias.from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()
-    assert [getattr(again, name) for name in list(options)[:4]] == [3, 10, 33, False]
-    for each in (layer, again):
-        each.build()
-    assert_identical(as_numpy(again.embeddings), as_numpy(layer.embeddings))
-    assert layer.embeddings.shape == (10, 3)
-    assert (layer.embeddings.dtype, again.compute_dtype, again.name) == ("float32", "float16", "bias")
 
 
 @pytest.mark.parametrize(

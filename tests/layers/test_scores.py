@@ -20,13 +20,6 @@ def inputs():
     return [normal(2, length, 4, seed=seed) for seed, length in enumerate((3, 5, 5))]
 
 
-def test_additive_score_of_one_pair_by_hand():
-    queries, keys = np.float32([[[0.5, -1.0]]]), np.float32([[[0.5, 2.0]]])
-    scores = additive_scores(queries, keys, lambda features: ops.matmul(features, np.float32([[2.0], [3.0]])))
-    # 2 tanh(1) + 3 tanh(1) = 5 * 0.761594
-    assert_close(as_numpy(scores), np.float32([[[3.807971]]]))
-
-
 def test_what_weighs_features_gets_two_axes():
     """TensorFlow's product of four axes by two goes wrong where one of them is 1: Keras before 3.15 would meet it."""
     seen = []
