@@ -90,22 +90,6 @@ def test_squares_do_not_leave_half_precision(policy):
     assert_close(as_numpy(keras.ops.cast(weights, "float32"))[0, 0], np.array([0.0] + [0.25] * 4), "float32")
 
 
-def test_the_bandwidth_is_trained_unless_it_is_not():
-    x, y = points(1, 20, 1), points(1, 20, 1, seed=1)
-    for trainable in (True, False):
-        entry = keras.Input((None, 1))
-        layer = GaussianAttention(0.5, trainable=trainable)
-        model = keras.Model(entry, layer(entry, x, y))
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-        before = float(as_numpy(keras.ops.exp(layer.log_bandwidth)))
-        assert before == pytest.approx(0.5)
-        if trainable:
-            model.fit(x, y, verbose=0)
-            assert float(as_numpy(keras.ops.exp(layer.log_bandwidth))) != before
-        else:
-            assert not layer.trainable_variables
-
-
 def test_the_bandwidth_keeps_its_digits_in_half_precision():
     """log(0.01) is -4.594 in bfloat16, which would make the weight 14 % larger."""
     queries, keys = np.zeros((1, 1, 1), "float32"), np.array([[[0.0], [0.03125]]], "float32")

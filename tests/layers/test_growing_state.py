@@ -153,17 +153,6 @@ def test_examples_of_fixed_capacity_may_have_other_lengths():
     np.testing.assert_array_equal(as_numpy(state["length"]), [4, 6])
 
 
-def test_steps_for_which_there_is_no_room_give_nan_in_that_example_alone():
-    x = np.random.default_rng(0).normal(size=(2, 1, 8)).astype("float32")
-    layer = MultiHeadAttention(DotProductAttention(), 2)
-    layer(x, x, x)
-    state = layer.precompute(x, x, capacity=3)
-    state["length"] = ops.convert_to_tensor(np.array([3, 2], "int32"))
-    output = as_numpy(layer(x, layer.append(state, x, x)))
-    assert np.all(np.isnan(output[0]))
-    assert np.all(np.isfinite(output[1]))
-
-
 @every_capacity
 def test_masks_and_lengths_hold_for_a_state_too(capacity):
     rng = np.random.default_rng(0)
@@ -235,10 +224,7 @@ def test_gradients_flow_through_the_steps(capacity):
         return ops.sum(ops.square(ops.concatenate(found, axis=1)))
 
     exact, actual = (
-        compiled(gradients_of(each, 1, layer.trainable_variables), "eager", variables=layer.trainable_variables)(
-            ops.convert_to_tensor(x)
-        )
-        for each in (whole, in_steps)
+        gradients_of(each, 1, layer.trainable_variables)(ops.convert_to_tensor(x)) for each in (whole, in_steps)
     )
     for one, other in zip(actual, exact, strict=True):
         assert_close(as_numpy(one), as_numpy(other), "float32", tolerance=2e-5)
@@ -308,20 +294,15 @@ REFUSED = [
     (lambda layer, x: layer.precompute(x, x, capacity=0), CAPACITY + "at least 1"),
     (lambda layer, x: layer(x, built(4)[0].precompute(x, x)), "must have size 2.*of this very layer gave"),
     (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=np.arange(3)), "`offset` must be one"),
-]
-OF_TYPES = [
     (lambda layer, x: layer.precompute(x, x, capacity=2.5), CAPACITY + "an integer"),
     (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=1.5), "`offset` must be integers"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "said"),
-    [(call, ValueError, said) for call, said in REFUSED] + [(call, TypeError, said) for call, said in OF_TYPES],
-)
-def test_what_does_not_fit_is_refused(call, error, said):
+@pytest.mark.parametrize(("call", "said"), REFUSED)
+def test_what_does_not_fit_is_refused(call, said):
     layer, x = built()
-    with pytest.raises(error, match=said):
+    with pytest.raises(TypeError if said.endswith(("an integer", "integers")) else ValueError, match=said):
         call(layer, x)
 
 
@@ -330,10 +311,7 @@ def test_what_does_not_fit_is_refused(call, error, said):
     [
         (3, "must be a layer or a function, .*Received: int, which takes"),
         (lambda heads: heads, "must be a layer or a function, .*Received: function, which takes"),
-        (
-            keras.layers.LayerNormalization(),
-            "must be a layer or a function, .*Received: LayerNormalization, which takes",
-        ),
+        (keras.layers.LayerNormalization(), "must be a layer or .*Received: LayerNormalization, which takes"),
         (lambda heads, role, offset: heads[..., :1], r"must return heads of the shape.*\(2, 2, 3, 1\) for the queries"),
         (lambda heads, **_: None, "must return heads, floats .* for the queries"),
         (lambda heads, **_: [1.0], "must return heads, floats .* for the queries"),

@@ -22,6 +22,7 @@ MASKS = {
     "queries_mask": RNG.random((B, Tq)) < 0.5,
     "keys_mask": RNG.random((B, Tk)) < 0.5,
     "values_mask": RNG.random((B, Tk)) < 0.5,
+    "offset": np.array([0, 9]),
 }
 PAIRS = [([*LAYERS][number % 3], name) for number, name in enumerate(MASKS)]
 
