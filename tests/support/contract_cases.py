@@ -243,6 +243,16 @@ def randomise(layer: Any, seed: int = 1) -> None:
         variable.assign(rng.normal(size=variable.shape))
 
 
+def model_of_lengths(case: LayerCase, **options: Any) -> tuple[Any, Any]:
+    """A model of queries, keys, values and lengths, with a Dense layer on top so that each has weights; the layer."""
+    layer = case.make(**options)
+    arguments = [keras.Input((None, array.shape[-1])) for array in case.inputs().values()]
+    arguments.append(keras.Input((), dtype="int32"))
+    model = keras.Model(arguments, keras.layers.Dense(1)(layer(*arguments)))
+    randomise(layer)
+    return model, layer
+
+
 def trained_weights(model: Any) -> list[np.ndarray]:
     """Present values of what a step of training changes."""
     return [as_numpy(variable) for variable in model.trainable_variables]
