@@ -8,29 +8,12 @@ import pytest
 from backends import COMPILED_MODES, compiled, mask_of
 from contract_cases import randomise
 from keras import layers, ops
-from recurrent_cases import (
-    CELLS,
-    INPUT_LENS,
-    LENGTHS,
-    UNITS,
-    B,
-    Dm,
-    Dx,
-    T,
-    Tk,
-    arrays,
-    functional,
-    inputs_of,
-    made,
-    model_inputs,
-    one_by_one,
-)
+from recurrent_cases import CELLS, INPUT_LENS, LENGTHS, UNITS, B, Dm, Dx, T, Tk, arrays, inputs_of, made, one_by_one
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention
 from keras_attn._attention_cell import AttentionCell
 from keras_attn._attention_rnn import AttentionRNN
-from keras_attn._watched_weights import attention_layers, collect_weights
 
 every_cell = pytest.mark.parametrize("name", CELLS)
 
@@ -212,13 +195,6 @@ def test_saved_and_loaded_where_the_memory_was_precomputed_elsewhere(tmp_path):
     x, memory = inputs_of()
     given = [x, *arrays([*rnn.cell.precompute(memory).values()])]
     assert_identical(arrays(keras.saving.load_model(tmp_path / "model.keras")(given)), arrays(model(given)))
-
-
-def test_weights_are_shown_by_callbacks_as_they_are_returned():
-    model = functional("heads")
-    found = collect_weights(model, model_inputs(), attention_layers(model))
-    assert list(found) == ["decode"]
-    assert_close(found["decode"], arrays(model(model_inputs()))["weights"], "float32")
 
 
 def test_two_layers_do_not_share_what_is_given_to_one():

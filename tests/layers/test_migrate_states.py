@@ -12,13 +12,7 @@ from layer_tests import own_imports
 from tolerances import assert_close, assert_identical
 
 import keras_attn
-from keras_attn import (
-    AdditiveAttention,
-    BilinearAttention,
-    CosineAttention,
-    DotProductAttention,
-    MultiHeadAttention,
-)
+from keras_attn import AdditiveAttention, BilinearAttention, CosineAttention, DotProductAttention, MultiHeadAttention
 from keras_attn.migrate import from_state
 
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 3, 5, 4, 7, 6, 8

@@ -193,12 +193,12 @@ CASES = [
         own_class=True,
     ),
 ]
-SOFTMAX_LAYERS = [keras_attn.MaskedSoftmax]
-"""Layers that take scores: test_contract_softmax.py is their contract."""
 POSITION_LAYERS = [keras_attn.LinearBias, keras_attn.RelativePositionBias, keras_attn.RotaryEmbedding]
 """Layers of positions: test_contract_parts.py is their contract, in heads; test_position_bias.py and test_rotary.py."""
 RECURRENT_LAYERS = [keras_attn.AttentionCell, keras_attn.AttentionRNN]
 """Cells that attend: test_contract_parts.py is their contract, test_attention_cell.py and test_attention_rnn.py."""
+COVERED = {case.covers for case in CASES} | {*POSITION_LAYERS, *RECURRENT_LAYERS, keras_attn.MaskedSoftmax}
+"""Layers that have a contract: that of the one that takes scores is test_contract_softmax.py."""
 VARIANTS = [  # options that change the score and nothing else: held to the oracle, not to all the rest
     LayerCase("scaled", partial(dot_product, scale=0.7), lambda layer: reference.scaled_dot_score(0.7), 4, 4),
     LayerCase("unscaled", partial(dot_product, scale=1.0), lambda layer: reference.scaled_dot_score(1.0), 4, 4),
