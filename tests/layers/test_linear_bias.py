@@ -17,9 +17,7 @@ def biases(num_heads, num_queries, num_keys, offset=0, **options):
     ("num_heads", "powers"),
     [  # of a half; 8 are those of the paper's section 3, the uneven ones by hand from the authors' code
         (1, [8]),
-        (2, [4, 8]),
         (3, [4, 8, 2]),
-        (4, [2, 4, 6, 8]),
         (6, [2, 4, 6, 8, 1, 3]),
         (8, [1, 2, 3, 4, 5, 6, 7, 8]),
         (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),

@@ -24,8 +24,8 @@ def arrays(seed=0):
     return [rng.normal(size=shape).astype("float32") for shape in ((B, Tq, Dq), (B, Tk, Dk), (B, Tk, Dv))]
 
 
-def symbols(**shapes):
-    shapes = {"queries": (Tq, Dq), "keys": (Tk, Dk), "values": (Tk, Dv), **shapes}
+def symbols():
+    shapes = {"queries": (Tq, Dq), "keys": (Tk, Dk), "values": (Tk, Dv)}
     return {name: keras.Input(shape, name=name) for name, shape in shapes.items()}
 
 

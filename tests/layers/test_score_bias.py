@@ -32,15 +32,6 @@ def test_broadcasts_to_the_scores(shape):
     assert_close(outputs(layer, inputs, masks)[0], expected(case, layer, inputs, masks)[0], "float32")
 
 
-def test_minus_infinity_is_a_mask():
-    case = CASES[0]
-    layer, inputs = case.layer(), case.inputs()
-    seen = np.arange(Tk) < np.array([[[2]], [[4]]])
-    biased = outputs(layer, inputs, {"score_bias": np.where(seen, 0, -np.inf).astype("float32")})
-    for actual, exact in zip(biased, outputs(layer, inputs, {"attention_mask": seen}), strict=True):
-        assert_close(actual, exact, "float32")
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
 def test_in_half_precision(dtype):
     """Scores of 30 and more, and a bias that takes them back: their sum is made in float32."""

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import gradients_of, only_on
+from backends import gradients_of
 from contract_cases import as_numpy
 from keras import ops
 from tolerances import assert_close
@@ -33,13 +33,6 @@ def test_what_weighs_features_gets_two_axes():
         queries, keys = normal(batch, 1, num_queries, 6), normal(batch, 1, num_keys, 6)
         assert additive_scores(queries, keys, weigh).shape == (batch, 1, num_queries, num_keys)
     assert seen == [2] * 4
-
-
-@only_on("torch", reason="there alone products lose digits")
-def test_products_of_float64_are_what_the_documentation_says():
-    """Should Keras have mended it, docs/concepts.md is to be mended as well."""
-    vectors = ops.cast(normal(3, 3), "float64")
-    assert keras.backend.standardize_dtype(ops.matmul(vectors, vectors).dtype) == "float32"
 
 
 def test_float16_dot_products_that_fit_after_scaling_do_not_overflow_before_it():

@@ -69,27 +69,6 @@ def _as_tensors(arrays):
     return keras.tree.map_structure(ops.convert_to_tensor, arrays)
 
 
-class Stepping(keras.Model):
-    """Asks for each position alone."""
-
-    def __init__(self):
-        super().__init__()
-        self.attention = DotProductAttention(name="attention")
-
-    def call(self, tensor):
-        steps = [self.attention(tensor[:, step : step + 1], tensor, tensor) for step in range(tensor.shape[1])]
-        return ops.concatenate(steps, axis=1)
-
-
-def test_calls_of_one_query_each_are_rows_of_one_map():
-    model = Stepping()
-    model(SEQUENCES)
-    found = collect_weights(model, SEQUENCES, attention_layers(model))
-    _, expected = DotProductAttention()(SEQUENCES, SEQUENCES, SEQUENCES, return_attention_scores=True)
-    assert list(found) == ["attention"]
-    np.testing.assert_allclose(found["attention"], as_numpy(expected), rtol=1e-5, atol=1e-6)
-
-
 class AttendingCell(layers.Layer):
     """Attends at each step to what it has learnt."""
 
