@@ -70,7 +70,6 @@ def test_the_state_carries_the_mask_of_the_keys():
     assert np.all(as_numpy(weights)[0, :, 3:] == 0)
 
 
-@keras.saving.register_keras_serializable(package="keras_attn_tests")
 class OnlyAnotherScore(AdditiveAttention):
     """Overrides the whole score and not its parts."""
 
@@ -78,7 +77,6 @@ class OnlyAnotherScore(AdditiveAttention):
         return 2.0 * super().score(queries, keys)
 
 
-@keras.saving.register_keras_serializable(package="keras_attn_tests")
 class InParts(AttentionPooling):
     """Gives the parts and not the whole."""
 

@@ -56,17 +56,12 @@ def test_layers_of_keras(kind):
     with_heads = {"MultiHeadAttention": {"num_heads": 2, "key_dim": 3}}
     with_heads["GroupQueryAttention"] = {"head_dim": 3, "num_query_heads": 2, "num_key_value_heads": 1}
     layer = getattr(layers, kind)(**with_heads.get(kind, {}), name="theirs")
-    sequences = keras.Input((5, 4))
-    arguments = [sequences, sequences]
-    model = keras.Model(sequences, layer(*arguments) if kind in with_heads else layer(arguments))
+    sequences, given = keras.Input((5, 4)), ops.convert_to_tensor(SEQUENCES)
+    symbolic, real = ([each] * 2 if kind in with_heads else [[each] * 2] for each in (sequences, given))
+    model = keras.Model(sequences, layer(*symbolic))
     found = collect_weights(model, SEQUENCES, attention_layers(model))["theirs"]
-    given = [SEQUENCES, SEQUENCES] if kind in with_heads else [[SEQUENCES, SEQUENCES]]
-    _, expected = layer(*map(_as_tensors, given), return_attention_scores=True)
+    _, expected = layer(*real, return_attention_scores=True)
     np.testing.assert_allclose(found, as_numpy(expected), rtol=1e-5, atol=1e-6)
-
-
-def _as_tensors(arrays):
-    return keras.tree.map_structure(ops.convert_to_tensor, arrays)
 
 
 class AttendingCell(layers.Layer):
