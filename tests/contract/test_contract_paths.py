@@ -77,10 +77,8 @@ def every_mask_model(case, **options):
         output, weights = layer(**x, use_causal_mask=True, return_attention_scores=True)
         return {"output": output, "weights": weights}
 
-    more = {
-        "valid_lens": keras.Input((None,), dtype="int32", name="valid_lens"),
-        "attention_mask": keras.Input((None, None), dtype="bool", name="attention_mask"),
-    }
+    more = {"valid_lens": keras.Input((None,), dtype="int32", name="valid_lens")}
+    more["attention_mask"] = keras.Input((None, None), dtype="bool", name="attention_mask")
     return model_of(case, outputs_of, more, **options)
 
 
@@ -139,16 +137,11 @@ def test_masks_from_an_embedding(case, run, tmp_path):
         "key_tokens": np.array([[2, 3, 0, 4, 0], [0, 6, 7, 8, 1]], "int32"),
     }
     computed = run(model, inputs, tmp_path)(inputs)
-    table_of_keys = as_numpy(embed_keys.embeddings)[inputs["key_tokens"]]
-    oracle = reference.attention(
-        as_numpy(embed_queries.embeddings)[inputs["query_tokens"]],
-        table_of_keys,
-        table_of_keys,
-        case.score(layer),
-        causal=True,
-        queries_mask=inputs["query_tokens"] != 0,
-        keys_mask=inputs["key_tokens"] != 0,
-    )
+    query_tokens, key_tokens = inputs.values()
+    found_queries = as_numpy(embed_queries.embeddings)[query_tokens]
+    found_keys = as_numpy(embed_keys.embeddings)[key_tokens]
+    masks = {"causal": True, "queries_mask": query_tokens != 0, "keys_mask": key_tokens != 0}
+    oracle = reference.attention(found_queries, found_keys, found_keys, case.score(layer), **masks)
     assert_close(computed["output"], oracle[0], "float32")
     assert_close(computed["weights"], oracle[1], "float32")
     assert np.all(computed["output"][inputs["query_tokens"] == 0] == 0)

@@ -66,10 +66,8 @@ def test_after_the_new_state_asks_and_the_context_comes_out_before_it():
 
 @pytest.mark.parametrize("activation", ["tanh", None])
 def test_luongs_output_is_fed_to_the_next_step(activation):
-    cell, (x, state, memory) = (
-        a_cell(when="after", attention_size=5, input_feeding=True, activation=activation),
-        step_inputs(),
-    )
+    cell = a_cell(when="after", attention_size=5, input_feeding=True, activation=activation)
+    x, state, memory = step_inputs()
     fed = np.random.default_rng(1).normal(size=(B, 5)).astype("float32")
     output, (following, passed_on) = arrays(cell(x, [state, fed], memory))
     moved = simple_step(cell, np.concatenate([x, fed], -1), state)
@@ -151,9 +149,7 @@ def decoder():
     step = keras.Model(
         [token, state, keys, values], {"logits": answer(output), "next_state": following, "weights": weights}
     )
-    random = np.random.default_rng(4)
-    for variable in training.trainable_variables:
-        variable.assign(random.normal(size=variable.shape))
+    randomise(training, seed=4)
     return training, encoder, step
 
 

@@ -17,12 +17,9 @@ def points(*shape, seed=0):
 @pytest.mark.parametrize("offset", [0.0, 2000.0, 1e5])
 def test_coordinates_far_from_the_origin_lose_nothing(offset):
     """Years, metres: as dot products, squares of 1e10 in float32 would leave distances of a thousand."""
-    queries, keys = np.arange(3.0)[None, :, None] + 0.5, np.arange(6.0)[None, :, None]
-    near, far = (
-        as_numpy(GaussianAttention(0.7)((queries + o).astype("float32"), (keys + o).astype("float32"), keys))
-        for o in (0.0, offset)
-    )
-    assert_identical(far, near)
+    queries, keys = np.float32(np.arange(3)[None, :, None] + 0.5), np.float32(np.arange(6)[None, :, None])
+    near, far = (GaussianAttention(0.7)(queries + o, keys + o, keys) for o in np.float32([0, offset]))
+    assert_identical(as_numpy(far), as_numpy(near))
 
 
 @pytest.mark.parametrize(("size", "offset"), [(9, 2000.0), (30, 30.0)])
@@ -58,11 +55,9 @@ class FromTheOrigin(GaussianAttention):
 def test_a_score_of_ones_own_gets_positions_as_they_are():
     queries, keys = points(2, 4, 12), points(2, 6, 12, seed=1) + 3
     # with the weights returned, both in plain operations
-    own, product = (
-        layer(queries, keys, keys, return_attention_scores=True)[0]
-        for layer in (FromTheOrigin(), DotProductAttention(scale=1.0))
-    )
-    assert_identical(as_numpy(own), as_numpy(product))
+    given = {"queries": queries, "keys": keys, "values": keys}
+    own, product = (outputs(layer, given)[0] for layer in (FromTheOrigin(), DotProductAttention(scale=1.0)))
+    assert_identical(own, product)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])

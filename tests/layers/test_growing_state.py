@@ -168,15 +168,8 @@ def test_a_mask_of_each_head_and_an_offset_of_each_example(per_head):
     first = [1, 3]
     queries = np.stack([x[n, i : i + 2] for n, i in enumerate(first)])
     mask_of_first = np.stack([mask[n][..., i : i + 2, :] for n, i in enumerate(first)])
-    found = layer(
-        queries,
-        x,
-        x,
-        attention_mask=mask_of_first,
-        use_causal_mask=True,
-        offset=np.array(first, "int32"),
-        return_attention_scores=True,
-    )
+    options = {"use_causal_mask": True, "offset": np.array(first, "int32"), "return_attention_scores": True}
+    found = layer(queries, x, x, attention_mask=mask_of_first, **options)
     for n, i in enumerate(first):
         assert_close(as_numpy(found[0])[n], as_numpy(whole)[n, i : i + 2], "float32")
         assert_close(as_numpy(found[1])[n], as_numpy(weights)[n, :, i : i + 2], "float32")
@@ -187,15 +180,9 @@ def test_a_mask_of_each_head_and_an_offset_of_each_example(per_head):
 def test_queries_may_begin_anywhere(case, order):
     layer, inputs = case.layer(), steps_of(case)
     whole = outputs(layer, inputs, {"causal": order.get("use_causal_mask", False), "window": order.get("window")})
+    some = inputs | {"queries": inputs["queries"][:, 2:5]}
     for offset in (2, np.int32(2), np.array([2, 2])):
-        found = layer(
-            inputs["queries"][:, 2:5],
-            inputs["keys"],
-            inputs["values"],
-            offset=offset,
-            return_attention_scores=True,
-            **order,
-        )
+        found = layer(**some, offset=offset, return_attention_scores=True, **order)
         for actual, exact in zip(found, whole, strict=True):
             assert_close(as_numpy(actual), exact[..., 2:5, :], "float32")
 

@@ -166,13 +166,8 @@ NO_KEYS.append({"valid_lens": LENGTHS})
 def test_without_any_key_there_is_no_bias(masks, mode):
     queries, keys, values = inputs()
     layer = built()
-    program = compiled(
-        lambda queries, keys, values: layer(queries, keys, values, **masks),
-        mode,
-        signature=None
-        if mode == "xla"
-        else [((B, None, Dq), "float32"), ((B, None, Dk), "float32"), ((B, None, Dv), "float32")],
-    )
+    signature = None if mode == "xla" else [((B, None, size), "float32") for size in (Dq, Dk, Dv)]
+    program = compiled(lambda *inputs: layer(*inputs, **masks), mode, signature=signature)
     output = as_numpy(program(queries, keys[:, :0], values[:, :0]))
     assert_identical(output, np.zeros((B, Tq, Dq), "float32"))
     assert np.all(as_numpy(program(queries, keys, values)) != 0)
