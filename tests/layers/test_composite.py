@@ -41,7 +41,7 @@ class Kept:
         return composite.function(**composite.tensors)
 
 
-def evaluated(layer, *args, **options):
+def evaluated(layer, *args, compare=assert_close, **options):
     """The composite of a call, and its outputs, which are those without an evaluator."""
     layer(*args, **options)
     randomise(layer)
@@ -50,7 +50,7 @@ def evaluated(layer, *args, **options):
     with evaluated_by(kept):
         actual = [as_numpy(each) for each in layer(*args, return_attention_scores=True, **options)]
     for one, other in zip(actual, expected, strict=True):
-        assert_close(one, as_numpy(other))
+        compare(one, as_numpy(other))
     (composite,) = kept.composites
     return composite, actual
 
@@ -93,7 +93,7 @@ def test_what_masks_keep_out_of_all_heads_is_not_read(score):
 
 def test_a_scoring_layer_of_another_dtype_keeps_it():
     layer = MultiHeadAttention(CosineAttention(dtype="float16"), H, key_dim=3)
-    composite, _ = evaluated(layer, *sequences())
+    composite, _ = evaluated(layer, *sequences(), compare=assert_identical)
     assert composite.heads is None
     assert as_numpy(composite.tensors["keys"]).dtype == "float16"
 
