@@ -43,6 +43,8 @@ def decoded(layer, inputs, chunks, capacity, **order):
             state = layer.precompute(some["keys"], some["values"], capacity=capacity)
         else:
             state = layer.append(state, some["keys"], some["values"])
+        if not size:  # of a state that begins empty
+            continue
         output, weights = layer(some["queries"], state, return_attention_scores=True, **order)
         weights = as_numpy(weights)
         assert np.all(weights[..., start + size :] == 0)
@@ -102,7 +104,6 @@ SCORES = {
 @pytest.mark.parametrize("score", SCORES)
 def test_heads_of_every_score_in_a_state_that_begins_empty(score):
     layer, capacity = MultiHeadAttention(SCORES[score](), 2), [*CAPACITIES.values()][[*SCORES].index(score) % 3]
-    layer.build(*[(B, T, 8)] * 3)
     assert_equal_to_the_full_pass(layer, three_times(numbers()), [0, 2, 1, 1, 1, 1], capacity, **ORDERS["causal"])
 
 

@@ -118,6 +118,10 @@ def test_a_loop_refuses(name, arguments, message, as_given):
         rnn(given.pop("inputs"), given.pop("memory"), **given)
 
 
+def shapes_of(tensors):
+    return {name: array.shape for name, array in tensors.items()}
+
+
 def cell_of(cell=None, attention=None, **options):
     return AttentionCell(cell or layers.GRUCell(3), attention or DotProductAttention(), **options)
 
@@ -139,7 +143,7 @@ def cell_of(cell=None, attention=None, **options):
         (lambda: AttentionRNN(CELLS["bahdanau"](), return_state=1), TypeError, "`return_state` must be True or False"),
         (lambda: AttentionRNN(CELLS["luong"](), return_sequences=1), TypeError, "`return_sequences` must be True or"),
         (
-            lambda: AttentionRNN(CELLS["heads"]()).compute_output_shape((B, T, Dx), {"projected_keys": (B, Tk, 8)}),
+            lambda: AttentionRNN(CELLS["heads"]()).compute_output_shape((B, T, Dx), shapes_of(precomputed())),
             ValueError,
             "`memory` of a cell that is not built yet must be a tensor",
         ),
