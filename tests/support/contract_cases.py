@@ -193,12 +193,12 @@ CASES = [
         own_class=True,
     ),
 ]
-SOFTMAX_LAYERS = [keras_attn.MaskedSoftmax]
-"""Layers that take scores: test_contract_softmax.py is their contract."""
 POSITION_LAYERS = [keras_attn.LinearBias, keras_attn.RelativePositionBias, keras_attn.RotaryEmbedding]
 """Layers of positions: test_contract_parts.py is their contract, in heads; test_position_bias.py and test_rotary.py."""
 RECURRENT_LAYERS = [keras_attn.AttentionCell, keras_attn.AttentionRNN]
 """Cells that attend: test_contract_parts.py is their contract, test_attention_cell.py and test_attention_rnn.py."""
+COVERED = {case.covers for case in CASES} | {*POSITION_LAYERS, *RECURRENT_LAYERS, keras_attn.MaskedSoftmax}
+"""Layers that have a contract: that of the one that takes scores is test_contract_softmax.py."""
 VARIANTS = [  # options that change the score and nothing else: held to the oracle, not to all the rest
     LayerCase("scaled", partial(dot_product, scale=0.7), lambda layer: reference.scaled_dot_score(0.7), 4, 4),
     LayerCase("unscaled", partial(dot_product, scale=1.0), lambda layer: reference.scaled_dot_score(1.0), 4, 4),
@@ -241,6 +241,16 @@ def randomise(layer: Any, seed: int = 1) -> None:
     rng = np.random.default_rng(seed)
     for variable in layer.trainable_variables:
         variable.assign(rng.normal(size=variable.shape))
+
+
+def model_of_lengths(case: LayerCase, **options: Any) -> tuple[Any, Any]:
+    """A model of queries, keys, values and lengths, with a Dense layer on top so that each has weights; the layer."""
+    layer = case.make(**options)
+    arguments = [keras.Input((None, array.shape[-1])) for array in case.inputs().values()]
+    arguments.append(keras.Input((), dtype="int32"))
+    model = keras.Model(arguments, keras.layers.Dense(1)(layer(*arguments)))
+    randomise(layer)
+    return model, layer
 
 
 def trained_weights(model: Any) -> list[np.ndarray]:
