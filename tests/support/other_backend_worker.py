@@ -33,7 +33,6 @@ class InTheScript(keras.layers.Layer):
 
 
 def error_of(model, **options):
-    """Return what an export raises, and what it leaves."""
     place = FOLDER / "failed"
     place.mkdir(exist_ok=True)
     steps = []
