@@ -21,7 +21,7 @@ from tiers.recording import pytest_configure as pytest_configure  # before the p
 import keras
 import pytest
 from backends import BACKEND, all_64_bits
-from layer_tests import is_layer_test, pairs_out_of_turn
+from layer_tests import is_layer_test
 
 SEED = 20141
 OF_EXPORTS = ("providers", "cheap_exports") if BACKEND == "tensorflow" else ()
@@ -32,12 +32,6 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     if BACKEND != "tensorflow" and collection_path.suffix == ".py" and not is_layer_test(collection_path):
         return True
     return None
-
-
-@pytest.hookimpl(tryfirst=True)  # before a test is chosen by its name
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in pairs_out_of_turn(items):
-        item.add_marker("out_of_turn")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

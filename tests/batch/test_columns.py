@@ -30,13 +30,13 @@ def tables(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(tables(), st.integers(0, 3), st.integers(0, 3), st.sampled_from(LISTS))
-def test_every_row_comes_back(table, before, behind, of):
+@given(tables(), st.integers(0, 3), st.integers(0, 3), st.sampled_from(LISTS), st.booleans())
+def test_every_row_comes_back(table, before, behind, of, fixed):
     axes, rows = table
     kind = pa.float32()
-    for _ in axes:
-        kind = of(kind)
-    around = [np.zeros([1] * len(axes), "float32").tolist()]
+    for size in reversed(axes):
+        kind = pa.list_(kind, size) if fixed and size else of(kind)
+    around = [np.zeros([size or 1 for size in axes], "float32").tolist()]
     column = pa.array([*around * before, *(row.tolist() for row in rows), *around * behind], kind)
     column = column.slice(before, len(rows))
     shape = spec(*("axis" if size is None else size for size in axes))
@@ -51,17 +51,6 @@ def test_every_row_comes_back(table, before, behind, of):
     back = to_lists(values, ragged.sizes)
     back.validate(full=True)
     assert back.to_pylist() == column.to_pylist()
-
-
-def test_lists_of_a_fixed_size_in_a_slice():
-    kind = pa.list_(pa.list_(pa.float64(), 3))
-    rows = [[[9.0, 9, 9]], [[1.0, 2, 3], [4, 5, 6]], [], [[7.0, 8, 9]], [[9.0, 9, 9]]]
-    ragged, problems = read_column(pa.array(rows, kind).slice(1, 3), spec("time", 3))
-    assert (problems, ragged.sizes.tolist(), ragged.values.dtype) == ({}, [[2, 3], [0, 3], [1, 3]], np.float32)
-    assert [ragged.row(number).tolist() for number in range(3)] == rows[1:4]
-    fixed = pa.array([[9.0, 9], [1.0, 2], [3.0, 4], [9.0, 9]], pa.list_(pa.float32(), 2)).slice(1, 2)
-    ragged, problems = read_column(fixed, spec(2))
-    assert (problems, ragged.row(0).tolist(), ragged.row(1).tolist()) == ({}, [1, 2], [3, 4])
 
 
 @pytest.mark.parametrize("hidden", [[[[5.0]]], [[[5.0, 6.0], [7.0, 8.0]]]])

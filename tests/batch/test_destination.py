@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import subprocess
 import sys
 
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import make_table, plain_loop, same_rows, write_source
-from bundles import alter_manifest, assert_one_line
+from bundles import alter_manifest, assert_one_line, finished
 
 from keras_attn_export import ExportError, InputError, predict
 
@@ -125,8 +124,7 @@ def test_two_runs_at_once(exported, begun):
             return
         seen.append(done)
         refused("Another run writes to", exported, source, target, kind=ExportError)
-        command = [sys.executable, "-m", "keras_attn_export", "predict", exported, source, target]
-        other = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
+        other = finished(sys.executable, "-m", "keras_attn_export", "predict", exported, source, target)
         assert (other.returncode, other.stdout) == (1, "")
         assert_one_line(other.stderr, "error: Another run writes to")
 

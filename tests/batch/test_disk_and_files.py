@@ -2,14 +2,13 @@
 
 import re
 import shutil
-import subprocess
 import sys
 
 import pyarrow.parquet as pq
 import pytest
 from batch_killing import files_of, leftovers
 from batch_tables import make_table, own_files, plain_loop, read_errors, same_rows, write_source, written_files
-from bundles import assert_one_line, flip_byte
+from bundles import assert_one_line, finished, flip_byte
 
 from keras_attn_export import predict
 
@@ -27,7 +26,7 @@ for limit, target in zip(limits, targets, strict=True):
 # The command, with a disk of its own of so many bytes at its destination, which it copies to another place at the end.
 ON_A_SMALL_DISK = """
 mount -t tmpfs -o size="$1" none "$2" || exit 99
-"$3" -m keras_attn_export predict "$4" "$5" "$2/out"
+"$3" -m keras_attn_export predict "$4" "$5" "$2/out" --engine ray --workers 1
 code=$?
 cp -a "$2/out" "$6"
 umount "$2"
@@ -37,10 +36,6 @@ exit $code
 
 def predicted(bundle, source, target, **options):
     return predict(bundle, source, target, progress=False, **options)
-
-
-def finished(*command):
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200, check=False)
 
 
 def largest_output(bundle, source, folder):
@@ -75,16 +70,14 @@ def can_mount():
 
 
 @pytest.mark.skipif(not can_mount(), reason="may not mount a disk here; test_a_file_that_may_not_grow runs everywhere")
-@pytest.mark.parametrize(
-    "engine", ["local", pytest.param("ray", marks=[pytest.mark.out_of_turn, pytest.mark.needs("ray")])]
-)
-def test_a_disk_that_is_full(exported, tmp_path, engine):
+@pytest.mark.out_of_turn
+@pytest.mark.needs("ray")
+def test_a_disk_that_is_full_under_workers_of_ray(exported, tmp_path):
     source = write_source(tmp_path / "in", {f"part-{number}.parquet": 100 for number in range(8)})
     size = int(4.5 * largest_output(exported, source, tmp_path / "whole"))
     (tmp_path / "disk").mkdir()
-    script = ON_A_SMALL_DISK.replace('"$2/out"\ncode', f'"$2/out" --engine {engine} --workers 1\ncode')
     places = tmp_path / "disk", sys.executable, exported, source, tmp_path / "out"
-    done = finished("unshare", "-rm", "sh", "-c", script, "sh", size, *places)
+    done = finished("unshare", "-rm", "sh", "-c", ON_A_SMALL_DISK, "sh", size, *places)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert_one_line(done.stderr, "error: Cannot write ")
     assert "No space left on device" in done.stderr
@@ -116,8 +109,6 @@ def gone(file):
 
 DAMAGES = {
     "truncated": (lambda file: file.write_bytes(file.read_bytes()[:-100]), "cannot be read: "),
-    "no footer": (lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]), "cannot be read: "),
-    "garbage": (lambda file: file.write_bytes(bytes(range(256)) * 20), "cannot be read: "),
     "empty": (lambda file: file.write_bytes(b""), "cannot be read: "),
     "other columns": (other_columns, "has no column `keys`, an input of the model"),
     "gone": (gone, "cannot be read: .*No such file"),
@@ -127,10 +118,8 @@ DAMAGES = {
 @pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
 def test_a_broken_file_among_others(exported, tmp_path, damage, reason):
     """All others are done; when it is mended it is done too, and nothing else."""
-    source, target = (
-        write_source(tmp_path / "in", {f"part-{number}.parquet": 3 for number in range(6)}),
-        tmp_path / "out",
-    )
+    source, target = tmp_path / "in", tmp_path / "out"
+    write_source(source, {f"part-{number}.parquet": 3 for number in range(6)})
     oracle, file = plain_loop(exported, source), source / "part-1.parquet"
     shutil.copy(file, tmp_path / "kept")
     damage(file)

@@ -4,16 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_processes import WORKERS
-from batch_tables import (
-    LONGEST,
-    make_table,
-    own_files,
-    plain_loop,
-    same_rows,
-    with_nulls,
-    write_source,
-    written_files,
-)
+from batch_tables import LONGEST, make_table, own_files, plain_loop, same_rows, with_nulls, write_source, written_files
 
 from keras_attn_export import predict
 from keras_attn_export._batch import source as parts_of_a_source
@@ -30,11 +21,6 @@ def cases(exported, tmp_path_factory):
     for folder in folders:
         write_source(folder, FILES, lens=folder is folders[1])
     return [(folder, plain_loop(exported, folder)) for folder in folders]
-
-
-@pytest.fixture
-def case(cases):
-    return cases[0]
 
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.needs("ray"))])
@@ -76,9 +62,9 @@ def test_what_is_asked_for(exported, cases, engine, tmp_path, which, options, fi
     assert set(written_files(tmp_path / "out")) == set(files)
 
 
-def test_row_groups_make_one_part_or_several(exported, case, engine, tmp_path, monkeypatch):
+def test_row_groups_make_one_part_or_several(exported, cases, engine, tmp_path, monkeypatch):
     """Row groups of 40 rows, of which two or three make a part: ends of groups, of parts and of windows."""
-    source, oracle = case
+    source, oracle = cases[0]
     table = pq.read_table(source / "a.parquet")
     (tmp_path / "in").mkdir()
     pq.write_table(table, tmp_path / "in" / "a.parquet", row_group_size=40)
@@ -100,29 +86,31 @@ def test_windows_of_a_few_rows(exported, cases, lens, tmp_path, monkeypatch):
     same_rows(tmp_path / "out", oracle)
 
 
-def test_both_engines_write_the_same_bytes(exported, case, tmp_path, ray_address):
+def test_both_engines_write_the_same_bytes(exported, cases, tmp_path, ray_address):
     """One core or many, another process: the rows run in the same batches, so the numbers are the same too."""
     written = []
     for engine in ("local", "ray"):
         (tmp_path / engine).mkdir()
-        run(exported, case[0], tmp_path / engine, engine)
+        run(exported, cases[0][0], tmp_path / engine, engine)
         found = written_files(tmp_path / engine / "out")
         written.append({name: [file.read_bytes() for file in files] for name, files in found.items()})
     assert written[0] == written[1]
 
 
-def test_rows_that_cannot_be_run_are_the_same_on_both(exported, engine, tmp_path):
+def test_rows_that_cannot_be_run_are_the_same_on_both(exported, engine, tmp_path, monkeypatch):
+    """Those of a file that is cut are named by their place in it."""
     table = make_table(200, seed=3)
     keys = table.column("keys").to_pylist()
     keys[101] = keys[101][:-1] or [[0.0] * 6] * 2
     index = table.schema.get_field_index("keys")
     table = table.set_column(index, "keys", pa.array(keys, table.schema.field("keys").type))
-    pq.write_table(with_nulls(table, 17), tmp_path / "in.parquet")
+    pq.write_table(with_nulls(table, 17), tmp_path / "in.parquet", row_group_size=40)
+    monkeypatch.setattr(parts_of_a_source, "PART_BYTES", 1)
     done = predict(exported, tmp_path / "in.parquet", tmp_path / "out", engine=engine, key="name", progress=False)
-    assert (done.rows, done.errors) == (198, 2)
+    assert (done.rows, done.errors, done.parts) == (198, 2, 5)
     errors = pq.read_table(done.errors_file).to_pylist()
-    told = [(each["part"], each["row"], each["key"]) for each in errors]
-    assert told == [("in.parquet", 17, "row 17"), ("in.parquet", 101, "row 101")]
+    assert [(each["row"], each["key"]) for each in errors] == [(17, "row 17"), (101, "row 101")]
+    assert errors[0]["part"] != errors[1]["part"]
     assert "is null" in errors[0]["reason"]
     assert "both are `keys_length`" in errors[1]["reason"]
     (tmp_path / "good").mkdir()
@@ -131,19 +119,8 @@ def test_rows_that_cannot_be_run_are_the_same_on_both(exported, engine, tmp_path
     same_rows(tmp_path / "out", plain_loop(exported, tmp_path / "good"))
 
 
-def test_failing_rows_of_a_cut_file_are_named_by_their_place_in_it(exported, engine, tmp_path, monkeypatch):
-    file = tmp_path / "in.parquet"
-    pq.write_table(with_nulls(make_table(90, seed=4), 25, 70), file, row_group_size=20)
-    monkeypatch.setattr(parts_of_a_source, "PART_BYTES", 1)
-    done = predict(exported, file, tmp_path / "out", engine=engine, key="id", progress=False)
-    assert (done.rows, done.errors, done.parts) == (88, 2, 5)
-    errors = pq.read_table(done.errors_file).to_pylist()
-    assert [(each["row"], each["key"]) for each in errors] == [(25, "25"), (70, "70")]
-    assert len({each["part"] for each in errors}) == 2
-
-
-def test_one_engine_goes_on_where_the_other_stopped(exported, case, tmp_path, ray_address):
-    source, oracle = case
+def test_one_engine_goes_on_where_the_other_stopped(exported, cases, tmp_path, ray_address):
+    source, oracle = cases[0]
     run(exported, source, tmp_path, "local")
     for name in ("a.parquet", "e.parquet"):
         (tmp_path / "out" / name).unlink()

@@ -78,19 +78,10 @@ def test_an_output_axis_that_only_the_model_knows(tmp_path):
     assert (found["y"], errors) == ([row + row for row in rows], [])
 
 
-EMBEDDING = """
-    numbers = Constant <value = float[3] {10, 20, 30}> ()
-    y = Gather <axis = 0> (numbers, ids)
-"""
-
-
-@pytest.fixture
-def embedding(tmp_path):
-    return onnx_bundle(tmp_path / "bundle", EMBEDDING, {"ids": ("int32", SHAPE)}, {"y": ("float32", SHAPE)})
-
-
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_row_that_cannot_run_takes_no_other_along(embedding, tmp_path, workers):
+def test_a_row_that_cannot_run_takes_no_other_along(tmp_path, workers):
+    nodes = "numbers = Constant <value = float[3] {10, 20, 30}> ()\n y = Gather <axis = 0> (numbers, ids)"
+    embedding = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int32", SHAPE)}, {"y": ("float32", SHAPE)})
     rows = [[0, 1], [2], [1, 2, 0], [7], [0], [1, 1], [2, -9], [0]]
     table = pa.table({"ids": rows, "id": [f"row {number}" for number in range(8)]})
     _, found, errors = run_table(embedding, table, tmp_path, key="id", workers=workers)
@@ -100,21 +91,6 @@ def test_a_row_that_cannot_run_takes_no_other_along(embedding, tmp_path, workers
     told = [(each["part"], each["row"], each["key"]) for each in errors]
     assert told == [("x.parquet", number, f"row {number}") for number in (3, 6)]
     assert all("out of data bounds" in each["reason"] for each in errors)
-
-
-@pytest.mark.parametrize(
-    ("ids", "reason"),
-    [
-        (None, "`ids` is null, or holds one"),
-        ([0, None], "`ids` is null, or holds one"),
-        ([2**40], "`ids` holds integers that do not fit int32"),
-    ],
-)
-def test_a_row_that_is_no_input_says_why(embedding, tmp_path, ids, reason):
-    table = pa.table({"ids": pa.array([[0, 1], ids, [2]], pa.list_(pa.int64())), "name": ["a", "b", "c"]})
-    _, found, errors = run_table(embedding, table, tmp_path)
-    assert found == {"name": ["a", "c"], "y": [[10, 20], [30]]}
-    assert errors == [{"part": "x.parquet", "row": 1, "key": None, "reason": reason}]
 
 
 # The mean of y is one that padding changes.

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 from bundles import assert_one_line, names, read_manifest
+from other_backend_models import Running
 
 import keras_attn_export
 
@@ -25,14 +26,6 @@ def test_export_with_options_prints_only_json(bundle, model_file, samples, tmp_p
     assert {"samples", "base"} <= {row["case"] for row in content["report"]["rows"]}
     assert content["report"]["refused"] == {}
     assert names(tmp_path) == ["bundle", "samples.npz"]
-
-
-@pytest.mark.parametrize("lowering", ["ragged", "batched", "auto"])
-def test_a_lowering_that_another_replaces(lowering, wrong_usage):
-    said = wrong_usage("export", "model.keras", "bundle", "--lowering", lowering)
-    assert (
-        f"argument --lowering: must be one of ('adaptive', 'portable', 'fused'). Received: '{lowering}'. Use " in said
-    )
 
 
 @pytest.mark.parametrize(
@@ -142,17 +135,6 @@ def imports(modules):
     return [word for name in modules for word in ("--import", name)]
 
 
-@keras.saving.register_keras_serializable("tests")
-class Running(keras.layers.Layer):
-    """A sum over the steps so far, in a loop that TensorFlow cannot trace for an unknown number of steps."""
-
-    def compute_output_spec(self, x):
-        return keras.KerasTensor(x.shape, x.dtype)
-
-    def call(self, x):
-        return keras.ops.stack([keras.ops.sum(x[:, : step + 1], 1) for step in range(x.shape[1])], 1)
-
-
 def test_static_axes_asked_for_and_not_avoided(tmp_path, call):
     x, y = keras.Input((None, 3), name="x"), keras.Input((None, 2), name="y")
     keras.Model([x, y], [Running()(x), keras.ops.relu(y)]).save(tmp_path / "model.keras")
@@ -179,8 +161,10 @@ def test_only_unsafe_loads_a_file_that_holds_code_and_strict_refuses_what_is_lef
     assert names(tmp_path) == ["model.keras"]
 
 
-def test_an_option_that_went_names_what_there_is_instead(model_file, tmp_path, wrong_usage):
+def test_what_went_names_what_there_is_instead(model_file, tmp_path, wrong_usage):
     assert "docs/whole-answers.md" in wrong_usage("export", model_file, tmp_path / "bundle", "--in-steps")
+    said = wrong_usage("export", model_file, tmp_path / "bundle", "--lowering", "auto")
+    assert "--lowering: must be one of ('adaptive', 'portable', 'fused'). Received: 'auto'. Use " in said
 
 
 @pytest.mark.parametrize("text", ["batch", "=3", "batch=0", "batch=-1", "batch=two", "batch=1.5", "batch=1 batch=2"])

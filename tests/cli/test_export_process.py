@@ -16,13 +16,6 @@ from keras_attn_export._cli.describe import describe
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
 
-@pytest.fixture
-def place(tmp_path):
-    """Return an empty folder."""
-    (tmp_path / "place").mkdir()
-    return tmp_path / "place"
-
-
 def export_process(model, bundle):
     """Start `keras-attn export` as a shell would: in a process group of its own."""
     return subprocess.Popen(
@@ -34,12 +27,12 @@ def export_process(model, bundle):
     )
 
 
-def test_a_successful_export_is_silent_on_stderr(model_file, place):
-    with export_process(model_file, place / "bundle") as process:
+def test_a_successful_export_is_silent_on_stderr(model_file, tmp_path):
+    with export_process(model_file, tmp_path / "bundle") as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
     described, _, last = out.partition("\n\n")
-    bundle = load_bundle(place / "bundle")
+    bundle = load_bundle(tmp_path / "bundle")
     assert described == describe(bundle)
     assert re.fullmatch(rf"Exported to {bundle.path} in \d+ s: it matches Keras\.\n", last)
     assert bundle.report.refused == {}
@@ -53,24 +46,22 @@ def wait_for(condition, process, seconds=90):
         time.sleep(0.01)
 
 
-def test_ctrl_c_leaves_nothing(model_file, place):
-    with export_process(model_file, place / "made" / "bundle") as process:
-        wait_for(lambda: list(place.glob("made/.bundle.*.partial/bundle")), process)
-        time.sleep(0.2)  # into the import of TensorFlow
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "interrupted: nothing was written\n")
-    assert names(place) == []
+RUNNING = "bundle/saved_model/fingerprint.pb"  # soon a process of its own runs the SavedModel, which this one traces
+STOPS = [  # a signal, to a process or to its group, as a terminal does; what is there before; exit code; what is said
+    (signal.SIGINT, os.killpg, "bundle", 130, "interrupted: nothing was written\n"),  # TensorFlow is being imported
+    (signal.SIGTERM, os.kill, RUNNING, 143, ""),
+    pytest.param(signal.SIGHUP, os.kill, RUNNING, 129, "", marks=pytest.mark.out_of_turn),
+]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.out_of_turn)])
-def test_being_told_to_end_leaves_nothing(number, model_file, place):
-    with export_process(model_file, place / "bundle") as process:
-        wait_for(lambda: list(place.glob(".bundle.*.partial/bundle/saved_model/fingerprint.pb")), process)
-        time.sleep(0.3)  # until a process of its own runs the SavedModel, which this one now traces
-        process.send_signal(number)
+@pytest.mark.parametrize(("number", "send", "there", "code", "said"), STOPS)
+def test_being_told_to_end_leaves_nothing(number, send, there, code, said, model_file, tmp_path):
+    with export_process(model_file, tmp_path / "made" / "bundle") as process:
+        wait_for(lambda: list(tmp_path.glob(f"made/.bundle.*.partial/{there}")), process)
+        time.sleep(0.3)
+        send(process.pid, number)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (128 + number, "", "")
-    assert names(place) == []
+    assert (process.returncode, out, err) == (code, "", said)
+    assert names(tmp_path) == []
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # the group has no process left

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import onnxruntime
 import pytest
-from bundles import assert_one_line, flip_byte, names, python
+from bundles import assert_one_line, finished, flip_byte, names, python
 
 from keras_attn_export._cli import inspect
 from keras_attn_export._cli.main import main
@@ -26,7 +25,6 @@ COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "
     [
         "",
         "bundle",
-        "--json",
         *COMMANDS,
         "export model.keras",
         "export model.keras bundle --opset high",
@@ -42,7 +40,6 @@ COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "
         "bench bundle other.onnx",
         "convert bundle out",
         "convert bundle out --to coreml",
-        "layout bundle models",
         "layout bundle models --target torchserve",
     ],
 )
@@ -64,7 +61,7 @@ def test_help(command, capsys):
 @pytest.mark.smoke
 def test_both_ways_to_start_it(tmp_path):
     for start in ([sys.executable, "-m", "keras_attn_export"], [Path(sys.executable).with_name("keras-attn")]):
-        done = subprocess.run([*start, "inspect", "nowhere"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = finished(*start, "inspect", "nowhere", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         assert_one_line(done.stderr, "error: No bundle at nowhere")
 
@@ -186,6 +183,7 @@ def test_a_signal_while_a_module_is_imported_ends_the_command(model_file, call, 
 
 DROPPED = """
 import os, signal, sys, time
+from types import SimpleNamespace
 from keras_attn_export._cli import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's `&` has ignored
 
@@ -199,14 +197,8 @@ def work(arguments):
     del fragile
     time.sleep(30)
 
-class Arguments:
-    run, debug = staticmethod(work), False
-
-class Parser:
-    def parse_args(self, argv):
-        return Arguments
-
-main._parser = Parser
+arguments = SimpleNamespace(run=work, debug=False)
+main._parser = lambda: SimpleNamespace(parse_args=lambda argv: arguments)
 sys.exit(main.main([]))
 """
 
@@ -222,8 +214,6 @@ def test_tensorflow_leaves_memory_of_a_gpu_to_others(given, monkeypatch):
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
 def test_a_signal_that_python_drops_is_heeded_all_the_same(name, code):
-    done = subprocess.run(
-        [sys.executable, "-c", DROPPED.format(name=name)], capture_output=True, timeout=20, check=False
-    )
+    done = finished(sys.executable, "-c", DROPPED.format(name=name), timeout=20)
     assert done.returncode == code
-    assert b"Exception ignored" not in done.stderr
+    assert "Exception ignored" not in done.stderr

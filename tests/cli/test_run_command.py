@@ -83,12 +83,10 @@ def _save_objects(path):
     np.savez(path, queries=np.array([Bomb()], object))
 
 
-FILES = {  # what verify.py reads is in tests/standalone/test_verify.py
+FILES = {  # what else verify.py does not read is in tests/standalone/test_verify.py
     "missing": (lambda path: None, "There is no file"),
     "folder": (lambda path: path.mkdir(), "Is a directory"),
-    "text": (lambda path: path.write_text("1 2 3"), "it is no zip archive"),
     "objects": (_save_objects, "holds objects, and to read those can run code"),
-    "far more than its size": (lambda path: np.savez_compressed(path, queries=np.zeros(2**23)), "would unpack to"),
 }
 
 

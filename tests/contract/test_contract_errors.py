@@ -84,14 +84,9 @@ def test_bad_input(case, bad):
 @every_case
 def test_good_input_passes_where_the_bad_is_refused(case):
     """The same call without the fault, so that the tests above fail for their fault alone."""
-    good = {
-        "valid_lens": ones(B, Tq, dtype="int32"),
-        "attention_mask": ones(B, Tq, Tk, dtype="bool"),
-        "queries_mask": ones(B, Tq, dtype="bool"),
-        "keys_mask": ones(B, Tk, dtype="bool"),
-        "values_mask": ones(B, Tk, dtype="bool"),
-    }
-    output = case.make()(**case.inputs(), **good)
+    shapes = {"attention": (B, Tq, Tk), "queries": (B, Tq), "keys": (B, Tk), "values": (B, Tk)}
+    masks = {f"{name}_mask": ones(*shape, dtype="bool") for name, shape in shapes.items()}
+    output = case.make()(**case.inputs(), valid_lens=ones(B, Tq, dtype="int32"), **masks)
     assert tuple(output.shape) == (B, Tq, Dv)
 
 

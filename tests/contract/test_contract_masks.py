@@ -108,15 +108,12 @@ def test_attention_masks_of_every_shape_that_broadcasts(case):
         assert_close(outputs(layer, inputs, masks)[1], expected(case, layer, inputs, masks)[1], "float32")
 
 
-@every_case
-def test_lengths_given_as_lists_and_in_every_integer_dtype(case):
-    layer, inputs, masks = case.layer(), case.inputs(Tq=Tq, Tk=Tk), {"valid_lens": np.array([3, 0])}
-    oracle = expected(case, layer, inputs, masks)[0]
-    for dtype in ("int8", "uint8", "int16", "int32", "uint32", "int64"):
-        given = {"valid_lens": masks["valid_lens"].astype(dtype)}
-        assert_close(as_numpy(call(layer, inputs, given)), oracle, "float32")
-    # Keras takes a list by keyword only.
-    assert_close(as_numpy(layer(**inputs, valid_lens=[3, 0])), oracle, "float32")
+@in_turn("dtype", {dtype: dtype for dtype in ("int8", "uint8", "int16", "int32", "uint32", "int64")}, more=1)
+def test_lengths_in_every_integer_dtype_and_as_a_list(case, dtype):
+    layer, inputs, lengths = case.layer(), case.inputs(Tq=Tq, Tk=Tk), np.array([3, 0], dtype)
+    oracle = expected(case, layer, inputs, {"valid_lens": lengths})[0]
+    for given in (lengths, [3, 0]):  # Keras takes a list by keyword only
+        assert_close(as_numpy(layer(**inputs, valid_lens=given)), oracle, "float32")
 
 
 @in_turn("name", {name: name for name in ("queries", "keys", "values")}, more=0)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import reference
 from backends import BACKEND, FIT_MODES, MODES, compiled, gradients_of
-from contract_cases import CASES, B, Dv, Tk, Tq, as_float64, as_numpy, in_turn, randomise, trained_weights
+from contract_cases import CASES, B, Tk, Tq, as_numpy, in_turn, model_of_lengths, randomise, trained_weights
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -65,46 +65,28 @@ every_path = in_turn("run", PATHS, more=1)
 def model_of(case, outputs_of: Callable, more: dict[str, keras.KerasTensor], **options) -> tuple[keras.Model, object]:
     """A functional model around one layer, all its time axes dynamic."""
     layer = case.make(**options)
-    sizes = {"queries": case.Dq, "keys": case.Dk, "values": Dv}
+    sizes = {name: array.shape[-1] for name, array in case.inputs().items()}
     inputs = {name: keras.Input((None, size), name=name, dtype="float32") for name, size in sizes.items()} | more
     model = keras.Model(inputs, outputs_of(layer, inputs))
     randomise(layer)
     return model, layer
 
 
-def lengths_model(case, **options):
-    return model_of(
-        case,
-        lambda layer, x: {"output": layer(x["queries"], x["keys"], x["values"], x["valid_lens"])},
-        {"valid_lens": keras.Input((), dtype="int32", name="valid_lens")},
-        **options,
-    )
-
-
 def every_mask_model(case, **options):
     def outputs_of(layer, x):
-        output, weights = layer(
-            x["queries"],
-            x["keys"],
-            x["values"],
-            x["valid_lens"],
-            attention_mask=x["attention_mask"],
-            use_causal_mask=True,
-            return_attention_scores=True,
-        )
+        output, weights = layer(**x, use_causal_mask=True, return_attention_scores=True)
         return {"output": output, "weights": weights}
 
-    more = {
-        "valid_lens": keras.Input((None,), dtype="int32", name="valid_lens"),
-        "attention_mask": keras.Input((None, None), dtype="bool", name="attention_mask"),
-    }
+    more = {"valid_lens": keras.Input((None,), dtype="int32", name="valid_lens")}
+    more["attention_mask"] = keras.Input((None, None), dtype="bool", name="attention_mask")
     return model_of(case, outputs_of, more, **options)
 
 
 @every_path
 def test_lengths_and_poison(case, run, tmp_path):
     """Output only; an entry with no key, one with padding, one with a length above Tk; dropout is off in inference."""
-    model, layer = lengths_model(case, dropout=0.5, seed=5)
+    lengths = {"valid_lens": keras.Input((), dtype="int32", name="valid_lens")}
+    model, layer = model_of(case, lambda layer, x: {"output": layer(*x.values())}, lengths, dropout=0.5, seed=5)
     inputs = case.inputs(leading=(3,)) | {"valid_lens": np.array([3, 0, 9], "int32")}
     compute = run(model, inputs, tmp_path)
     clean = compute(inputs)["output"]
@@ -155,16 +137,11 @@ def test_masks_from_an_embedding(case, run, tmp_path):
         "key_tokens": np.array([[2, 3, 0, 4, 0], [0, 6, 7, 8, 1]], "int32"),
     }
     computed = run(model, inputs, tmp_path)(inputs)
-    table_of_keys = as_float64(embed_keys.embeddings)[inputs["key_tokens"]]
-    oracle = reference.attention(
-        as_float64(embed_queries.embeddings)[inputs["query_tokens"]],
-        table_of_keys,
-        table_of_keys,
-        case.score(layer),
-        causal=True,
-        queries_mask=inputs["query_tokens"] != 0,
-        keys_mask=inputs["key_tokens"] != 0,
-    )
+    query_tokens, key_tokens = inputs.values()
+    found_queries = as_numpy(embed_queries.embeddings)[query_tokens]
+    found_keys = as_numpy(embed_keys.embeddings)[key_tokens]
+    masks = {"causal": True, "queries_mask": query_tokens != 0, "keys_mask": key_tokens != 0}
+    oracle = reference.attention(found_queries, found_keys, found_keys, case.score(layer), **masks)
     assert_close(computed["output"], oracle[0], "float32")
     assert_close(computed["weights"], oracle[1], "float32")
     assert np.all(computed["output"][inputs["query_tokens"] == 0] == 0)
@@ -173,22 +150,22 @@ def test_masks_from_an_embedding(case, run, tmp_path):
 @in_turn("jit_compile", FIT_MODES, [CASES[0], *CASES[4:]], more=0)
 def test_fit(case, jit_compile):
     """One step of `fit`: as a gradient step taken by hand, and bit for bit the same with NaN in what is masked."""
-    inputs = case.inputs() | {"valid_lens": np.array([3, 0], "int32")}
-    dirty = {name: array.copy() for name, array in inputs.items()}
-    for name in ("keys", "values"):
-        dirty[name][0, 3:] = dirty[name][1] = np.nan
+    inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
+    dirty = [array.copy() for array in inputs]
+    for array in dirty[1:3]:
+        array[0, 3:] = array[1] = np.nan
     target = np.random.default_rng(9).normal(size=(B, Tq, 1)).astype("float32")
 
-    def trained(batch: Inputs) -> list[np.ndarray]:
+    def trained(batch: list[np.ndarray]) -> list[np.ndarray]:
         keras.utils.set_random_seed(4)
-        model, _ = headed(case)
+        model, _ = model_of_lengths(case)
         model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
         history = model.fit(batch, target, batch_size=B, verbose=0)
         assert np.isfinite(history.history["loss"]).all()
         return trained_weights(model)
 
     keras.utils.set_random_seed(4)
-    model, _ = headed(case)
+    model, _ = model_of_lengths(case)
     before = trained_weights(model)
     steps = gradients_of(
         lambda: ops.mean(ops.square(ops.subtract(model(inputs, training=True), target))), 0, model.trainable_variables
@@ -199,13 +176,6 @@ def test_fit(case, jit_compile):
         assert_close(new, old - 0.1 * as_numpy(step))
     for clean, poisoned in zip(after, trained(dirty), strict=True):
         assert_identical(poisoned, clean)
-
-
-def headed(case):
-    """The model of lengths with a Dense layer on top, so that layers without weights have something to train."""
-    model, layer = lengths_model(case)
-    output = keras.layers.Dense(1)(model.output["output"])
-    return keras.Model(model.input, output), layer
 
 
 @in_turn("jit_compile", FIT_MODES, CASES[:4], more=0)

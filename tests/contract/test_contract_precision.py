@@ -16,6 +16,7 @@ from contract_cases import (
     expected,
     gradients,
     in_turn,
+    model_of_lengths,
     outputs,
     randomise,
     trained_weights,
@@ -43,7 +44,6 @@ def dense_sublayers(layer) -> list:
 
 
 DENSE_CASES = [case for case in CASES if dense_sublayers(case.layer())]
-every_dense_case = pytest.mark.parametrize("case", DENSE_CASES, ids=lambda case: case.name)
 
 
 @every_half
@@ -131,39 +131,21 @@ def test_mixed_policies_train(case, way):
     assert layer.compute_dtype == HALVES[policy][0]
 
 
-def model_of_lengths(case, **options):
-    layer = case.make(**options)
-    arguments = [keras.Input((None, array.shape[-1])) for array in case.inputs().values()]
-    arguments.append(keras.Input((), dtype="int32"))
-    model = keras.Model(arguments, keras.layers.Dense(1)(layer(*arguments)))
-    randomise(layer)
-    return model, layer
-
-
-@every_dense_case
-def test_lora_on_every_dense_sublayer(case):
+@pytest.mark.parametrize("case", DENSE_CASES, ids=lambda case: case.name)
+def test_lora_on_every_dense_sublayer_is_trained_and_survives_a_keras_file(case, tmp_path):
     """The oracle reads `kernel`, which Keras gives with the low-rank part added."""
-    layer, inputs = case.layer(), case.inputs()
-    before = outputs(layer, inputs, MASKS)[0]
+    (model, layer), arrays = model_of_lengths(case), case.inputs()
+    inputs, before = [*arrays.values(), np.array([3, 0], "int32")], outputs(layer, arrays, MASKS)[0]
     for dense in dense_sublayers(layer):
         dense.enable_lora(rank=2)
-    assert_close(outputs(layer, inputs, MASKS)[0], before)  # a fresh low-rank part is zero
+    assert_close(outputs(layer, arrays, MASKS)[0], before)  # a fresh low-rank part is zero
     trained = [dense for dense in dense_sublayers(layer) if dense.trainable]
     assert len(layer.trainable_variables) == sum(2 + dense.use_bias for dense in trained)
     randomise(layer)
-    after = outputs(layer, inputs, MASKS)[0]
+    after = outputs(layer, arrays, MASKS)[0]
     assert np.abs(after - before).max() > 0.01
-    assert_close(after, expected(case, layer, inputs, MASKS)[0], "float32")
-    assert all(np.any(gradient != 0) for gradient in gradients(layer, inputs, MASKS).values())
-
-
-@every_dense_case
-def test_lora_is_trained_and_survives_a_keras_file(case, tmp_path):
-    model, layer = model_of_lengths(case)
-    for dense in dense_sublayers(layer):
-        dense.enable_lora(rank=2)
-    randomise(layer)
-    inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
+    assert_close(after, expected(case, layer, arrays, MASKS)[0], "float32")
+    assert all(np.any(gradient != 0) for gradient in gradients(layer, arrays, MASKS).values())
     model.compile(keras.optimizers.SGD(0.1), "mse")
     before = trained_weights(layer)
     model.fit(inputs, np.ones((B, Tq, 1)), batch_size=B, verbose=0)
@@ -192,9 +174,8 @@ def test_int8_on_every_dense_sublayer(case):
     assert np.array_equal(weights == 0, before[1] == 0)
     clean = outputs(layer, inputs, masks)[0]
     dirty = {name: array.copy() for name, array in inputs.items()}
-    dirty["keys"][0, 3:] = dirty["values"][0, 3:] = (
-        np.nan
-    )  # activations are scaled by their largest: NaN must not be it
+    # Activations are scaled by their largest: NaN must not be it.
+    dirty["keys"][0, 3:] = dirty["values"][0, 3:] = np.nan
     assert_identical(outputs(layer, dirty, masks)[0], clean)
 
 

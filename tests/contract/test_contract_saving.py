@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import recurrent_cases
-from contract_cases import CASES, B, Dv, Tq, as_numpy, every_case, gradients, in_turn, randomise
+from contract_cases import CASES, Dv, as_numpy, every_case, gradients, in_turn, randomise
 from decoding_models import attending, ids_of
 from tolerances import assert_identical
 
@@ -43,21 +43,6 @@ def test_a_seed_gives_the_same_draws_after_a_keras_file(case, calls_before_savin
     assert np.any(as_numpy(other_seed(arguments(case), training=True)["output"]) != drawn[0])
 
 
-@pytest.mark.parametrize("case", [CASES[1], CASES[3]], ids=lambda case: case.name)
-def test_training_is_reproducible(case):
-    def trained() -> list[np.ndarray]:
-        keras.utils.set_random_seed(2)
-        layer = case.make(dropout=0.5, seed=7)
-        model = functional(layer, case)
-        model = keras.Model(model.input, keras.layers.Dense(1)(model.output["output"]))
-        model.compile("adam", "mse")
-        model.fit(arguments(case), np.ones((B, Tq, 1)), epochs=3, batch_size=B, verbose=0)
-        return model.get_weights()
-
-    for first, second in zip(trained(), trained(), strict=True):
-        assert_identical(second, first)
-
-
 @pytest.mark.parametrize("layer_class", sorted({case.layer_class for case in CASES}, key=lambda c: c.__name__))
 def test_the_table_gives_every_option(layer_class):
     """So that the round trips below go through every option, a new one included."""
@@ -69,25 +54,17 @@ def test_the_table_gives_every_option(layer_class):
 
 
 @every_case
-def test_config_round_trips_with_every_option(case):
+def test_config_round_trips_with_every_option_under_the_registered_name(case):
     layer = case.make(**{**case.options, "name": "attention", "dtype": "mixed_float16", "trainable": False})
-    config = layer.get_config()
+    config, default = layer.get_config(), case.make().get_config()
     assert set(case.options) <= set(config)
-    again = case.layer_class.from_config(json.loads(json.dumps(config)))
-    assert again.get_config() == config
-    default = case.make().get_config()
     for option in case.options:
         assert config[option] != default[option], f"{option} must not be at its default"
-
-
-@every_case
-def test_serialized_layer_round_trips_under_its_registered_name(case):
-    layer = case.make(**case.options)
     serialized = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
     assert serialized["registered_name"].split(">")[0] in ("keras_attn", "keras_attn_tests")
     again = keras.saving.deserialize_keras_object(serialized)
     assert type(again) is case.layer_class
-    assert again.get_config() == layer.get_config()
+    assert again.get_config() == config
 
 
 @in_turn("with_options", {"options": True, "plain": False}, more=1)

@@ -6,47 +6,15 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import keras_attn
 import keras_attn_export
-from keras_attn import _private_keras
 from keras_attn_export._internals import keras_internals, tensorflow_internals
 
 OURS = {Path(package.__file__).parent for package in (keras_attn, keras_attn_export)}
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for folder in OURS for file in folder.rglob("*.py")}
 KNOW_PRIVATE_NAMES = r"_private_\w+|stock_attention|\w+_internals"  # where the names of the libraries may stand
-
-
-@pytest.fixture
-def model():
-    inner = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="dense")], name="inner")
-    queries = keras.Input((4,), name="queries")
-    return keras.Model({"queries": queries}, [inner(queries)], name="outer")
-
-
-def test_layers_at_any_depth(model):
-    names = [layer.name for layer in keras_internals.layers_of(model)]
-    assert names[0] == "outer"
-    assert {"queries", "inner", "dense"} <= set(names)
-    assert keras_internals.layers_of(model, include_self=False) == keras_internals.layers_of(model)[1:]
-
-
-def test_the_functional_model_behind_a_model(model):
-    assert keras_internals.functional_of(model) is model
-    assert keras_internals.functional_of(model.get_layer("inner")) is not None
-    own = type("Own", (keras.Model,), {"call": lambda self, x: x})
-    for other in (own(), keras.Sequential([keras.layers.Dense(3)])):
-        assert keras_internals.functional_of(other) is None
-
-
-def test_what_a_functional_model_takes_and_gives(model):
-    assert keras_internals.inputs_structure(model) == {"queries": model.inputs[0]}
-    assert keras_internals.outputs_structure(model) == [model.outputs[0]]
-    names = [node.operation.name for node in keras_internals.nodes_of(model)]
-    assert names == ["queries", "inner"]
-    assert keras_internals.operation_of(model.outputs[0]).name == "inner"
 
 
 def test_sigmoids_and_log_softmaxes_are_seen_and_can_be_given_otherwise():
@@ -61,31 +29,6 @@ def test_sigmoids_and_log_softmaxes_are_seen_and_can_be_given_otherwise():
         np.testing.assert_allclose(after, before + factor, rtol=1e-6)
     for function, before in zip(functions, expected, strict=True):
         np.testing.assert_array_equal(function(x), before)
-
-
-def test_what_the_layers_ask_of_keras(model):
-    dense = keras.layers.Dense(2)
-    outer = keras.Sequential([keras.layers.Dense(3), dense])
-    assert dense in _private_keras.sublayers_of(outer)
-    assert outer not in _private_keras.sublayers_of(outer)
-    tensor = keras.Input((4,))
-    assert [call.output_tensors for call in _private_keras.calls_of(dense)] == []
-    output = dense(tensor)
-    assert [call.output_tensors for call in _private_keras.calls_of(dense)] == [[output]]
-    carrying = keras.ops.ones((2, 3))
-    _private_keras.set_keras_mask(carrying, mask := keras.ops.ones((2,), "bool"))
-    assert keras.src.backend.get_keras_mask(carrying) is mask
-    assert not _private_keras.in_symbolic_scope()
-
-
-def test_a_function_with_constants():
-    variable = tf.Variable(np.float32([3]))
-    outer = tf.function(lambda x: {"y": tf.nn.relu(x * variable)}, autograph=False)
-    function = outer.get_concrete_function(tf.TensorSpec([None], tf.float32, name="x"))
-    variable.assign([5.0])
-    constant = tensorflow_internals.with_constants(function)
-    assert not constant.variables
-    np.testing.assert_array_equal(constant(tf.constant([2.0]))[0], [10.0])
 
 
 def test_a_graph_with_constants_some_without_their_content():
@@ -118,23 +61,20 @@ def private_names(tree, own):
 def own_names():
     """The private names that our own code defines: functions, classes, attributes and modules."""
     names = {"_replace", "_asdict", "_exit"}  # those of named tuples, and `os._exit`, are public
-    for file, tree in TREES.items():
-        names |= {part for part in file.with_suffix("").parts if part.startswith("_")}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                names.add(node.name)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                names.add(node.id)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                names |= {node.attr} if ast.unparse(node.value) == "self" else set()
+    names |= {part for file in TREES for part in file.with_suffix("").parts if part.startswith("_")}
+    for node in (node for tree in TREES.values() for node in ast.walk(tree)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                names.add(name)
     return names
 
 
 def test_only_these_modules_know_private_names():
     own = own_names()
-    found = {file: {*private_names(tree, own)} for file, tree in TREES.items()}
-    elsewhere = {file.stem: names for file, names in found.items() if names}
-    elsewhere = {stem: names for stem, names in elsewhere.items() if not re.fullmatch(KNOW_PRIVATE_NAMES, stem)}
+    trees = [(file.stem, tree) for file, tree in TREES.items() if not re.fullmatch(KNOW_PRIVATE_NAMES, file.stem)]
+    elsewhere = {stem: names for stem, tree in trees if (names := {*private_names(tree, own)})}
     assert not elsewhere, "move these into `_internals`"
 
 

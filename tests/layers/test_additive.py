@@ -31,14 +31,8 @@ def test_one_initializer_object_does_not_make_equal_kernels():
 
 @pytest.mark.parametrize("block_size", [None, 16, "auto"])
 def test_a_saved_layer_keeps_its_blocks(block_size):
-    config = AdditiveAttention(U, query_block_size=block_size).get_config()
-    assert AdditiveAttention.from_config(config).query_block_size == block_size
-    assert (
-        MultiHeadAttention.from_config(
-            MultiHeadAttention(AdditiveAttention(U, query_block_size=block_size), 2).get_config()
-        ).attention.query_block_size
-        == block_size
-    )
+    config = MultiHeadAttention(AdditiveAttention(U, query_block_size=block_size), 2).get_config()
+    assert MultiHeadAttention.from_config(config).attention.query_block_size == block_size
 
 
 def test_a_layer_that_was_saved_before_there_were_blocks_has_none():

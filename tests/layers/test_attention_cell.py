@@ -41,12 +41,19 @@ def simple_step(cell, inputs, state):
     return np.tanh(inputs @ kernel + state @ recurrent + bias)
 
 
-def test_before_the_state_asks_and_the_context_goes_in_before_the_input():
-    cell, (x, state, memory) = a_cell(), step_inputs()
+@pytest.mark.parametrize("attention_size", [None, 5])
+def test_before_the_state_asks_and_the_context_goes_in_before_the_input(attention_size):
+    """An attention size joins it with what the step gave."""
+    cell, (x, state, memory) = a_cell(attention_size=attention_size), step_inputs()
     output, (following,) = arrays(cell(x, [state], memory))
-    expected = simple_step(cell, np.concatenate([context_of(state, memory), x], -1), state)
-    assert_close(output, expected, "float32")
-    assert_close(following, expected, "float32")
+    context = context_of(state, memory)
+    moved = simple_step(cell, np.concatenate([context, x], -1), state)
+    assert_close(following, moved, "float32")
+    if attention_size:
+        joined = np.tanh(np.concatenate([context, moved], -1) @ as_float64(cell.W_c.kernel))
+        assert_close(output, joined.astype("float32"), tolerance=1e-5)
+    else:
+        assert_close(output, moved, "float32")
 
 
 def test_after_the_new_state_asks_and_the_context_comes_out_before_it():
@@ -59,10 +66,8 @@ def test_after_the_new_state_asks_and_the_context_comes_out_before_it():
 
 @pytest.mark.parametrize("activation", ["tanh", None])
 def test_luongs_output_is_fed_to_the_next_step(activation):
-    cell, (x, state, memory) = (
-        a_cell(when="after", attention_size=5, input_feeding=True, activation=activation),
-        step_inputs(),
-    )
+    cell = a_cell(when="after", attention_size=5, input_feeding=True, activation=activation)
+    x, state, memory = step_inputs()
     fed = np.random.default_rng(1).normal(size=(B, 5)).astype("float32")
     output, (following, passed_on) = arrays(cell(x, [state, fed], memory))
     moved = simple_step(cell, np.concatenate([x, fed], -1), state)
@@ -70,15 +75,6 @@ def test_luongs_output_is_fed_to_the_next_step(activation):
     assert_close(following, moved, "float32")
     assert_close(output, np.float32(np.tanh(joined) if activation else joined), tolerance=1e-5)
     assert_identical(passed_on, output)
-
-
-def test_an_attention_size_before_the_step_joins_what_the_step_gave():
-    cell, (x, state, memory) = a_cell(attention_size=5), step_inputs()
-    output, _ = arrays(cell(x, [state], memory))
-    context = context_of(state, memory)
-    moved = simple_step(cell, np.concatenate([context, x], -1), state)
-    joined = np.concatenate([context, moved], -1) @ as_float64(cell.W_c.kernel)
-    assert_close(output, np.tanh(joined).astype("float32"), tolerance=1e-5)
 
 
 def test_of_stacked_cells_the_last_asks_by_its_hidden_state():
@@ -153,9 +149,7 @@ def decoder():
     step = keras.Model(
         [token, state, keys, values], {"logits": answer(output), "next_state": following, "weights": weights}
     )
-    random = np.random.default_rng(4)
-    for variable in training.trainable_variables:
-        variable.assign(random.normal(size=variable.shape))
+    randomise(training, seed=4)
     return training, encoder, step
 
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from backends import BACKEND, only_on
+from contract_cases import as_numpy
 from keras import layers
 from matplotlib import image
 from watched_models import (
@@ -22,7 +23,6 @@ from watched_models import (
     files_in,
     fitted,
     functional_model,
-    numpy_of,
     self_attending,
 )
 
@@ -37,7 +37,7 @@ def test_training_does_not_notice(tmp_path):
         keras.utils.set_random_seed(7)
         model = compiled_model(functional_model(Noise(), layers.BatchNormalization()))
         history = fitted(model, [WORDS, LENGTHS], *callbacks)
-        return history, [numpy_of(value) for value in (*model.variables, *model.optimizer.variables)]
+        return history, [as_numpy(value) for value in (*model.variables, *model.optimizer.variables)]
 
     history, expected = run()
     few = [WORDS[:2], LENGTHS[:2]]
@@ -131,13 +131,11 @@ def test_a_model_for_a_fixed_number_of_examples_gets_them_all(tmp_path):
     assert files_in(tmp_path) == ["attention/attention/0.png"]
 
 
-def test_keras_waits_for_batches_only_where_they_are_looked_at(tmp_path):
-    assert AttentionLogger(tmp_path, SEQUENCES).async_safe
+def test_what_follows_from_the_period_and_from_the_backend(tmp_path):
+    logger = AttentionLogger(tmp_path, SEQUENCES)
+    assert logger.async_safe
     assert not AttentionLogger(tmp_path, SEQUENCES, every=5).async_safe
-
-
-def test_the_format_hangs_on_the_backend(tmp_path):
-    assert AttentionLogger(tmp_path, SEQUENCES).format == ("tensorboard" if BACKEND == "tensorflow" else "png")
+    assert logger.format == ("tensorboard" if BACKEND == "tensorflow" else "png")
 
 
 def test_a_full_disk_does_not_end_training(tmp_path, monkeypatch):
@@ -215,12 +213,12 @@ def test_arguments_that_are_refused(tmp_path, options, error, message):
 )
 def test_what_does_not_fit_the_model_is_said_before_training(tmp_path, inputs, options, message):
     model = self_attending(MultiHeadAttention(DotProductAttention(), 2, name="heads"))
-    before = [numpy_of(value) for value in model.variables]
+    before = [as_numpy(value) for value in model.variables]
     with pytest.raises(ValueError, match=message):
         fitted(model, SEQUENCES, AttentionLogger(tmp_path / "logs", inputs, format="png", **options))
     assert not (tmp_path / "logs").exists()
     for value, other in zip(model.variables, before, strict=True):
-        np.testing.assert_array_equal(numpy_of(value), other)
+        np.testing.assert_array_equal(as_numpy(value), other)
 
 
 def test_a_model_without_attention(tmp_path):

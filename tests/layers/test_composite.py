@@ -41,16 +41,18 @@ class Kept:
         return composite.function(**composite.tensors)
 
 
-def both(layer, *args, **options):
-    """The outputs without and with an evaluator, and the composite."""
+def evaluated(layer, *args, compare=assert_close, **options):
+    """The composite of a call, and its outputs, which are those without an evaluator."""
     layer(*args, **options)
     randomise(layer)
     kept = Kept()
     expected = layer(*args, return_attention_scores=True, **options)
     with evaluated_by(kept):
-        actual = layer(*args, return_attention_scores=True, **options)
+        actual = [as_numpy(each) for each in layer(*args, return_attention_scores=True, **options)]
+    for one, other in zip(actual, expected, strict=True):
+        compare(one, as_numpy(other))
     (composite,) = kept.composites
-    return [as_numpy(each) for each in expected], [as_numpy(each) for each in actual], composite
+    return composite, actual
 
 
 def sequences(size=8, batch=3):
@@ -70,10 +72,8 @@ def test_all_heads_are_one_call(score, groups, normalizer):
     layer = MultiHeadAttention(SCORES[score](normalizer=normalizer), H, key_dim=3, value_dim=2, num_kv_heads=groups)
     mask = np.random.default_rng(1).random((3, H, T, T)) < 0.6
     mask[0, 1] = False
-    expected, actual, composite = both(layer, *sequences(), np.array([2, 0, 5]), attention_mask=mask)
+    composite, _ = evaluated(layer, *sequences(), np.array([2, 0, 5]), attention_mask=mask)
     assert (composite.heads, composite.normalizer) == (Heads(H, groups), normalizer)
-    for one, other in zip(actual, expected, strict=True):
-        assert_close(one, other)
 
 
 @pytest.mark.parametrize("score", ["additive", "cosine"])
@@ -83,8 +83,8 @@ def test_what_masks_keep_out_of_all_heads_is_not_read(score):
     for array in dirty:
         array[:, 3:] = np.nan
     masks = {"valid_lens": np.array([3, 2, 0]), "queries_mask": np.broadcast_to(np.arange(T) < 3, (3, T))}
-    _, expected, _ = both(layer, *clean, **masks)
-    _, actual, composite = both(layer, *dirty, **masks)
+    _, expected = evaluated(layer, *clean, **masks)
+    composite, actual = evaluated(layer, *dirty, **masks)
     for one, other in zip(actual, expected, strict=True):
         assert_identical(one, other)
     if score == "additive":  # the form in which an exporter writes it hangs on how large queries are
@@ -93,18 +93,14 @@ def test_what_masks_keep_out_of_all_heads_is_not_read(score):
 
 def test_a_scoring_layer_of_another_dtype_keeps_it():
     layer = MultiHeadAttention(CosineAttention(dtype="float16"), H, key_dim=3)
-    expected, actual, composite = both(layer, *sequences())
+    composite, _ = evaluated(layer, *sequences(), compare=assert_identical)
     assert composite.heads is None
     assert as_numpy(composite.tensors["keys"]).dtype == "float16"
-    for one, other in zip(actual, expected, strict=True):
-        assert_identical(one, other)
 
 
 @pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "sigmoid"])
 @pytest.mark.parametrize(("size", "name"), [(2, "distance"), (8, "distance"), (9, "dot_product")])
 def test_gaussian_scores(size, name, normalizer):
     layer = GaussianAttention(2.0, normalizer=normalizer)
-    expected, actual, composite = both(layer, *sequences(size), np.array([2, 0, 5]), window=(1, None))
+    composite, _ = evaluated(layer, *sequences(size), np.array([2, 0, 5]), window=(1, None))
     assert (composite.name, composite.normalizer) == (name, normalizer)
-    for one, other in zip(actual, expected, strict=True):
-        assert_close(one, other)

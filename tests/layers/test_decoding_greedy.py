@@ -85,14 +85,15 @@ def test_a_batch_without_rows(mode):
 
 @backends.every_mode
 def test_a_cache_that_grows(mode):
-    models = growing()
-    model = greedy(*models, start=START, end=END_GROWING, max_length=LENGTH)
-    inputs = firsts_of(9)
+    encoder, step, state = models = growing()
+    inputs, options = firsts_of(9), {"start": START, "end": END_GROWING, "max_length": LENGTH}
     if mode in STATIC:
         with pytest.raises(ValueError, match=r"The state `cache` must keep its shape .* fixed capacity"):
-            decoded(model, inputs, mode)
-    else:
-        assert set(check(decoded(model, inputs, mode), models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
+            decoded(greedy(*models, **options), inputs, mode)
+        return
+    for each in (step, of_one_batch(step, 9)):
+        found = decoded(greedy(encoder, each, state, **options), inputs, mode)
+        assert set(check(found, models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
 
 
 @backends.every_mode
@@ -242,14 +243,6 @@ def test_a_step_that_takes_one_batch(mode, rows):
     assert model.output["tokens"].shape == (len(rows), LENGTH)
     inputs = {"ids": ids_of(9)["ids"][rows]}
     check(decoded(model, inputs, mode), models, inputs, END, outputs=["weights"])
-
-
-@backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, and the cache of this step grows")
-def test_a_cache_that_grows_in_one_batch():
-    encoder, step, state = models = growing()
-    model = greedy(encoder, of_one_batch(step, 9), state, start=START, end=END_GROWING, max_length=LENGTH)
-    inputs = firsts_of(9)
-    assert set(check(decoded(model, inputs), models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
 
 
 @backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, so that all steps have room")

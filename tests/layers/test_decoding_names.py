@@ -55,16 +55,10 @@ def test_models_that_are_not_functional():
     encoder, step, state = recurrent()
     fails("`step` must be a functional model, .* Received: step of type Dense", encoder, layers.Dense(2), state)
     fails("`step` must be a functional model, .* Received: step of type function", encoder, fails, state)
-    fails(
-        "`encoder` must be a functional model, .* of type Sequential", keras.Sequential([layers.Dense(2)]), step, state
-    )
-
-
-def test_a_sequential_model_that_is_built():
-    encoder, step, state = recurrent()
     built = keras.Sequential([keras.Input((), dtype="int32", name="token"), layers.Embedding(6, 6)])
-    fails("`step` must be a functional model, .* Received: step of type Sequential", encoder, built, {})
-    fails("`encoder` must be a functional model, .* Received: encoder of type Sequential", built, step, state)
+    for each in (keras.Sequential([layers.Dense(2)]), built):
+        fails("`step` must be a functional model, .* Received: step of type Sequential", encoder, each, {})
+        fails("`encoder` must be a functional model, .* Received: encoder of type Sequential", each, step, state)
     built(keras.Input((), dtype="int32"))  # whose `input` is then this one
     fails("`step` must be a functional model, .* Received: step of type Sequential", encoder, built, {})
 

@@ -6,7 +6,7 @@ On each backend it is held to the plain form, also where it is not the faster on
 import keras
 import numpy as np
 import pytest
-from backends import BACKEND, compiled, every_mode, gradients_of, only_on
+from backends import BACKEND, MODES, compiled, gradients_of, only_on
 from contract_cases import as_numpy, randomise
 from keras import ops
 from tolerances import assert_close, assert_identical
@@ -19,7 +19,6 @@ from keras_attn import (
     MultiHeadAttention,
     _fused,
 )
-from keras_attn._composite import evaluated_by
 
 B, T, D = 2, 5, 8
 LAYERS = {
@@ -40,7 +39,10 @@ MASKS = {
     "pairs": {"attention_mask": np.arange(T * T).reshape(T, T) % 7 // 5 == 1},
     "keys": {"keys_mask": np.array([[True, False, True, True, False], [False] * T])},
     "queries": {"queries_mask": np.array([[True, False, True, True, False], [False] * T])},
+    "bias": {"score_bias": 2 * np.random.default_rng(5).normal(size=(1, T, T)).astype("float32")},
 }
+BY_HEAD = np.ones((B, 2, T, T), bool)  # a query may see no key in one head, and some in another
+BY_HEAD[0, 0, 1], BY_HEAD[1, 1, :, 2:], BY_HEAD[1, :, 3] = False, False, False
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
@@ -49,7 +51,7 @@ def in_turn(masks):
     masks = [*masks]
     pairs = [("multi_head", mask) for mask in masks]
     pairs += [(name, masks[(2 * n + m) % len(masks)]) for n, name in enumerate(LAYERS) for m in (0, 1)]
-    return pytest.mark.parametrize(("name", "mask"), dict.fromkeys(pairs))
+    return [*dict.fromkeys(pairs)]
 
 
 @pytest.fixture
@@ -120,6 +122,9 @@ def assert_as_plain(calls, monkeypatch, layer, inputs, masks, mode="eager"):
     exact = plainly(monkeypatch, results, layer, inputs, masks)
     assert len(calls) == number
     assert_alike(actual, exact)
+    rows = exact[0].any(-1)  # zeros where there is no key
+    assert np.array_equal(actual[0].any(-1), rows)
+    assert not actual[1][~rows].any(), "gradients by queries without keys"
     return actual
 
 
@@ -151,19 +156,30 @@ def test_is_not_taken_where_it_is_not_faster(monkeypatch):
     built("multi_head")(*arrays(), training=True)
 
 
-@in_turn(MASKS)
-def test_agrees_with_the_plain_form(name, mask, calls, monkeypatch):
-    layer, masks = built(name), MASKS[mask]
-    assert_as_plain(calls, monkeypatch, layer, arrays(), masks)
+def of_leading(*leading):
+    return np.broadcast_to(MASKS["lengths"]["valid_lens"], leading)
+
+
+CALLS = [  # a layer, masks, axes of the inputs, a mode
+    *((name, MASKS[mask], {}, "eager") for name, mask in in_turn(MASKS)),
+    *(("multi_head", MASKS["lengths"], {}, mode) for mode in MODES[1:]),
+    ("multi_head", {"attention_mask": BY_HEAD}, {}, "eager"),
+    ("dot_product", MASKS["bias"] | MASKS["causal"], {}, "eager"),
+    ("dot_product", MASKS["bias"] | MASKS["lengths"], {}, "eager"),
+    ("dot_product", {"valid_lens": of_leading(3, B)}, {"leading": (3, B)}, "eager"),
+    ("dot_product", MASKS["pairs"], {"leading": (4, 3, B)}, "eager"),
+    ("dot_product", MASKS["causal"], {"leading": (3, B)}, "eager"),
+    ("dot_product", {"valid_lens": of_leading(1, 4, 3, B)}, {"leading": (1, 4, 3, B)}, "eager"),
+]
+
+
+@pytest.mark.parametrize(("name", "masks", "axes", "mode"), CALLS)
+def test_agrees_with_the_plain_form(name, masks, axes, mode, calls, monkeypatch):
+    assert_as_plain(calls, monkeypatch, built(name), arrays(**axes), masks, mode)
     if "use_causal_mask" in masks:
         order_alone = len(masks) == 1
         assert calls[0].get("is_causal", False) is order_alone
         assert (calls[0].get("bias") is None) is order_alone
-
-
-@every_mode
-def test_agrees_with_the_plain_form_when_it_is_compiled(mode, calls, monkeypatch):
-    assert_as_plain(calls, monkeypatch, built("multi_head"), arrays(), MASKS["lengths"], mode)
 
 
 def test_is_not_taken_where_anything_stands_against_it(calls):
@@ -184,21 +200,6 @@ def test_is_not_taken_where_anything_stands_against_it(calls):
     assert len(calls) == 1
 
 
-def test_an_exporter_gets_the_composite(calls):
-    class Evaluator:
-        hides_unseen = False
-        found: list[str] = []  # noqa: RUF012 - of this test alone
-
-        def __call__(self, composite, returns_weights):
-            self.found.append(composite.name)
-            return composite.function(**composite.tensors)
-
-    with evaluated_by(Evaluator()):
-        built("multi_head")(*arrays(), **MASKS["lengths"])
-    assert Evaluator.found == ["dot_product"]
-    assert not calls
-
-
 @every_layer
 def test_what_is_masked_reaches_neither_outputs_nor_gradients(name, calls):
     layer, clean, dirty = built(name), arrays(), arrays()
@@ -211,29 +212,13 @@ def test_what_is_masked_reaches_neither_outputs_nor_gradients(name, calls):
     assert calls
 
 
-@in_turn(["causal", "causal_and_lengths", "window"])
+@pytest.mark.parametrize(("name", "mask"), in_turn(["causal", "causal_and_lengths", "window"]))
 def test_finite_garbage_in_later_keys_does_not_leak(name, mask, calls):
     layer, clean, dirty = built(name), arrays(), arrays()
     for array in dirty[1:]:
         array[:, -1] = 1e30
     first, second = (as_numpy(layer(*each, **MASKS[mask])) for each in (clean, dirty))
     assert_identical(second[:, : T - 1], first[:, : T - 1])
-    assert calls
-
-
-@in_turn(["lengths", "lengths_of_queries", "pairs", "keys", "queries"])
-def test_a_row_without_keys_is_zero_and_changes_no_other(name, mask, calls):
-    layer, inputs, masks = built(name), arrays(), MASKS[mask]
-    output, by_queries, *_ = results(layer, inputs, masks)
-    _, weights = layer(*inputs, **masks, return_attention_scores=True)
-    weights = as_numpy(weights).reshape(B, -1, T, T).any(axis=(1, 3))
-    assert np.all(output[~weights] == 0)
-    assert np.all(by_queries[~weights] == 0)
-    assert np.all(output[weights].any(-1))
-    assert not weights.all()
-    if mask == "lengths":
-        full = as_numpy(layer(*inputs, np.array([T, 3])))
-        assert_identical(output[1], full[1])
     assert calls
 
 
@@ -271,20 +256,6 @@ def test_rows_whose_first_keys_are_all_masked(calls, monkeypatch):
     assert_as_plain(calls, monkeypatch, DotProductAttention(), inputs, {"window": (2, 1)})
 
 
-@pytest.mark.parametrize(
-    ("leading", "mask"),
-    [((B,), "none"), ((3, B), "lengths"), ((4, 3, B), "pairs"), ((3, B), "causal"), ((1, 4, 3, B), "lengths")],
-)
-def test_any_number_of_batch_axes(leading, mask, calls, monkeypatch):
-    masks = MASKS[mask]
-    if mask == "lengths":
-        masks = {"valid_lens": np.broadcast_to(masks["valid_lens"], leading)}
-    inputs, layer = arrays(leading=leading), DotProductAttention()
-    output = as_numpy(layer(*inputs, **masks))
-    assert_close(output, as_numpy(plainly(monkeypatch, lambda: layer(*inputs, **masks))), "float32")
-    assert calls
-
-
 @pytest.mark.parametrize("mask", ["none", "lengths", "causal"])
 def test_gradients_of_gradients(mask, calls, monkeypatch):
     layer, masks = built("multi_head"), MASKS[mask]
@@ -296,14 +267,6 @@ def test_gradients_of_gradients(mask, calls, monkeypatch):
     exact = [as_numpy(each) for each in plainly(monkeypatch, outer, *tensors)]
     assert_alike(actual, exact)
     assert all(np.any(each != 0) for each in actual)
-
-
-def test_masks_that_differ_by_head(calls, monkeypatch):
-    """A query may see no key in one head, and some in another."""
-    mask = np.ones((B, 2, T, T), bool)
-    mask[0, 0, 1], mask[1, 1, :, 2:], mask[1, :, 3] = False, False, False
-    output, *_ = assert_as_plain(calls, monkeypatch, built("multi_head"), arrays(), {"attention_mask": mask})
-    assert np.all(output[1, 3] == 0)
 
 
 def test_a_layer_hides_again_what_is_masked_once_it_is_called_by_itself(calls):

@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import as_numpy
+import reference
+from contract_cases import as_numpy, outputs
 from tolerances import assert_close, assert_identical
 
 from keras_attn import DotProductAttention, GaussianAttention
@@ -16,42 +17,23 @@ def points(*shape, seed=0):
 @pytest.mark.parametrize("offset", [0.0, 2000.0, 1e5])
 def test_coordinates_far_from_the_origin_lose_nothing(offset):
     """Years, metres: as dot products, squares of 1e10 in float32 would leave distances of a thousand."""
-    queries, keys = np.arange(3.0)[None, :, None] + 0.5, np.arange(6.0)[None, :, None]
-    near, far = (
-        as_numpy(GaussianAttention(0.7)((queries + o).astype("float32"), (keys + o).astype("float32"), keys))
-        for o in (0.0, offset)
-    )
-    assert_identical(far, near)
-
-
-def exact_weights(queries, keys, taking_part):
-    """In float64, with a bandwidth of 1."""
-    gaps = queries.astype("float64")[..., :, None, :] - keys.astype("float64")[..., None, :, :]
-    scores = np.where(taking_part, -0.5 * (gaps**2).sum(-1), -np.inf)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+    queries, keys = np.float32(np.arange(3)[None, :, None] + 0.5), np.float32(np.arange(6)[None, :, None])
+    near, far = (GaussianAttention(0.7)(queries + o, keys + o, keys) for o in np.float32([0, offset]))
+    assert_identical(as_numpy(far), as_numpy(near))
 
 
 @pytest.mark.parametrize(("size", "offset"), [(9, 2000.0), (30, 30.0)])
 @pytest.mark.parametrize(
     "masks",
-    [{}, {"valid_lens": [3, 6]}, {"valid_lens": [[2, 3, 6, 0], [6, 4, 1, 1]]}, {"use_causal_mask": True}],
+    [{}, {"valid_lens": np.array([3, 6])}, {"valid_lens": np.array([[2, 3, 6, 0], [6, 4, 1, 1]])}, {"causal": True}],
     ids=["none", "lengths", "a length a query", "causal"],
 )
 def test_many_axes_far_from_the_origin(size, offset, masks):
     queries, keys = points(2, 4, size) + np.float32(offset), points(2, 6, size, seed=1) + np.float32(offset)
     queries[0, 0] = keys[0, 0]
-    seen = np.ones((2, 4, 6), bool)
-    if "valid_lens" in masks:
-        masks = {"valid_lens": np.array(masks["valid_lens"])}
-        seen = np.arange(6) < masks["valid_lens"].reshape(2, -1, 1)
-    if "use_causal_mask" in masks:
-        seen = np.arange(6) <= np.arange(4)[:, None]
-    seen = np.broadcast_to(seen, (2, 4, 6))
-    _, weights = GaussianAttention()(queries, keys, keys, **masks, return_attention_scores=True)
-    with np.errstate(invalid="ignore"):
-        exact = np.where(seen.any(-1, keepdims=True), exact_weights(queries, keys, seen), 0.0)
-    assert_close(as_numpy(weights), exact, "float32")
+    inputs = {"queries": queries, "keys": keys, "values": keys}
+    _, exact = reference.attention(**inputs, score=reference.gaussian_score(1.0), **masks)
+    assert_close(outputs(GaussianAttention(), inputs, masks)[1], exact, "float32")
 
 
 def test_the_mean_that_positions_are_taken_from_tells_nothing_of_masked_keys():
@@ -65,7 +47,6 @@ def test_the_mean_that_positions_are_taken_from_tells_nothing_of_masked_keys():
         assert np.isnan(after[:, 3]).all()
 
 
-@keras.saving.register_keras_serializable("test_gaussian")
 class FromTheOrigin(GaussianAttention):
     def score(self, queries, keys):
         return keras.ops.matmul(queries, keras.ops.swapaxes(keys, -2, -1))
@@ -74,11 +55,9 @@ class FromTheOrigin(GaussianAttention):
 def test_a_score_of_ones_own_gets_positions_as_they_are():
     queries, keys = points(2, 4, 12), points(2, 6, 12, seed=1) + 3
     # with the weights returned, both in plain operations
-    own, product = (
-        layer(queries, keys, keys, return_attention_scores=True)[0]
-        for layer in (FromTheOrigin(), DotProductAttention(scale=1.0))
-    )
-    assert_identical(as_numpy(own), as_numpy(product))
+    given = {"queries": queries, "keys": keys, "values": keys}
+    own, product = (outputs(layer, given)[0] for layer in (FromTheOrigin(), DotProductAttention(scale=1.0)))
+    assert_identical(own, product)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -88,22 +67,6 @@ def test_squares_do_not_leave_half_precision(policy):
     layer = GaussianAttention(20.0, dtype=policy)
     _, weights = layer(queries, keys, keys, return_attention_scores=True)
     assert_close(as_numpy(keras.ops.cast(weights, "float32"))[0, 0], np.array([0.0] + [0.25] * 4), "float32")
-
-
-def test_the_bandwidth_is_trained_unless_it_is_not():
-    x, y = points(1, 20, 1), points(1, 20, 1, seed=1)
-    for trainable in (True, False):
-        entry = keras.Input((None, 1))
-        layer = GaussianAttention(0.5, trainable=trainable)
-        model = keras.Model(entry, layer(entry, x, y))
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-        before = float(as_numpy(keras.ops.exp(layer.log_bandwidth)))
-        assert before == pytest.approx(0.5)
-        if trainable:
-            model.fit(x, y, verbose=0)
-            assert float(as_numpy(keras.ops.exp(layer.log_bandwidth))) != before
-        else:
-            assert not layer.trainable_variables
 
 
 def test_the_bandwidth_keeps_its_digits_in_half_precision():

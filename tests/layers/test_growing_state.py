@@ -43,6 +43,8 @@ def decoded(layer, inputs, chunks, capacity, **order):
             state = layer.precompute(some["keys"], some["values"], capacity=capacity)
         else:
             state = layer.append(state, some["keys"], some["values"])
+        if not size:  # of a state that begins empty
+            continue
         output, weights = layer(some["queries"], state, return_attention_scores=True, **order)
         weights = as_numpy(weights)
         assert np.all(weights[..., start + size :] == 0)
@@ -100,18 +102,16 @@ SCORES = {
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_heads_of_every_score(score):
+def test_heads_of_every_score_in_a_state_that_begins_empty(score):
     layer, capacity = MultiHeadAttention(SCORES[score](), 2), [*CAPACITIES.values()][[*SCORES].index(score) % 3]
-    assert_equal_to_the_full_pass(layer, three_times(numbers()), [2, 1, 1, 1, 1], capacity, **ORDERS["causal"])
+    assert_equal_to_the_full_pass(layer, three_times(numbers()), [0, 2, 1, 1, 1, 1], capacity, **ORDERS["causal"])
 
 
 def by_position(heads, role, offset):
-    """Heads times a number of the position, which is unlike for queries and keys."""
-    if role == "values":
-        return heads
+    """Heads times a number of the position, which is unlike for queries, keys and values."""
     own = ops.expand_dims(ops.convert_to_tensor(offset), -1) + ops.arange(ops.shape(heads)[-2], dtype="int32")
     own = ops.expand_dims(own if len(own.shape) == 1 else ops.expand_dims(own, 1), -1)
-    return heads * (1 + (0.3 if role == "queries" else 0.1) * ops.cast(own, "float32"))
+    return heads * (1 + {"queries": 0.3, "keys": 0.1, "values": 0.2}[role] * ops.cast(own, "float32"))
 
 
 def attending(num_heads=2, **options):
@@ -123,17 +123,10 @@ def attending(num_heads=2, **options):
 
 @every_capacity
 @pytest.mark.parametrize("groups", [None, 2])
-@pytest.mark.parametrize("of_values", [False, True])
-def test_positions_of_processed_heads_count_on(capacity, groups, of_values):
+def test_positions_of_processed_heads_count_on(capacity, groups):
     """Those of values too, which other layers here leave as they are."""
     x = numbers()
-
-    def process(heads, role, offset):
-        if of_values:
-            return by_position(heads, "keys", offset) if role == "values" else heads
-        return by_position(heads, role, offset)
-
-    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups, process_heads=process)
+    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups, process_heads=by_position)
     assert_equal_to_the_full_pass(layer, three_times(x), [2, 1, 3], capacity, **ORDERS["causal"])
     whole = as_numpy(layer(x, x, x, use_causal_mask=True))
     layer.process_heads = None
@@ -150,17 +143,6 @@ def test_examples_of_fixed_capacity_may_have_other_lengths():
     output = as_numpy(layer(steps, state, use_causal_mask=True))
     assert_close(output, np.stack([whole[0, 2:4], whole[1, 4:6]]), "float32")
     np.testing.assert_array_equal(as_numpy(state["length"]), [4, 6])
-
-
-def test_steps_for_which_there_is_no_room_give_nan_in_that_example_alone():
-    x = np.random.default_rng(0).normal(size=(2, 1, 8)).astype("float32")
-    layer = MultiHeadAttention(DotProductAttention(), 2)
-    layer(x, x, x)
-    state = layer.precompute(x, x, capacity=3)
-    state["length"] = ops.convert_to_tensor(np.array([3, 2], "int32"))
-    output = as_numpy(layer(x, layer.append(state, x, x)))
-    assert np.all(np.isnan(output[0]))
-    assert np.all(np.isfinite(output[1]))
 
 
 @every_capacity
@@ -187,15 +169,8 @@ def test_a_mask_of_each_head_and_an_offset_of_each_example(per_head):
     first = [1, 3]
     queries = np.stack([x[n, i : i + 2] for n, i in enumerate(first)])
     mask_of_first = np.stack([mask[n][..., i : i + 2, :] for n, i in enumerate(first)])
-    found = layer(
-        queries,
-        x,
-        x,
-        attention_mask=mask_of_first,
-        use_causal_mask=True,
-        offset=np.array(first, "int32"),
-        return_attention_scores=True,
-    )
+    options = {"use_causal_mask": True, "offset": np.array(first, "int32"), "return_attention_scores": True}
+    found = layer(queries, x, x, attention_mask=mask_of_first, **options)
     for n, i in enumerate(first):
         assert_close(as_numpy(found[0])[n], as_numpy(whole)[n, i : i + 2], "float32")
         assert_close(as_numpy(found[1])[n], as_numpy(weights)[n, :, i : i + 2], "float32")
@@ -206,15 +181,9 @@ def test_a_mask_of_each_head_and_an_offset_of_each_example(per_head):
 def test_queries_may_begin_anywhere(case, order):
     layer, inputs = case.layer(), steps_of(case)
     whole = outputs(layer, inputs, {"causal": order.get("use_causal_mask", False), "window": order.get("window")})
+    some = inputs | {"queries": inputs["queries"][:, 2:5]}
     for offset in (2, np.int32(2), np.array([2, 2])):
-        found = layer(
-            inputs["queries"][:, 2:5],
-            inputs["keys"],
-            inputs["values"],
-            offset=offset,
-            return_attention_scores=True,
-            **order,
-        )
+        found = layer(**some, offset=offset, return_attention_scores=True, **order)
         for actual, exact in zip(found, whole, strict=True):
             assert_close(as_numpy(actual), exact[..., 2:5, :], "float32")
 
@@ -234,10 +203,7 @@ def test_gradients_flow_through_the_steps(capacity):
         return ops.sum(ops.square(ops.concatenate(found, axis=1)))
 
     exact, actual = (
-        compiled(gradients_of(each, 1, layer.trainable_variables), "eager", variables=layer.trainable_variables)(
-            ops.convert_to_tensor(x)
-        )
-        for each in (whole, in_steps)
+        gradients_of(each, 1, layer.trainable_variables)(ops.convert_to_tensor(x)) for each in (whole, in_steps)
     )
     for one, other in zip(actual, exact, strict=True):
         assert_close(as_numpy(one), as_numpy(other), "float32", tolerance=2e-5)
@@ -277,14 +243,6 @@ def test_a_step_as_a_functional_model(capacity, tmp_path):
             assert_close(as_numpy(held.pop("output")), whole[:, n : n + 1], "float32")
 
 
-def test_a_state_may_begin_empty():
-    x, layer, whole = attending()
-    for capacity in (None, T):
-        state = layer.precompute(x[:, :0], x[:, :0], capacity=capacity)
-        found = as_numpy(layer(x, layer.append(state, x, x), use_causal_mask=True))
-        assert_close(found, whole, "float32")
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
 def test_in_half_precision(dtype):
     x, layer, whole = attending(dtype=dtype)
@@ -315,20 +273,15 @@ REFUSED = [
     (lambda layer, x: layer.precompute(x, x, capacity=0), CAPACITY + "at least 1"),
     (lambda layer, x: layer(x, built(4)[0].precompute(x, x)), "must have size 2.*of this very layer gave"),
     (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=np.arange(3)), "`offset` must be one"),
-]
-OF_TYPES = [
     (lambda layer, x: layer.precompute(x, x, capacity=2.5), CAPACITY + "an integer"),
     (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=1.5), "`offset` must be integers"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "said"),
-    [(call, ValueError, said) for call, said in REFUSED] + [(call, TypeError, said) for call, said in OF_TYPES],
-)
-def test_what_does_not_fit_is_refused(call, error, said):
+@pytest.mark.parametrize(("call", "said"), REFUSED)
+def test_what_does_not_fit_is_refused(call, said):
     layer, x = built()
-    with pytest.raises(error, match=said):
+    with pytest.raises(TypeError if said.endswith(("an integer", "integers")) else ValueError, match=said):
         call(layer, x)
 
 
@@ -337,10 +290,7 @@ def test_what_does_not_fit_is_refused(call, error, said):
     [
         (3, "must be a layer or a function, .*Received: int, which takes"),
         (lambda heads: heads, "must be a layer or a function, .*Received: function, which takes"),
-        (
-            keras.layers.LayerNormalization(),
-            "must be a layer or a function, .*Received: LayerNormalization, which takes",
-        ),
+        (keras.layers.LayerNormalization(), "must be a layer or .*Received: LayerNormalization, which takes"),
         (lambda heads, role, offset: heads[..., :1], r"must return heads of the shape.*\(2, 2, 3, 1\) for the queries"),
         (lambda heads, **_: None, "must return heads, floats .* for the queries"),
         (lambda heads, **_: [1.0], "must return heads, floats .* for the queries"),

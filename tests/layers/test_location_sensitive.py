@@ -58,18 +58,6 @@ def test_scores_are_those_of_the_formula(size, axes):
     assert_close(as_numpy(output), expected @ values, "float32")
 
 
-def test_a_place_is_a_weight_and_its_neighbours():
-    """Worked out by hand: size 3 with F = (1, 10, 100) reads 1, 0, 0.5 as 10, 51, 5 (before, own, behind)."""
-    layer = LocationSensitiveAttention(1, 1, 3)
-    layer.build((1, 1, 1), (1, 3, 1), (1, 3, 1))
-    for dense, kernel in ((layer.F, [[1], [10], [100]]), (layer.W_f, [[0.01]]), (layer.w_v, [[1]])):
-        dense.kernel.assign(kernel)
-    zeros, previous = np.zeros((1, 3, 1)), np.float32([[1, 0, 0.5]])
-    _, weights = layer(zeros[:, :1], zeros, zeros, previous_weights=previous, return_attention_scores=True)
-    powers = np.exp(np.tanh([0.1, 0.51, 0.05]))
-    assert_close(as_numpy(weights)[0, 0], (powers / powers.sum()).astype("float32"))
-
-
 def test_without_weights_before_it_is_additive_attention_with_a_bias():
     layer, inputs, lengths = made(), inputs_of(), np.array([2, 5])
     additive = AdditiveAttention(U)
@@ -143,14 +131,6 @@ def test_one_program_takes_every_size_and_returns_the_weights(mode):
         expected = reference.masked_softmax(scores_by_loops(layer, *arrays[:2], arrays[3]))
         assert_close(as_numpy(weights), expected, "float32")
         assert_close(as_numpy(output), expected @ arrays[2], "float32")
-
-
-def test_precomputed_keys_give_the_same():
-    layer, (queries, keys, values), previous = made(), inputs_of(), weights_of(Tq)
-    plain = layer(queries, keys, values, previous_weights=previous)
-    assert_close(as_numpy(layer(queries, layer.precompute(keys), values, previous_weights=previous)), as_numpy(plain))
-    state = layer.precompute(keys, values)
-    assert_close(as_numpy(layer(queries, state, previous_weights=previous)), as_numpy(plain))
 
 
 @pytest.mark.parametrize("cumulative", [False, True])

@@ -14,13 +14,7 @@ from keras import ops
 from textbook_apart import Apart
 from tolerances import assert_close
 
-from keras_attn import (
-    AdditiveAttention,
-    BilinearAttention,
-    DotProductAttention,
-    MultiHeadAttention,
-    migrate,
-)
+from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention, migrate
 from keras_attn.migrate import from_state
 
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 3, 5, 4, 7, 6, 8

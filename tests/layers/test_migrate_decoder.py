@@ -25,18 +25,21 @@ def textbook(source):
     return importlib.import_module(f"textbook_{source}")
 
 
-def gru_cells(number):
-    cells = [layers.GRUCell(HIDDEN) for _ in range(number)]
-    return cells[0] if number == 1 else layers.StackedRNNCells(cells)
+def decoder_of(number=1, units=4, dtype=None, **options):
+    cells = [layers.GRUCell(HIDDEN, dtype=dtype, **options) for _ in range(number)]
+    cell = cells[0] if number == 1 else layers.StackedRNNCells(cells, dtype=dtype)
+    return AttentionRNN(AttentionCell(cell, AdditiveAttention(units)))
 
 
-def decoder_of(number):
-    return AttentionRNN(AttentionCell(gru_cells(number), AdditiveAttention(HIDDEN)), return_state=True)
-
-
-def state_of(number=1, source="torch"):
-    state, _ = textbook(source).decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, number)
-    return state
+def torch_state(number=1, inputs=HIDDEN + EMBED):
+    """Names and shapes of a decoder of torch, without what goes into it and what reads it."""
+    random = np.random.default_rng(5)
+    shapes = {"attention.W_q.weight": (4, HIDDEN), "attention.W_k.weight": (4, HIDDEN), "attention.w_v.weight": (1, 4)}
+    for place in range(number):
+        kernels = {"weight_ih": (3 * HIDDEN, HIDDEN if place else inputs), "weight_hh": (3 * HIDDEN, HIDDEN)}
+        biases = {"bias_ih": (3 * HIDDEN,), "bias_hh": (3 * HIDDEN,)}
+        shapes |= {f"rnn.{name}_l{place}": shape for name, shape in (kernels | biases).items()}
+    return {name: random.normal(size=shape).astype("float32") for name, shape in shapes.items()}
 
 
 def arrays(number):
@@ -58,9 +61,9 @@ def test_outputs_are_the_textbooks(source, number, whole):
     }
     kernel, bias = state[dense], state[dense.replace("weight", "bias").replace("kernel", "bias")]
 
-    decode = decoder_of(number)
+    decode = decoder_of(number, HIDDEN)
     from_state(decode if whole else decode.cell, state, source, strict=False)
-    outputs, *_ = decode(state[table][tokens], memory, valid_lens, initial_state=list(hidden))
+    outputs = decode(state[table][tokens], memory, valid_lens, initial_state=list(hidden))
     logits = ops.convert_to_numpy(outputs) @ (kernel.T if source == "torch" else kernel) + bias
 
     assert_close(logits, np.asarray(run(tokens, memory, hidden, valid_lens), "float32"), tolerance=1e-5)
@@ -68,15 +71,14 @@ def test_outputs_are_the_textbooks(source, number, whole):
 
 @every_source
 def test_a_decoder_that_is_built_keeps_its_variables(source):
-    decode, (_, memory, hidden, _) = decoder_of(1), arrays(1)
+    decode, (_, memory, hidden, _) = decoder_of(1, HIDDEN), arrays(1)
     decode(np.zeros((B, STEPS, EMBED)), memory, initial_state=hidden[0])
     variables = list(decode.weights)
-    state = state_of(source=source)
+    state, _ = textbook(source).decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, 1)
     from_state(decode, state, source, prefix=PREFIX[source], strict=False)
     assert all(now is before for now, before in zip(decode.weights, variables, strict=True))
-    given = state["rnn.weight_hh_l0"].T if source == "torch" else None
-    if given is not None:  # the gates of torch are reset, update and new
-        gates = np.split(given, 3, axis=1)
+    if source == "torch":  # whose gates are reset, update and new
+        gates = np.split(state["rnn.weight_hh_l0"].T, 3, axis=1)
         assert_identical(ops.convert_to_numpy(decode.cell.cell.recurrent_kernel)[:, HIDDEN : 2 * HIDDEN], gates[0])
 
 
@@ -92,30 +94,38 @@ def test_names_are_those_that_keras_gives_in_a_checkpoint(tmp_path):
         name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name.startswith("rnn/cell")
     }
     attention, _ = importlib.import_module("textbook_tensorflow").additive(np.random.default_rng(1), *[HIDDEN] * 3)
-    decode = from_state(decoder_of(1), state | attention, "tensorflow")
+    decode = from_state(decoder_of(1, HIDDEN), state | attention, "tensorflow")
     for name in ("kernel", "recurrent_kernel", "bias"):
         assert_identical(*(ops.convert_to_numpy(getattr(cell, name)) for cell in (decode.cell.cell, rnn.cell)))
 
 
+def cell_of(cell=None, attention=None, **options):
+    return AttentionCell(cell or layers.GRUCell(HIDDEN), attention or AdditiveAttention(HIDDEN), **options)
+
+
+GATES = "of tanh and sigmoid.* Received: AdditiveAttention and GRUCell of .* and "
+
+
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "source", "message"),
     [
-        (
-            lambda: AttentionCell(layers.LSTMCell(HIDDEN), AdditiveAttention(HIDDEN)),
-            "Received: AdditiveAttention and LSTM",
-        ),
-        (lambda: AttentionCell(gru_cells(1), DotProductAttention()), "Received: DotProductAttention and GRUCell"),
-        (lambda: AttentionCell(gru_cells(1), AdditiveAttention(HIDDEN), when="after"), "when='after'"),
-        (lambda: AttentionCell(layers.GRUCell(HIDDEN, reset_after=False), AdditiveAttention(HIDDEN)), "reset_after"),
+        (lambda: cell_of(layers.LSTMCell(HIDDEN)), "torch", "Received: AdditiveAttention and LSTM"),
+        (lambda: cell_of(attention=DotProductAttention()), "torch", "Received: DotProductAttention and GRUCell"),
+        (lambda: cell_of(when="after"), "torch", "when='after'"),
+        (lambda: cell_of(layers.GRUCell(HIDDEN, reset_after=False)), "torch", "reset_after"),
+        (lambda: decoder_of(activation="relu"), "torch", GATES),
+        (lambda: decoder_of(recurrent_activation="hard_sigmoid"), "torch", GATES),
+        (lambda: decoder_of(activation=lambda x: x), "torch", GATES),
+        (decoder_of, "flax", "From 'flax' there is nothing that becomes a layer of type AttentionCell"),
     ],
 )
-def test_a_cell_that_was_not_trained_so_is_refused(make, message):
+def test_a_cell_that_was_not_trained_so_is_refused(make, source, message):
     with pytest.raises(ValueError, match=message):
-        from_state(make(), {}, "torch")
+        from_state(make(), torch_state(), source)
 
 
 def test_a_state_that_does_not_fit_changes_nothing():
-    decode, state = of_torch_state(), torch_state()
+    decode, state = decoder_of(), torch_state()
     for wrong, message in (
         ({**state, "rnn.weight_ih_l1": np.ones(1)}, "no weight for: .*`rnn.weight_ih_l1`"),
         ({name: a for name, a in state.items() if "bias_hh" not in name}, "missing from the state: `rnn.bias_hh_l0`"),
@@ -127,34 +137,17 @@ def test_a_state_that_does_not_fit_changes_nothing():
     assert not decode.cell.built
 
 
-def torch_state(number=1, inputs=HIDDEN + EMBED, units=HIDDEN):
-    """Names and shapes of a decoder of torch, without what goes into it and what reads it."""
-    random = np.random.default_rng(5)
-    shapes = {"attention.W_q.weight": (4, units), "attention.W_k.weight": (4, HIDDEN), "attention.w_v.weight": (1, 4)}
-    for place in range(number):
-        kernels = {"weight_ih": (3 * units, units if place else inputs), "weight_hh": (3 * units, units)}
-        biases = {"bias_ih": (3 * units,), "bias_hh": (3 * units,)}
-        shapes |= {f"rnn.{name}_l{place}": shape for name, shape in (kernels | biases).items()}
-    return {name: random.normal(size=shape).astype("float32") for name, shape in shapes.items()}
-
-
-def of_torch_state(number=1, dtype=None, **options):
-    cells = [layers.GRUCell(HIDDEN, dtype=dtype, **options) for _ in range(number)]
-    cell = cells[0] if number == 1 else layers.StackedRNNCells(cells, dtype=dtype)
-    return AttentionRNN(AttentionCell(cell, AdditiveAttention(4)))
-
-
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_recurrent_layer_that_no_cell_takes_is_refused(strict):
     state = {**torch_state(2), "dense.bias": np.ones(3)}
-    decode = of_torch_state(1)
+    decode = decoder_of(1)
     with pytest.raises(ValueError, match=r"`rnn\.bias_hh_l1`") as caught:
         from_state(decode, state, "torch", strict=strict)
     assert not decode.cell.built
     if not strict:
         assert "`dense.bias`" not in str(caught.value)
         assert "`StackedRNNCells`" in str(caught.value)
-        from_state(of_torch_state(2), state, "torch", strict=False)
+        from_state(decoder_of(2), state, "torch", strict=False)
 
 
 @pytest.mark.parametrize("built", [False, True])
@@ -166,7 +159,7 @@ def test_numbers_are_held_by_the_dtype_of_the_part_that_owns_them(place, name, n
     state[name] = np.full_like(state[name], 1e6)
     # JAX has no orthogonal matrix of float16 on a CPU
     half = {"dtype": "float16", "recurrent_initializer": "glorot_uniform"} if place == "cell" else {}
-    decode = of_torch_state(number, **half)
+    decode = decoder_of(number, **half)
     if place == "attention":
         decode.cell.attention = AdditiveAttention(4, dtype="float16")
     if built:
@@ -174,7 +167,7 @@ def test_numbers_are_held_by_the_dtype_of_the_part_that_owns_them(place, name, n
     with pytest.raises(ValueError, match=rf"`{place}\..* of the layer holds float16 and the state 1e\+06"):
         from_state(decode, state, "torch")
     assert decode.cell.built == built
-    from_state(of_torch_state(number), state, "torch")  # float32 holds them
+    from_state(decoder_of(number), state, "torch")  # float32 holds them
     decode = AttentionCell(decode.cell.cell, decode.cell.attention, dtype="float16")
     other = next(each for each in state if each.split(".")[0] != name.split(".")[0])  # of float32 in a cell of float16
     from_state(decode, {**torch_state(number), other: state[other] * 1e5}, "torch")
@@ -182,27 +175,14 @@ def test_numbers_are_held_by_the_dtype_of_the_part_that_owns_them(place, name, n
 
 @pytest.mark.parametrize("inputs", [HIDDEN - 1, HIDDEN])
 def test_a_recurrent_layer_without_room_for_an_input_is_refused(inputs):
-    decode = of_torch_state(1)
+    decode = decoder_of(1)
     with pytest.raises(ValueError, match=rf"context of size M.*Received: X={inputs} .*M={HIDDEN} in the attention"):
         from_state(decode, torch_state(1, inputs), "torch")
     assert not decode.cell.built
 
 
-@pytest.mark.parametrize(
-    "options", [{"activation": "relu"}, {"recurrent_activation": "hard_sigmoid"}, {"activation": lambda x: x}]
-)
-def test_activations_are_those_of_the_textbook(options):
-    with pytest.raises(ValueError, match=r"of tanh and sigmoid.* Received: AdditiveAttention and GRUCell of .* and "):
-        from_state(of_torch_state(1, **options), torch_state(), "torch")
-
-
-def test_sources_without_such_a_decoder():
-    with pytest.raises(ValueError, match="From 'flax' there is nothing that becomes a layer of type AttentionCell"):
-        from_state(decoder_of(1), {}, "flax")
-
-
 def test_a_loaded_decoder_is_saved_and_loaded(tmp_path):
-    decode, inputs = from_state(of_torch_state(), torch_state(), "torch"), [keras.Input((None, EMBED))]
+    decode, inputs = from_state(decoder_of(), torch_state(), "torch"), [keras.Input((None, EMBED))]
     inputs.append(keras.Input((None, HIDDEN)))
     model = keras.Model(inputs, decode(*inputs))
     model.save(tmp_path / "model.keras")

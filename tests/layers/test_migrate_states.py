@@ -12,13 +12,7 @@ from layer_tests import own_imports
 from tolerances import assert_close, assert_identical
 
 import keras_attn
-from keras_attn import (
-    AdditiveAttention,
-    BilinearAttention,
-    CosineAttention,
-    DotProductAttention,
-    MultiHeadAttention,
-)
+from keras_attn import AdditiveAttention, BilinearAttention, CosineAttention, DotProductAttention, MultiHeadAttention
 from keras_attn.migrate import from_state
 
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 3, 5, 4, 7, 6, 8
@@ -151,9 +145,6 @@ def test_no_framework_is_imported_for_it():
     assert imported - sys.stdlib_module_names == {"numpy"}
 
 
-# What is refused, and that the layer is then as it was.
-
-
 def without(state, name):
     return {key: array for key, array in state.items() if key != name}
 
@@ -179,6 +170,7 @@ STATES = [
     ({f"{i}": i for i in range(12)}, "torch", r"Received: `0`, .*`9` and 2 more, from 'torch'"),
     (additive_state(), "paddle", rf"`W_q.weight` .* \(Dq, U\) = \({Dq}, {U}\) from 'paddle'.*transpose"),
     (list(additive_state()), "torch", "`state` must be a mapping of names to arrays. Received: type list"),
+    ({"scale": np.ones(U)}, "keras", rf"AdditiveAttention has Dq = Dk = U, .* Received: Dq={Dq}, Dk={Dk}, U={U}"),
     (additive_state(), "pytorch", r"`source` must be one of `torch`, .*`keras`. Received: source='pytorch'"),
     *((additive_state() | changes, "torch", message) for changes, message in CHANGES),
 ]
@@ -220,22 +212,6 @@ def test_sizes_of_heads_that_are_options_are_named():
     assert layer.W_o.kernel.shape == (16, 16)
 
 
-def test_a_layer_that_is_not_built_stays_so():
-    layer = AdditiveAttention(U)
-    state = {**additive_state(), "W_q.weight": np.ones((U + 1, Dq))}
-    with pytest.raises(ValueError, match=rf"\(U, Dq\) = \({U}, Dq\) .* Received: shape \({U + 1}, {Dq}\).$"):
-        from_state(layer, state, "torch")
-    assert not layer.built
-    assert_set(from_state(layer, additive_state(), "torch"), additive_state())
-
-
-def test_sizes_of_keras_without_projections():
-    layer = AdditiveAttention(U)
-    layer(*inputs_of(Dq, Dk, Dv))
-    with pytest.raises(ValueError, match=rf"AdditiveAttention has Dq = Dk = U, .* Received: Dq={Dq}, Dk={Dk}, U={U}"):
-        from_state(layer, {"scale": np.ones(U)}, "keras")
-
-
 def test_a_kernel_that_is_no_plain_variable_is_refused():
     layer = from_state(AdditiveAttention(U), additive_state(), "torch")
     layer.W_q.enable_lora(2)
@@ -272,6 +248,12 @@ LAYERS = [  # a layer, the state and the source that do not become it, and what 
     (heads(AdditiveAttention(U)), {}, "torch", SCORES),
     (heads(DotProductAttention(scale=1.0)), {}, "torch", SCORES),
     (BilinearAttention(normalizer="sigmoid"), OF_BILINEAR, "torch", "no weight for: `bias`"),  # which counts there
+    (
+        AdditiveAttention(U),
+        additive_state() | {"W_q.weight": np.ones((U + 1, Dq))},
+        "torch",
+        rf"\(U, Dq\) = \({U}, Dq\) .* Received: shape \({U + 1}, {Dq}\).$",
+    ),
 ]
 
 

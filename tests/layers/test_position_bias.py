@@ -14,13 +14,13 @@ from keras_attn import LinearBias, RelativePositionBias
 H, Tq, Tk = 3, 4, 7
 
 
-def buckets():
+def buckets(**options):
     """Biases as large as a bias of T5 may be, all different."""
     initializer = keras.initializers.RandomNormal(stddev=2.0, seed=5)
-    return RelativePositionBias(H, num_buckets=8, max_distance=20, embeddings_initializer=initializer)
+    return RelativePositionBias(H, num_buckets=8, max_distance=20, embeddings_initializer=initializer, **options)
 
 
-every_bias = pytest.mark.parametrize("make", [buckets, lambda **options: LinearBias(H)], ids=["buckets", "linear"])
+every_bias = pytest.mark.parametrize("make", [buckets, lambda **_: LinearBias(H)], ids=["buckets", "linear"])
 
 
 def zeros(*shape):
@@ -133,7 +133,7 @@ def test_known_sizes_stay_known_in_a_program(make):
 def test_round_trips(make, tmp_path):
     queries, keys = keras.Input((None, 5), name="queries"), keras.Input((None, 6), name="keys")
     offset = keras.Input((), dtype="int32", name="offset")
-    layer = make()
+    layer = make(bidirectional=False)
     model = keras.Model([queries, keys, offset], {"biases": layer(queries, keys, offset=offset)})
     inputs = [zeros(2, Tq, 5), zeros(2, Tk, 6), np.array([0, 9], "int32")]
     expected = as_numpy(model(inputs)["biases"])
@@ -142,35 +142,7 @@ def test_round_trips(make, tmp_path):
     assert_identical(as_numpy(keras.saving.load_model(tmp_path / "model.keras")(inputs)["biases"]), expected)
     again = type(layer).from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
-    again.build(queries.shape)
-    again.set_weights(layer.get_weights())
-    assert_identical(as_numpy(again(zeros(1, Tq, 5))), as_numpy(layer(zeros(1, Tq, 5))))
-
-
-@keras.saving.register_keras_serializable("test_position_bias")
-class Subclassed(keras.Model):
-    def __init__(self, bias, **options):
-        super().__init__(**options)
-        self.bias = bias
-
-    def call(self, inputs):
-        return self.bias(inputs["x"], offset=inputs["offset"])
-
-    def get_config(self):
-        return {**super().get_config(), "bias": keras.saving.serialize_keras_object(self.bias)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "bias": keras.saving.deserialize_keras_object(config["bias"])})
-
-
-@every_bias
-def test_a_subclassed_model_comes_back(make, tmp_path):
-    """Keras builds it on float placeholders, for offsets too."""
-    model, inputs = Subclassed(make()), {"x": zeros(2, Tq, 5), "offset": np.array([0, 9], "int32")}
-    expected = as_numpy(model(inputs))
-    model.save(tmp_path / "model.keras")
-    assert_identical(as_numpy(keras.saving.load_model(tmp_path / "model.keras")(inputs)), expected)
+    assert_identical(as_numpy(again(*inputs[:2])), as_numpy(layer(*inputs[:2])))  # its initializer draws by a seed
 
 
 @every_bias
@@ -181,28 +153,16 @@ def test_a_mask_of_the_queries_ends_here(make):
     assert mask_of(make()(queries)) is None
 
 
+ONE_EACH = "one for each example.*offset shape "
 REFUSED = [
-    (
-        lambda layer, x: layer(np.zeros((2, Tq), "int32")),
-        r"`queries` must have at least 3 axes.*queries shape \(2, 4\)",
-    ),
+    (lambda layer, x: layer(zeros(2, Tq)), r"`queries` must have at least 3 axes.*queries shape \(2, 4\)"),
     (lambda layer, x: layer(x, zeros(2, Tq)), r"`keys` must have at least 3 axes.*keys shape \(2, 4\)"),
     (lambda layer, x: layer(x, offset=np.float32(1)), r"`offset` must be integers.*Received: offset dtype float32"),
     (lambda layer, x: layer(x, offset=True), r"`offset` must be integers.*dtype bool"),
     (lambda layer, x: layer(x, offset=None), r"`offset` must be integers. Received: offset=None"),
-    (
-        lambda layer, x: layer(x, offset=np.arange(3)),
-        r"one for each example.*offset shape \(3,\), queries.* axes \(2,\)",
-    ),
-    (
-        lambda layer, x: layer(x[:, None], offset=np.arange(2)),
-        r"one for each example.*offset shape \(2,\).* axes \(2, 1\)",
-    ),
-    (
-        lambda layer, x: layer(keras.Input((Tq, 5)), offset=keras.Input((2,), dtype="int32")),
-        r"one for each example.*offset shape \(None, 2\)",
-    ),
-    (lambda layer, x: type(layer)(0), "`num_heads` must be at least 1"),
+    (lambda layer, x: layer(x, offset=np.arange(3)), ONE_EACH + r"\(3,\), queries.* axes \(2,\)"),
+    (lambda layer, x: layer(x[:, None], offset=np.arange(2)), ONE_EACH + r"\(2,\).* axes \(2, 1\)"),
+    (lambda layer, x: layer(keras.Input((Tq, 5)), offset=keras.Input((2,), dtype="int32")), ONE_EACH + r"\(None, 2\)"),
     (lambda layer, x: type(layer)(-2), "`num_heads` must be at least 1"),
     (lambda layer, x: type(layer)(2.0), "`num_heads` must be an integer"),
 ]

@@ -51,26 +51,17 @@ OF_CELLS = {
     },
     "luong": {
         "size of a state": ({"states": [state, floats(B, UNITS + 1), floats(B, 9)]}, r"\(3, 7\), \(3, 9\)"),
-        "size of what is fed": (
-            {"states": [state, state, floats(B, 8)]},
-            r"`states` .*\(3, 9\)\].*\(3, 6\), \(3, 8\)\]",
-        ),
+        "size of what is fed": ({"states": [state, state, floats(B, 8)]}, r"\(3, 9\)\].*\(3, 6\), \(3, 8\)\]"),
     },
-    "heads": {"size of a state": ({"states": [floats(B, UNITS + 1)]}, "`states` must be a list of 1")},
     "location": {
-        "places of weights": (
-            {"states": [floats(B, 3), *[state] * 3, floats(B, Tk + 1)]},
-            r"`states` .*\(3, 5\)\], .*6\)\]\.",
-        ),
+        "places of weights": ({"states": [floats(B, 3), *[state] * 3, floats(B, 6)]}, r"\(3, 5\)\], .*6\)\]\."),
     },
 }
+FIRST = "`initial_state` must "
 OF_LOOPS = {
     "bahdanau": {
-        "too many states": (
-            {"initial_state": [state] * 3},
-            "`initial_state` must be the 1 states .*Received: 3 tensors",
-        ),
-        "size of a state": ({"initial_state": floats(B, UNITS + 1)}, r"`initial_state` must .*\(3, 7\) for .*\(3, 6\)"),
+        "too many states": ({"initial_state": [state] * 3}, FIRST + "be the 1 states .*Received: 3 tensors"),
+        "size of a state": ({"initial_state": floats(B, UNITS + 1)}, FIRST + r".*\(3, 7\) for .*\(3, 6\)"),
         "shape of the lengths of inputs": ({"input_lens": np.ones((B, T), "int32")}, "input_lens"),
         "floats for lengths of inputs": ({"input_lens": floats(B)}, "input_lens"),
         "rank of the inputs": ({"inputs": inputs[0]}, r"`inputs` must have shape \(B, T, Dx\)"),
@@ -78,14 +69,8 @@ OF_LOOPS = {
         "no step": ({"inputs": floats(B, 0, Dx)}, "`inputs` must have a step at least"),
     },
     "luong": {
-        "too few states": (
-            {"initial_state": state},
-            "`initial_state` must be the 2 states .* or all 3. Received: 1 tensors",
-        ),
-        "size of a state": (
-            {"initial_state": [state, floats(B, 7)]},
-            r"Received: shape \(3, 7\) for number 1, of .*\(3, 6\)",
-        ),
+        "too few states": ({"initial_state": state}, FIRST + "be the 2 states .* or all 3. Received: 1 tensors"),
+        "size of a state": ({"initial_state": [state, floats(B, 7)]}, r"\(3, 7\) for number 1, of .*\(3, 6\)"),
         "size of what is fed": (
             {"initial_state": [state, state, floats(B, 8)]},
             r"\(3, 8\) for number 2, of shape \(3, 9\)",
@@ -133,6 +118,10 @@ def test_a_loop_refuses(name, arguments, message, as_given):
         rnn(given.pop("inputs"), given.pop("memory"), **given)
 
 
+def shapes_of(tensors):
+    return {name: array.shape for name, array in tensors.items()}
+
+
 def cell_of(cell=None, attention=None, **options):
     return AttentionCell(cell or layers.GRUCell(3), attention or DotProductAttention(), **options)
 
@@ -148,26 +137,21 @@ def cell_of(cell=None, attention=None, **options):
         (lambda: cell_of(input_feeding=1), TypeError, "`input_feeding` must be True or False"),
         (lambda: cell_of().get_initial_state(), ValueError, "must be"),
         (lambda: cell_of(when="after", input_feeding=True).get_initial_state(2), ValueError, "must be built first, or"),
-        (
-            lambda: CELLS["bahdanau"]().build((B, Dx), None, {"projected_keys": (B, Tk, 8)}),
-            ValueError,
-            "not built yet must",
-        ),
+        (lambda: cell_of().build((B, Dx), None, {"projected_keys": (B, Tk, 8)}), ValueError, "not built yet must"),
         (lambda: AttentionRNN(layers.GRUCell(3)), TypeError, "`cell` must be an `AttentionCell`"),
         (lambda: AttentionRNN(CELLS["bahdanau"](), unroll=True), ValueError, "has no unroll"),
         (lambda: AttentionRNN(CELLS["bahdanau"](), return_state=1), TypeError, "`return_state` must be True or False"),
         (lambda: AttentionRNN(CELLS["luong"](), return_sequences=1), TypeError, "`return_sequences` must be True or"),
-        (lambda: shapes_of_precomputed(), ValueError, "`memory` of a cell that is not built yet must be a tensor"),
+        (
+            lambda: AttentionRNN(CELLS["heads"]()).compute_output_shape((B, T, Dx), shapes_of(precomputed())),
+            ValueError,
+            "`memory` of a cell that is not built yet must be a tensor",
+        ),
     ],
 )
 def test_options_and_first_states_that_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-def shapes_of_precomputed():
-    shapes = {name: array.shape for name, array in precomputed().items()}
-    return AttentionRNN(CELLS["heads"]()).compute_output_shape((B, T, Dx), shapes)
 
 
 @every_way

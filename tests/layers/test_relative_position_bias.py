@@ -2,7 +2,6 @@
 
 import math
 
-import keras
 import numpy as np
 import pytest
 from backends import MODES, compiled, gradients_of
@@ -82,14 +81,6 @@ def test_t5s_buckets_are_those_of_float32(num_buckets):
     assert found.tolist() == in_float32(distances, num_buckets, 128).tolist()
 
 
-def test_a_border_that_float32_misses():
-    """With 36 buckets and 392 the ninth border is `18 (392/18)^(9/18) = 84` to the digit."""
-    assert 84**18 == 392**9 * 18**9
-    assert in_float32(np.array([84]), 36, 392) == 26
-    assert buckets_of(numbered(36, 392, False), 84)[0] == 27
-    assert buckets_of(numbered(36, 392, False), 83)[0] == 26
-
-
 @pytest.mark.parametrize(("bidirectional", "mode"), [(n % 2 == 0, mode) for n, mode in enumerate(MODES)])
 def test_the_gradient_of_a_bucket_is_the_sum_over_its_pairs(bidirectional, mode):
     layer = numbered(8, 20, bidirectional)
@@ -106,25 +97,6 @@ def test_the_gradient_of_a_bucket_is_the_sum_over_its_pairs(bidirectional, mode)
     for b, h, i, j in np.ndindex(*upstream.shape):
         expected[bucket(j - (i + int(offsets[b])), 8, 20, bidirectional), h] += upstream[b, h, i, j]
     assert_close(as_numpy(ops.convert_to_tensor(gradient)), expected, "float32")
-
-
-def test_options_come_back_from_the_config():
-    options = {
-        "num_heads": 3,
-        "num_buckets": 10,
-        "max_distance": 33,
-        "bidirectional": False,
-        "embeddings_initializer": keras.initializers.RandomNormal(stddev=0.5, seed=3),
-    }
-    layer = RelativePositionBias(**options, dtype="mixed_float16", name="bias")
-    again = RelativePositionBias.from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()
-    assert [getattr(again, name) for name in list(options)[:4]] == [3, 10, 33, False]
-    for each in (layer, again):
-        each.build()
-    assert_identical(as_numpy(again.embeddings), as_numpy(layer.embeddings))
-    assert layer.embeddings.shape == (10, 3)
-    assert (layer.embeddings.dtype, again.compute_dtype, again.name) == ("float32", "float16", "bias")
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,5 @@ def test_dropout_of_a_copy_is_its_own(monkeypatch):
 
     first, second, again = dropped(0), dropped(1), dropped(1)
     assert_identical(second, again)
-    assert (
-        0.35 < np.mean(first != second) < 0.65
-    )  # masks that know nothing of each other differ in half of their places
+    # Masks that know nothing of each other differ in half of their places.
+    assert 0.35 < np.mean(first != second) < 0.65

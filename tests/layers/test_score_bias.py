@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 from backends import BACKEND, gradients_of
-from contract_cases import CASES, B, Tk, Tq, as_numpy, call, expected, outputs, sentence
+from contract_cases import CASES, B, Tk, Tq, as_numpy, expected, outputs, sentence
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -32,15 +32,6 @@ def test_broadcasts_to_the_scores(shape):
     assert_close(outputs(layer, inputs, masks)[0], expected(case, layer, inputs, masks)[0], "float32")
 
 
-def test_minus_infinity_is_a_mask():
-    case = CASES[0]
-    layer, inputs = case.layer(), case.inputs()
-    seen = np.arange(Tk) < np.array([[[2]], [[4]]])
-    biased = outputs(layer, inputs, {"score_bias": np.where(seen, 0, -np.inf).astype("float32")})
-    for actual, exact in zip(biased, outputs(layer, inputs, {"attention_mask": seen}), strict=True):
-        assert_close(actual, exact, "float32")
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
 def test_in_half_precision(dtype):
     """Scores of 30 and more, and a bias that takes them back: their sum is made in float32."""
@@ -53,20 +44,16 @@ def test_in_half_precision(dtype):
     np.testing.assert_allclose(as_numpy(weights).astype("float64"), exact, atol=4e-3)
 
 
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_masks_of_large_numbers_do_not_leave_float16(symbolic):
+def test_masks_of_large_numbers_do_not_leave_float16_in_a_model():
     """-1e9, as additive masks of other libraries hold, would be minus infinity; a row of it is that for no key."""
     layer = DotProductAttention(dtype="mixed_float16")
     x = np.random.default_rng(0).normal(size=(1, 3, 4)).astype("float32")
     bias = np.array([[[-1e9] * 3, [0, -1e9, 0], [0, 0, -np.inf]]], "float32")
-    if symbolic:
-        given = [keras.Input((3, 4)), keras.Input((3, 3))]
-        model = keras.Model(given, layer(*3 * given[:1], score_bias=given[1], return_attention_scores=True))
-        weights = as_numpy(model([x, bias])[1])
-        again = keras.Model.from_config(model.get_config())
-        assert len(again.layers) == len(model.layers)
-    else:
-        weights = as_numpy(layer(x, x, x, score_bias=bias, return_attention_scores=True)[1])
+    given = [keras.Input((3, 4)), keras.Input((3, 3))]
+    model = keras.Model(given, layer(*3 * given[:1], score_bias=given[1], return_attention_scores=True))
+    weights = as_numpy(model([x, bias])[1])
+    again = keras.Model.from_config(model.get_config())
+    assert len(again.layers) == len(model.layers)
     plain = as_numpy(layer(x, x, x, return_attention_scores=True)[1])
     assert_close(weights[0, 0], plain[0, 0], "float16")
     assert weights[0, 1, 1] == weights[0, 2, 2] == 0
@@ -137,17 +124,6 @@ def test_of_each_head(shape, groups):
         own = bias if bias.ndim < 4 else bias[:, head]
         exact = reference.masked_softmax(scores + own, masks["valid_lens"])
         np.testing.assert_allclose(as_numpy(weights)[:, head], exact, atol=2e-6)
-
-
-@pytest.mark.parametrize("masks", [{}, {"causal": True}, {"valid_lens": np.array([0, 3])}], ids=str)
-def test_the_operation_of_the_backend_takes_it(masks, monkeypatch):
-    case = next(case for case in CASES if case.name == "dot_product")
-    layer, inputs = case.layer(), case.inputs(Dv=4)
-    masks = {**masks, "score_bias": bias_of((1, Tq, Tk))}
-    monkeypatch.setattr(_fused, "FASTER_ON", ())
-    plain = as_numpy(call(layer, inputs, masks))
-    monkeypatch.setattr(_fused, "FASTER_ON", (BACKEND,))
-    assert_close(as_numpy(call(layer, inputs, masks)), plain, "float32")
 
 
 def test_in_a_functional_model_that_is_saved(tmp_path):

@@ -61,9 +61,6 @@ def test_in_a_functional_model(capacity):
     assert_close(as_numpy(model([x, IDS])), as_numpy(exact), "float32")
 
 
-# What does not fit.
-
-
 def numbers(*shape):
     return np.random.default_rng(0).normal(size=shape).astype("float32")
 
@@ -140,10 +137,10 @@ def test_lengths_of_64_bits_in_a_graph_of_any_capacity():
 
 
 @pytest.mark.parametrize("make", [lambda: None, lambda: AdditiveAttention(5)], ids=["heads", "additive"])
-def test_a_state_that_lost_steps_has_no_weights_either(make):
+def test_a_state_that_lost_steps_has_nan_in_that_example_alone(make):
     layer, x = built(make()), numbers(B, T, D)
-    state = layer.precompute(x, x, capacity=T)
-    state = {**layer.append(state, x[:, :1], x[:, :1]), "length": np.array([T, T + 1])}
+    state = {**layer.precompute(x, x, capacity=T), "length": np.array([T - 1, T], "int32")}
+    state = layer.append(state, x[:, :1], x[:, :1])
     takes_part = np.array([[True, True], [True, False]])
     output, weights = layer(x[:, :2], state, queries_mask=takes_part, return_attention_scores=True)
     for found in (as_numpy(output), np.moveaxis(as_numpy(weights).reshape(B, -1, 2, T), 1, 2)):

@@ -6,18 +6,10 @@ import keras
 import numpy as np
 import pytest
 from backends import BACKEND, only_on
+from contract_cases import as_numpy
 from keras import layers, ops
-from watched_models import (
-    LENGTHS,
-    SEQUENCES,
-    WORDS,
-    Encoder,
-    Noise,
-    Subclassed,
-    functional_model,
-    numpy_of,
-    self_attending,
-)
+from recurrent_cases import arrays, functional, model_inputs
+from watched_models import LENGTHS, SEQUENCES, WORDS, Encoder, Noise, Subclassed, functional_model, self_attending
 
 from keras_attn import DotProductAttention
 from keras_attn._watched_weights import attention_layers, chosen_layers, collect_weights
@@ -34,9 +26,16 @@ def test_weights_are_those_of_the_layers_called_by_hand():
     _, second = model.get_layer("again")(again, pooled, pooled, return_attention_scores=True)
     for name, expected in {"heads": heads, "again": first, "again/1": second}.items():
         assert found[name].dtype == "float32"
-        np.testing.assert_allclose(found[name], numpy_of(expected), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[name], as_numpy(expected), rtol=1e-5, atol=1e-6)
     assert found["heads"].shape == (8, 2, 6, 6)
     assert (found["heads"][0, ..., 2:] == 0).all()
+
+
+def test_weights_of_a_loop_are_shown_as_they_are_returned():
+    model = functional("heads")
+    found = collect_weights(model, model_inputs(), attention_layers(model))
+    assert list(found) == ["decode"]
+    np.testing.assert_allclose(found["decode"], arrays(model(model_inputs()))["weights"], rtol=1e-5, atol=1e-6)
 
 
 def test_layers_of_nested_models():
@@ -57,38 +56,12 @@ def test_layers_of_keras(kind):
     with_heads = {"MultiHeadAttention": {"num_heads": 2, "key_dim": 3}}
     with_heads["GroupQueryAttention"] = {"head_dim": 3, "num_query_heads": 2, "num_key_value_heads": 1}
     layer = getattr(layers, kind)(**with_heads.get(kind, {}), name="theirs")
-    sequences = keras.Input((5, 4))
-    arguments = [sequences, sequences]
-    model = keras.Model(sequences, layer(*arguments) if kind in with_heads else layer(arguments))
+    sequences, given = keras.Input((5, 4)), ops.convert_to_tensor(SEQUENCES)
+    symbolic, real = ([each] * 2 if kind in with_heads else [[each] * 2] for each in (sequences, given))
+    model = keras.Model(sequences, layer(*symbolic))
     found = collect_weights(model, SEQUENCES, attention_layers(model))["theirs"]
-    given = [SEQUENCES, SEQUENCES] if kind in with_heads else [[SEQUENCES, SEQUENCES]]
-    _, expected = layer(*map(_as_tensors, given), return_attention_scores=True)
-    np.testing.assert_allclose(found, numpy_of(expected), rtol=1e-5, atol=1e-6)
-
-
-def _as_tensors(arrays):
-    return keras.tree.map_structure(ops.convert_to_tensor, arrays)
-
-
-class Stepping(keras.Model):
-    """Asks for each position alone."""
-
-    def __init__(self):
-        super().__init__()
-        self.attention = DotProductAttention(name="attention")
-
-    def call(self, tensor):
-        steps = [self.attention(tensor[:, step : step + 1], tensor, tensor) for step in range(tensor.shape[1])]
-        return ops.concatenate(steps, axis=1)
-
-
-def test_calls_of_one_query_each_are_rows_of_one_map():
-    model = Stepping()
-    model(SEQUENCES)
-    found = collect_weights(model, SEQUENCES, attention_layers(model))
-    _, expected = DotProductAttention()(SEQUENCES, SEQUENCES, SEQUENCES, return_attention_scores=True)
-    assert list(found) == ["attention"]
-    np.testing.assert_allclose(found["attention"], numpy_of(expected), rtol=1e-5, atol=1e-6)
+    _, expected = layer(*real, return_attention_scores=True)
+    np.testing.assert_allclose(found, as_numpy(expected), rtol=1e-5, atol=1e-6)
 
 
 class AttendingCell(layers.Layer):
@@ -122,7 +95,7 @@ def test_steps_of_a_recurrent_layer_are_rows_of_one_map(unroll):
     (found,) = collect_weights(model, SEQUENCES, attention_layers(model)).values()
     memory = ops.broadcast_to(model.layers[-1].cell.memory, (8, 7, 4))
     _, expected = DotProductAttention()(SEQUENCES, memory, memory, return_attention_scores=True)
-    np.testing.assert_allclose(found, numpy_of(expected), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, as_numpy(expected), rtol=1e-5, atol=1e-6)
 
 
 @only_on("jax", reason="the other backends run the loop step by step")
@@ -156,11 +129,11 @@ def test_names_are_safe_for_a_path_and_told_apart():
 def test_layers_are_left_as_they_were():
     model = functional_model(Noise(name="noise"))
     layer, noise = model.get_layer("heads"), model.get_layer("noise")
-    before, drawn = dict(vars(layer)), numpy_of(noise.seed_generator.state)
+    before, drawn = dict(vars(layer)), as_numpy(noise.seed_generator.state)
     collect_weights(model, [WORDS, LENGTHS], attention_layers(model))
     assert vars(layer) == before
     assert float(noise.calls) == 0
-    np.testing.assert_array_equal(numpy_of(noise.seed_generator.state), drawn)
+    np.testing.assert_array_equal(as_numpy(noise.seed_generator.state), drawn)
     assert noise.losses == []
     with pytest.raises(ValueError, match="`inputs` must be what the model takes"):
         collect_weights(model, [WORDS[:, :0], LENGTHS[:1, None]], attention_layers(model))

@@ -351,18 +351,6 @@ def test_no_overflow_where_all_is_largest(total, each):
     assert_right(plan, inputs, tolerance=1e-4)  # onnxruntime's tanh itself is 4e-5 off here
 
 
-@pytest.mark.parametrize(("form", "opset"), [("fused", FUSED_OPSET), ("large", 18)])
-def test_lengths_and_a_mask_that_share_no_key(form, opset):
-    plan = Plan(lengths="examples", mask="pairs", weights=True)
-    inputs = plan.inputs(3, 8)
-    inputs["valid_lens"][:] = 3
-    inputs["mask"][:] = np.arange(8) >= 5
-    inputs["mask"][0, 0, 1] = True
-    output, weights = assert_right(plan, inputs, form, opset)
-    assert not output[1:].any()
-    assert not weights[1:].any()
-
-
 def test_one_example_out_of_range_leaves_the_others_as_they_are():
     plan = Plan("additive", leading=(3,))
     inputs = plan.inputs(3, 4)

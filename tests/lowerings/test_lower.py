@@ -44,9 +44,6 @@ def assert_like_keras(traced, file, inputs):
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-# --------------------------------------------------------- which form each has
-
-
 class Doubled(DotProductAttention):
     def score(self, queries, keys):
         return 2 * super().score(queries, keys)
@@ -299,9 +296,6 @@ def test_an_onnxruntime_too_old_for_fused(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-# ----------------------------------------------------- calls that went missing
-
-
 def test_a_call_that_an_optimizer_took_apart_is_an_error(monkeypatch):
     optimize = tf2onnx_internals.optimized
 
@@ -327,9 +321,6 @@ def test_a_node_that_lost_an_input_is_an_error(monkeypatch):
     model = additive()
     with pytest.raises(ExportError, match="as one node, so its attention cannot be replaced"):
         Unproven(model)
-
-
-# ------------------------------------------------------------------- the proof
 
 
 @pytest.mark.parametrize(

@@ -118,33 +118,6 @@ def test_an_operand_that_is_only_mentioned_stays_out():
         assert letters(find_groups(list(base), base, problem)) == ["kv", "q"]
 
 
-def attention_with_masks(q, k, v, lengths, mask_q, mask_k):
-    """What the attention layers check of lengths for each query and a mask of queries by keys, in their order."""
-    if k != v:
-        return f"keys and values. Received: {(3, q, 8)}, {(3, k, 8)}, {(3, v, 8)}"
-    if lengths != q:
-        return f"one length for each query. Received: {(3, lengths)}, scores {(3, q, k)}"
-    if (mask_q, mask_k) != (q, k):
-        return f"the mask must broadcast. Received: {(3, mask_q, mask_k)}, scores {(3, q, k)}"
-    return None
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations("qkv")))
-def test_a_pair_that_more_axes_belong_to_is_not_exchanged_for_a_wrong_one(order):
-    """Of three sizes at one place, any two could be meant; those two are that make another check fail."""
-    axes = [(name, 1) for name in (*order, "l", "m", "n")]
-    base = dict.fromkeys(axes, 6)
-    trials = []
-
-    def problem(changed):
-        trials.append(changed)
-        sizes = {name: size for (name, _), size in {**base, **changed}.items()}
-        return attention_with_masks(*(sizes[name] for name in "qkvlmn"))
-
-    assert letters(find_groups(axes, base, problem)) == ["knv", "lmq"]
-    assert len(trials) < 15
-
-
 def test_sizes_apart_differ_from_each_other_and_from_the_base():
     groups = Model("ab", "c", "d", "e").found()
     sizes = apart_sizes(groups, {("a", 1): 7, ("b", 1): 7, ("c", 1): 4, ("d", 1): 2, ("e", 1): 11})

@@ -9,6 +9,7 @@ from test_rounding import rounding
 
 from keras_attn_export import export_model
 from keras_attn_export._model.choices import note, widen
+from keras_attn_export._tracing.nodes import all_nodes
 
 STEPS = 4
 
@@ -71,11 +72,9 @@ def test_either_way_passes_the_proof(monkeypatch, tmp_path):
     write = contents.write
 
     def taking_the_last(finished, path, **options):
-        for node in finished.model.graph.node:
-            for attribute in node.attribute:
-                for inner in attribute.g.node:
-                    if inner.op_type == "ArgMax":
-                        inner.attribute.add(name="select_last_index", type=2, i=1)
+        for node in all_nodes(finished.model.graph):
+            if node.op_type == "ArgMax":
+                node.attribute.add(name="select_last_index", type=2, i=1)
         write(finished, path, **options)
 
     monkeypatch.setattr(contents, "write", taking_the_last)
@@ -117,15 +116,3 @@ def test_a_choice_for_all_rows_moves_all():
     note(expected, moved, seen, elsewhere, {"score": np.zeros(2)}, rounds=True)
     assert elsewhere["score"].tolist() == [0, 7]
     assert seen["steps"]
-
-
-def test_a_label_that_ties_leaves_its_scores_narrow():
-    """What a choice is made of does not hang on it."""
-    x = keras.Input((3,), name="x")
-    scores = layers.Dense(2, use_bias=False, kernel_initializer="ones", name="scores")(x)
-    model = keras.Model(x, {"label": keras.ops.argmax(scores, -1), "scores": scores})
-    inputs = {"x": np.random.default_rng(0).standard_normal((40, 3)).astype("float32")}
-    tied, _ = rounding(model, inputs, name="label")
-    limits, expected = rounding(model, inputs, name="scores")
-    assert tied.mean() > 0.9
-    assert limits.max() < 1e-3 * np.abs(expected).max()

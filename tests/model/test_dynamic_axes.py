@@ -1,45 +1,29 @@
 """Names of dynamic axes: found in about as many trials as there are axes; multiples; what is static, and why."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
+from golden import cases_of, integers, sequence
 from keras import layers, ops
 
 from keras_attn import DotProductAttention
 from keras_attn_export import InputError
 from keras_attn_export._model.dynamic_axes import ASKED, Static
-from keras_attn_export._model.golden_cases import golden_cases
-from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
-
-
-def cases_of(model, samples=None, static=None):
-    return golden_cases(model, model_signature(model, samples), samples, static)
 
 
 @pytest.fixture
 def trials(monkeypatch):
     """Sizes of every trial."""
     made, problem = [], Drawer.problem
-
-    def counted(drawer, sizes):
-        made.append(sizes)
-        return problem(drawer, sizes)
-
-    monkeypatch.setattr(Drawer, "problem", counted)
+    monkeypatch.setattr(Drawer, "problem", lambda drawer, sizes: made.append(sizes) or problem(drawer, sizes))
     return made
 
 
 def sequences(names):
-    return [keras.Input((None, 3), name=name) for name in names]
-
-
-def test_ten_inputs_that_share_a_length(trials):
-    inputs = sequences("abcdefghij")
-    found = cases_of(keras.Model(inputs, layers.Concatenate()(inputs)))
-    assert {shape for shape in found.axes.values()} == {("batch", "a_length", 3)}
-    assert len(trials) < 20
-    assert not found.refused
+    return [sequence(name, 3) for name in names]
 
 
 @pytest.mark.smoke
@@ -102,7 +86,6 @@ def test_height_and_width_are_two_axes_and_one_seen_with_one_size_keeps_a_name_o
     assert type(found)(found.axes, alike, sizes).output_axes("out", shape)[1:3] == ("out_axis_1", "out_axis_2")
 
 
-@keras.saving.register_keras_serializable("tests")
 class Table(keras.Model):
     """Adds a learned vector for each of six positions; reads the pixels of an image of fixed size."""
 
@@ -116,30 +99,21 @@ class Table(keras.Model):
         return x + self.positions(ops.arange(ops.shape(x)[1])) + ops.expand_dims(seen, 1)
 
 
-def table_samples():
-    rng = np.random.default_rng(0)
-    return {"x": rng.standard_normal((2, 6, 4), "f"), "image": rng.standard_normal((2, 5, 7, 1), "f")}
-
-
 def test_samples_of_the_largest_size_and_axes_that_cannot_change():
-    found = cases_of(Table(), table_samples())
+    rng = np.random.default_rng(0)
+    samples = {"x": rng.standard_normal((2, 6, 4), "f"), "image": rng.standard_normal((2, 5, 7, 1), "f")}
+    found = cases_of(Table(), samples)
     assert found.axes == {"x": ("batch", "x_length", 4), "image": ("batch", 5, 7, 1)}
     assert {inputs["x"].shape[1] for _, inputs, *_ in found.cases} >= {1, 5, 6}
     assert set(found.static) == {"image_length", "image_axis_2"}
     assert "no other size" in found.static["image_length"]
 
 
-class Shifted(layers.Layer):
-    """Wants one step more of `b` than of `a`."""
-
-    def call(self, a, b):
-        return a + b[:, 1:] if hasattr(a, "numpy") else a
-
-
 def test_axes_that_go_together_and_are_not_equal_are_static():
-    a, b = sequences("ab")
+    shifted = layers.Lambda(lambda pair: pair[0] + pair[1][:, 1:] if hasattr(pair[0], "numpy") else pair[0])
+    inputs = sequences("ab")
     samples = {"a": np.ones((2, 5, 3), "f"), "b": np.ones((2, 6, 3), "f")}
-    found = cases_of(keras.Model([a, b], Shifted()(a, b)), samples)
+    found = cases_of(keras.Model(inputs, shifted(inputs)), samples)
     assert found.axes == {"a": ("batch", 5, 3), "b": ("batch", 6, 3)}
     assert "not equal" in found.static["a_length"]
 
@@ -186,12 +160,17 @@ def test_static_axes_that_are_not_there_or_on_which_keras_cannot_run():
         cases_of(keras.Model(*unet(3)), static=Static({"image_length": 9}))
 
 
-def test_a_mask_has_the_lengths_of_queries_and_of_keys():
-    q, k = keras.Input((None, 5), name="q"), keras.Input((None, 5), name="k")
-    mask = keras.Input((None, None), dtype="bool", name="mask")
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    attended = DotProductAttention()(q, k, k, attention_mask=mask)
-    model = keras.Model([q, k, mask, ids], [attended, layers.Embedding(9, 2)(ids)])
-    shapes = cases_of(model).axes
-    assert shapes["mask"] == ("batch", "q_length", "k_length")
-    assert (shapes["k"][1], shapes["ids"][1]) == ("k_length", "ids_length")
+@pytest.mark.parametrize("order", list(itertools.permutations("qkv")), ids="".join)
+def test_lengths_and_a_mask_have_the_lengths_of_queries_and_of_keys(order, trials):
+    """Of three sizes at one place, any two could be meant; those two are that make another check fail."""
+    named = {name: sequence(name) for name in order}
+    q, k, v = (named[name] for name in "qkv")
+    lens, mask, ids = integers("lens", None), integers("mask", None, None, dtype="bool"), integers("ids", None)
+    outputs = [DotProductAttention()(q, k, v, lens, attention_mask=mask), layers.Embedding(9, 2)(ids)]
+    shapes = cases_of(keras.Model([*named.values(), lens, mask, ids], outputs)).axes
+    keys_length = f"{min('kv', key=order.index)}_length"
+    assert shapes["lens"] == ("batch", "q_length")
+    assert shapes["mask"] == ("batch", "q_length", keys_length)
+    assert shapes["k"][1] == shapes["v"][1] == keys_length
+    assert (shapes["q"][1], shapes["ids"][1]) == ("q_length", "ids_length")
+    assert len(trials) < 20

@@ -12,17 +12,6 @@ from keras import layers
 from keras_attn_export._model.reference import case_of, reference_of
 from keras_attn_export._standalone import verify
 
-seen = set()
-
-
-class Watching(layers.Layer):
-    """A layer that notes whether TensorFlow may use TF32 while it runs."""
-
-    def call(self, x):
-        if hasattr(x, "numpy"):
-            seen.add(tf.config.experimental.tensor_float_32_execution_enabled())
-        return x
-
 
 @pytest.fixture
 def tf32():
@@ -33,8 +22,15 @@ def tf32():
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_tf32_is_off_while_keras_answers(allowed, tf32):
+    seen = set()
+
+    def watching(x):
+        if hasattr(x, "numpy"):
+            seen.add(tf.config.experimental.tensor_float_32_execution_enabled())
+        return x
+
     x = keras.Input((3,), name="x")
-    model = keras.Model(x, Watching()(x))
+    model = keras.Model(x, layers.Lambda(watching)(x))
     tf32(allowed)
     for run in (
         lambda: reference_of(model, None, lambda name: None),

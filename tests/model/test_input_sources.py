@@ -5,21 +5,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from export_models import additive, dict_inputs_and_outputs, nested_model
+from golden import cases_of, integers, sequence
 from keras import layers, ops
+from test_rounding import rounding
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
 from keras_attn_export import InputError
 from keras_attn_export._model.draws import Deck, Ids
-from keras_attn_export._model.golden_cases import golden_cases
 from keras_attn_export._model.input_sources import LENGTHS, flat_samples, sources
-from keras_attn_export._model.rounding import with_rounding
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.trial_runs import Drawer, outputs_of
-from keras_attn_export._standalone.verify import Case
-
-
-def integers(name="ids", *shape, dtype="int32"):
-    return keras.Input(shape, dtype=dtype, name=name)
+from keras_attn_export._model.trial_runs import Drawer
 
 
 def ids_and(outputs, **options):
@@ -37,10 +32,6 @@ def drawn_by(drawer, *pattern, **shapes):
     """What is drawn for the first axes of these sizes."""
     sizes = {(name, axis): size for name, shape in shapes.items() for axis, size in enumerate(shape)}
     return drawer.inputs(sizes, *pattern)
-
-
-def cases_of(model):
-    return golden_cases(model, model_signature(model, None), None)
 
 
 def qkvl_shapes(batch, queries, keys):
@@ -70,7 +61,7 @@ def test_lengths_count_the_keys_the_layer_sees():
 
 
 def test_lengths_of_a_memory_and_of_inputs_are_told_apart():
-    inputs, memory = keras.Input((None, 3), name="inputs"), keras.Input((None, 5), name="memory")
+    inputs, memory = sequence("inputs", 3), sequence("memory", 5)
     seen, read = integers("seen"), integers("read")
     decode = AttentionRNN(AttentionCell(layers.GRUCell(4), AdditiveAttention(4)))
     drawer = drawer_of(keras.Model([inputs, memory, seen, read], decode(inputs, memory, seen, input_lens=read)))
@@ -134,26 +125,22 @@ def ids_of(model, name="ids"):
     return sources(model, model_signature(model, None), {})[name].ids
 
 
-@pytest.mark.parametrize(
-    ("outputs", "low", "high"),
-    [
-        (Lookup(), 0, 10),
-        (Lookup(lambda x: ops.cast(x, "int64")), 0, 10),
-        (Lookup(lambda x: ops.reshape(x[:, 1:], (-1, 5))), 0, 10),
-        (Lookup(lambda x: x + 3), -3, 7),
-        (Lookup(lambda x: 10 - x), 0, 10),
-        (Lookup(lambda x: ops.where(x == 0, 5, x)), 0, 10),
-        (Lookup(lambda x: x % 11), 0, 10),
-        (lambda x: layers.Embedding(20, 4)(x) + Lookup(rows=5)(x), 0, 4),
-        (lambda x: keras.Sequential([layers.Embedding(9, 3), layers.Dense(4)])(x), 0, 8),
-        (and_last_product, 0, 12),
-        (InAGraph(6), 0, 5),
-    ],
-    ids=[
-        *("as it is", "cast", "sliced", "shifted", "reversed", "replaced", "remainder"),
-        *("two tables", "nested", "also the last product", "not watched"),
-    ],
-)
+LOOKUPS = {
+    "as it is": (Lookup(), 0, 10),
+    "cast": (Lookup(lambda x: ops.cast(x, "int64")), 0, 10),
+    "sliced": (Lookup(lambda x: ops.reshape(x[:, 1:], (-1, 5))), 0, 10),
+    "shifted": (Lookup(lambda x: x + 3), -3, 7),
+    "reversed": (Lookup(lambda x: 10 - x), 0, 10),
+    "replaced": (Lookup(lambda x: ops.where(x == 0, 5, x)), 0, 10),
+    "remainder": (Lookup(lambda x: x % 11), 0, 10),
+    "two tables": (lambda x: layers.Embedding(20, 4)(x) + Lookup(rows=5)(x), 0, 4),
+    "nested": (lambda x: keras.Sequential([layers.Embedding(9, 3), layers.Dense(4)])(x), 0, 8),
+    "also the last product": (and_last_product, 0, 12),
+    "not watched": (InAGraph(6), 0, 5),
+}
+
+
+@pytest.mark.parametrize(("outputs", "low", "high"), LOOKUPS.values(), ids=LOOKUPS)
 def test_a_lookup_is_found(outputs, low, high):
     found = ids_of(ids_and(outputs))
     assert (found.low, found.high) == (low, high)
@@ -174,10 +161,9 @@ def test_floats_that_are_looked_up_are_ids(layer):
 
 
 def test_rounding_does_not_turn_an_id_into_another():
-    outputs = outputs_of(model_signature(model := ids_and(layers.Embedding(7, 3), dtype="float32"), None))
-    inputs = {"ids": np.arange(7, dtype="float32").reshape(1, 7)}
-    (case,) = with_rounding(model, outputs, [Case("ids", inputs, outputs(inputs))])
-    assert max(limits.max() for limits in case.rounding.values()) < 1e-6
+    model = ids_and(lambda ids: {"out": layers.Embedding(7, 3)(ids)}, dtype="float32")
+    limits, _ = rounding(model, {"ids": np.arange(7, dtype="float32").reshape(1, 7)})
+    assert limits.max() < 1e-6
 
 
 def test_floats_that_become_the_number_of_a_bucket_are_none():

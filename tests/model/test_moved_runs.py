@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
+from test_rounding import rounding
 
 from keras_attn_export._internals.tensorflow_internals import operations_of
 from keras_attn_export._model import moved_runs as module
 from keras_attn_export._model.as_graph import has_calls
 from keras_attn_export._model.moved_runs import moved_runs
-from keras_attn_export._model.rounding import with_rounding
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import outputs_of
 from keras_attn_export._standalone.verify import Case
@@ -32,46 +32,19 @@ class Steps(layers.Layer):
         return tf.while_loop(lambda i, _: i < self.steps, lambda i, x: (i + 1, self.dense(x)), (0, x))[1]
 
 
-class Gates(layers.Layer):
+def gates(x):
     """The same gate at each step."""
 
-    def build(self, shape):
-        self.bias = self.add_weight(shape=(shape[-1],), initializer="ones")
+    def step(i, found):
+        return i + 1, found.write(i, keras.ops.sigmoid(x * 0.0 + 1.0))
 
-    def call(self, x):
-        def step(i, gates):
-            return i + 1, gates.write(i, keras.ops.sigmoid(x * 0.0 + self.bias))
-
-        gates = tf.TensorArray("float32", 5)
-        return tf.transpose(tf.while_loop(lambda i, _: i < 5, step, (0, gates))[1].stack(), (1, 0, 2))
+    found = tf.while_loop(lambda i, _: i < 5, step, (0, tf.TensorArray("float32", 5)))[1]
+    return tf.transpose(found.stack(), (1, 0, 2))
 
 
-class Eagerly(layers.Layer):
-    """Not the same in a graph, by little."""
-
-    def call(self, x):
-        return x * (1.0 if tf.executing_eagerly() else 1.001)
-
-
-class Traced(layers.Layer):
-    def __init__(self):
-        super().__init__()
-        self.dense = layers.Dense(3)
-
-    def build(self, shape):
-        self.dense.build(shape)
-
-    @tf.function
-    def call(self, x):
-        return keras.ops.sigmoid(self.dense(x))
-
-
-class Untraceable(layers.Layer):
-    def call(self, x):
-        return x * float(np.asarray(keras.ops.convert_to_numpy(x)).max() > -9)
-
-    def compute_output_shape(self, shape):
-        return shape
+def eagerly():
+    """A layer that is not the same in a graph, by little."""
+    return layers.Lambda(lambda x: x * (1.0 if tf.executing_eagerly() else 1.001))
 
 
 def model_of(*in_turn):
@@ -82,14 +55,10 @@ def model_of(*in_turn):
     return keras.Model(x, {"out": out})
 
 
-def prepared(model):
-    signature = model_signature(model, None)
-    outputs = outputs_of(signature)
-    return signature, outputs, [Case("base", {"x": X}, outputs({"x": X}))]
-
-
 def runs_of(model, times=10**6):
-    signature, outputs, cases = prepared(model)
+    signature = model_signature(model, None)
+    outputs, inputs = outputs_of(signature), {"x": X.astype(model.inputs[0].dtype)}
+    cases = [Case("base", inputs, outputs(inputs))]
     runs, base = moved_runs(model, outputs, cases, times, np.random.default_rng(0), signature)
     return runs, base, outputs, cases
 
@@ -131,7 +100,7 @@ def test_weights_are_moved_in_the_graph_and_stay_in_the_model():
 
 
 def test_what_saturates_moves_by_other_shares_in_each_run_and_number():
-    runs, (base,), *_ = runs_of(model_of(Gates()))
+    runs, (base,), *_ = runs_of(model_of(layers.Lambda(gates, output_shape=(5, 6))))
     assert is_graph(runs)
     with runs(10**5, lambda array: array) as run:
         found = np.stack([run({"x": X})["out"] - base["out"] for _ in range(2)])  # runs, examples, steps, numbers
@@ -143,11 +112,10 @@ def test_what_saturates_moves_by_other_shares_in_each_run_and_number():
 def test_limits_do_not_hang_on_a_seed_of_tensorflow(monkeypatch):
     monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
     model = model_of(Steps(3))
-    signature, outputs, cases = prepared(model)
     found = []
     for seed in (1, 2):
         keras.utils.set_random_seed(seed)
-        found.append(with_rounding(model, outputs, cases, signature=signature)[0].rounding["out"])
+        found.append(rounding(model, {"x": X})[0])
     np.testing.assert_array_equal(*found)
 
 
@@ -156,13 +124,8 @@ def test_in_float64(worth, monkeypatch):
     monkeypatch.setattr(module, "WORTH_A_GRAPH", worth)
     x = keras.Input((6,), dtype="float64", name="x")
     model = keras.Model(x, {"out": layers.Dense(6, "sigmoid", dtype="float64")(x)})
-    signature = model_signature(model, None)
-    inputs = {"x": X.astype("float64")}
-    outputs = outputs_of(signature)
-    cases = [Case("base", inputs, outputs(inputs))]
-    assert is_graph(moved_runs(model, outputs, cases, 1, np.random.default_rng(0), signature)[0]) == (worth == 0)
-    (case,) = with_rounding(model, outputs, cases, signature=signature)
-    assert 0 < case.rounding["out"].max() < 1e-13
+    assert is_graph(runs_of(model, times=1)[0]) == (worth == 0)
+    assert 0 < rounding(model, {"x": X.astype("float64")})[0].max() < 1e-13
 
 
 def test_integers_are_the_same_or_not():
@@ -178,7 +141,7 @@ def test_weights_that_outputs_choose_by_are_seen():
 
 
 def test_a_graph_that_is_another_model_is_none():
-    runs, base, *_ = runs_of(model_of(Eagerly()))
+    runs, base, *_ = runs_of(model_of(eagerly()))
     assert not is_graph(runs)
     np.testing.assert_array_equal(base[0]["out"], X)
 
@@ -187,23 +150,22 @@ def test_what_a_graph_does_otherwise_is_no_rounding(monkeypatch):
     """Even where the graph passes for the model."""
     monkeypatch.setattr(module, "alike", lambda *_: True)
     monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
-    model = model_of(Eagerly())
-    signature, outputs, cases = prepared(model)
-    (case,) = with_rounding(model, outputs, cases, signature=signature)
-    assert np.all(case.rounding["out"] < 1e-4 * (1e-3 + np.abs(X)))
+    limit, _ = rounding(model_of(eagerly()), {"x": X})
+    assert np.all(limit < 1e-4 * (1e-3 + np.abs(X)))
 
 
 def test_what_cannot_be_traced_runs_one_by_one():
-    runs, (base,), *_ = runs_of(model_of(Untraceable()))
+    untraceable = layers.Lambda(lambda x: x * float(np.asarray(x).max() > -9), output_shape=(6,))
+    runs, (base,), *_ = runs_of(model_of(untraceable))
     with runs(0, lambda array: array) as run:
         np.testing.assert_array_equal(run({"x": X})["out"], base["out"])
     assert not is_graph(runs)
 
 
-@pytest.mark.parametrize("beside", [(), (layers.Dense(6),)], ids=["alone", "beside another layer"])
-def test_what_tensorflow_has_traced_is_left_as_it_is(beside):
+def test_what_tensorflow_has_traced_is_left_as_it_is():
     """What is traced for the graph would be what the layer does from then on, sigmoids that move and all."""
-    model = model_of(*beside, Traced())
+    traced = layers.Lambda(tf.function(lambda x: keras.ops.sigmoid(x)))
+    model = model_of(layers.Dense(6), traced)
     runs, *_ = runs_of(model)
     assert not is_graph(runs)
     signature = model_signature(model, None)

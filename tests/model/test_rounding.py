@@ -7,7 +7,6 @@ import tensorflow as tf
 from keras import layers, ops
 
 from keras_attn_export._model import moved_runs
-from keras_attn_export._model.reference import reference_of
 from keras_attn_export._model.rounding import _usual_share, with_rounding
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import outputs_of
@@ -21,9 +20,8 @@ def way(request, monkeypatch):
     as_graph, graphs = moved_runs._as_graph, []
     monkeypatch.setattr(moved_runs, "_as_graph", lambda *given: graphs.append(as_graph(*given)) or graphs[-1])
     yield
-    lost_digits = (
-        "cancel" in request.node.name and "traced" not in request.node.name
-    )  # what is left of them is another in a graph
+    # what is left of lost digits is another in a graph
+    lost_digits = "cancel" in request.node.name and "traced" not in request.node.name
     assert None not in graphs or lost_digits, "a model ran one by one that could be a graph"
 
 
@@ -35,6 +33,12 @@ def rounding(model, inputs, precision="float32", name="out"):
     return case.rounding[name], case.outputs[name]
 
 
+def rounding_of(outputs, given, precision="float32"):
+    """The same of what a function makes of an input."""
+    x = keras.Input(given.shape[1:], name="x")
+    return rounding(keras.Model(x, {"out": outputs(x)}), {"x": given}, precision)
+
+
 def numbers(*shape):
     return np.random.default_rng(5).standard_normal(shape).astype("float32")
 
@@ -44,25 +48,11 @@ def dense(units=4, activation=None):
     return keras.Model(x, {"out": layers.Dense(units, activation, bias_initializer="normal")(x)})
 
 
-def in_float64(model, x):
-    kernel, bias = (np.asarray(weight, "float64") for weight in model.get_weights())
-    return x.astype("float64") @ kernel + bias
-
-
-def test_a_dense_layer_has_no_room_to_be_wrong():
-    model, x = dense(), numbers(5, 6)
-    limit, expected = rounding(model, {"x": x})
-    error = np.abs(expected - in_float64(model, x))
-    assert np.all(error < limit)
-    assert limit.max() < 5e-5 * np.abs(expected).max()
-
-
 @pytest.mark.parametrize("value", [0.3, 0.8 / 417])
 def test_a_sum_of_numbers_that_are_alike_may_round_the_same_way_each_time(value):
     """As the values behind a length of 1: summed one after the other, none of the roundings undoes another."""
-    x = keras.Input((None, 1), name="x")
     given = np.full((1, 447, 1), value, "float32")
-    limit, _ = rounding(keras.Model(x, {"out": ops.sum(x, 1)}), {"x": given})
+    limit, _ = rounding_of(lambda x: ops.sum(x, 1), given)
     in_order = np.cumsum(given[0, :, 0], dtype="float32")[-1]
     exact = given.astype("float64").sum()
     assert abs(in_order - exact) > 15 * np.finfo("float32").eps * exact
@@ -89,9 +79,9 @@ def test_sums_of_numbers_that_are_alike_may_then_cancel():
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
 def test_sums_give_room_where_positions_are_many_and_as_float32_rounds(precision):
     def share(*shape):
-        x = keras.Input(shape[1:], name="x")
-        out = ops.reshape(x, (-1, int(np.prod(shape[1:-1])), shape[-1]))[:, :9] * 3.0
-        limit, expected = rounding(keras.Model(x, {"out": out}), {"x": 2 + numbers(*shape) % 1}, precision)
+        rows = (-1, int(np.prod(shape[1:-1])), shape[-1])
+        given = 2 + numbers(*shape) % 1
+        limit, expected = rounding_of(lambda x: ops.reshape(x, rows)[:, :9] * 3.0, given, precision)
         return np.median(limit / np.abs(expected))
 
     few = share(4, 9, 3)
@@ -101,10 +91,8 @@ def test_sums_give_room_where_positions_are_many_and_as_float32_rounds(precision
 
 
 def test_cancellation_gives_room():
-    x = keras.Input((4, 9), name="x")
-    squares, mean = ops.mean(x * x, -1), ops.mean(x, -1)
     given = 300 + numbers(5, 4, 9)
-    limit, expected = rounding(keras.Model(x, {"out": squares - mean * mean}), {"x": given})
+    limit, expected = rounding_of(lambda x: ops.mean(x * x, -1) - ops.mean(x, -1) ** 2, given)
     error = np.abs(expected - given.astype("float64").var(-1))
     assert error.max() > 1e-3  # float32 resolves 0.008 at 90000
     assert np.all(error < limit)
@@ -183,26 +171,22 @@ def test_a_closed_gate_lets_through_what_onnxruntime_makes_of_its_zero(activatio
 @pytest.mark.parametrize("gate_of_all", [-30, 30])
 def test_gates_of_two_keys_do_not_move_alike(gate_of_all):
     """Or the weights of a softmax would seem to stay, and one that onnxruntime moves would be called wrong."""
-    gate = keras.Input((8,), name="gate")
-    model = keras.Model(gate, {"out": ops.softmax(1e4 * keras.activations.sigmoid(gate))})
-    limit, expected = rounding(model, {"gate": np.full((4, 8), gate_of_all, "float32")})
+    given = np.full((4, 8), gate_of_all, "float32")
+    limit, expected = rounding_of(lambda gate: ops.softmax(1e4 * keras.activations.sigmoid(gate)), given)
     assert np.all(limit > 1.7e-7 * 1e4 * expected)
 
 
 def test_many_gates_may_all_be_off_by_the_same():
-    gate = keras.Input((4096,), name="gate")
-    model = keras.Model(gate, {"out": ops.sum(1e4 * keras.activations.sigmoid(gate), -1, keepdims=True)})
-    limit, _ = rounding(model, {"gate": np.full((4, 4096), -30, "float32")})
+    given = np.full((4, 4096), -30, "float32")
+    limit, _ = rounding_of(lambda gate: ops.sum(1e4 * keras.activations.sigmoid(gate), -1, keepdims=True), given)
     assert np.all(limit > 1.7e-7 * 1e4 * 4096)
 
 
 def test_the_score_of_a_sure_choice_is_as_far_off_as_a_sum_rounds_near_one():
     """Where all others have 1e-5 of the probability together, its logarithm is known to 1e-7 and no better."""
-    x = keras.Input((9,), name="x")
-    model = keras.Model(x, {"out": ops.log_softmax(x)})
     given = np.where(np.arange(9) == 4, 14, numbers(5, 9))
     given[:, 0] = -np.inf
-    limit, expected = rounding(model, {"x": given.astype("float32")})
+    limit, expected = rounding_of(ops.log_softmax, given.astype("float32"))
     assert -1e-4 < expected[:, 4].min() < 0
     assert np.all((limit[:, 4] > 5e-7) & (limit[:, 4] < 1e-5))
     assert np.isneginf(expected[:, 0]).all()
@@ -219,11 +203,10 @@ def test_choices_between_equals_are_marked():
 
 
 def test_scores_far_apart_for_float32_may_be_equal_in_float16():
-    x = keras.Input((2,), name="x")
-    model = keras.Model(x, {"out": ops.argmax(layers.Dense(2, use_bias=False, kernel_initializer="identity")(x), -1)})
-    inputs = {"x": np.array([[1, 1.001], [1, 1.5]], "float32")}
-    assert rounding(model, inputs)[0].tolist() == [False, False]
-    assert rounding(model, inputs, "float16")[0].tolist() == [True, False]
+    dense = layers.Dense(2, use_bias=False, kernel_initializer="identity")
+    for precision, ties in {"float32": [False, False], "float16": [True, False]}.items():
+        given = np.array([[1, 1.001], [1, 1.5]], "float32")
+        assert rounding_of(lambda x: ops.argmax(dense(x), -1), given, precision)[0].tolist() == ties
 
 
 def test_coarser_precisions_have_wider_limits_that_come_out_alike_twice_and_weights_stay():
@@ -249,16 +232,6 @@ def test_a_convolution_of_images_is_not_in_int8_and_a_scalar_has_a_limit():
     assert 0 < limit < 1e-5
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_a_reference_has_limits_for_what_is_asked(precision):
-    reference = reference_of(dense(), None, lambda _: None, precision)
-    assert all(case.rounding["out"].max() < 1e-3 for case in reference.golden.cases if case.name == "base")
-    assert [case.name for case in reference.converted_cases] == (
-        [case.name for case in reference.golden.cases] if precision == "int8" else []
-    )
-    assert all(case.rounding["out"].max() > 1e-3 for case in reference.converted_cases)
-
-
 def test_zeros_do_not_hide_what_moves():
     seen = np.array([0, 0, 0, 0, 0, 0, 0, 2e-6, 1e-6, 4e-6])[:, np.newaxis]  # as of a ReLU, or where luck left them
     assert np.all(_usual_share(seen, np.full((10, 1), 0.5)) == 4e-6)
@@ -266,14 +239,6 @@ def test_zeros_do_not_hide_what_moves():
 
 
 def test_an_output_of_as_many_rows_as_there_are_numbers():
-    class Positive(layers.Layer):
-        def call(self, x):
-            return tf.boolean_mask(x, x > 0)
-
-        def compute_output_shape(self, shape):
-            return (None,)
-
-    x = keras.Input((6,), name="x")
-    given = np.array([[1, -1, 1e-45, -1e-45, 2, 3]], "float32") + 0.1
-    limit, expected = rounding(keras.Model(x, {"out": Positive()(x)}), {"x": given})
+    positive = layers.Lambda(lambda x: tf.boolean_mask(x, x > 0))
+    limit, expected = rounding_of(positive, np.array([[1, -1, 1e-45, -1e-45, 2, 3]], "float32") + 0.1)
     assert limit.shape == expected.shape

@@ -2,6 +2,7 @@
 
 import keras
 import pytest
+from golden import cases_of
 from keras import layers, ops
 
 from keras_attn_export import UnsupportedModelError
@@ -22,50 +23,44 @@ class StochasticDepth(layers.Layer):
         return ops.where(drawn < 0.1, 0.0, x) if training or self.always else x
 
 
-class Seldom(layers.Layer):
-    """Counts its calls in Python; every fourth is another."""
+class Counting(layers.Layer):
+    """Counts its calls in Python; every fourth is another, or each."""
 
-    def __init__(self, first, **kwargs):
+    def __init__(self, first=0, every=1, **kwargs):
         super().__init__(**kwargs)
-        self.calls = first
+        self.calls, self.every = first, every
 
     def call(self, x):
         self.calls += 1
-        return x * 2 if self.calls % 4 == 0 else x
+        return x * float(self.calls) if self.calls % self.every == 0 else x
+
+
+def model_with(layer):
+    x = keras.Input((4,), name="x")
+    return keras.Model(x, layers.Dense(3)(layer(layers.Dense(4)(x))))
+
+
+def drawer_of(model):
+    signature = model_signature(model, None)
+    return Drawer(model, signature, sources(model, signature, {}))
 
 
 def refused(layer):
-    x = keras.Input((4,), name="x")
-    model = keras.Model(x, layers.Dense(3)(layer(layers.Dense(4)(x))))
-    signature = model_signature(model, None)
-    Drawer(model, signature, sources(model, signature, {})).refuse_unsteady({("x", 0): 3})
-
-
-class WithScores(layers.Layer):
-    """Gives what was not asked for as an empty tensor."""
-
-    def call(self, x):
-        return x, ops.zeros((0, 4))
-
-
-def problem(model, sizes):
-    signature = model_signature(model, None)
-    return Drawer(model, signature, sources(model, signature, {})).problem(sizes)
+    drawer_of(model_with(layer)).refuse_unsteady({("x", 0): 3})
 
 
 def test_nothing_is_no_answer_unless_a_layer_always_gives_nothing():
     x = keras.Input((5, 4), name="x")
-    assert problem(keras.Model(x, layers.Dense(3)(WithScores()(x)[0])), {("x", 0): 3}) is None
+    with_scores = layers.Lambda(lambda x: (x, ops.zeros((0, 4))))  # they were not asked for
+    assert drawer_of(keras.Model(x, layers.Dense(3)(with_scores(x)[0]))).problem({("x", 0): 3}) is None
     x = keras.Input((None, 4), name="x")
-    model = keras.Model(x, ops.sum(x[:, 5:], 1))
-    found = problem(model, {("x", 0): 3, ("x", 1): 5})
-    assert found is not None
+    found = drawer_of(keras.Model(x, ops.sum(x[:, 5:], 1))).problem({("x", 0): 3, ("x", 1): 5})
     assert found.said == "NaN or nothing"
 
 
 def test_a_model_that_is_its_input():
     x = keras.Input((5,), name="x")
-    assert problem(keras.Model(x, x), {("x", 0): 3}) is None
+    assert drawer_of(keras.Model(x, x)).problem({("x", 0): 3}) is None
 
 
 def test_a_layer_that_drops_now_and_then_is_named():
@@ -79,10 +74,16 @@ def test_a_layer_that_draws_and_does_not_use_it_is_steady():
     refused(StochasticDepth(always=False))
 
 
+def test_a_layer_whose_output_changes_in_each_call_is_named():
+    model = model_with(Counting(name="unsteady"))
+    with pytest.raises(UnsupportedModelError, match="Layer `unsteady` gives other outputs when it is called again"):
+        cases_of(model)
+
+
 @pytest.mark.parametrize("first", range(4))
 def test_a_layer_whose_output_changes_in_some_calls_only(first):
     """In which of the runs it shows is a matter of luck; it is refused by name or not noticed, and never a crash."""
     try:
-        refused(Seldom(first, name="seldom"))
+        refused(Counting(first, every=4, name="seldom"))
     except UnsupportedModelError as error:
         assert str(error).startswith("Layer `seldom` gives other outputs")  # noqa: PT017 - some are not noticed

@@ -16,7 +16,8 @@ import keras
 import numpy as np
 import onnx
 from proof_models import MODELS as PROOF_MODELS
-from proof_models import perturbed
+from proof_models import ProofModel, perturbed
+from zoo import ZOO
 
 from keras_attn_export import export_model
 from keras_attn_export._model.dynamic_axes import name_axes
@@ -31,7 +32,11 @@ from .graph_judge import seal_again
 
 OUTCOMES = ("caught", "passed", "invisible", "broken")
 FRESH = 6  # drawn inputs to see a change on
-MODELS = PROOF_MODELS | DECODERS
+OF_THE_ZOO = (  # one of each kind of operators
+    *("bidirectional_lstm", "causal_language_model", "diffusion_denoiser", "gan_generator", "mixture_of_experts"),
+    *("shuffle_net", "siamese_network", "transformer_classifier", "unet", "wave_net"),
+)
+MODELS = PROOF_MODELS | DECODERS | {name: ProofModel(ZOO[name].model, ZOO[name].precisions) for name in OF_THE_ZOO}
 ENDLESS = 20  # seconds after which the loop of a mutant is taken to go on for ever
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from npz_files import floats
 
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Case
@@ -15,10 +16,6 @@ pytest_plugins = ("web_fixtures",)
 pytestmark = pytest.mark.web
 
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
-
-
-def floats(*values, dtype="float32"):
-    return np.array(values, dtype)
 
 
 def finite(value):
@@ -48,11 +45,7 @@ NAN, INF = np.nan, np.inf
 CHANNELS = np.array([[1e6, 0.5, 0.001], [2e6, 0.25, 0.002], [1e-3, 1e-4, 1e-5]])
 FILLED = np.array([[1.0, -1e9, 0.1], [-1e9 + 300, 2.0, 0.2], [-1e9, -1e9 - 80, 0.3]])
 COMPARED = {
-    "equal": one(floats(1, -2, 0), floats(1, -2, 0)),
-    "outside": one(floats([2, 4, -8]), floats([2, 4.3, -8])),
     "zeros": one(floats(0, 0), floats(0, 1e-3)),
-    "scalar": one(np.float32(2), np.float32(2.00001)),
-    "empty": one(np.zeros((0, 3), "float32"), np.zeros((0, 3), "float32")),
     "no columns": one(np.zeros((3, 0), "float32"), np.zeros((3, 0), "float32")),
     "shape": one(floats(1, 2), floats(1)),
     "shape of a scalar": one(np.float32(1), np.ones((2, 3), "float32")),
@@ -79,11 +72,8 @@ COMPARED = {
     "a hundred times the limit": one(floats(1), floats(1.00123)),
     "half is not finite": one(floats(NAN, INF, -INF, dtype="float16"), floats(NAN, INF, -INF, dtype="float16")),
     "large doubles": one(np.array([1.7e308, 1]), np.array([1.6e308, 1])),
-    "int32": one(np.array([[1, 2], [3, 4]], "int32"), np.array([[2, 2], [4, 4]], "int32")),
     "int64": one(np.array([2**62, -(2**63)]), np.array([2**62 + 1, -(2**63)])),
     "uint64": one(np.array([2**64 - 1], "uint64"), np.array([2**64 - 2], "uint64")),
-    "bool": one(np.array([True, False]), np.array([True, True])),
-    "equal bool": one(np.array([True, False]), np.array([True, False])),
     "by column": one(np.asfortranarray(CHANNELS), CHANNELS.copy()),
     "by column, three axes": one(np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)), np.arange(24.0).reshape(2, 3, 4)),
     "rounding": one(floats([1, 1, 1]), floats([1.0009, 1.0009, 1.002]), np.array([[1e-3, 0, 1e-3]])),

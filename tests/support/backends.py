@@ -5,7 +5,6 @@ The layer tests run on the backend that `KERAS_BACKEND` names, and get from here
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -16,10 +15,6 @@ BACKEND = keras.backend.backend()
 COMPILES_EACH_SIZE = BACKEND == "jax"
 """Whether each operation is compiled for each size it meets, so that tests of many sizes take minutes."""
 
-Loss = Callable[..., Any]
-Program = Callable[..., Any]
-Tensors = tuple[Any, ...]
-Signature = Sequence[tuple[tuple[int | None, ...], str]]
 
 if BACKEND == "tensorflow":
     import tensorflow as tf
@@ -38,15 +33,10 @@ FIT_MODES = {
 }[BACKEND]
 
 
-def compiled(function: Program, mode: str, *, variables: Sequence[Any] = (), signature: Signature | None = None) -> Any:
-    """A function of tensors, run in a mode.
+def compiled(function, mode, *, variables=(), signature=None):
+    """A function of tensors, run in a mode, which reads later values of `variables`; all others are constants to JAX.
 
-    Args:
-        function: What to run.
-        mode: One of `MODES`.
-        variables: Those it reads whose later values count. In a program of JAX all others are constants.
-        signature: The shape, with None for each size that one program takes as it comes, and the dtype of each
-            argument. JAX compiles for each size anew, and does without.
+    A signature has shapes, with None for each size that one program takes as it comes, and dtypes; JAX does without.
     """
     if mode == "eager":
         return function
@@ -55,34 +45,31 @@ def compiled(function: Program, mode: str, *, variables: Sequence[Any] = (), sig
         return tf.function(function, specs, jit_compile=mode == "xla")
 
     @jax.jit
-    def program(values: list[Any], arguments: tuple[Any, ...]) -> Any:
+    def program(values, arguments):
         with keras.StatelessScope(list(zip(variables, values, strict=True))):
             return function(*arguments)
 
     return lambda *arguments: program([variable.value for variable in variables], arguments)
 
 
-def gradients_of(loss: Loss, count: int, variables: Sequence[Any] = ()) -> Program:
-    """A function that gives the gradients of a scalar, as a list in the order of what they are by.
+def gradients_of(loss, count, variables=()):
+    """The gradients of a scalar by the first `count` arguments, which must be floats, and by `variables`, as a list.
 
-    Args:
-        loss: Maps tensors to the scalar. It may itself call what `gradients_of` gave.
-        count: The gradients are by the first `count` arguments, which must be floats,
-        variables: and by these variables.
+    The loss may itself call what `gradients_of` gave.
     """
     take = {"tensorflow": _gradients_by_tape, "jax": _gradients_by_jax, "torch": _gradients_by_torch}[BACKEND]
     return lambda *arguments: take(loss, arguments[:count], arguments[count:], variables)
 
 
-def _gradients_by_tape(loss: Loss, watched: Tensors, others: Tensors, variables: Sequence[Any]) -> list[Any]:
+def _gradients_by_tape(loss, watched, others, variables):
     with tf.GradientTape() as tape:
         tape.watch(watched)
         result = loss(*watched, *others)
     return list(tape.gradient(result, [*watched, *(variable.value for variable in variables)]))
 
 
-def _gradients_by_jax(loss: Loss, watched: Tensors, others: Tensors, variables: Sequence[Any]) -> list[Any]:
-    def pure(watched: Tensors, values: list[Any]) -> Any:
+def _gradients_by_jax(loss, watched, others, variables):
+    def pure(watched, values):
         with keras.StatelessScope(list(zip(variables, values, strict=True))):
             return loss(*watched, *others)
 
@@ -90,7 +77,7 @@ def _gradients_by_jax(loss: Loss, watched: Tensors, others: Tensors, variables: 
     return [*by_tensors, *by_variables]
 
 
-def _gradients_by_torch(loss: Loss, watched: Tensors, others: Tensors, variables: Sequence[Any]) -> list[Any]:
+def _gradients_by_torch(loss, watched, others, variables):
     nested = any(tensor.requires_grad for tensor in watched)
     watched = tuple(tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in watched)
     by = [*watched, *(variable.value for variable in variables)]
@@ -100,23 +87,22 @@ def _gradients_by_torch(loss: Loss, watched: Tensors, others: Tensors, variables
 COMPILED_MODES = MODES[1:] or MODES  # torch: the only mode there is
 every_mode = pytest.mark.parametrize("mode", MODES)
 every_compiled_mode = pytest.mark.parametrize("mode", COMPILED_MODES)
-every_fit_mode = pytest.mark.parametrize("jit_compile", FIT_MODES.values(), ids=FIT_MODES)
 in_64_bits = pytest.mark.in_64_bits
 """For tests that need float64 or int64: JAX turns both into 32 bits unless it is told otherwise."""
 
 
-def precision_of(dtype: str) -> str:
+def precision_of(dtype):
     """The dtype to whose rounding a layer computes: on torch Keras has float32 products for float64, on JAX tanh."""
     return "float32" if dtype == "float64" and BACKEND != "tensorflow" else dtype
 
 
-def only_on(*backends: str, reason: str) -> Any:
+def only_on(*backends, reason):
     """For a test that says nothing about a layer on the other backends, with the reason for that."""
     return pytest.mark.skipif(BACKEND not in backends, reason=reason)
 
 
 @contextlib.contextmanager
-def all_64_bits() -> Iterator[None]:
+def all_64_bits():
     """Lets JAX keep float64 and int64, as the other backends do."""
     if BACKEND != "jax":
         yield
@@ -126,29 +112,29 @@ def all_64_bits() -> Iterator[None]:
 
 
 class _Carrier(keras.layers.Layer):
-    def __init__(self, mask: Any) -> None:
+    def __init__(self, mask):
         super().__init__(autocast=False, name="carrier")  # TensorFlow takes no scope that begins with an underscore
         self._carried = mask
 
-    def call(self, tensor: Any) -> Any:
+    def call(self, tensor):
         return tensor
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs, previous_mask=None):
         return ops.convert_to_tensor(self._carried)
 
 
 class _Reader(keras.layers.Layer):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(autocast=False, name="reader")
         self.supports_masking = True
         self.found: Any = None
 
-    def call(self, tensor: Any, mask: Any = None) -> Any:
+    def call(self, tensor, mask=None):
         self.found = mask
         return tensor
 
 
-def carrying(array: Any, mask: Any) -> Any:
+def carrying(array, mask):
     """A tensor with the implicit mask that `Embedding(mask_zero=True)` or `Masking` would attach.
 
     A layer attaches it, and a layer reads it, because Keras keeps it in another place for JAX, whose arrays take no
@@ -157,7 +143,7 @@ def carrying(array: Any, mask: Any) -> Any:
     return _Carrier(mask)(array)
 
 
-def mask_of(tensor: Any) -> Any:
+def mask_of(tensor):
     """The implicit mask that a tensor carries into the next layer, or None."""
     reader = _Reader()
     reader(tensor)

@@ -1,11 +1,10 @@
 """Kill runs over tables, and look at what is left: a script, started by test_batch_kills.py.
 
-`python batch_killing.py times|renames|mended|lines BUNDLE SOURCE FOLDER SEED POINTS` prints JSON. As in killing.py, it
+`python batch_killing.py times|renames|mended BUNDLE SOURCE FOLDER SEED POINTS` prints JSON. As in killing.py, it
 is a process of its own that forks. What a run gives that nobody stops is in `FOLDER/whole`, for the test to check; all
 others must end up the same, byte for byte.
 """
 
-import contextlib
 import itertools
 import json
 import os
@@ -15,58 +14,51 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import onnxruntime  # noqa: F401 - in the parent once, not in every child
 import pyarrow.parquet  # noqa: F401 - as above
-from killing import SIGNALS, command, ended, forked, run_watched, stop
+from killing import SIGNALS, command, ended, forked, stop
 
-from keras_attn_export import _whole_file
-from keras_attn_export._batch import destination, part_file
 from keras_attn_export._batch.destination import OWN
 from keras_attn_export._cli import main  # noqa: F401 - as above
 
-WRITERS = {module.__file__ for module in (_whole_file, destination, part_file)}
 MENDED, BROKEN = "1/part-1.parquet", "broken.parquet"  # below the source; below the folder of `mended`
 ENDS = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
-def files_of(folder: Path) -> dict[str, tuple[int, int]]:
+def files_of(folder):
     """Return which file it is, and from when, by the name of what lies in a destination, without what is its own."""
     found = (file for file in folder.rglob("*") if file.is_file() and OWN not in file.parts)
     return {file.relative_to(folder).as_posix(): (file.stat().st_ino, file.stat().st_mtime_ns) for file in found}
 
 
-def leftovers(folder: Path) -> list[str]:
+def leftovers(folder):
     return sorted(os.listdir(folder / OWN / "partial")) if (folder / OWN / "partial").is_dir() else []
 
 
-def made_again(folder: Path, before: dict[str, tuple[int, int]]) -> list[str]:
-    """Return which files are not those of before."""
+def made_again(folder, before):
     now = files_of(folder)
     return [f"{name} was made again" for name, place in before.items() if now.get(name) != place]
 
 
 class Runs:
-    """Runs of one source through one bundle, each in a forked process."""
-
-    def __init__(self, bundle: str, source: str, folder: Path) -> None:
+    def __init__(self, bundle, source, folder):
         self.folder, self.whole, self.source = folder, folder / "whole", Path(source)
         self._bundle = bundle
         begun = time.monotonic()
         self.code = ended(self.run(self.whole))
         self.takes = time.monotonic() - begun
 
-    def run(self, target: Path) -> Callable[[], None]:
+    def run(self, target):
         """Return what runs the command in the process it is called in."""
         return command("predict", self._bundle, self.source, target, "--json", "--batch-size", 4, "--key", "id")
 
-    def fresh(self) -> Path:
+    def fresh(self):
         shutil.rmtree(self.folder / "out", ignore_errors=True)
         return self.folder / "out"
 
-    def end(self, target: Path, *, may_be_made_again: bool = False) -> list[str]:
+    def end(self, target, *, may_be_made_again=False):
         """Go on to the end, and return what is wrong then; files that are there stay, unless one may be made again."""
         before = {} if may_be_made_again else files_of(target)
         code = ended(self.run(target))
@@ -81,7 +73,7 @@ class Runs:
         return wrong + made_again(target, before) + [f"{name} is left" for name in leftovers(target)]
 
 
-def times(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
+def times(runs, rng, points):
     """Stop runs at random moments, one to three times each, and let them end."""
     found: Counter[str] = Counter()
     problems, number = [], 0
@@ -105,17 +97,17 @@ def times(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
     return {"points": number, "takes": runs.takes, "found": found, "problems": problems}
 
 
-def renames(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
+def renames(runs, rng, points):
     """Kill runs right before every rename, and with two points right after it as well."""
     return killed_everywhere(runs, ["replace"], lambda target: None, (False, True)[:points])
 
 
-def mended(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
+def mended(runs, rng, points):
     """Kill runs that go on when a file is mended, around everything they rename or remove."""
     file, whole, broken = runs.source / MENDED, runs.folder / "good", runs.folder / BROKEN
     shutil.copy(file, whole)
 
-    def before(target: Path) -> None:
+    def before(target):
         shutil.copy(broken, file)
         ended(runs.run(target))
         assert b"cannot be read" in (target / OWN / "errors.parquet").read_bytes()
@@ -124,9 +116,7 @@ def mended(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
     return killed_everywhere(runs, ["replace", "unlink"], before, (False, True))
 
 
-def killed_everywhere(
-    runs: Runs, calls: list[str], before: Callable[[Path], None], moments: Sequence[bool]
-) -> dict[str, object]:
+def killed_everywhere(runs, calls, before, moments):
     """Kill runs right before or after every call of some methods of `Path`, and let them end.
 
     `before` makes the destination what it is before the run that is killed; `moments` are whether after the call.
@@ -145,12 +135,11 @@ def killed_everywhere(
     return {"points": sum(found.values()), "found": found, "problems": problems}
 
 
-def killed_at(runs: Runs, target: Path, calls: list[str], number: int, *, after: bool) -> Callable[[], None]:
-    """Return a run that kills itself at one of its calls."""
+def killed_at(runs, target, calls, number, *, after):
     numbers = itertools.count(1)
 
-    def watched(honest: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object, **options: object) -> object:
+    def watched(honest):
+        def call(*arguments, **options):
             now = next(numbers) == number
             try:
                 return honest(*arguments, **options) if after or not now else None
@@ -160,7 +149,7 @@ def killed_at(runs: Runs, target: Path, calls: list[str], number: int, *, after:
 
         return call
 
-    def child() -> None:
+    def child():
         for name in calls:
             setattr(Path, name, watched(getattr(Path, name)))
         runs.run(target)()
@@ -168,32 +157,7 @@ def killed_at(runs: Runs, target: Path, calls: list[str], number: int, *, after:
     return child
 
 
-def lines(runs: Runs, rng: random.Random, points: int) -> dict[str, object]:
-    """Stop runs at lines that write: killed, or by Ctrl-C."""
-    counted = runs.folder / "lines"
-
-    def count() -> None:
-        seen: list[str] = []
-        with contextlib.suppress(SystemExit):
-            run_watched(runs.run(runs.folder / "counted"), WRITERS, seen)
-        counted.write_text(str(len(seen)), encoding="ascii")
-
-    assert ended(count) == 0
-    number_of_lines = int(counted.read_text(encoding="ascii"))
-    found: Counter[str] = Counter()
-    problems = []
-    for deed in (signal.SIGKILL, None):
-        for number in sorted(rng.sample(range(1, number_of_lines + 1), min(points, number_of_lines))):
-            target = runs.fresh()
-            code = ended(lambda: run_watched(runs.run(target), WRITERS, [], number, deed))  # noqa: B023
-            wrong = [f"{name} is left" for name in leftovers(target) if deed is None]
-            name = "Ctrl-C" if deed is None else "killed"
-            found[f"{name}, exit code {code}"] += 1
-            problems += [f"{name} at line {number}: {each}" for each in wrong + runs.end(target)]
-    return {"points": sum(found.values()), "lines": number_of_lines, "found": found, "problems": problems}
-
-
 if __name__ == "__main__":
     kind, bundle, source, where, seed, count = sys.argv[1:]
-    do = {"times": times, "renames": renames, "mended": mended, "lines": lines}[kind]
+    do = {"times": times, "renames": renames, "mended": mended}[kind]
     print(json.dumps(do(Runs(bundle, source, Path(where)), random.Random(int(seed)), int(count))))

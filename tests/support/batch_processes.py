@@ -1,18 +1,15 @@
 """Processes below another one, by Linux's `/proc`: those of Ray among them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 WORKERS = 2  # of Ray
 
 
-def family(pids: Iterable[int]) -> set[int]:
+def family(pids):
     """Return those processes that run, and those below them."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -26,18 +23,18 @@ def family(pids: Iterable[int]) -> set[int]:
     return found
 
 
-def name_of(pid: int) -> str:
+def name_of(pid):
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     return ""
 
 
-def workers(pids: Iterable[int]) -> list[int]:
+def workers(pids):
     """Return those below some processes that run a part for Ray at this moment."""
     return sorted(pid for pid in family(pids) if name_of(pid).startswith("ray::_run_part"))
 
 
-def ended(pids: Iterable[int], patience: float = 60) -> dict[int, str]:
+def ended(pids, patience=60):
     """Wait until processes have ended; kill those that do not, and return their commands."""
     until = time.monotonic() + patience
     while left := {pid: name_of(pid) for pid in family(pids)}:

@@ -3,19 +3,15 @@
 The loop takes one row at a time through onnxruntime: no batches, no padding, nothing of the package that is tested.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from keras_attn_export import Predictions, predict
+from keras_attn_export import predict
 
 WIDTHS = {"queries": 4, "keys": 6, "values": 5}  # as in bundles.py
 LONGEST = 400
@@ -23,13 +19,8 @@ OUTPUTS = ["context", "weights"]
 # A row among others is summed in another order. Times the largest number of an output; measured, it is at most 5.
 ROUNDING = 32 * float(np.finfo("float32").eps)
 
-Row = dict[str, Any]
-Oracle = dict[str, list[Row]]  # by file of the source
 
-
-def make_table(
-    rows: int, *, seed: int, first_id: int = 0, typical: float = 20, longest: int = LONGEST, lens: bool = False
-) -> pa.Table:
+def make_table(rows, *, seed, first_id=0, typical=20, longest=LONGEST, lens=False):
     """Return a table with ids from `first_id` on, log-normal numbers of keys and one to four queries a row.
 
     `typical` and `longest` are of the numbers of keys; `lens` adds lengths, from 0 to beyond the number of keys.
@@ -51,14 +42,14 @@ def make_table(
     return pa.table(columns)
 
 
-def _lists(rng: np.random.Generator, lengths: np.ndarray, width: int) -> pa.Array:
+def _lists(rng, lengths, width):
     total = int(lengths.sum())
     numbers = pa.array(rng.standard_normal(total * width, dtype="float32"))
     inner = pa.ListArray.from_arrays(np.arange(total + 1, dtype="int32") * width, numbers)
     return pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]).astype("int32"), inner)
 
 
-def with_nulls(table: pa.Table, *rows: int) -> pa.Table:
+def with_nulls(table, *rows):
     """Return a table whose keys are null in some rows, so that those cannot be run."""
     index = table.schema.get_field_index("keys")
     keys = [None if number in rows else each for number, each in enumerate(table.column("keys").to_pylist())]
@@ -75,11 +66,11 @@ EVERY_TWO = """
 """
 
 
-def floats(rows: Any) -> pa.Array:
+def floats(rows):
     return pa.array(rows, pa.list_(pa.float32()))
 
 
-def write_source(folder: Path, files: Mapping[str, int], *, row_group: int | None = None, **options: Any) -> Path:
+def write_source(folder, files, *, row_group=None, **options):
     """Write a folder of tables of as many rows as `files` says by name; their ids go on from one to the next."""
     first_id = 0
     for number, (name, rows) in enumerate(files.items()):
@@ -90,9 +81,7 @@ def write_source(folder: Path, files: Mapping[str, int], *, row_group: int | Non
     return folder
 
 
-def run_table(
-    bundle: Path, table: pa.Table, folder: Path, columns: Sequence[str] | None = None, **options: Any
-) -> tuple[Predictions, Row, list[Row]]:
+def run_table(bundle, table, folder, columns=None, **options):
     """Run one table; return what the run said, what it wrote by column (all, or some), and the rows that failed."""
     folder.mkdir(exist_ok=True)
     pq.write_table(table, folder / "x.parquet")
@@ -102,11 +91,11 @@ def run_table(
     return done, pq.read_table(folder / "out" / "x.parquet", columns=columns).to_pydict(), errors
 
 
-def plain_loop(bundle: Path, root: Path) -> Oracle:
+def plain_loop(bundle, root):
     """Return what each row of each table below a folder gives, one at a time."""
     session = ort.InferenceSession(str(bundle / "model.onnx"), providers=["CPUExecutionProvider"])
 
-    def run(row: Row) -> Row:
+    def run(row):
         feeds = {name: np.array([row[name]], "float32") for name in WIDTHS}
         feeds["valid_lens"] = np.array([row.get("valid_lens", len(row["keys"]))], "int32")
         found = dict(zip(OUTPUTS, session.run(OUTPUTS, feeds), strict=True))
@@ -116,12 +105,12 @@ def plain_loop(bundle: Path, root: Path) -> Oracle:
     return {file.relative_to(root).as_posix(): [run(row) for row in _rows(file)] for file in files}
 
 
-def _rows(file: Path) -> list[Row]:
+def _rows(file):
     with pq.ParquetFile(file) as opened:
         return opened.read().to_pylist()
 
 
-def written_files(destination: Path) -> dict[str, list[Path]]:
+def written_files(destination):
     """Return the files of a destination by that of the source they are of: one, or those in a folder of its name."""
     found: dict[str, list[Path]] = {}
     for file in sorted(destination.rglob("*")):
@@ -132,7 +121,7 @@ def written_files(destination: Path) -> dict[str, list[Path]]:
     return found
 
 
-def same_rows(destination: Path, oracle: Oracle, *, without: Sequence[int] = ()) -> None:
+def same_rows(destination, oracle, *, without=()):
     """Check that a destination holds what the plain loop gave, but for some ids: every row once, in order, unpadded."""
     found = written_files(destination)
     expected = {name: [row for row in rows if row["id"] not in without] for name, rows in oracle.items()}
@@ -144,7 +133,7 @@ def same_rows(destination: Path, oracle: Oracle, *, without: Sequence[int] = ())
             same_row(own, one, f"{name}, id {one['id']}")
 
 
-def same_row(own: Row, one: Row, place: str) -> None:
+def same_row(own, one, place):
     assert set(own) == set(one), place
     for name, value in one.items():
         if not isinstance(value, np.ndarray):
@@ -157,13 +146,13 @@ def same_row(own: Row, one: Row, place: str) -> None:
         )
 
 
-def own_files(destination: Path) -> list[str]:
+def own_files(destination):
     """Return what lies in `_predict/`, without folders."""
     own = destination / "_predict"
     return sorted(file.relative_to(own).as_posix() for file in own.rglob("*") if file.is_file())
 
 
-def read_errors(destination: Path) -> list[Row]:
+def read_errors(destination):
     """Return the rows of the table of errors; none where there is no such table."""
     file = destination / "_predict" / "errors.parquet"
     return _rows(file) if file.is_file() else []

@@ -1,13 +1,7 @@
-"""A headless Chromium, for tests marked `web`: what it shows, what it complains of, what a person's pointer does.
-
-A pytest plugin: a test file that wants it says `pytest_plugins = ("browser",)`.
-"""
+"""A plugin of pytest: a headless Chromium, for tests marked `web`, with what it complains of and a person's keys."""
 
 import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,10 +11,10 @@ AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 
 
 class Browser:
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver):
         self.driver = driver
 
-    def open(self, page: Path, *, size: tuple[int, int] = (1200, 900), scheme: str = "light") -> None:
+    def open(self, page, *, size=(1200, 900), scheme="light"):
         self.driver.set_window_size(*size)
         # without motion, or a pointer would meet the page while it still scrolls
         preferences = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
@@ -29,24 +23,23 @@ class Browser:
         self.driver.get_log("browser")  # of the page before
         self.driver.get(page.resolve().as_uri())
 
-    def run(self, script: str, *arguments: Any) -> Any:
+    def run(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, script: str, timeout: float = 60) -> Any:
-        """Return what an expression is once it is true."""
+    def wait(self, script, timeout=60):
         end = time.monotonic() + timeout
         while not (found := self.run(f"return {script}")):
             assert time.monotonic() < end, f"not within {timeout} s: {script}"
             time.sleep(0.05)
         return found
 
-    def find(self, selector: str) -> Any:
+    def find(self, selector):
         return self.driver.find_element("css selector", selector)
 
-    def complaints(self) -> list[str]:
+    def complaints(self):
         return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
 
-    def violations(self) -> list[str]:
+    def violations(self):
         """Return what axe finds that keeps people out: serious and critical ones, each with where it is."""
         self.run(AXE.read_text(encoding="utf-8"))
         found = self.driver.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")
@@ -57,7 +50,7 @@ class Browser:
             for node in each["nodes"]
         ]
 
-    def keys(self, *names: str) -> None:
+    def keys(self, *names):
         from selenium.webdriver.common.action_chains import ActionChains
         from selenium.webdriver.common.keys import Keys
 
@@ -65,7 +58,7 @@ class Browser:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser():
     node_program()
     program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver_program is None:

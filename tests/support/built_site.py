@@ -2,14 +2,13 @@
 
 import posixpath
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 
 class Built(HTMLParser):
     """The anchors of a built page, where it links to, and what it loads."""
 
-    def __init__(self, text: str):
+    def __init__(self, text):
         super().__init__()
         self.anchors: set[str] = set()
         self.links: set[str] = set()
@@ -28,8 +27,7 @@ class Built(HTMLParser):
             self.loads.add(given["href"])
 
 
-def built_faults(site: Path) -> list[str]:
-    """What is broken in built pages: links, anchors, and what they load from elsewhere or is not there."""
+def built_faults(site):
     built = {path.relative_to(site).as_posix(): Built(path.read_text("utf-8")) for path in site.rglob("*.html")}
     faults = []
     for name, page in built.items():

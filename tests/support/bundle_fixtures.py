@@ -1,11 +1,7 @@
-"""One small real bundle, exported once a session.
-
-A pytest plugin: a test file that wants it says `pytest_plugins = ("bundle_fixtures",)`.
-"""
+"""A plugin of pytest: one small real bundle, exported once a session."""
 
 import shutil
 import warnings
-from pathlib import Path
 
 import pytest
 from bundles import small_model
@@ -14,14 +10,14 @@ from keras_attn_export import export_model
 
 
 @pytest.fixture(scope="session")
-def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_file(tmp_path_factory):
     file = tmp_path_factory.mktemp("model") / "small.keras"
     small_model().save(file)
     return file
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(tmp_path_factory):
     """Return the bundle of the small model; it is shared, so a test that alters it takes `bundle`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras warns of a softmax over one key, which a golden case is
@@ -29,6 +25,5 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bundle(exported: Path, tmp_path: Path) -> Path:
-    """Return a copy of the bundle that the test may alter."""
+def bundle(exported, tmp_path):
     return shutil.copytree(exported, tmp_path / "bundle")

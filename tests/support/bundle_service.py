@@ -3,9 +3,7 @@
 import contextlib
 import re
 import shutil
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from serving import Server, end, serving_python, spawned
@@ -18,8 +16,7 @@ OPTIONS = ("--host", "127.0.0.1", "--port", "0", "--limit-concurrency", "64")  #
 LOG = "log.txt"
 
 
-def start(folder: Path, bundle: Path) -> subprocess.Popen[bytes]:
-    """Start the service in a folder with its file and `verify.py`."""
+def start(folder, bundle):
     shutil.copy(SERVICE, folder)
     shutil.copy(verify.__file__, folder / "verify.py")
     command = [str(serving_python()), "-m", "uvicorn", "serve_bundle:app", *OPTIONS]
@@ -27,7 +24,7 @@ def start(folder: Path, bundle: Path) -> subprocess.Popen[bytes]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, bundle: Path) -> Iterator[Server]:
+def running(folder, bundle):
     """Start the service, wait until it says where it listens, and end it. Nothing may have surprised it."""
     process = start(folder, bundle)
     try:
@@ -37,7 +34,7 @@ def running(folder: Path, bundle: Path) -> Iterator[Server]:
     assert "Traceback" not in (folder / LOG).read_text(encoding="utf-8")
 
 
-def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+def _port(process, log):
     until = time.monotonic() + 60
     while time.monotonic() < until:
         said = log.read_text(encoding="utf-8")

@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 import keras
 import numpy as np
+from export_models import qkvl
 
 from keras_attn import AdditiveAttention
 from keras_attn_export._standalone import verify
@@ -17,50 +16,46 @@ Dq, Dk, Dv, U = 4, 6, 5, 3
 PACKAGES = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "tf2onnx")
 
 
-def small_model() -> keras.Model:
-    """Return a functional model with four inputs and two outputs, all but the feature axes dynamic."""
-    queries = keras.Input((None, Dq), name="queries")
-    keys = keras.Input((None, Dk), name="keys")
-    values = keras.Input((None, Dv), name="values")
-    lens = keras.Input((), dtype="int32", name="valid_lens")
+def small_model():
+    """Four inputs and two outputs, all but the feature axes dynamic."""
+    queries, keys, values, lens = qkvl(Dq, Dk, Dv)
     context, weights = AdditiveAttention(U, name="attention")(queries, keys, values, lens, return_attention_scores=True)
     return keras.Model([queries, keys, values, lens], {"context": context, "weights": weights}, name="small")
 
 
-def small_inputs(B: int = 2, Tq: int = 3, Tk: int = 7) -> dict[str, np.ndarray]:
+def small_inputs(B=2, Tq=3, Tk=7):
     rng = np.random.default_rng(0)
     draw = {"queries": (B, Tq, Dq), "keys": (B, Tk, Dk), "values": (B, Tk, Dv)}
     inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in draw.items()}
     return {**inputs, "valid_lens": np.arange(1, B + 1, dtype="int32")}
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def flip_byte(file: Path) -> None:
+def flip_byte(file):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
 
 
-def reseal(folder: Path, name: str) -> None:
+def reseal(folder, name):
     """Put a file's present hash into the manifest, as someone who alters a bundle on purpose would."""
     alter_manifest(folder, sha256=read_manifest(folder)["sha256"] | {name: verify.sha256(folder / name)})
 
 
-def read_manifest(folder: Path) -> dict:
-    """Return the manifest unchecked."""
+def read_manifest(folder):
     return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
 
 
-def alter_manifest(folder: Path, **entries: object) -> None:
+def alter_manifest(folder, **entries):
     """Set entries of the manifest; `...` removes one."""
     changed = {name: value for name, value in (read_manifest(folder) | entries).items() if value is not ...}
     (folder / "manifest.json").write_bytes(verify.manifest_bytes(changed))
 
 
-def alter_golden_outputs(folder: Path) -> None:
+def alter_golden_outputs(folder):
     """Add 1 to the output `context` of the second golden case, and seal the bundle again."""
     cases = verify.load_cases(folder / verify.CASES)
     cases[1][2]["context"] += 1
@@ -68,26 +63,22 @@ def alter_golden_outputs(folder: Path) -> None:
     reseal(folder, verify.CASES)
 
 
-def python(
-    *arguments: object, cwd: Path, blocked: Sequence[str] = (), timeout: float = 60
-) -> subprocess.CompletedProcess[str]:
+def python(*arguments, cwd, blocked=(), timeout=60):
     """Run this Python in `cwd`; the packages in `blocked` cannot be imported there."""
     site = cwd / ".blocking_site"
     site.mkdir(exist_ok=True)
     lines = ["import sys", *(f"sys.modules[{name!r}] = None" for name in blocked)]
     (site / "sitecustomize.py").write_text("\n".join(lines), encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    return finished(sys.executable, *arguments, cwd=cwd, env={**os.environ, "PYTHONPATH": path}, timeout=timeout)
 
 
-def assert_one_line(text: str, start: str = "error: ") -> None:
+def finished(*command, timeout=200, **options):
+    """Run a command to its end, be it a good one or not."""
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=timeout, check=False, **options)
+
+
+def assert_one_line(text, start="error: "):
     """Check that `text` is one line, no traceback, and begins with `start`."""
     assert text.startswith(start), text
     assert text.endswith("\n"), text

@@ -26,7 +26,6 @@ FEW_PAIRS = 256  # cases of 17 queries and keys are long then, and take both for
 
 @cache
 def worker():
-    """A process without Keras that checks one SavedModel after another."""
     script = Path(verify.__file__).with_name("saved_model_run.py")
     command = [sys.executable, "-P", str(Path(__file__).with_name("saved_model_worker.py")), str(script)]
     process = subprocess.Popen(
@@ -85,7 +84,6 @@ FEW = {kind: From(min(least.queries, 2), min(least.pairs, FEW_PAIRS)) for kind, 
 
 @pytest.fixture(scope="session", autouse=True)
 def _cheap_exports():
-    """Before any fixture of a module exports something."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CHEAP.items():
             patch.setattr(name, value)

@@ -1,10 +1,4 @@
-"""What runs the `keras-attn` command in this process, and a file of inputs for it.
-
-A pytest plugin: a test file that wants it says `pytest_plugins = ("bundle_fixtures", "command_fixtures")`.
-"""
-
-from collections.abc import Callable
-from pathlib import Path
+"""A plugin of pytest: functions that run the `keras-attn` command in this process, and a file of inputs for it."""
 
 import numpy as np
 import pytest
@@ -14,16 +8,14 @@ from keras_attn_export._cli.main import main
 
 
 @pytest.fixture
-def samples(tmp_path: Path) -> Path:
+def samples(tmp_path):
     np.savez(tmp_path / "samples.npz", **small_inputs())
     return tmp_path / "samples.npz"
 
 
 @pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs `main` here and gives the exit code and what was written to both streams."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
+def call(capfd):
+    def run(*arguments):
         code = main([str(argument) for argument in arguments])
         return code, *capfd.readouterr()
 
@@ -31,10 +23,8 @@ def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 
 
 @pytest.fixture
-def succeeds(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """Return a function that runs a command that ends well says nothing on standard error, and gives the output."""
-
-    def run(*arguments: object) -> str:
+def succeeds(call):
+    def run(*arguments):
         code, out, err = call(*arguments)
         assert (code, err) == (0, "")
         return out
@@ -43,10 +33,8 @@ def succeeds(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def fails(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """Return a function that runs a command that ends with 1, says why in one line and prints nothing else."""
-
-    def run(*arguments: object, said: str) -> str:
+def fails(call):
+    def run(*arguments, said):
         code, out, err = call(*arguments)
         assert (code, out) == (1, "")
         assert_one_line(err)
@@ -57,10 +45,8 @@ def fails(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def wrong_usage(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Return a function that runs a command whose arguments are refused, and gives what is said of them."""
-
-    def run(*arguments: object) -> str:
+def wrong_usage(capsys):
+    def run(*arguments):
         with pytest.raises(SystemExit) as caught:
             main([str(argument) for argument in arguments])
         assert caught.value.code == 2

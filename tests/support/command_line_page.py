@@ -12,21 +12,21 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-lin
 OF_ALL = ("--help", "--debug")
 
 
-def subcommands() -> dict[str, argparse.ArgumentParser]:
+def subcommands():
     (action,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
     return dict(action.choices)
 
 
-def section(name: str, parser: argparse.ArgumentParser) -> str:
+def section(name, parser):
     shown = (action for action in parser._actions if action.help != argparse.SUPPRESS)
     rows = [row(action) for action in shown if not set(action.option_strings) & set(OF_ALL)]
     table = "\n".join(["| argument | what it is |", "|---|---|", *rows])
     return f"## keras-attn {name}\n\n{parser.description}\n\n{table}\n"
 
 
-def row(action: argparse.Action) -> str:
+def row(action):
     name = next((each for each in action.option_strings if each.startswith("--")), "")
-    values = "" if action.nargs == 0 else argument_of(action)
+    values = "" if action.nargs == 0 else action.metavar or action.dest.upper()
     text = (action.help or "") % {**vars(action), "prog": "keras-attn"}
     text = text.replace("|", r"\|")
     if action.choices and action.option_strings:
@@ -35,13 +35,7 @@ def row(action: argparse.Action) -> str:
     return f"| `{f'{name} {values}'.strip()}` | {text}{needed} |".replace("keras-attn[sign]", "`keras-attn[sign]`")
 
 
-def argument_of(action: argparse.Action) -> str:
-    if isinstance(action.metavar, str):
-        return action.metavar
-    return action.dest.upper()
-
-
-def page() -> str:
+def page():
     """Return the page with the tables of the parser below its own beginning."""
     head = PAGE.read_text(encoding="utf-8").partition("\n## ")[0].rstrip()
     return "\n".join([head + "\n", *(section(name, parser) for name, parser in subcommands().items())])

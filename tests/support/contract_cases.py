@@ -75,15 +75,10 @@ class AfterAStep(LocationSensitiveAttention):
 
 @dataclass(frozen=True)
 class LayerCase:
-    """One layer of the contract.
+    """One layer of the contract: what gives it, with further options, and the score of a built one by the oracle.
 
-    Attributes:
-        name: The id in test names.
-        make: Gives the layer; takes further constructor options.
-        score: The oracle's score, from a built layer's weights.
-        Dq, Dk: The sizes of one query and one key.
-        options: Every further constructor option at a value that is not its default.
-        own_class: Whether the class is one of these tests' and so unknown to a process that imports keras_attn alone.
+    `options` are all of them, at values that are not their defaults; a process that imports keras_attn alone knows no
+    `own_class`.
     """
 
     name: str
@@ -95,22 +90,22 @@ class LayerCase:
     own_class: bool = False
 
     @property
-    def layer_class(self) -> type:
+    def layer_class(self):
         return self.make.func
 
     @property
-    def covers(self) -> type:
+    def covers(self):
         """The public class that this row answers for."""
         return next(c for c in self.layer_class.__mro__ if c.__name__ in keras_attn.__all__)
 
-    def layer(self, inputs: Mapping[str, np.ndarray] | None = None, **options: Any) -> Any:
+    def layer(self, inputs=None, **options):
         """A layer with random weights of unit size, built for these inputs or for those of the usual sizes."""
         layer = self.make(**options)
         layer.build(*(array.shape for array in (inputs or self.inputs()).values()))
         randomise(layer)
         return layer
 
-    def inputs(self, seed: int = 0, **sizes: Any) -> dict[str, np.ndarray]:
+    def inputs(self, seed=0, **sizes):
         """Standard normal queries, keys and values; `leading`, `Tq`, `Tk` and `Dv` may be given."""
         rng = np.random.default_rng(seed)
         leading = sizes.get("leading", (B,))
@@ -122,30 +117,34 @@ class LayerCase:
         return {name: rng.normal(size=(*leading, *shape)).astype("float32") for name, shape in shapes.items()}
 
 
-def additive_score_of(layer: Any) -> reference.PairScore:
+def additive_score_of(layer):
     kernels = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
     if not layer.normalize:
         return reference.additive_score(*kernels)
     return reference.additive_score(*kernels, g=as_float64(layer.g), b=as_float64(layer.b))
 
 
-def after_a_step_score_of(layer: Any) -> reference.PairScore:
+def after_a_step_score_of(layer):
     """Additive scores with a bias: where all weights of the step before are 1, so are the features of all places."""
     *kernels, w_v = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
     bias = as_float64(layer.W_q.bias) + (as_float64(layer.F.kernel) @ as_float64(layer.W_f.kernel))[0]
     return reference.additive_score(*kernels, w_v, g=np.linalg.norm(w_v), b=bias)
 
 
-def one_head_score_of(layer: Any) -> reference.PairScore:
+def one_head_score_of(layer):
     kernels = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k))
     return reference.projected_score(*kernels, score=reference.scaled_dot_score(ONE_HEAD_SCALE))
 
 
-def gaussian_score_of(layer: Any) -> reference.PairScore:
+def bilinear_score_of(layer):
+    return reference.bilinear_score(as_float64(layer.W.kernel).T)
+
+
+def gaussian_score_of(layer):
     return reference.gaussian_score(float(np.exp(as_float64(layer.log_bandwidth))))
 
 
-def cosine_score_of(layer: Any) -> reference.PairScore:
+def cosine_score_of(layer):
     return reference.cosine_score(float(np.exp(as_float64(layer.log_temperature))))
 
 
@@ -158,28 +157,14 @@ gaussian = partial(keras_attn.GaussianAttention)
 cosine = partial(keras_attn.CosineAttention)
 KERNEL = {"kernel_initializer": "he_normal", "kernel_regularizer": "l2", "kernel_constraint": "max_norm"}
 POOLING = {"dropout": 0.25, "seed": 11}
+LOCATION = {"filters": 2, "kernel_size": 3, "cumulative": True}
 
 CASES = [
     LayerCase("additive", additive, additive_score_of, 4, 7, POOLING | KERNEL | {"normalize": True}),
     LayerCase("additive_blocked", blocked, additive_score_of, 4, 7, POOLING | KERNEL),
-    LayerCase(
-        "after_a_step",
-        after_a_step,
-        after_a_step_score_of,
-        4,
-        7,
-        POOLING | KERNEL | {"filters": 2, "kernel_size": 3, "cumulative": True},
-        own_class=True,
-    ),
+    LayerCase("after_a_step", after_a_step, after_a_step_score_of, 4, 7, POOLING | KERNEL | LOCATION, own_class=True),
     LayerCase("dot_product", dot_product, lambda layer: reference.scaled_dot_score(), 4, 4, POOLING | {"scale": 0.3}),
-    LayerCase(
-        "bilinear",
-        bilinear,
-        lambda layer: reference.bilinear_score(as_float64(layer.W.kernel).T),
-        4,
-        7,
-        POOLING | KERNEL,
-    ),
+    LayerCase("bilinear", bilinear, bilinear_score_of, 4, 7, POOLING | KERNEL),
     LayerCase("gaussian", gaussian, gaussian_score_of, 4, 4, POOLING | {"bandwidth": 0.7, "trainable": False}),
     LayerCase("cosine", cosine, cosine_score_of, 4, 4, POOLING | {"temperature": 0.3, "trainable": False}),
     LayerCase("one_head", partial(OneHead), one_head_score_of, 4, 7, POOLING, own_class=True),
@@ -193,12 +178,12 @@ CASES = [
         own_class=True,
     ),
 ]
-SOFTMAX_LAYERS = [keras_attn.MaskedSoftmax]
-"""Layers that take scores: test_contract_softmax.py is their contract."""
 POSITION_LAYERS = [keras_attn.LinearBias, keras_attn.RelativePositionBias, keras_attn.RotaryEmbedding]
 """Layers of positions: test_contract_parts.py is their contract, in heads; test_position_bias.py and test_rotary.py."""
 RECURRENT_LAYERS = [keras_attn.AttentionCell, keras_attn.AttentionRNN]
 """Cells that attend: test_contract_parts.py is their contract, test_attention_cell.py and test_attention_rnn.py."""
+COVERED = {case.covers for case in CASES} | {*POSITION_LAYERS, *RECURRENT_LAYERS, keras_attn.MaskedSoftmax}
+"""Layers that have a contract: that of the one that takes scores is test_contract_softmax.py."""
 VARIANTS = [  # options that change the score and nothing else: held to the oracle, not to all the rest
     LayerCase("scaled", partial(dot_product, scale=0.7), lambda layer: reference.scaled_dot_score(0.7), 4, 4),
     LayerCase("unscaled", partial(dot_product, scale=1.0), lambda layer: reference.scaled_dot_score(1.0), 4, 4),
@@ -214,7 +199,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 every_variant = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.name)
 
 
-def in_turn(name: str, values: Mapping[str, Any], cases: list[LayerCase] = CASES, *, more: int = 2) -> Any:
+def in_turn(name, values, cases=CASES, *, more=2):
     """Parameters `case` and another: the first layer with each value, each further layer with one, in turn.
 
     What puts layers and masks, dtypes or paths together is the same code for all layers. With `more` further values a
@@ -231,16 +216,26 @@ def in_turn(name: str, values: Mapping[str, Any], cases: list[LayerCase] = CASES
     return pytest.mark.parametrize(("case", name), chosen)
 
 
-def sentence(name: str) -> str:
+def sentence(name):
     """The pattern of an error: the argument between backticks, the rule, and what was received."""
     return rf"`({name})`[^\n]* must [^\n]*Received: [^\n]*({name})"
 
 
-def randomise(layer: Any, seed: int = 1) -> None:
+def randomise(layer, seed=1):
     """Standard normal weights, so that no score is nearly constant."""
     rng = np.random.default_rng(seed)
     for variable in layer.trainable_variables:
         variable.assign(rng.normal(size=variable.shape))
+
+
+def model_of_lengths(case: LayerCase, **options: Any) -> tuple[Any, Any]:
+    """A model of queries, keys, values and lengths, with a Dense layer on top so that each has weights; the layer."""
+    layer = case.make(**options)
+    arguments = [keras.Input((None, array.shape[-1])) for array in case.inputs().values()]
+    arguments.append(keras.Input((), dtype="int32"))
+    model = keras.Model(arguments, keras.layers.Dense(1)(layer(*arguments)))
+    randomise(layer)
+    return model, layer
 
 
 def trained_weights(model: Any) -> list[np.ndarray]:
@@ -248,17 +243,17 @@ def trained_weights(model: Any) -> list[np.ndarray]:
     return [as_numpy(variable) for variable in model.trainable_variables]
 
 
-def as_numpy(tensor: Any) -> np.ndarray:
+def as_numpy(tensor):
     if len(tensor.shape) == 0:  # one bfloat16 alone cannot be converted
         return ops.convert_to_numpy(ops.reshape(tensor, (1,))).reshape(())
     return ops.convert_to_numpy(tensor)
 
 
-def as_float64(tensor: Any) -> np.ndarray:
+def as_float64(tensor):
     return as_numpy(tensor).astype("float64")
 
 
-def call(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None = None, **options: Any) -> Any:
+def call(layer, inputs, masks=None, **options):
     """Calls the layer with `reference.attention`'s mask names: positional masks are attached to their tensors.
 
     A `score_bias` may be among the masks or, where gradients by it are asked for, among the inputs.
@@ -281,28 +276,15 @@ def call(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None 
     )
 
 
-def outputs(layer: Any, inputs: Mapping[str, Any], masks: Mapping[str, Any] | None = None, **options: Any) -> Any:
-    """Output and weights, as arrays."""
+def outputs(layer, inputs, masks=None, **options):
     pair = call(layer, inputs, masks, return_attention_scores=True, **options)
     return tuple(as_numpy(tensor) for tensor in pair)
 
 
-def gradients(
-    layer: Any,
-    inputs: Mapping[str, np.ndarray],
-    masks: Mapping[str, Any] | None = None,
-    *,
-    upstream: np.ndarray | None = None,
-    mode: str = "eager",
-) -> dict[str, np.ndarray]:
+def gradients(layer, inputs, masks=None, *, upstream=None, mode="eager"):
     """Gradients of `sum(upstream * output)` by the inputs and every weight of the layer, named.
 
-    Args:
-        layer: A built layer.
-        inputs: Queries, keys and values, and a `score_bias` if there is one.
-        masks: As `call` takes them.
-        upstream: The gradient that arrives at the output, of the output's shape; 1, 2, 3, ... when left out.
-        mode: One of `backends.MODES`.
+    The gradient that arrives at the output is 1, 2, 3, ... unless it is given.
     """
     if upstream is None:
         shape = (*inputs["queries"].shape[:-1], inputs["values"].shape[-1])
@@ -316,10 +298,8 @@ def gradients(
 
 
 @lru_cache(maxsize=4)  # so that two calls with other numbers run the same compiled program
-def _gradient_program(
-    layer: Any, inputs: tuple[str, ...], masks: tuple[str, ...], static: tuple[tuple[str, Any], ...], mode: str
-) -> Callable[..., list[Any]]:
-    def loss(*tensors: Any) -> Any:
+def _gradient_program(layer, inputs, masks, static, mode):
+    def loss(*tensors):
         *tensors, upstream = tensors
         named = dict(zip((*inputs, *masks), tensors, strict=True))
         output = call(layer, {name: named.pop(name) for name in inputs}, named | dict(static))
@@ -329,8 +309,7 @@ def _gradient_program(
     return compiled(gradients_of(loss, len(inputs), variables), mode, variables=variables)
 
 
-def expected(case: LayerCase, layer: Any, inputs: Mapping[str, np.ndarray], masks: Mapping[str, Any] | None = None):
-    """The oracle's output and weights for the layer's present weights."""
+def expected(case, layer, inputs, masks=None):
     return reference.attention(
         **inputs, score=case.score(layer), normalizer=getattr(layer, "normalizer", "softmax"), **(masks or {})
     )

@@ -14,7 +14,7 @@ OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
 STATIC = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}  # modes that need known sizes
 
 
-def recurrent(seed=3, *, tokens=TOKENS, dropout=0.0, precise="float32"):
+def recurrent(seed=3, *, tokens=TOKENS, dropout=0.0):
     """An encoder of ids and a step with a GRU cell that looks back at what they say."""
     read = layers.Embedding(9, WIDTH, name="read")
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -159,7 +159,6 @@ def _zeros(tensor):
 
 
 def greedy_by_loop(row, end=None, limit=LENGTH):
-    """The tokens, their score, and the step's outputs."""
     tokens, score, outs = [], 0.0, []
     while len(tokens) < limit and (not tokens or tokens[-1] != end):
         logs, out = row.after(tokens)
@@ -183,7 +182,6 @@ def beam_by_loop(row, width, end=None, limit=LENGTH, penalty=0.0):
 
 
 def every_sequence(row, tokens, end=None, limit=LENGTH, penalty=0.0):
-    """All sequences there are, best first."""
     ended, live = [], [(0.0, [])]
     for _ in range(limit):
         live = [(s + log, [*before, t]) for s, before in live for t, log in enumerate(row.after(before)[0][:tokens])]

@@ -6,7 +6,6 @@ many as a rule: 1e-6 of a number of size 1. A step adds it times `RATE / (1 - MO
 the root of 20: 1e-6 again; 7e-5 at most. The largest that was seen is 4e-7. What a fault does is 1e-2 and more.
 """
 
-import keras
 import numpy as np
 from distributed_models import weights_of
 from distributed_processes import Trained
@@ -15,12 +14,11 @@ TOLERANCE = 1e-5
 FAULT = 100 * TOLERANCE
 
 
-def as_trained(model: keras.Model, losses: list[dict[str, float]]) -> Trained:
-    """Return what was trained here as a worker tells it."""
+def as_trained(model, losses):
     return Trained(weights_of(model), losses, {})
 
 
-def gaps(first: Trained, second: Trained) -> dict[str, float]:
+def gaps(first, second):
     """Return the largest difference of each weight, by its path, and of each branch's losses."""
     assert first.weights.keys() == second.weights.keys()
     found = {name: np.abs(array - second.weights[name]).max() for name, array in first.weights.items()}
@@ -32,7 +30,7 @@ def gaps(first: Trained, second: Trained) -> dict[str, float]:
     return {name: float(gap) for name, gap in found.items()}
 
 
-def assert_same_training(first: Trained, second: Trained, told: str) -> None:
+def assert_same_training(first, second, told):
     """Check that losses and weights are the same within rounding, and print how far apart they are."""
     found = gaps(first, second)
     print(f"{told}: largest difference {max(found.values()):.1e}, of {max(found, key=found.__getitem__)}")

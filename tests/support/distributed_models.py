@@ -5,7 +5,6 @@ of plain gradient descent with momentum: Adam divides a gradient by its size, an
 should be zero, as that of the bias of `W_k` is, a step like any other.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -21,10 +20,9 @@ LAST = 5  # rows in the last batch: three for one of two devices, two for the ot
 RATE, MOMENTUM = 0.1, 0.5
 BRANCHES = ("lengths", "blocks", "mask", "heads", "causal", "dropped")
 DROPPED = "dropped"
-Arrays = dict[str, np.ndarray]
 
 
-def _attended(queries: Any, keys: Any, values: Any, masks: Mapping[str, Any]) -> dict[str, Any]:
+def _attended(queries, keys, values, masks):
     lens, query_lens = masks["valid_lens"], masks["query_lens"]
     same_size = keras.layers.Dense(Dq, name="same_size")(keys)
     plain = AdditiveAttention(U, query_block_size=None, name="lengths")
@@ -46,7 +44,7 @@ def _attended(queries: Any, keys: Any, values: Any, masks: Mapping[str, Any]) ->
     }
 
 
-def build(branches: Sequence[str] = BRANCHES) -> keras.Model:
+def build(branches=BRANCHES):
     """Return the model, compiled, from the same weights each time, whichever branches it has."""
     keras.utils.set_random_seed(5)
     queries, keys, values = (
@@ -66,7 +64,7 @@ def build(branches: Sequence[str] = BRANCHES) -> keras.Model:
     return model
 
 
-def data(branches: Sequence[str] = BRANCHES, last: int = LAST) -> tuple[Arrays, Arrays]:
+def data(branches=BRANCHES, last=LAST):
     """Return inputs and targets: whole batches and a last one of fewer rows.
 
     In the first half of each batch some rows have length 0, in the second none has: only one of two devices meets them.
@@ -91,19 +89,18 @@ def data(branches: Sequence[str] = BRANCHES, last: int = LAST) -> tuple[Arrays, 
     return inputs, {name: goal for name in branches}
 
 
-def share_of(arrays: Arrays, start: int, rank: int, size: int) -> Arrays:
+def share_of(arrays, start, rank, size):
     """Return the rows of a batch that one of several devices gets; the first get one more where they do not divide."""
     return {name: np.array_split(array[start : start + BATCH], size)[rank] for name, array in arrays.items()}
 
 
-def shares_of(arrays: Arrays, rank: int, size: int) -> Arrays:
-    """Return the rows of all batches that one of several devices gets, one batch after the other."""
+def shares_of(arrays, rank, size):
     rows = len(next(iter(arrays.values())))
     shares = [share_of(arrays, start, rank, size) for start in range(0, rows, BATCH)]
     return {name: np.concatenate([share[name] for share in shares]) for name in arrays}
 
 
-def weights_of(model: keras.Model) -> Arrays:
+def weights_of(model):
     """Return the variables of a model by their paths, but for seeds, whose names count all that were made before."""
     named = {each.path: each for each in model.variables if "seed_generator_state" not in each.path}
     return {path: keras.ops.convert_to_numpy(each) for path, each in named.items()}
@@ -112,15 +109,15 @@ def weights_of(model: keras.Model) -> Arrays:
 class Losses(keras.callbacks.Callback):
     """The losses of each step, as `fit` tells them: the means of the steps so far."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.rows: list[dict[str, float]] = []
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.rows.append({name: float(loss) for name, loss in (logs or {}).items()})
 
 
-def means_so_far(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+def means_so_far(rows):
     """Return what `fit` would tell of these losses, a step each, of batches of which the last may be short.
 
     It counts examples, but on TensorFlow, where a step is traced for any number of them, batches.
@@ -132,16 +129,11 @@ def means_so_far(rows: list[dict[str, float]]) -> list[dict[str, float]]:
     return [{name: float(each[at] / counts[at]) for name, each in sums.items()} for at in range(len(rows))]
 
 
-def trained_alone(
-    branches: Sequence[str], replicas: int = 1, last: int = LAST
-) -> tuple[keras.Model, list[dict[str, float]]]:
+def trained_alone(branches, replicas=1, last=LAST):
     """Train on one device, by `fit`; return the model and the losses.
 
-    Args:
-        branches: Of the model.
-        replicas: Among how many the last batch is divided: there the mean of their means is the loss, which differs
-            from that of all rows where they do not divide.
-        last: The rows of the last batch.
+    Where the last batch is divided among replicas, the mean of their means is the loss: that differs from the mean of
+    all rows where they do not divide.
     """
     model = build(branches)
     x, y = data(branches, last)
@@ -154,15 +146,10 @@ def trained_alone(
     return model, losses.rows
 
 
-def trained_in_turns(
-    branch: str, replicas: int, draws_as: Callable[[int], int]
-) -> tuple[keras.Model, list[dict[str, float]]]:
+def trained_in_turns(branch, replicas, draws_as):
     """Train one branch on one device, one share of a batch after the other, and average: what several devices must do.
 
-    Args:
-        branch: Of the model.
-        replicas: How many shares a batch has.
-        draws_as: The number of the replica for which a share's dropout is drawn.
+    `draws_as` gives the number of the replica for which a share's dropout is drawn.
     """
     model = build([branch])
     seeds = [each for each in model.non_trainable_variables if "seed" in each.path]
@@ -172,7 +159,7 @@ def trained_in_turns(
         before = [keras.ops.copy(each.value) for each in seeds]
         found: list[Any] = []
 
-        def loss(start: int = start, before: list[Any] = before, found: list[Any] = found) -> Any:
+        def loss(start=start, before=before, found=found):
             for rank in range(replicas):
                 for variable, state in zip(seeds, before, strict=True):
                     variable.assign(state)  # every replica begins a step with the same

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ class Trained:
     found: dict
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count):
     """Return ports that nobody on this machine listens at, all held until the last is found, so that no two agree."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
@@ -35,7 +34,7 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def cluster_of_tensorflow(count: int) -> list[dict[str, str]]:
+def cluster_of_tensorflow(count):
     """Return the environments of processes that TF_CONFIG tells of each other."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
     return [
@@ -44,20 +43,19 @@ def cluster_of_tensorflow(count: int) -> list[dict[str, str]]:
     ]
 
 
-def group_of_torch(count: int) -> list[dict[str, str]]:
+def group_of_torch(count):
     """Return the environments that torchrun would give to processes of one machine."""
     (port,) = free_ports(1)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
-def devices_of_jax(count: int) -> list[dict[str, str]]:
-    """Return the environment of one process in which JAX sees several devices."""
+def devices_of_jax(count):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     return [{"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags.strip()}]
 
 
-def processes_of_jax(count: int) -> list[dict[str, str]]:
+def processes_of_jax(count):
     """Return the environments of processes that `keras.distribution.initialize()` tells of each other."""
     (port,) = free_ports(1)
     shared = {"JAX_PLATFORMS": "cpu", "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}"}
@@ -65,15 +63,13 @@ def processes_of_jax(count: int) -> list[dict[str, str]]:
     return [shared | {"KERAS_DISTRIBUTION_PROCESS_ID": str(index)} for index in range(count)]
 
 
-def trained(
-    engine: str, folder: Path, branches: Sequence[str], environments: Sequence[dict[str, str]]
-) -> list[Trained]:
+def trained(engine, folder, branches, environments):
     """Train on an engine, a process for each environment, and return what each wrote, by rank."""
     run([[str(WORKER), engine, str(folder), *branches]] * len(environments), folder, environments)
     return [_read(folder, rank) for rank in range(len(environments))]
 
 
-def run(commands: Sequence[Sequence[str]], folder: Path, environments: Sequence[dict[str, str]]) -> list[str]:
+def run(commands, folder, environments):
     """Run scripts side by side to their ends, and return what each wrote.
 
     Fails with what all of them wrote when one fails, or when the time is over; none is left behind.
@@ -102,8 +98,7 @@ def run(commands: Sequence[Sequence[str]], folder: Path, environments: Sequence[
     return texts
 
 
-def _codes(processes: Sequence[subprocess.Popen], deadline: float) -> list[int | None]:
-    """Return the exit codes when all have ended, one has failed, or the time is over."""
+def _codes(processes, deadline):
     while True:
         codes = [process.poll() for process in processes]
         if None not in codes or any(codes) or time.monotonic() > deadline:
@@ -111,13 +106,13 @@ def _codes(processes: Sequence[subprocess.Popen], deadline: float) -> list[int |
         time.sleep(0.05)
 
 
-def _environment(extra: dict[str, str]) -> dict[str, str]:
+def _environment(extra):
     # One thread each: on two cores, those of two processes that wait for each other would stand in each other's way.
     quiet = {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
     return {**os.environ, **quiet, **extra}
 
 
-def _read(folder: Path, rank: int) -> Trained:
+def _read(folder, rank):
     found = json.loads((folder / f"{rank}.json").read_text())
     with np.load(folder / f"{rank}.npz") as arrays:
         return Trained(dict(arrays), found.pop("losses"), found)

@@ -9,18 +9,16 @@ import json
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import distributed_models as models
 import keras
 import numpy as np
 from distributed_processes import LIMIT
 
-Result = tuple[keras.Model, list[dict[str, float]], dict[str, Any]]
 FOLDER, BRANCHES = Path(sys.argv[2]), tuple(sys.argv[3:])
 
 
-def fitted(model: keras.Model, last: int = models.LAST, rank: int = 0, size: int = 1) -> list[dict[str, float]]:
+def fitted(model, last=models.LAST, rank=0, size=1):
     """Train by `fit` on a process's share of each batch, and return the losses."""
     arrays = [models.shares_of(each, rank, size) for each in models.data(BRANCHES, last=last)]
     losses = models.Losses()
@@ -28,7 +26,7 @@ def fitted(model: keras.Model, last: int = models.LAST, rank: int = 0, size: int
     return losses.rows
 
 
-def mirrored() -> Result:
+def mirrored():
     """Two logical devices in one process, and `fit`."""
     import tensorflow as tf
 
@@ -44,7 +42,7 @@ def mirrored() -> Result:
     return model, losses, {"replicas": 2, "rank": 0, "traces": len(traces) // 2}
 
 
-def multi_worker() -> Result:
+def multi_worker():
     """Two processes, told of each other by TF_CONFIG, and a loop: `fit` knows no such strategy (keras#20585)."""
     import tensorflow as tf
 
@@ -55,7 +53,7 @@ def multi_worker() -> Result:
     dataset = tf.data.Dataset.from_tensor_slices(models.data(BRANCHES)).batch(models.BATCH)
     size, traces = strategy.num_replicas_in_sync, []
 
-    def in_replica(x: Any, y: Any) -> dict[str, Any]:
+    def in_replica(x, y):
         traces.append(None)
         with tf.GradientTape() as tape:
             outputs = model(x, training=True)
@@ -66,7 +64,7 @@ def multi_worker() -> Result:
         return losses
 
     @tf.function
-    def step(batch: Any) -> dict[str, Any]:
+    def step(batch):
         losses = strategy.run(in_replica, args=batch)
         return {name: strategy.reduce("MEAN", loss, axis=None) for name, loss in losses.items()}
 
@@ -76,7 +74,7 @@ def multi_worker() -> Result:
     return model, models.means_so_far(rows), found
 
 
-def data_parallel() -> Result:
+def data_parallel():
     """Devices of one process, each with a share of the batch."""
     distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
     keras.distribution.set_distribution(distribution)
@@ -84,7 +82,7 @@ def data_parallel() -> Result:
     return model, fitted(model, models.BATCH), {"replicas": distribution.device_mesh.shape[0], "rank": 0}
 
 
-def processes() -> Result:
+def processes():
     """Two processes with a device each, told of each other by KERAS_DISTRIBUTION_*."""
     keras.distribution.initialize()
     import jax
@@ -96,7 +94,7 @@ def processes() -> Result:
     return model, losses, {"replicas": size, "rank": rank}
 
 
-def model_parallel() -> Result:
+def model_parallel():
     """Devices of one process: two shares of the batch by two shares of the weights, as the page lays them out."""
     from distributed_page import layout_of
 
@@ -109,7 +107,7 @@ def model_parallel() -> Result:
     return model, losses, {"replicas": mesh.shape[0], "rank": 0, "shards": shards}
 
 
-def ddp() -> Result:
+def ddp():
     """Two processes in a group of torch, each with its half of every batch."""
     import torch
     from torch import distributed
@@ -136,8 +134,7 @@ def ddp() -> Result:
     return model, models.means_so_far(rows), {"replicas": size, "rank": rank}
 
 
-def main() -> None:
-    """Train on the engine that was asked for, and write what came of it."""
+def main():
     warnings.simplefilter("ignore")  # a strategy warns of its own deprecated calls, Keras of those of NumPy
     faulthandler.dump_traceback_later(LIMIT - 10)  # where it stands, before it is stopped
     engines = {each.__name__: each for each in (mirrored, multi_worker, data_parallel, processes, model_parallel, ddp)}

@@ -21,17 +21,17 @@ is_missing = cache(lambda module: importlib.util.find_spec(module) is None)
 
 
 @pytest.hookimpl(trylast=True)  # of what would run otherwise
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     missing = {item: lacking for item in items if (lacking := missing_for(item))}
     leave_out(config, items, missing, summary([*missing.values()]))
 
 
-def missing_for(item: pytest.Item) -> frozenset[str]:
+def missing_for(item):
     needed = {module for mark in item.iter_markers("needs") for module in mark.args}
     return frozenset(filter(is_missing, needed))
 
 
-def summary(left: list[frozenset[str]]) -> str:
+def summary(left):
     """One line about the tests that are not selected, each given by what it lacks; nothing where there are none."""
     counts: Counter[str] = Counter()
     modules: dict[str, set[str]] = {}

@@ -13,9 +13,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
 from pathlib import Path
-from types import FrameType
 from unittest.mock import patch
 
 from keras_attn_export import BundleError, load_bundle
@@ -27,7 +25,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 SYSTEMS = {"exchanges": atomic_folder.ctypes.CDLL, "renames twice": lambda *_, **__: object()}
 
 
-def make_bundle(folder: Path, name: str) -> Path:
+def make_bundle(folder, name):
     """Write a bundle of five small files that loads; all of them hold `name`."""
     for file in ("model.onnx", "parity/cases.npz", "parity/report.json", "saved_model/variables/variables.index"):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -36,14 +34,14 @@ def make_bundle(folder: Path, name: str) -> Path:
     return folder
 
 
-def stage(source: Path, target: Path, *, overwrite: bool = True) -> None:
+def stage(source, target, *, overwrite=True):
     with staged_folder(target, overwrite=overwrite) as folder:
         for path in sorted(source.rglob("*")):  # not by shutil, whose lines are counted where it removes
             copy = folder / path.relative_to(source)
             copy.mkdir() if path.is_dir() else copy.write_bytes(path.read_bytes())
 
 
-def forked(child: Callable[[], None]) -> int:
+def forked(child):
     """Run a function in a forked process, told to end as the command line is, and return the process's number."""
     if pid := os.fork():
         return pid
@@ -60,15 +58,12 @@ def forked(child: Callable[[], None]) -> int:
         os._exit(code)
 
 
-def ended(child: Callable[[], None]) -> int:
-    """Run a function in a forked process to its end, and return the exit code."""
+def ended(child):
     return os.waitstatus_to_exitcode(os.waitpid(forked(child), 0)[1])
 
 
-def command(*arguments: object) -> Callable[[], None]:
-    """Return what runs the command line without output, in the process that it is called in."""
-
-    def run() -> None:
+def command(*arguments):
+    def run():
         from keras_attn_export._cli.main import main
 
         null = os.open(os.devnull, os.O_WRONLY)
@@ -79,7 +74,7 @@ def command(*arguments: object) -> Callable[[], None]:
     return run
 
 
-def stop(pid: int, deed: signal.Signals) -> int:
+def stop(pid, deed):
     """Send a signal and return the exit code.
 
     Python drops the exception of a handler that runs while an object is being deleted: such a process goes on, and is
@@ -96,15 +91,13 @@ def stop(pid: int, deed: signal.Signals) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def run_watched(
-    run: Callable[[], None], files: Collection[str], seen: list[str], number: int = -1, deed: int | None = None
-) -> None:
+def run_watched(run, files, seen, number=-1, deed=None):
     """Run a function, and do a deed at one of its lines in some files: a signal to this process, or Ctrl-C with `None`.
 
     `seen` gets the file of each such line.
     """
 
-    def trace(frame: FrameType, event: str, _: object) -> object:
+    def trace(frame, event, _):
         if frame.f_code.co_filename not in files:
             return None
         if event == "line":
@@ -122,14 +115,14 @@ def run_watched(
         sys.settrace(None)
 
 
-def whole(target: Path, names: set[str]) -> str:
+def whole(target, names):
     """Return which bundle is in place; raises `BundleError` unless one is, and whole."""
     name = load_bundle(target).manifest["model"]
     assert name in names, name
     return str(name)
 
 
-def lines(folder: Path, rng: random.Random, points: int) -> dict[str, object]:
+def lines(folder, rng, points):
     """Stop a process at every line of `atomic_folder.py` that it runs, and at some of `shutil.py`."""
     a, b, c = (make_bundle(folder / name, name) for name in "abc")
     files = {atomic_folder.__file__, shutil.__file__}
@@ -153,8 +146,7 @@ def lines(folder: Path, rng: random.Random, points: int) -> dict[str, object]:
     return {"points": sum(found.values()), "found": found, "problems": problems}
 
 
-def fresh(folder: Path, old: Path, before: str) -> Path:
-    """Return a target in an empty folder, with a bundle at it or nothing."""
+def fresh(folder, old, before):
     place = folder / "place"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
@@ -163,7 +155,7 @@ def fresh(folder: Path, old: Path, before: str) -> Path:
     return place / "bundle"
 
 
-def left_behind(target: Path, third: Path, before: str, *, may_be_absent: bool) -> str:
+def left_behind(target, third, before, *, may_be_absent):
     """Return what a stopped process left, with `!` if it should not be so; then export once more and look again."""
     try:
         left = whole(target, {"a", "b"})
@@ -179,7 +171,7 @@ def left_behind(target: Path, third: Path, before: str, *, may_be_absent: bool) 
     return left
 
 
-def exports(folder: Path, rng: random.Random, points: int) -> dict[str, object]:
+def exports(folder, rng, points):
     """Stop real exports, run by the command line, at random moments from their start to just after their end."""
     import keras  # noqa: F401 - in the parent once, not in every child
     import tf2onnx  # noqa: F401 - as above

@@ -1,10 +1,4 @@
-"""Tests that a plugin leaves out are deselected, and a line at the end says which: it comes from the workers of xdist.
-
-A plugin of pytest.
-"""
-
-from collections.abc import Collection
-from typing import Any
+"""A plugin of pytest: what others leave out is deselected, and a line at the end says which, once for all workers."""
 
 import pytest
 
@@ -12,7 +6,7 @@ LINES = pytest.StashKey[list[str]]()
 SENT = "left_out"
 
 
-def leave_out(config: pytest.Config, items: list[pytest.Item], left: Collection[pytest.Item], line: str) -> None:
+def leave_out(config, items, left, line):
     """Deselects tests; a line that is not empty is printed at the end, once for all workers."""
     if gone := set(left):
         config.hook.pytest_deselected(items=[*gone])
@@ -21,16 +15,16 @@ def leave_out(config: pytest.Config, items: list[pytest.Item], left: Collection[
     getattr(config, "workeroutput", {})[SENT] = config.stash[LINES]
 
 
-def add(config: pytest.Config, lines: Collection[str]) -> None:
+def add(config, lines):
     known = config.stash.setdefault(LINES, [])
     known += [line for line in lines if line not in known]
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
+def pytest_testnodedown(node):
     add(node.config, getattr(node, "workeroutput", {}).get(SENT, ()))
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter, config):
     for line in config.stash.get(LINES, []):
         terminalreporter.write_line(line)

@@ -28,40 +28,22 @@ ELEMENTS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "bool": Te
 
 @dataclass(frozen=True)
 class Plan:
-    """One kind of call.
-
-    Attributes:
-        name: The scoring function.
-        leading: Batch sizes.
-        lengths: `"examples"` where each example has a length, `"queries"` where each query has.
-        keys_mask: Whether there is a mask of keys.
-        mask: `"keys"` for one of keys, `"pairs"` for one of pairs, `"shared"` for one of pairs for all examples,
-            `"heads"` for one of pairs that differs by head.
-        bias: Likewise, what is added to the scores.
-        band: How many keys before and after its own position a query sees.
-        causal: Whether a query sees no key after its own position.
-        weights: Whether the weights are returned.
-        size: D or U, of a head.
-        heads: Heads of queries and of keys, or `None`.
-        normalizer: What makes weights of the scores.
-        scale: What dot products are multiplied by.
-        value_size: Dv, of a head.
-    """
+    """One kind of call, with `name` as its scoring function."""
 
     name: str = "dot_product"
     leading: tuple[int, ...] = (3,)
-    lengths: str | None = None
+    lengths: str | None = None  # of "examples" or of "queries"
     keys_mask: bool = False
-    mask: str | None = None
-    bias: str | None = None
-    band: tuple[int | None, int | None] | None = None
+    mask: str | None = None  # of "keys", of "pairs", "shared" by all examples, or of pairs that differ by "heads"
+    bias: str | None = None  # likewise, what is added to the scores
+    band: tuple[int | None, int | None] | None = None  # how many keys before and after its own place a query sees
     causal: bool = False
-    weights: bool = False
-    size: int = 4
-    heads: tuple[int, int] | None = None
+    weights: bool = False  # are returned
+    size: int = 4  # D or U, of a head
+    heads: tuple[int, int] | None = None  # of queries and of keys
     normalizer: str = SOFTMAX
     scale: float = SCALE
-    value_size: int = 6
+    value_size: int = 6  # Dv, of a head
 
     def __str__(self):
         others = [(each, getattr(self, each.name)) for each in fields(self) if each.name not in ("name", "leading")]
@@ -72,23 +54,23 @@ class Plan:
     def head_counts(self):
         return self.heads or (1, 1)
 
-    def call(self):
-        some = (None,) * len(self.leading)
+    def shapes(self, batch, Tq, Tk):
         H, G = self.head_counts
-        shapes = {"queries": (*some, None, H * self.size), "keys": (*some, None, G * self.size)}
-        if self.name == "additive":
-            shapes["w_v"] = (self.size, 1)
-        if self.name == "distance":
-            shapes["bandwidth"] = ()
-        shapes["values"] = (*some, None, self.value_size * G)
-        if self.lengths:
-            shapes["valid_lens"] = some if self.lengths == "examples" else (*some, None)
-        if self.keys_mask:
-            shapes["keys_mask"] = (*some, None)
-        if self.mask:
-            shapes["mask"] = self._shape_of(self.mask, some, None, None)
-        if self.bias:
-            shapes["bias"] = self._shape_of(self.bias, some, None, None)
+        shapes = {
+            "queries": (*batch, Tq, H * self.size),
+            "keys": (*batch, Tk, G * self.size),
+            "w_v": (self.size, 1) if self.name == "additive" else None,
+            "bandwidth": () if self.name == "distance" else None,
+            "values": (*batch, Tk, self.value_size * G),
+            "valid_lens": {None: None, "examples": batch, "queries": (*batch, Tq)}[self.lengths],
+            "keys_mask": (*batch, Tk) if self.keys_mask else None,
+            "mask": self._shape_of(self.mask, batch, Tq, Tk),
+            "bias": self._shape_of(self.bias, batch, Tq, Tk),
+        }
+        return {name: shape for name, shape in shapes.items() if shape is not None}
+
+    def call(self):
+        shapes = self.shapes((None,) * len(self.leading), None, None)
         return Call(
             op="call_0",
             layer="layer",
@@ -106,33 +88,30 @@ class Plan:
         )
 
     def _shape_of(self, kind, batch, Tq, Tk):
+        if kind is None:
+            return None
         heads = () if self.heads is None else (self.heads[0] if kind == "heads" else 1,)
         leading = (1,) * len(self.leading) if kind == "shared" else batch
         return (*leading, *heads, 1 if kind == "keys" else Tq, Tk)
 
     def inputs(self, Tq, Tk, *, seed=0):
         """Standard normal numbers; one example without keys, and a query that sees none, where there are masks."""
-        rng = np.random.default_rng(seed)
-        H, G = self.head_counts
-        shapes = {"queries": (Tq, H * self.size), "keys": (Tk, G * self.size), "values": (Tk, self.value_size * G)}
-        normal = {name: rng.standard_normal((*self.leading, *shape)) for name, shape in shapes.items()}
-        if self.name == "additive":
-            normal["w_v"] = rng.standard_normal((self.size, 1))
+        rng, shapes = np.random.default_rng(seed), self.shapes(self.leading, Tq, Tk)
+        numbers = [name for name in ("queries", "keys", "values", "w_v") if name in shapes]
+        arrays = {name: rng.standard_normal(shapes[name]).astype("float32") for name in numbers}
         if self.name == "distance":
-            normal["bandwidth"] = np.array(1.5)
-        arrays = {name: normal[name].astype("float32") for name in self.call().shapes if name in normal}
+            arrays["bandwidth"] = np.array(1.5, "float32")
         if self.lengths:
-            shape = self.leading if self.lengths == "examples" else (*self.leading, Tq)
-            arrays["valid_lens"] = rng.integers(-1, Tk + 2, shape).astype("int32")
+            arrays["valid_lens"] = rng.integers(-1, Tk + 2, shapes["valid_lens"]).astype("int32")
             arrays["valid_lens"].flat[0] = 0
         if self.keys_mask:
-            arrays["keys_mask"] = rng.random((*self.leading, Tk)) < 0.6
+            arrays["keys_mask"] = rng.random(shapes["keys_mask"]) < 0.6
             arrays["keys_mask"].reshape(-1, Tk)[-1] = False
         if self.mask:
-            arrays["mask"] = rng.random(self._shape_of(self.mask, self.leading, Tq, Tk)) < 0.4
+            arrays["mask"] = rng.random(shapes["mask"]) < 0.4
             arrays["mask"].reshape(-1, Tk)[-1] = False
         if self.bias:
-            arrays["bias"] = rng.standard_normal(self._shape_of(self.bias, self.leading, Tq, Tk)).astype("float32")
+            arrays["bias"] = rng.standard_normal(shapes["bias"]).astype("float32")
         return arrays
 
 
@@ -263,7 +242,6 @@ def expected(plan, inputs):
 
 
 def normalized(plan, scores, pairs):
-    """Weights in float64, zero where `pairs` is False."""
     if plan.normalizer == SOFTMAX:
         largest = np.max(scores, -1, keepdims=True, where=pairs, initial=-1e300)
         powers = np.where(pairs, np.exp(np.where(pairs, scores - largest, 0)), 0)

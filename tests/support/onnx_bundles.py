@@ -1,9 +1,5 @@
 """Bundles around a graph written by hand, in a moment: for what runs a bundle and does not care who made it."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import onnx
 
@@ -11,13 +7,7 @@ from keras_attn_export._bundle.bundle import seal
 from keras_attn_export._standalone import verify
 
 
-def onnx_bundle(
-    folder: Path,
-    nodes: str,
-    inputs: Mapping[str, tuple[str, Sequence[Any]]],
-    outputs: Mapping[str, tuple[str, Sequence[Any]]],
-    **manifest: Any,
-) -> Path:
+def onnx_bundle(folder, nodes, inputs, outputs, **manifest):
     """Write a bundle whose graph is `nodes`, in ONNX's text format; its one golden case proves nothing.
 
     Inputs and outputs are dtypes and shapes by name, the sizes of dynamic axes strings.
@@ -49,7 +39,7 @@ def onnx_bundle(
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
 
 
-def _typed(tensors: Mapping[str, tuple[str, Sequence[Any]]]) -> str:
+def _typed(tensors):
     return ", ".join(
         f"{_ONNX_NAMES.get(dtype, dtype)}[{', '.join(map(str, shape))}] {name}"
         for name, (dtype, shape) in tensors.items()

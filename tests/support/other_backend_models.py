@@ -88,8 +88,6 @@ class Slope(layers.Layer):
 
 @keras.saving.register_keras_serializable("tests")
 class Elsewhere(layers.Layer):
-    """A layer that does not run on TensorFlow."""
-
     def call(self, x):
         if not ELSEWHERE:
             raise ValueError("not made for TensorFlow")

@@ -1,4 +1,4 @@
-"""Models of every kind, in which a wrong file is hard to see: with fills, tiny outputs, columns of different scale.
+"""Models in which a wrong file is hard to see: with fills, tiny outputs, columns of different scale.
 
 Weights are moved from where they are initialized: no bias is zero, no statistics are fresh.
 """
@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 import keras
 import numpy as np
+from bundles import small_model
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
-
-from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 
 Arrays = dict[str, np.ndarray]
 
 
-def perturbed(model: keras.Model, seed: int = 0) -> keras.Model:
+def perturbed(model, seed=0):
     """The model with every weight moved by a tenth of its spread, and variances kept positive."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
@@ -25,19 +24,6 @@ def perturbed(model: keras.Model, seed: int = 0) -> keras.Model:
             moved = values + 0.1 * (values.std() or 1.0) * rng.standard_normal(values.shape)
             weight.assign((np.abs(moved) + 0.1 if "variance" in weight.path else moved).astype(values.dtype))
     return model
-
-
-def additive():
-    q, k = keras.Input((None, 6), name="q"), keras.Input((None, 5), name="k")
-    lens = keras.Input((), dtype="int32", name="valid_lens")
-    out, weights = AdditiveAttention(9, name="attention")(q, k, k, lens, return_attention_scores=True)
-    return keras.Model([q, k, lens], {"pooled": out, "weights": weights})
-
-
-def causal_heads():
-    x = keras.Input((None, 8), name="x")
-    y = MultiHeadAttention(DotProductAttention(), 2, name="heads")(x, x, x, use_causal_mask=True)
-    return keras.Model(x, {"y": L.LayerNormalization(name="norm")(y + x)})
 
 
 def logits_with_fills():
@@ -82,73 +68,10 @@ def rows_of_different_scale():
     return keras.Model([x, powers], {"y": L.Dense(4, activation="elu", name="d")(x) * ops.exp(3.0 * powers)})
 
 
-def images():
-    x = keras.Input((12, 12, 3), name="image")
-    y = L.Conv2D(6, 3, padding="same", use_bias=False, name="conv")(x)
-    y = L.ReLU(6.0, name="relu6")(L.BatchNormalization(name="bn")(y))
-    y = L.MaxPooling2D(name="pool")(L.DepthwiseConv2D(3, padding="same", name="depthwise")(y))
-    y = L.GlobalAveragePooling2D(name="mean")(L.Conv2D(8, 2, strides=2, activation="silu", name="conv2")(y))
-    return keras.Model(x, {"classes": L.Dense(5, activation="softmax", name="out")(y)})
-
-
-def lstm():
-    x = keras.Input((None, 4), name="x")
-    y = L.Bidirectional(L.LSTM(5, return_sequences=True, name="lstm"), name="both")(L.Masking(0.0, name="masking")(x))
-    return keras.Model(x, {"steps": L.Dense(2, name="out")(y)})
-
-
-def several_outputs():
-    a, b = keras.Input((5,), name="a"), keras.Input((4,), name="b")
-    x, y = L.Dense(6, activation="selu", name="x")(a), L.Dense(6, activation="softplus", name="y")(b)
-    outputs = {"sum": x + y, "score": L.Dense(1, activation="sigmoid", name="score")(x * y), "top": ops.max(x, axis=-1)}
-    return keras.Model([a, b], outputs)
-
-
 def integer_outputs():
     x = keras.Input((None, 6), name="x")
     scores = L.Dense(4, name="scores")(L.Dense(9, activation="relu", name="hidden")(x))
     return keras.Model(x, {"label": ops.argmax(scores, -1), "positive": ops.any(scores > 0.5, axis=-1)})
-
-
-def text_classifier():
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    x = L.Embedding(40, 8, name="table")(ids)
-    y = L.MultiHeadAttention(2, 4, name="heads")(x, x)
-    x = L.LayerNormalization(name="norm")(x + y)
-    x = L.GlobalMaxPooling1D(name="top")(L.Dense(12, activation="gelu", name="up")(x))
-    return keras.Model(ids, {"classes": L.Dense(3, activation="softmax", name="out")(x)})
-
-
-def series():
-    x = keras.Input((None, 3), name="x")
-    y = L.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="relu", name="conv")(x)
-    y = L.Conv1D(6, 2, padding="same", activation="swish", name="conv2")(y)
-    return keras.Model(x, {"next": L.Dense(1, name="out")(ops.concatenate([L.GlobalAveragePooling1D()(y), y[:, -1]]))})
-
-
-def distances():
-    a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
-    x, y = L.Dense(5, name="left")(a), L.Dense(5, name="right")(b)
-    length = ops.sqrt(ops.sum(ops.square(x - y), -1, keepdims=True) + 1e-6)
-    cosine = ops.sum(x * y, -1, keepdims=True) / (
-        ops.norm(x, axis=-1, keepdims=True) * ops.norm(y, axis=-1, keepdims=True)
-    )
-    return keras.Model([a, b], {"length": length, "cosine": cosine})
-
-
-def upsampling():
-    x = keras.Input((6, 6, 2), name="image")
-    y = L.Conv2DTranspose(3, 3, strides=2, padding="same", activation="leaky_relu", name="up")(x)
-    y = L.GroupNormalization(3, name="groups")(y)
-    return keras.Model(x, {"mask": L.Conv2D(1, 1, activation="sigmoid", name="mask")(y)})
-
-
-def mixture():
-    x = keras.Input((5,), name="x")
-    gates = L.Dense(3, activation="softmax", name="gates")(x)
-    experts = L.Reshape((3, 2), name="experts")(L.Dense(6, name="each")(x))
-    logs = L.Dense(2, activation="log_softmax", name="logs")(x)
-    return keras.Model(x, {"y": ops.einsum("be,bed->bd", gates, experts), "logs": logs})
 
 
 def masked_by_floats():
@@ -159,7 +82,7 @@ def masked_by_floats():
     return keras.Model([ids, mask], {"y": L.Dense(3, name="out")(ops.matmul(weights, table))})
 
 
-def texts_and_masks(rng: np.random.Generator) -> Arrays:
+def texts_and_masks(rng):
     """Texts of one to eight words, as a user has them."""
     lens = rng.integers(1, 9, (5, 1))
     return {
@@ -185,22 +108,13 @@ HALF = ("float16", "int8")
 MODELS = {
     each.build.__name__: each
     for each in (
-        ProofModel(additive, HALF),
-        ProofModel(causal_heads),
+        ProofModel(small_model, HALF),
         ProofModel(logits_with_fills),
         ProofModel(causal_scores_with_fills),
         ProofModel(tiny_outputs, HALF),
         ProofModel(columns_of_different_scale),
         ProofModel(rows_of_different_scale),
-        ProofModel(images, HALF),
-        ProofModel(lstm),
-        ProofModel(several_outputs),
         ProofModel(integer_outputs, HALF),
-        ProofModel(text_classifier, HALF),
-        ProofModel(series),
-        ProofModel(distances),
-        ProofModel(upsampling),
-        ProofModel(mixture),
         ProofModel(masked_by_floats, fresh=texts_and_masks),
     )
 }

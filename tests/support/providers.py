@@ -1,16 +1,14 @@
-"""`--provider cuda`: lowered calls and bundles run there, for tests/lowerings, tests/contract and tests/bundle.
+"""A plugin of pytest: `--provider cuda` runs lowered calls, and the bundles of tests/contract and tests/bundle, there.
 
-A pytest plugin. Where onnxruntime cannot have the provider nothing is run, and one sentence says why.
+Where onnxruntime cannot have the provider nothing is run, and one sentence says why.
 """
 
 import atexit
 import shutil
 import tempfile
-from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import onnx
 import onnxruntime as ort
@@ -27,7 +25,7 @@ EMPTY = '<ir_version: 8, opset_import: ["": 18]> probe (float[2] x) => (float[2]
 _chosen = "cpu"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--provider",
         choices=sorted(verify.PROVIDERS),
@@ -36,16 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     choose(config.getoption("--provider"))
 
 
-def choose(provider: str) -> None:
-    """Run on a provider from now on, with the tolerances that it has.
-
-    Raises:
-        pytest.UsageError: onnxruntime cannot have it.
-    """
+def choose(provider):
+    """Run on a provider from now on, with its tolerances, or raise `pytest.UsageError` where it cannot be had."""
     global _chosen
     _chosen = provider
     if provider == "cpu":
@@ -59,31 +53,27 @@ def choose(provider: str) -> None:
         tolerances.TOLERANCES[dtype] = (lenience * relative, lenience * absolute)
 
 
-def chosen() -> str:
+def chosen():
     return _chosen
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_call(item):
     with pytest.MonkeyPatch.context() as patch:
         for function in BY_DEFAULT.get(item.path.parent.name, ()):
             patch.setitem(function.__kwdefaults__, "provider", _chosen)
         return (yield)
 
 
-def opened(model: onnx.ModelProto) -> Any:
-    """A session of a model on exactly the provider of this run, without TF32; see `Placed`.
-
-    Raises:
-        ProviderError: onnxruntime lacks the provider, or fell back to another.
-    """
+def opened(model):
+    """A session of a model on exactly the provider of this run, without TF32; `ProviderError` where that cannot be."""
     if _chosen != "cpu":
         return Placed(model)
     return ort.InferenceSession(model.SerializeToString(), providers=[verify.PROVIDERS["cpu"]])
 
 
 @cache
-def scratch() -> Path:
+def scratch():
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     return folder
@@ -94,14 +84,14 @@ class Placed:
 
     numbers = count()
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model):
         file = scratch() / verify.MODEL
         file.write_bytes(model.SerializeToString())
         prefix = f"{scratch()}/{next(self.numbers)}"
         self._session, self._shown = verify.open_session(file, _chosen, profile_prefix=prefix), False
 
-    def run(self, names: list[str] | None, inputs: verify.Arrays) -> list[Any]:
-        outputs: list[Any] = self._session.run(names, inputs)
+    def run(self, names, inputs):
+        outputs = self._session.run(names, inputs)
         if not self._shown:
             verify.check_placement(Path(self._session.end_profiling()), _chosen)
             self._shown = True

@@ -1,13 +1,7 @@
-"""Ray, started once for all tests of a process: that takes five to twenty seconds.
-
-A pytest plugin: a test file that wants it says `pytest_plugins = ("ray_fixtures",)`.
-"""
-
-from __future__ import annotations
+"""A plugin of pytest: Ray, started once for all tests of a process, since that takes five to twenty seconds."""
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 from batch_processes import WORKERS, ended, family
@@ -15,13 +9,13 @@ from batch_processes import WORKERS, ended, family
 from keras_attn_export._batch.on_ray import check_ray
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+def pytest_itemcollected(item):
     if "ray_address" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.needs("ray"))
 
 
 @pytest.fixture(scope="session")
-def ray_address() -> Iterator[str]:
+def ray_address():
     """Start Ray in this process; the address is for `RAY_ADDRESS` of others."""
     ray = check_ray()  # which also sees to it that nobody else can use what is started here
     others = family([os.getpid()])

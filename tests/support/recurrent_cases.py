@@ -41,7 +41,6 @@ def made(name, **options):
 
 
 def inputs_of(seed=0, batch=B, steps=T, places=Tk):
-    """Inputs and a memory."""
     random = np.random.default_rng(seed)
     return [random.normal(size=(batch, *size)).astype("float32") for size in ((steps, Dx), (places, Dm))]
 
@@ -57,7 +56,6 @@ def one_by_one(cell, inputs, memory, valid_lens=None, states=None):
 
 
 def arrays(tensors):
-    """Nested tensors as arrays."""
     return keras.tree.map_structure(keras.ops.convert_to_numpy, tensors)
 
 
@@ -71,5 +69,4 @@ def functional(name, **options):
 
 
 def model_inputs():
-    """Its inputs."""
     return [*inputs_of(), LENGTHS, INPUT_LENS]

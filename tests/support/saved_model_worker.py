@@ -1,7 +1,4 @@
-"""Check many SavedModels in one process without Keras: reads (SavedModel, cases, results) as JSON lines, answers each.
-
-The tests' stand-in for a fresh process a model, most of whose time is the import of TensorFlow.
-"""
+"""A stand-in for a fresh process a SavedModel: reads (SavedModel, cases, results) as JSON lines, and answers each."""
 
 import json
 import runpy

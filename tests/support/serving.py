@@ -7,14 +7,13 @@ import contextlib
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from distributed_processes import free_ports
 
 # Beside the environment that pytest lies in: nox -s mutate runs a copy of the tests, on a Python of its own.
 SERVING = Path(pytest.__file__).parents[5] / ".nox" / "serving"
@@ -23,8 +22,7 @@ PORTS = ("HTTP", "GRPC", "METRICS")
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
-def serving_python() -> Path:
-    """Return the Python of that environment; fail where there is none."""
+def serving_python():
     if not (SERVING / "bin" / "mlserver").is_file():
         pytest.fail("Tests marked `serving` need an environment of their own: run nox -s serving.", pytrace=False)
     return SERVING / "bin" / "python"
@@ -32,22 +30,16 @@ def serving_python() -> Path:
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs.
-
-    Attributes:
-        process: Its process, which leads a group of its own.
-        ports: Where it listens, by `HTTP`, `GRPC` and `METRICS`.
-        log: What it writes.
-    """
+    """A server that runs: its process, which leads a group, its ports by `HTTP`, `GRPC` and `METRICS`, and its log."""
 
     process: subprocess.Popen[bytes]
     ports: dict[str, int]
     log: Path
 
-    def address(self, name: str) -> str:
+    def address(self, name):
         return f"127.0.0.1:{self.ports[name]}"
 
-    def ready(self, path: str = "/v2/health/ready") -> bool:
+    def ready(self, path="/v2/health/ready"):
         with contextlib.closing(http.client.HTTPConnection(self.address("HTTP"), timeout=5)) as connection:
             try:
                 connection.request("GET", path)
@@ -55,11 +47,11 @@ class Server:
             except OSError:
                 return False
 
-    def resident(self) -> int:
+    def resident(self):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
-    def listening(self) -> dict[str, str]:
+    def listening(self):
         """Return the address that each port is open on, as /proc/net writes it."""
         names = {f"{port:04X}": name for name, port in self.ports.items()}
         tables = [Path(f"/proc/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
@@ -68,15 +60,7 @@ class Server:
         return {names[port]: address for address, port in found if port in names}
 
 
-def free_ports() -> dict[str, int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in PORTS]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return {name: each.getsockname()[1] for name, each in zip(PORTS, sockets, strict=True)}
-
-
-def spawned(command: list[str], folder: Path, log: Path, **variables: str) -> subprocess.Popen[bytes]:
+def spawned(command, folder, log, **variables):
     """Start a process in a folder and in a group of its own, without what this one knows of Python."""
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     with log.open("wb") as output:
@@ -86,13 +70,13 @@ def spawned(command: list[str], folder: Path, log: Path, **variables: str) -> su
 
 
 @contextlib.contextmanager
-def started(command: str, folder: Path, *, wait: float = 60) -> Iterator[Server]:
+def started(command, folder, *, wait=60):
     """Start a server by the command that `keras-attn layout` prints, on free ports, until the block ends.
 
     It is ready or has ended when the block begins, and all its processes are gone afterwards.
     """
     serving_python()
-    ports, log = free_ports(), folder / "server.log"
+    ports, log = dict(zip(PORTS, free_ports(len(PORTS)), strict=True)), folder / "server.log"
     variables = {f"MLSERVER_{name}_PORT": str(port) for name, port in ports.items()}
     path = os.pathsep.join([str(SERVING / "bin"), os.environ["PATH"]])
     process = spawned(["sh", "-c", f"exec env {command}"], folder, log, PATH=path, **variables)
@@ -106,7 +90,7 @@ def started(command: str, folder: Path, *, wait: float = 60) -> Iterator[Server]
         end(process)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process):
     """Tell a server to end, and see that nothing of its group is left."""
     process.terminate()
     try:
@@ -118,8 +102,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
             raise AssertionError("the server left processes behind, or did not end when it was told to")
 
 
-def in_serving(script: Path, *arguments: object, timeout: float) -> None:
-    """Run a script in that environment, and fail with what it says where it fails."""
+def in_serving(script, *arguments, timeout):
     command = [str(serving_python()), str(script), *map(str, arguments)]
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=timeout, check=False)

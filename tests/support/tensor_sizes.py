@@ -1,20 +1,18 @@
 """The sizes of the tensors that a computation makes, on each backend: for tests of what is never held in memory."""
 
 import re
-from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from backends import BACKEND
 
 
-def tensor_sizes(function: Callable[..., Any], *arguments: Any) -> set[int]:
+def tensor_sizes(function, *arguments):
     """The numbers of entries of all tensors that `function` makes, before a compiler fuses any of them away."""
     find = {"tensorflow": _sizes_in_graph, "jax": _sizes_in_program, "torch": _sizes_of_results}[BACKEND]
     return find(function, *arguments)
 
 
-def _sizes_in_graph(function: Callable[..., Any], *arguments: Any) -> set[int]:
+def _sizes_in_graph(function, *arguments):
     """Those of known shape in a graph and in the functions it calls."""
     import tensorflow as tf
 
@@ -28,7 +26,7 @@ def _sizes_in_graph(function: Callable[..., Any], *arguments: Any) -> set[int]:
     return {prod(dim.size for dim in shape.dim) for shape in known}
 
 
-def _sizes_in_program(function: Callable[..., Any], *arguments: Any) -> set[int]:
+def _sizes_in_program(function, *arguments):
     """Those in the program that JAX gives to XLA, whose text writes a shape as `tensor<2x7x5xf32>`."""
     import jax
 
@@ -37,7 +35,7 @@ def _sizes_in_program(function: Callable[..., Any], *arguments: Any) -> set[int]
     return {prod(int(size) for size in shape.split("x") if size) for shape in shapes}
 
 
-def _sizes_of_results(function: Callable[..., Any], *arguments: Any) -> set[int]:
+def _sizes_of_results(function, *arguments):
     """Those that any operation of torch returns, in the backward pass as well."""
     from torch import Tensor
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -46,7 +44,7 @@ def _sizes_of_results(function: Callable[..., Any], *arguments: Any) -> set[int]
     sizes = set()
 
     class Recorder(TorchDispatchMode):
-        def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        def __torch_dispatch__(self, operation, types, arguments=(), options=None):
             results = operation(*arguments, **(options or {}))
             sizes.update(leaf.numel() for leaf in tree_leaves(results) if isinstance(leaf, Tensor))
             return results

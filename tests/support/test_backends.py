@@ -5,10 +5,10 @@ import sys
 
 import keras
 import numpy as np
-from backends import carrying, compiled, every_mode, gradients_of, in_64_bits, mask_of
+from backends import carrying, compiled, every_mode, gradients_of, mask_of
 from contract_cases import as_numpy
 from keras import ops
-from layer_tests import TESTS, imports, is_layer_test, pairs_in_turn
+from layer_tests import TESTS, imports, is_layer_test
 from tolerances import assert_close, assert_identical
 
 
@@ -24,13 +24,6 @@ def test_the_rule_finds_the_tests_of_every_layer():
     expected = {path.name for path in TESTS.rglob("test_contract*.py")}
     assert expected | {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_pooling.py"} <= found
     assert found.isdisjoint({"test_export_model.py", "test_date_normaliser.py", "test_readme.py"})
-
-
-def test_pairs_in_turn_leave_no_layer_and_no_mask_out():
-    pairs = [(layer, mask) for mask in range(6) for layer in "abcd"]
-    runs = [pair for pair, run in zip(pairs, pairs_in_turn(pairs), strict=True) if run]
-    assert [mask for layer, mask in runs if layer == "a"] == [*range(6)]
-    assert [(mask, layer) for layer, mask in runs if layer != "a"] == [(1, "b"), (2, "c"), (3, "d")]
 
 
 def test_keras_attn_loads_no_backend_that_keras_does_not():
@@ -72,9 +65,3 @@ def test_a_mask_is_carried_into_the_next_layer():
     assert mask_of(ops.convert_to_tensor(array)) is None
     mean = keras.layers.GlobalAveragePooling1D()(carrying(array * np.arange(3)[:, None], mask))
     assert_close(as_numpy(mean)[:, 0], np.float32([1, 1.5]))
-
-
-@in_64_bits
-def test_64_bits():
-    assert keras.backend.standardize_dtype(ops.convert_to_tensor(np.float64([1])).dtype) == "float64"
-    assert_identical(as_numpy(ops.convert_to_tensor(np.int64([2**40]))), np.int64([2**40]))

@@ -32,11 +32,8 @@ def test_what_is_missing_is_not_selected(pytester, workers):
     done.stdout.fnmatch_lines("not selected: 4 for want of no_such_module: scripts/setup dev and scripts/test")
 
 
-def test_nothing_is_said_where_nothing_is_missing():
-    assert summary([]) == ""
-
-
 def test_each_command_is_named_with_what_it_brings():
+    assert summary([]) == ""
     assert summary([frozenset({"ray"}), frozenset({"jax"}), frozenset({"torch"}), frozenset({"selenium", "ray"})]) == (
         "not selected: 2 for want of ray, selenium: scripts/setup dev and scripts/test; "
         "2 for want of jax, torch: .venv/bin/nox -s interop"

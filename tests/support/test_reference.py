@@ -4,31 +4,19 @@ Two identities keep the numbers exact: exp(ln a) = a, so that softmax([ln a, ln 
 tanh(ln a) = (a^2 - 1)/(a^2 + 1), so that tanh(ln 2) = 3/5 and tanh(ln 3) = 4/5.
 """
 
-import ast
 from pathlib import Path
 
 import numpy as np
 import pytest
 import reference
+from layer_tests import own_imports
 from tolerances import assert_close
 
 LN2, LN3, LN5 = np.log(2.0), np.log(3.0), np.log(5.0)
 
 
 def test_the_oracle_imports_numpy_and_the_standard_library_only():
-    tree = ast.parse(Path(reference.__file__).read_text())
-    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert modules == {"numpy", "collections.abc", "typing"}
-
-
-def test_softmax_over_by_hand():
-    assert reference.softmax_over([]) == []
-    assert reference.softmax_over([-7.0]) == [1.0]
-    # the powers are 1 and 3, their sum 4
-    assert_close(reference.softmax_over([0.0, LN3]), [0.25, 0.75])
-    # the same after adding 1e4, which would overflow without subtracting the maximum
-    assert_close(reference.softmax_over([1e4, 1e4 + LN3]), [0.25, 0.75], tolerance=1e-11)  # 1e4 + ln 3 is rounded
+    assert own_imports(Path(reference.__file__)) == {"numpy", "collections", "typing"}
 
 
 def test_additive_score_by_hand():
@@ -59,6 +47,8 @@ def test_masked_softmax_by_hand():
     scores = np.array([[[0.0, LN3, LN5], [LN2, LN2, 50.0]], [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]]])  # (2, 2, 3)
     # no mask: row one is (1, 3, 5)/9
     assert_close(reference.masked_softmax(scores)[0, 0], [1 / 9, 3 / 9, 5 / 9])
+    # the same after adding 1e4, whose power is infinite; 1e4 + ln 3 is rounded
+    assert_close(reference.masked_softmax(scores + 1e4)[0, 0], [1 / 9, 3 / 9, 5 / 9], tolerance=1e-11)
     # lengths of shape (B,): 2 keys, then none
     expected = [[[1 / 4, 3 / 4, 0], [1 / 2, 1 / 2, 0]], [[0, 0, 0], [0, 0, 0]]]
     assert_close(reference.masked_softmax(scores, [2, 0]), expected)
@@ -86,36 +76,16 @@ def test_attention_by_hand():
     assert_close(weights, [[[1.0, 0.0, 0.0]]])
     assert_close(output, [[[6.0, 0.0]]])
     # values_mask takes key 1 out, keys_mask takes key 0 out: key 2 is left
-    output, weights = reference.attention(
-        queries,
-        keys,
-        values,
-        score,
-        keys_mask=np.array([[False, True, True]]),
-        values_mask=np.array([[True, False, True]]),
-    )
+    masks = {"keys_mask": np.array([[False, True, True]]), "values_mask": np.array([[True, False, True]])}
+    output, weights = reference.attention(queries, keys, values, score, **masks)
     assert_close(weights, [[[0.0, 0.0, 1.0]]])
     assert_close(output, [[[60.0, 12.0]]])
-    # and with a length of 2 on top no key is left
-    output, weights = reference.attention(
-        queries, keys, values, score, valid_lens=[2], keys_mask=np.array([[False, False, True]])
-    )
-    assert_close(weights, [[[0.0, 0.0, 0.0]]])
-    assert_close(output, [[[0.0, 0.0]]])
-
-
-def test_takes_part_by_hand():
-    # B = (2,), Tq = 2, Tk = 3: lengths 3 and 2, causal, entry 1 hides its query 0, the mask hides key 0 of query 1.
-    keep = reference.takes_part(
-        (2,),
-        2,
-        3,
-        valid_lens=[3, 2],
-        attention_mask=np.array([[True, True, True], [False, True, True]]),
-        causal=True,
-        queries_mask=np.array([[True, True], [False, True]]),
-    )
-    assert keep.astype(int).tolist() == [[[1, 0, 0], [0, 1, 0]], [[0, 0, 0], [0, 1, 0]]]
+    # with a length of 2 on top no key is left, nor for a query that queries_mask takes out
+    for masks in ({"valid_lens": [2], "keys_mask": [[False, False, True]]}, {"queries_mask": [[False]]}):
+        hidden = {name: np.array(mask) for name, mask in masks.items()}
+        output, weights = reference.attention(queries, keys, values, score, **hidden)
+        assert_close(weights, [[[0.0, 0.0, 0.0]]])
+        assert_close(output, [[[0.0, 0.0]]])
 
 
 def test_lengths_of_a_shape_that_is_neither_are_refused():
@@ -123,23 +93,10 @@ def test_lengths_of_a_shape_that_is_neither_are_refused():
         reference.takes_part((2,), 4, 3, valid_lens=[1, 2, 3])
 
 
-def test_leading_axes_are_independent():
-    rng = np.random.default_rng(7)
-    queries, keys, values = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=(2, 3, 6, 5)), rng.normal(size=(2, 3, 6, 7))
-    lengths, score = rng.integers(0, 7, size=(2, 3)), reference.scaled_dot_score()
-    output, weights = reference.attention(queries, keys, values, score, valid_lens=lengths)
-    for b in np.ndindex(2, 3):
-        alone = reference.attention(queries[b], keys[b], values[b], score, valid_lens=lengths[b])
-        assert_close(output[b], alone[0])
-        assert_close(weights[b], alone[1])
-    # no leading axes at all: the lengths are a scalar
-    assert alone[0].shape == (4, 7)
-
-
 def test_masked_keys_are_never_scored_and_masked_values_never_read():
     scored = []
 
-    def recording(query: np.ndarray, key: np.ndarray) -> float:
+    def recording(query, key):
         scored.append(float(key[0]))
         return 0.0
 

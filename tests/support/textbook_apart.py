@@ -8,17 +8,14 @@ import importlib
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from typing import Any
 
 
 class Apart:
-    """Stands for a helper file whose functions give a state and what runs the layer."""
-
-    def __init__(self, module: str) -> None:
+    def __init__(self, module):
         self._module = module
 
-    def __getattr__(self, name: str) -> Any:
-        def make(random: Any, *sizes: Any) -> Any:
+    def __getattr__(self, name):
+        def make(random, *sizes):
             request = (self._module, name, copy.deepcopy(random), sizes)
             state, _ = _process().submit(_answer, *request, None).result()
             return state, lambda *inputs: _process().submit(_answer, *request, inputs).result()[1]
@@ -27,10 +24,10 @@ class Apart:
 
 
 @cache
-def _process() -> ProcessPoolExecutor:
+def _process():
     return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _answer(module: str, name: str, random: Any, sizes: Any, inputs: Any) -> Any:
+def _answer(module, name, random, sizes, inputs):
     state, run = getattr(importlib.import_module(module), name)(random, *sizes)
     return state, None if inputs is None else run(*inputs)

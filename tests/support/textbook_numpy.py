@@ -50,7 +50,6 @@ def textbook_of(dense):
 
 
 def pooled_by_products(queries, keys, values, valid_lens):
-    """Attention by scaled dot products."""
     scores = queries @ np.swapaxes(keys, 1, 2) / queries.shape[-1] ** 0.5
     return masked_softmax(scores, valid_lens) @ values
 

@@ -14,8 +14,6 @@ def state_of(module, random):
 
 
 def _run(module):
-    """Return a module as a function of arrays."""
-
     def run(inputs):
         with paddle.no_grad():
             return module(paddle.to_tensor(inputs)).numpy()
@@ -33,7 +31,6 @@ additive, dot_product, multi_head = textbook_of(_dense)
 
 
 def own_multi_head(random, Dq, Dk, Dv, heads, bias):
-    """`paddle.nn.MultiHeadAttention`."""
     module = nn.MultiHeadAttention(Dq, heads, kdim=Dk, vdim=Dv, bias_attr=None if bias else False)
 
     def run(queries, keys, values, valid_lens):
@@ -48,7 +45,6 @@ def own_multi_head(random, Dq, Dk, Dv, heads, bias):
 
 
 def own_bilinear(random, Dq, Dk, bias):
-    """Scores by `paddle.nn.Bilinear`."""
     module = nn.Bilinear(Dq, Dk, 1, bias_attr=None if bias else False)
 
     def run(queries, keys, values, valid_lens):

@@ -25,8 +25,6 @@ class Dense(tf.Module):
 
 
 class Parts(tf.Module):
-    """A module of these parts."""
-
     def __init__(self, **parts):
         super().__init__()
         for name, part in parts.items():
@@ -34,7 +32,6 @@ class Parts(tf.Module):
 
 
 def state_of(module):
-    """Return what a checkpoint holds of a module."""
     with tempfile.TemporaryDirectory() as folder:
         reader = tf.train.load_checkpoint(tf.train.Checkpoint(**{PREFIX: module}).save(str(Path(folder) / "state")))
         names = [name for name in reader.get_variable_to_shape_map() if name.startswith(PREFIX)]

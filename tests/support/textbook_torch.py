@@ -13,8 +13,6 @@ def state_of(module, random):
 
 
 def _run(module):
-    """Return a module as a function of arrays."""
-
     def run(*inputs):
         with torch.no_grad():
             return module(*(None if each is None else torch.tensor(each) for each in inputs)).numpy()
@@ -48,7 +46,6 @@ def own_multi_head(random, Dq, Dk, Dv, heads, bias):
 
 
 def own_bilinear(random, Dq, Dk, bias):
-    """Scores by `torch.nn.Bilinear`."""
     module = nn.Bilinear(Dq, Dk, 1, bias=bias)
 
     def scores(queries, keys):
@@ -60,7 +57,6 @@ def own_bilinear(random, Dq, Dk, bias):
 
 
 def linear_bilinear(random, Dq, Dk):
-    """Scores by a `torch.nn.Linear` from keys to queries."""
     module = _linear(False, {"W": (Dk, Dq)})
     return state_of(module, random), _pooled_by(lambda queries, keys: queries @ module["W"](keys).transpose(1, 2))
 

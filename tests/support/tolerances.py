@@ -1,7 +1,5 @@
 """One table of tolerances by dtype, and the only way the tests compare floating-point arrays."""
 
-from typing import Any
-
 import numpy as np
 
 TOLERANCES = {  # dtype: (relative, absolute), a few times the rounding of one softmax and one weighted sum of unit size
@@ -13,14 +11,10 @@ TOLERANCES = {  # dtype: (relative, absolute), a few times the rounding of one s
 """An override is given at the call, as `tolerance=`, with its reason beside it."""
 
 
-def assert_close(actual: Any, expected: Any, dtype: str | None = None, *, tolerance: float | None = None) -> None:
-    """Checks shape, then dtype, then values, NaN counting as a mismatch.
+def assert_close(actual, expected, dtype=None, *, tolerance=None):
+    """Checks shape, then dtype (of `expected` unless given), then values, NaN counting as a mismatch.
 
-    Args:
-        actual: What was computed, as an array.
-        expected: What it must be, as an array.
-        dtype: The dtype that `actual` must have; that of `expected` when left out.
-        tolerance: Relative and absolute tolerance in place of the table's.
+    A tolerance is relative and absolute at once, in place of the table.
     """
     actual, expected = np.asarray(actual), np.asarray(expected)
     _assert_same_kind(actual, expected, dtype)
@@ -30,7 +24,7 @@ def assert_close(actual: Any, expected: Any, dtype: str | None = None, *, tolera
     )
 
 
-def assert_identical(actual: Any, expected: Any) -> None:
+def assert_identical(actual, expected):
     """Checks shape, then dtype, then that the values are the same bit for bit (0.0 and -0.0 count as the same)."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     _assert_same_kind(actual, expected, None)
@@ -38,7 +32,7 @@ def assert_identical(actual: Any, expected: Any) -> None:
     assert differing == 0, f"{differing} of {actual.size} values differ: {actual} is not {expected}"
 
 
-def _assert_same_kind(actual: np.ndarray, expected: np.ndarray, dtype: str | None) -> None:
+def _assert_same_kind(actual, expected, dtype):
     assert actual.shape == expected.shape, f"shape {actual.shape}, must be {expected.shape}"
     wanted = expected.dtype.name if dtype is None else dtype
     assert actual.dtype.name == wanted, f"dtype {actual.dtype.name}, must be {wanted}"

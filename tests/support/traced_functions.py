@@ -11,15 +11,9 @@ import tensorflow as tf
 from keras_attn_export._tracing.to_onnx import trace
 from keras_attn_export._tracing.weights import with_weights
 
-Arrays = dict[str, np.ndarray]
-
 
 class Converted:
-    """A function of tensors by name as an ONNX model; all axes of its inputs are dynamic.
-
-    Attributes:
-        model: The model, whose one output is `out`.
-    """
+    """A function of tensors by name as an ONNX `model` with one output, `out`; all axes of its inputs are dynamic."""
 
     def __init__(self, function: Callable[..., Any], **inputs: np.ndarray) -> None:
         specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in inputs.items()}
@@ -33,14 +27,11 @@ class Converted:
         onnx.checker.check_model(self.model, full_check=True)
         self._session = ort.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
 
-    def pair(self, **inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what onnxruntime gives and what TensorFlow does, for other inputs or the first ones."""
+    def assert_same(self, **inputs: np.ndarray) -> np.ndarray:
+        """Return what onnxruntime gives for other inputs or the first ones, which is what TensorFlow does."""
         given = self._inputs | inputs
         expected = self._function({name: tf.constant(array) for name, array in given.items()})["out"].numpy()
-        return self._session.run(["out"], given)[0], expected
-
-    def assert_same(self, **inputs: np.ndarray) -> np.ndarray:
-        found, expected = self.pair(**inputs)
+        (found,) = self._session.run(["out"], given)
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
         return found

@@ -1,15 +1,9 @@
 """A Keras model as ONNX, without the rest of an export, and what onnxruntime makes of an ONNX model."""
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
-Arrays = dict[str, np.ndarray]
 
-
-def traced(model: Any, folder: Path, names: Iterable[str] = ()) -> Any:
+def traced(model, folder, names=()):
     """What tracing gives, with the layers of these names known."""
     from keras_attn_export._model.signature import model_signature
     from keras_attn_export._tracing.saved_model import write_saved_model
@@ -18,7 +12,7 @@ def traced(model: Any, folder: Path, names: Iterable[str] = ()) -> Any:
     return trace(write_saved_model(model, model_signature(model, None), folder / "saved_model"), names)
 
 
-def run(model: Any, **inputs: np.ndarray) -> Arrays:
+def run(model, **inputs):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -26,12 +20,12 @@ def run(model: Any, **inputs: np.ndarray) -> Arrays:
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
-def onnx_outputs(model: Any, inputs: Mapping[str, np.ndarray], folder: Path) -> Arrays:
+def onnx_outputs(model, inputs, folder):
     """The outputs of a functional model with a dict of outputs, by onnxruntime on the operators that tracing gives."""
     return run(traced(model, folder).model, **inputs)
 
 
-def changed(model: Any, change: Callable[[Any], object], *inputs: Mapping[str, np.ndarray]) -> Any:
+def changed(model, change, *inputs):
     """A copy of an ONNX model after a change that must leave its outputs as they are, bit for bit, on these inputs."""
     import onnx
 

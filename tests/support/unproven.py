@@ -1,6 +1,5 @@
 """The ONNX file of a model without a complete export: no cases are drawn, run by Keras and compared."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,6 @@ from typing import Any
 from unittest.mock import patch
 
 import keras
-import numpy as np
 
 from keras_attn_export._internals.keras_internals import layers_of
 from keras_attn_export._lowerings.lower import _is_written_plainly, _lowered, _traced
@@ -36,45 +34,38 @@ class Written:
     deciding: list[Call]
 
     @property
-    def lowerings(self) -> dict[str, str]:
+    def lowerings(self):
         return {layer["name"]: layer["lowering"] for layer in self.layers}
 
     @property
-    def functions(self) -> list[str]:
+    def functions(self):
         return [function.name for function in self.finished.model.functions]
 
     @cached_property
-    def session(self) -> Any:
+    def session(self):
         return verify.open_session(self.path)
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, inputs):
         return verify.run_session(self.session, inputs)
 
 
 class Unproven:
-    """A model, traced with its attention layers as calls."""
-
-    def __init__(self, model: keras.Model, samples: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, model, samples=None):
         self.model, self.signature = model, model_signature(model, samples)
         function = traced_function(model, self.signature, nullcontext) if _is_written_plainly(model) else None
         self._traced, self.calls = _traced(model, self.signature, function, hides_unseen=False)
 
-    def written(
-        self, folder: Path, lowering: str = ADAPTIVE, opset: int | None = None, *, large: bool = False
-    ) -> Written:
+    def written(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
         """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full.
 
         With `large`, a file that decides by sizes takes its form for large sizes whatever they are.
         """
         with patch.dict(LARGE, dict.fromkeys(LARGE, From(0, 1)) if large else {}):
-            return self._written(folder, lowering, opset)
-
-    def _written(self, folder: Path, lowering: str, opset: int | None) -> Written:
-        lowered = _lowered(self._traced, self.calls, lowering, "cpu")
-        inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
-        finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
+            lowered = _lowered(self._traced, self.calls, lowering, "cpu")
+            inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
+            finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
+            told = lowered.layers(opset)
         write(finished, path := folder / f"{lowering}.onnx")
-        told = lowered.layers(opset)
         layers = [
             {"name": layer.name, "lowering": PORTABLE, **told.get(id(layer), {})}
             for layer in layers_of(self.model)
@@ -83,9 +74,9 @@ class Unproven:
         deciding = [call for call, each in lowered.lowerings.items() if each == ADAPTIVE]
         return Written(path, finished, opset, layers, deciding)
 
-    def expected(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def expected(self, inputs):
         return {name: keras.ops.convert_to_numpy(array) for name, array in self.signature.call(inputs).items()}
 
 
-def _named(name: str, shape: tuple[int | None, ...]) -> tuple[str | int, ...]:
+def _named(name, shape):
     return tuple(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape))

@@ -66,10 +66,6 @@ def files_in(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def numpy_of(tensor):
-    return ops.convert_to_numpy(tensor)
-
-
 class Encoder(layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

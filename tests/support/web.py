@@ -5,14 +5,12 @@ A test that wants them and finds them missing fails and says so: whoever chose t
 
 import functools
 import json
-import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+from bundles import finished
 
 from keras_attn_export._standalone import verify
 
@@ -22,7 +20,7 @@ VERIFY = Path(verify.__file__).with_name("verify.mjs")
 
 
 @functools.cache
-def node_program() -> str:
+def node_program():
     """Return Node's program; fail where it, or what it needs, is missing."""
     program = shutil.which("node")
     if program is None:
@@ -32,21 +30,11 @@ def node_program() -> str:
     return program
 
 
-def node(
-    *arguments: object, cwd: Path = WEB, timeout: float = 120, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [node_program(), *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+def node(*arguments, cwd=WEB):
+    return finished(node_program(), *arguments, cwd=cwd)
 
 
-def project(folder: Path) -> Path:
+def project(folder):
     """Make a folder as a user of Node has it: with the packages of web/, and a copy of verify.mjs."""
     node_program()
     folder.mkdir()
@@ -56,11 +44,10 @@ def project(folder: Path) -> Path:
 
 
 class Answers:
-    """A process of Node that answers one question after another: a JavaScript function of what JSON can say.
+    """A process of Node that answers questions by the `async function answer(question)` of a module, over JSON.
 
-    Args:
-        source: The body of a module that defines `async function answer(question)`, and finds the exports of verify.mjs
-            in `verify` and the module `node:fs` in `fs`. An error of its own comes back as `{"error": message}`.
+    The module finds the exports of verify.mjs in `verify`, and `node:fs` in `fs`. An error of its own comes back as
+    `{"error": message}`.
     """
 
     _FRAME = """
@@ -77,12 +64,12 @@ for await (const line of readline.createInterface({ input: process.stdin })) {
 }
 """
 
-    def __init__(self, source: str, *flags: str) -> None:
+    def __init__(self, source):
         text = self._FRAME.replace("VERIFY", json.dumps(VERIFY.as_uri())).replace("SOURCE", source)
-        command: Sequence[str] = [node_program(), *flags, "--input-type=module", "--eval", text]
+        command = [node_program(), "--input-type=module", "--eval", text]
         self._process = subprocess.Popen(command, cwd=WEB, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def ask(self, question: Any) -> Any:
+    def ask(self, question):
         """Return what the function makes of a question; numbers that are not finite come as text."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -92,10 +79,10 @@ for await (const line of readline.createInterface({ input: process.stdin })) {
         assert answer, "Node ended; what it said is above."
         return json.loads(answer, parse_int=_number)
 
-    def close(self) -> None:
+    def close(self):
         self._process.communicate()
 
 
-def _number(text: str) -> int | float:
+def _number(text):
     """JavaScript writes whole floats of many digits as integers, with zeros for the digits that it does not know."""
     return int(text) if len(text) < 16 else float(text)

@@ -1,10 +1,4 @@
-"""A process of Node that reads, judges and hashes with `verify.mjs`, for the tests that do so beside `verify.py`.
-
-A pytest plugin: a test file that wants it says `pytest_plugins = ("web_fixtures",)`.
-"""
-
-from collections.abc import Iterator
-from pathlib import Path
+"""A plugin of pytest: processes of Node that read, judge and hash with `verify.mjs`, for tests beside `verify.py`."""
 
 import pytest
 
@@ -29,14 +23,14 @@ async function answer({ does, path, tolerance, lenience, text }) {
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Answers]:
+def judge():
     answers = Answers(JUDGE)
     yield answers
     answers.close()
 
 
 @pytest.fixture(scope="module")
-def without_subtle() -> Iterator[Answers]:
+def without_subtle():
     """Return one without `crypto.subtle`, as a page is that came by plain http."""
     answers = Answers("Object.defineProperty(globalThis, 'crypto', { value: {} })\n" + JUDGE)
     yield answers
@@ -44,5 +38,5 @@ def without_subtle() -> Iterator[Answers]:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "cases.npz"

@@ -3,10 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from keras import layers, ops
+from keras import ops
 from traced_models import onnx_outputs
-
-from keras_attn_export import export_model
 
 BOUNDARIES = [-1.5, 0.0, 0.1, 0.1, 2.0, 16777220.0]  # two equal; the integer before the last rounds to it in float32
 
@@ -42,10 +40,3 @@ def test_searchsorted(side, size, dtype, tmp_path):
     got = onnx_outputs(model, given, tmp_path)["out"]
     assert got.dtype == dtype
     np.testing.assert_array_equal(got, model(given)["out"])
-
-
-def test_discretization_exports(tmp_path):
-    x = keras.Input((None, 3), name="x")
-    modes = {"int": layers.Discretization(BOUNDARIES)(x)}
-    modes["one_hot"] = layers.Discretization(BOUNDARIES, output_mode="one_hot")(x)
-    assert export_model(keras.Model(x, modes), tmp_path / "bundle").report.passed

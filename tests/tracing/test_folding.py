@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import parser
 from traced_models import run
 
 from keras_attn_export._tracing.folding import folded
@@ -12,37 +12,30 @@ WEIGHT = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
 X = np.random.default_rng(1).standard_normal((3, 4)).astype("float32")
 
 
-def model(nodes, constants=None, outputs=("y",)):
-    graph = helper.make_graph(
-        [helper.make_node(op, list(takes), list(gives), **attributes) for op, takes, gives, attributes in nodes],
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 4]), value_info("w", WEIGHT.shape)],
-        [value_info(name, None) for name in outputs],
-        [numpy_helper.from_array(np.array(array), name) for name, array in (constants or {}).items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-
-
-def value_info(name, shape):
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+def model(lines, outputs="float[k, l] y"):
+    return parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    folded (float[n, 4] x, float[4, 6] w) => ({outputs})
+    <int64[2] shape = {{0, -1}}, int64[2] axes = {{0, 2}}>
+    {{ {lines} }}
+    """)
 
 
 def outputs(given, weights=None):
     return run(with_weights(given, weights or {"w": WEIGHT}), x=X)
 
 
-MATMUL = ("MatMul", ["x", "laid_out"], ["y"], {})
 GRAPHS = {
-    "transposed twice": [("Transpose", ["w"], ["t"], {"perm": [1, 0]}), ("Transpose", ["t"], ["laid_out"], {})],
-    "reshaped": [("Reshape", ["w", "shape"], ["laid_out"], {})],
-    "squeezed": [("Unsqueeze", ["w", "axes"], ["u"], {}), ("Squeeze", ["u", "axes"], ["laid_out"], {})],
-    "its shape": [("Shape", ["w"], ["s"], {}), ("Reshape", ["w", "s"], ["laid_out"], {})],
+    "transposed twice": "t = Transpose <perm = [1, 0]> (w) laid_out = Transpose (t)",
+    "reshaped": "laid_out = Reshape (w, shape)",
+    "squeezed": "u = Unsqueeze (w, axes) laid_out = Squeeze (u, axes)",
+    "its shape": "s = Shape (w) laid_out = Reshape (w, s)",
 }
 
 
-@pytest.mark.parametrize("nodes", GRAPHS.values(), ids=GRAPHS)
-def test_a_weight_laid_out_anew(nodes):
-    given = model([*nodes, MATMUL], {"shape": [0, -1], "axes": [0, 2]})
+@pytest.mark.parametrize("lines", GRAPHS.values(), ids=GRAPHS)
+def test_a_weight_laid_out_anew(lines):
+    given = model(f"{lines} y = MatMul (x, laid_out)")
     before = outputs(given)["y"]
     weights = folded(given.graph, {"w": WEIGHT})
     assert [node.op_type for node in given.graph.node] == ["MatMul"]
@@ -53,13 +46,7 @@ def test_a_weight_laid_out_anew(nodes):
 
 
 def test_two_layouts_of_one_weight():
-    given = model(
-        [
-            ("Transpose", ["w"], ["t"], {}),
-            ("MatMul", ["x", "w"], ["a"], {}),
-            ("MatMul", ["a", "t"], ["y"], {}),
-        ]
-    )
+    given = model("t = Transpose (w) a = MatMul (x, w) y = MatMul (a, t)")
     before = outputs(given)["y"]
     weights = folded(given.graph, {"w": WEIGHT})
     assert {name: array.shape for name, array in weights.items()} == {"w": (4, 6), "t": (6, 4)}
@@ -67,6 +54,6 @@ def test_two_layouts_of_one_weight():
 
 
 def test_an_output_is_still_computed():
-    given = model([("Transpose", ["w"], ["y"], {}), ("MatMul", ["x", "w"], ["z"], {})], outputs=("y", "z"))
+    given = model("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")
     weights = folded(given.graph, {"w": WEIGHT})
     np.testing.assert_array_equal(outputs(given, weights)["y"], WEIGHT.T)

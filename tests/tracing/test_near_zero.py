@@ -4,17 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import layers, ops
+from keras import layers
 from traced_models import run, traced
 
-from keras_attn_export import UnsupportedModelError, export_model
-
 ULPS = 8  # of the dtype: 1e-6 in float32
-
-
-def lambda_of(function, name, dtype="float32"):
-    x = keras.Input((), dtype=dtype, name="x")
-    return keras.Model(x, {"out": layers.Lambda(function, dtype=dtype, name=name)(x)})
 
 
 def magnitudes(dtype, largest):
@@ -35,7 +28,9 @@ def sweep(operation, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("operation", ["log1p", "expm1"])
 def test_all_magnitudes_and_the_edges(operation, dtype, tmp_path):
-    model = traced(lambda_of(getattr(tf.math, operation), operation, dtype.__name__), tmp_path).model
+    x = keras.Input((), dtype=dtype.__name__, name="x")
+    layer = layers.Lambda(getattr(tf.math, operation), dtype=dtype.__name__)
+    model = traced(keras.Model(x, {"out": layer(x)}), tmp_path).model
     x = sweep(operation, dtype)
     expected = getattr(np, operation)(x.astype(np.longdouble))
     got = run(model, x=x)["out"]
@@ -48,17 +43,3 @@ def test_all_magnitudes_and_the_edges(operation, dtype, tmp_path):
     got = run(model, x=x)["out"]
     np.testing.assert_allclose(got, expected, rtol=ULPS * np.finfo(dtype).eps, atol=0)
     np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])
-
-
-def test_what_keras_computes_with_them_exports(tmp_path):
-    x, y = keras.Input((None, 5), name="x"), keras.Input((None, 5), name="y")
-    outputs = {"celu": layers.Activation("celu")(x), "sum": ops.logaddexp(x, y), "small": ops.expm1(x * 1e-12)}
-    bundle = export_model(keras.Model([x, y], outputs), tmp_path / "bundle")
-    assert bundle.report.passed
-    assert bundle.report.warnings == ()
-
-
-def test_of_complex_numbers_is_refused(tmp_path):
-    model = lambda_of(lambda x: tf.math.real(tf.math.expm1(tf.complex(x, x))), "complex")
-    with pytest.raises(UnsupportedModelError, match="of layer `complex` has no mapping"):
-        traced(model, tmp_path, ["complex"])

@@ -24,10 +24,6 @@ def needed(function):
 A, B, C = (call(op) for op in "abc")
 
 
-def outermost(x):
-    return A(x), B(x)
-
-
 def through_state(x):
     """The second state moves the first a step later; nothing reads the third."""
 
@@ -60,7 +56,6 @@ def within_both(x):
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (outermost, "a"),
         (through_state, "ab"),
         (in_the_condition, "ab"),
         (of_one_branch, "a"),

@@ -19,20 +19,10 @@ import sys, time
 from pathlib import Path
 from keras_attn_export._tracing.saved_model_run import SavedModelRun
 run = SavedModelRun()
-if len(sys.argv) > 1:
-    run.begin(*map(Path, sys.argv[1:]))
+run.begin(*map(Path, sys.argv[1:]))
 print(run._process.pid, flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture(scope="module")
-def saved_model(tmp_path_factory):
-    module = tf.Module()
-    double = tf.function(lambda x: {"y": 2 * x}).get_concrete_function(tf.TensorSpec([None], tf.float32, name="x"))
-    folder = tmp_path_factory.mktemp("saved") / "model"
-    tf.saved_model.save(module, str(folder), {"serving_default": double})
-    return folder
 
 
 def is_running(pid):
@@ -51,11 +41,9 @@ def reads(pipe):
 
 def waited_for(condition):
     end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if condition():
-            return True
+    while not (met := condition()) and time.monotonic() < end:
         time.sleep(0.1)
-    return False
+    return met
 
 
 def test_what_it_says_when_it_fails_and_that_it_ends_with_the_block(tmp_path):
@@ -69,15 +57,13 @@ def test_what_it_says_when_it_fails_and_that_it_ends_with_the_block(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name; CI runs Linux")
-@pytest.mark.parametrize(
-    "begun", [pytest.param(False, marks=pytest.mark.out_of_turn, id="waiting"), pytest.param(True, id="at work")]
-)
-def test_it_ends_with_a_process_that_is_killed(begun, saved_model, tmp_path):
-    os.mkfifo(tmp_path / "cases.npz")  # nobody writes to it: who reads it waits
-    told = [saved_model, tmp_path / "cases.npz", tmp_path / "results.npz"] if begun else []
-    command = [sys.executable, "-c", PARENT, *map(str, told)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+def test_it_ends_with_a_process_that_is_killed_while_it_is_at_work(tmp_path):
+    double = tf.function(lambda x: {"y": 2 * x}).get_concrete_function(tf.TensorSpec([None], tf.float32, name="x"))
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), {"serving_default": double})
+    told = [str(tmp_path / name) for name in ("model", "cases.npz", "results.npz")]
+    os.mkfifo(told[1])  # nobody writes to it: who reads it waits
+    with subprocess.Popen([sys.executable, "-c", PARENT, *told], stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())
-        assert not begun or waited_for(lambda: reads(tmp_path / "cases.npz"))
+        assert waited_for(lambda: reads(told[1]))
         parent.send_signal(signal.SIGKILL)
     assert waited_for(lambda: not is_running(pid))

@@ -1,43 +1,101 @@
 """Keras's own attention layers are lowered as ours are, and give what Keras gives, where a query has no keys too."""
 
 from functools import cache
+from itertools import product
 
 import keras
 import numpy as np
 import pytest
-from stock_models import HEADS, some_inputs, with_every_mask, with_masks_of_keys
+from keras import ops
 from tolerances import assert_close
 from unproven import Unproven
 
 from keras_attn_export._thresholds import LARGE, From
 
+SIZE, HEADS = 6, 4
 heads = keras.layers.MultiHeadAttention
 groups = keras.layers.GroupQueryAttention
-MODELS = {
-    "heads": lambda: with_every_mask(heads(HEADS, 3, value_dim=5)),
-    "heads with a window and dropout": lambda: with_every_mask(heads(HEADS, 3, sliding_window=2, dropout=0.1)),
-    "heads with scores": lambda: with_every_mask(heads(HEADS, 3), scores=True),
-    "groups with a gate": lambda: with_every_mask(groups(3, HEADS, 2, use_gate=True)),
-    "groups with a window": lambda: with_every_mask(groups(3, HEADS, 1, sliding_window=1)),
-    "groups with scores and dropout": lambda: with_every_mask(groups(3, HEADS, 1, dropout=0.1), scores=True),
-    "products": lambda: with_masks_of_keys(keras.layers.Attention()),
-    "scaled products with scores": lambda: with_masks_of_keys(keras.layers.Attention(use_scale=True), scores=True),
-    "concatenated": lambda: with_masks_of_keys(keras.layers.Attention(True, "concat", dropout=0.1)),
-    "additive": lambda: with_masks_of_keys(keras.layers.AdditiveAttention(dropout=0.1)),
-    "additive without scale": lambda: with_masks_of_keys(keras.layers.AdditiveAttention(False), scores=True),
+LAYERS = {  # and whether their weights are asked for
+    "heads": (lambda: heads(HEADS, 3, value_dim=5), False),
+    "heads with a window and dropout": (lambda: heads(HEADS, 3, sliding_window=2, dropout=0.1), False),
+    "heads with scores": (lambda: heads(HEADS, 3), True),
+    "groups with a gate": (lambda: groups(3, HEADS, 2, use_gate=True), False),
+    "groups with a window": (lambda: groups(3, HEADS, 1, sliding_window=1), False),
+    "groups with scores and dropout": (lambda: groups(3, HEADS, 1, dropout=0.1), True),
+    "products": (keras.layers.Attention, False),
+    "scaled products with scores": (lambda: keras.layers.Attention(use_scale=True), True),
+    "concatenated": (lambda: keras.layers.Attention(True, "concat", dropout=0.1), False),
+    "additive": (lambda: keras.layers.AdditiveAttention(dropout=0.1), False),
+    "additive without scale": (lambda: keras.layers.AdditiveAttention(False), True),
 }
 IN_TURN = ("heads", "scaled products with scores", "additive")
-OF_KERAS = [
-    pytest.mark.filterwarnings(f"ignore:{said}:UserWarning")
-    for said in ("[\\s\\S]*destroy the mask", "[\\s\\S]*softmax over axis")
+# which sequences have a mask, which mask of pairs there is, and whether keys have an order: for all layers, and
+# for those with heads beside
+KINDS = [*product(("", "q", "k", "qk"), [None], (False, True))]
+OF_PAIRS = {"pairs": [("", False), ("qk", True)], "rows": [("", False), ("qk", False), ("", True)]}
+OF_PAIRS |= {"shared": [("", False)], "heads": [("", False), ("", True)], "numbers": [("", False)]}
+pytestmark = [  # what Keras thinks of its own layers
+    pytest.mark.filterwarnings(f"ignore:[\\s\\S]*{said}:UserWarning")
+    for said in ("destroy the mask", "softmax over axis")
 ]
-pytestmark = OF_KERAS
+
+
+class Marked(keras.layers.Layer):
+    """Gives its first input the second as its mask."""
+
+    def call(self, inputs):
+        return inputs[0] + 0.0
+
+    def compute_mask(self, inputs, mask=None):
+        return inputs[1]
+
+
+def under_every_mask(layer, scores):
+    """A model that calls a layer under every kind of mask that it takes, with an output, or two, for each."""
+    shapes = {"queries_mask": (None,), "keys_mask": (None,), "pairs": (None, None), "heads": (HEADS, None, None)}
+    queries, keys = (keras.Input((None, SIZE), name=name) for name in ("queries", "keys"))
+    masks = {name: keras.Input(shape, dtype="bool", name=name) for name, shape in shapes.items()}
+    pairs = {name: masks[name] for name in ("pairs", "heads")}
+    pairs |= {
+        "rows": pairs["pairs"][:, :1],
+        "shared": pairs["pairs"][0],
+        "numbers": ops.where(masks["pairs"], 1.0, 0.3),
+    }
+    has_heads = isinstance(layer, heads | groups)
+    more = [(marked, name, causal) for name, each in OF_PAIRS.items() for marked, causal in each]
+    outputs = {}
+    for marked, name, causal in [*KINDS, *(more if has_heads else [])]:
+        # anew for each call: `MultiHeadAttention` takes the mask off
+        q = Marked()([queries, masks["queries_mask"]]) if "q" in marked else queries
+        k = Marked()([keys, masks["keys_mask"]]) if "k" in marked else keys
+        options = {"use_causal_mask": causal, "return_attention_scores": scores}
+        if has_heads:
+            found = layer(q, k, attention_mask=pairs.get(name), **options)
+        else:
+            found = layer([q, k, keys] if marked == "qk" else [q, k], **options)
+        kind = f"{marked or 'none'}_{name}_{causal}"
+        outputs |= {kind: found[0], f"{kind}_scores": found[1]} if scores else {kind: found}
+    return keras.Model([queries, keys, *masks.values()], outputs)
+
+
+def some_inputs(Tq, Tk, magnitude):
+    """Inputs of four examples: one without keys, one whose first keys are masked, one without masks at all."""
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal((4, length, SIZE)) for name, length in (("queries", Tq), ("keys", Tk))}
+    arrays = {name: (magnitude * array).astype("float32") for name, array in arrays.items()}
+    for name, shape in {"queries_mask": (Tq,), "keys_mask": (Tk,), "pairs": (Tq, Tk), "heads": (HEADS, Tq, Tk)}.items():
+        mask = rng.random((4, *shape)) < 0.6
+        mask[1], mask[3] = False, True
+        mask[2, ..., :2] = False
+        arrays[name] = mask
+    return arrays
 
 
 @cache
 def traced(name):
     keras.utils.set_random_seed(0)
-    model = MODELS[name]()
+    make, scores = LAYERS[name]
+    model = under_every_mask(make(), scores)
     for weight in model.weights:  # biases too, and scales that are ones
         weight.assign(np.random.default_rng(len(weight.shape)).standard_normal(weight.shape) * 0.5)
     return Unproven(model)
@@ -47,7 +105,7 @@ def traced(name):
 @pytest.mark.parametrize("lowering", ["portable", "fused", "adaptive"])
 @pytest.mark.parametrize(
     "name",
-    [name if name in IN_TURN else pytest.param(name, marks=pytest.mark.out_of_turn) for name in MODELS],
+    [name if name in IN_TURN else pytest.param(name, marks=pytest.mark.out_of_turn) for name in LAYERS],
 )
 def test_numbers(name, lowering, tmp_path, monkeypatch):
     for kind in LARGE:
@@ -57,7 +115,7 @@ def test_numbers(name, lowering, tmp_path, monkeypatch):
     assert len(found.calls) == len(outputs), "a call stays as it is"
     run = found.written(tmp_path, lowering).run
     for (Tq, Tk), magnitude in {(5, 5): 1.0, (3, 7): 6.0, (7, 3): 1.0, (1, 1): 1.0}.items():
-        inputs = some_inputs(found.model, Tq, Tk, magnitude=magnitude)
+        inputs = some_inputs(Tq, Tk, magnitude)
         actual = run(inputs)
         for output, exact in found.expected(inputs).items():
             assert_close(actual[output], exact, "float32", tolerance=1e-5 * max(1, np.abs(exact).max()))

@@ -78,43 +78,31 @@ def test_one_that_grows_is_as_long_as_it_is_written(step):
     assert step > 1 or converted.model.graph.node[-1].op_type == "Loop"  # which writes all
 
 
-def test_nothing_is_added_where_the_loop_writes_all():
-    def full(x):
-        rows = tf.shape(x)[0]
-        loop = tf.while_loop(
-            lambda i, *_: i < rows, lambda i, value, made: (i + 1, value * 2, made.write(i, value)), (0, x, array(rows))
-        )
-        return loop[-1].stack()
+def written_while(goes_on, x, end, moves=0):
+    """What a loop writes from the first place on while its step, an end that may move and the value say so."""
 
-    converted = Converted(full, x=X)
+    def body(i, end, value, made):
+        return i + 1, end - moves if moves else end, value * 2, made.write(i, value)
+
+    return tf.while_loop(lambda i, end, value, _: goes_on(i, end, value), body, (0, end, x, array(end)))[-1].stack()
+
+
+def test_nothing_is_added_where_the_loop_writes_all():
+    converted = Converted(lambda x: written_while(lambda i, end, _: i < end, x, tf.shape(x)[0]), x=X)
     converted.assert_same()
     assert converted.model.graph.node[-1].op_type == "Loop"
 
 
 def test_a_loop_that_may_end_before_its_last_step_is_not_taken_for_one_that_writes_all():
-    def until(x):
-        first = (0, x, array(5))
-        loop = tf.while_loop(
-            lambda i, value, _: (i < 5) & (tf.reduce_max(value) < 20),
-            lambda i, value, made: (i + 1, value * 2, made.write(i, value)),
-            first,
-        )
-        return loop[-1].stack()
-
-    converted = Converted(until, x=X)
+    goes_on = lambda i, end, value: (i < end) & (tf.reduce_max(value) < 20)  # noqa: E731
+    converted = Converted(lambda x: written_while(goes_on, x, 5), x=X)
     assert not converted.assert_same()[2:].any()
     assert converted.assert_same(x=X / 10)[4].all()
 
 
 def test_an_end_that_the_loop_moves_is_not_taken_for_the_length():
-    def moving(x):
-        def body(i, end, value, made):
-            return i + 1, end - 1, value * 2, made.write(i, value)
-
-        loop = tf.while_loop(lambda i, end, *_: i < end, body, (0, tf.constant(4), x, array(4)))
-        return loop[-1].stack()
-
-    assert not Converted(moving, x=X).assert_same()[2:].any()
+    converted = Converted(lambda x: written_while(lambda i, end, _: i < end, x, 4, moves=1), x=X)
+    assert not converted.assert_same()[2:].any()
 
 
 def test_a_loop_in_a_loop_writes_its_own():
@@ -130,30 +118,22 @@ def test_a_loop_in_a_loop_writes_its_own():
     assert of_steps(nested).assert_same().shape == (4, 5, 2, 3)
 
 
-def goes_on(x, steps):
-    made = array(6).write(0, x)
-    return tf.while_loop(lambda i, *_: i < steps + 1, lambda i, made: (i + 1, made.write(i, x * 2)), (1, made))[
-        -1
-    ].stack()
+def reading(made, i, x):
+    made = made.write(i, x)
+    return made.write(i + 1, made.read(i) * 2)
 
 
-def reads_what_it_writes(x, steps):
-    def body(i, made):
-        made = made.write(i, x)
-        return i + 1, made.write(i + 1, made.read(i) * 2)
-
-    made = array(6, clear_after_read=False)
-    return tf.while_loop(lambda i, *_: i < steps, body, (0, made))[-1].stack()
+NO_FORM = {
+    "goes on": (lambda x: array(6).write(0, x), at_the_step),
+    "reads what it writes": (lambda x: array(6, clear_after_read=False), reading),
+    "only sometimes": (lambda x: array(6), lambda made, i, x: tf.cond(i > 0, lambda: made.write(i, x), lambda: made)),
+}
 
 
-def only_sometimes(x, steps):
-    def body(i, made):
-        return i + 1, tf.cond(i > 0, lambda: made.write(i, x), lambda: made)
+@pytest.mark.parametrize(("made", "write"), NO_FORM.values(), ids=NO_FORM)
+def test_what_has_no_form_is_refused(made, write):
+    def function(x, steps):
+        return tf.while_loop(lambda i, _: i < steps, lambda i, to: (i + 1, write(to, i, x)), (0, made(x)))[-1].stack()
 
-    return tf.while_loop(lambda i, *_: i < steps, body, (0, array(6)))[-1].stack()
-
-
-@pytest.mark.parametrize("function", [goes_on, reads_what_it_writes, only_sometimes])
-def test_what_has_no_form_is_refused(function):
     with pytest.raises(UnsupportedModelError, match="writes a `TensorArray` in a way that has no form in ONNX"):
         of_steps(function)

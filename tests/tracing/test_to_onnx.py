@@ -5,77 +5,55 @@ from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
-import onnx
 import pytest
 import tensorflow as tf
 from keras import layers, ops
-from traced_models import onnx_outputs, run, traced
+from traced_models import onnx_outputs, traced
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._model.signature import layer_names
+
+WHICH = ("first", "second")
 
 
 def choice_model(*dtypes):
     """A choice for each dtype, by one condition."""
     inputs, outputs = [condition := keras.Input((3,), dtype="bool", name="condition")], {}
     for dtype in dtypes:
-        pair = [keras.Input((3,), dtype=dtype, name=f"{which}_{dtype}") for which in ("first", "second")]
+        pair = [keras.Input((3,), dtype=dtype, name=f"{which}_{dtype}") for which in WHICH]
         inputs += pair
         outputs[dtype] = ops.where(condition, *pair)
     return keras.Model(inputs, outputs)
 
 
-CONDITION = np.array([[True, False, True]])
-
-
 def test_where_keeps_what_is_not_chosen_out(tmp_path):
-    found = traced(choice_model("float32"), tmp_path)
-    assert {value.name for value in found.model.graph.input} == {"condition", "first_float32", "second_float32"}
-    assert found.outputs == {"float32": (None, 3)}
-    assert "Where" in {node.op_type for node in found.model.graph.node}
-    first, second = np.array([[1, np.nan, 3]], "float32"), np.array([[np.inf, -2, np.nan]], "float32")
-    chosen = run(found.model, condition=CONDITION, first_float32=first, second_float32=second)
-    np.testing.assert_array_equal(chosen["float32"], [[1, -2, 3]])
-    assert onnx.defs.onnx_opset_version() >= 24
+    pairs = {dtype: np.array([[[1, 0, 0]], [[0, 1, 1]]], dtype) for dtype in ("bool", "int32", "int64", "float64")}
+    pairs["float32"] = np.array([[[1, np.nan, 3]], [[np.inf, -2, np.nan]]], "float32")
+    given = {f"{which}_{dtype}": pair[i] for dtype, pair in pairs.items() for i, which in enumerate(WHICH)}
+    condition = np.array([[True, False, True]])
+    found = onnx_outputs(choice_model(*pairs), {"condition": condition, **given}, tmp_path)
+    for dtype, pair in pairs.items():
+        assert found[dtype].dtype == dtype
+        np.testing.assert_array_equal(found[dtype], np.where(condition, *pair))
 
 
-def test_where_of_other_dtypes(tmp_path):
-    dtypes, first, second = ("bool", "int32", "int64", "float64"), [[1, 0, 0]], [[0, 1, 1]]
-    given = {
-        f"{name}_{each}": np.array(a, each) for each in dtypes for name, a in (("first", first), ("second", second))
-    }
-    chosen = onnx_outputs(choice_model(*dtypes), {"condition": CONDITION, **given}, tmp_path)
-    for dtype, array in chosen.items():
-        assert array.dtype == dtype
-        np.testing.assert_array_equal(array, np.where(CONDITION, first, second))
-
-
-class Jitted(layers.Layer):
-    def __init__(self):
-        super().__init__()
-        self.compiled = tf.function(lambda x: tf.nn.relu(x) * 2.0, jit_compile=True)
-
-    def call(self, x):
-        return self.compiled(x)
-
-
+JITTED = layers.Lambda(tf.function(lambda x: tf.nn.relu(x) * 2.0, jit_compile=True))
 SERIES = np.random.default_rng(0).standard_normal((2, 5, 3)).astype("float32")
 EQUALS = [[0.0, -0.0, -1, -2, -3], [-1, -0.0, 0.0, -5, -5], [3, 1, 7, 7, 2], [-2, -1, -3, -4, -1]]
 
 
-@pytest.mark.parametrize(
-    ("outputs", "given"),
-    [
-        (lambda x: ops.gelu(x, approximate=False), np.array([[-9, -3, -1, 0, 1, 3, 9]], "float32")),
-        (lambda x: Jitted()(x), np.array([[-1, 0, 2.5]], "float32")),
-        (lambda x: layers.Dense(4, name="after")(Jitted()(x)), np.array([[-1, 0, 2.5]], "float32")),
-        (lambda x: ops.argmax(x, -1), np.array([EQUALS], "float32")),
-        # a seed may count on
-        (lambda x: layers.Bidirectional(layers.LSTM(4, dropout=0.2))(x), SERIES),
-        (layers.GRU(4, recurrent_dropout=0.2), SERIES),
-    ],
-    ids=["exact gelu", "jit compiled", "jit compiled among others", "argmax", "dropout", "recurrent dropout"],
-)
+NUMBERS = {
+    "exact gelu": (lambda x: ops.gelu(x, approximate=False), np.array([[-9, -3, -1, 0, 1, 3, 9]], "float32")),
+    "jit compiled": (JITTED, np.array([[-1, 0, 2.5]], "float32")),
+    "jit compiled among others": (lambda x: layers.Dense(4, name="after")(JITTED(x)), np.array([[-1, 0, 2.5]], "f")),
+    "argmax": (lambda x: ops.argmax(x, -1), np.array([EQUALS], "float32")),
+    # a seed may count on
+    "dropout": (lambda x: layers.Bidirectional(layers.LSTM(4, dropout=0.2))(x), SERIES),
+    "recurrent dropout": (layers.GRU(4, recurrent_dropout=0.2), SERIES),
+}
+
+
+@pytest.mark.parametrize(("outputs", "given"), NUMBERS.values(), ids=NUMBERS)
 def test_numbers(outputs, given, tmp_path):
     x = keras.Input((*[None] * (given.ndim - 2), given.shape[-1]), name="x")
     model = keras.Model(x, {"out": outputs(x)})
@@ -104,35 +82,39 @@ class Running(layers.Layer):
         return x
 
 
-class Numeric(layers.Layer):
-    def call(self, x):
-        return tf.constant(np.asarray(x) * 2)
-
-    def compute_output_spec(self, x):
-        return keras.KerasTensor(x.shape, x.dtype)
+def of_tensorflow(function):
+    return layers.Lambda(function, name="odd", output_shape=(3,))
 
 
-def bits(x):
-    return tf.bitcast(x, tf.int32) + 1
+def nested(function):
+    x = keras.Input((3,), name="within")
+    return keras.Model(x, function(x), name="nested")
 
 
-NO_WORD = {"name": "odd", "output_shape": (3,)}
+def of_complex(function):
+    return of_tensorflow(lambda x: tf.math.imag(function(tf.complex(x, x))))
 
 
-@pytest.mark.parametrize(
-    ("outputs", "dtype", "said"),
-    [
-        (layers.Lambda(tf.math.bessel_i0e, **NO_WORD), None, "Op `BesselI0e` of layer `odd` has no mapping to ONNX"),
-        (InLoop(name="odd"), None, "`BesselI0e`"),
-        (layers.Lambda(bits, **NO_WORD), None, "`Bitcast` of layer `odd`"),
-        (layers.IntegerLookup(vocabulary=[4, 5], name="odd"), "int64", "Op `LookupTableFindV2` of layer `odd`"),
-        (ops.erfinv, None, "Op `Erfinv` of layer `erfinv`"),
-        (Running(True, name="odd"), None, "Op `AssignVariableOp` of layer `odd` changes a variable"),
-        (Running(False, name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),
-        (Numeric(name="odd"), None, r"Layer `odd` \(Numeric\) cannot be traced into a graph"),
-    ],
-    ids=["no mapping", "in a loop", "bitcast", "lookup", "of keras.ops", "assigned", "added", "in Python"],
-)
+COMPLEX, OF_FOURIER = (rf"Op `{op}` of layer `odd` has no mapping" for op in (r"\w+", "(FFT|Conj)"))
+NO_FORM = {
+    "no mapping": (of_tensorflow(tf.math.bessel_i0e), None, "Op `BesselI0e` of layer `odd` has no mapping to ONNX"),
+    "in a loop": (InLoop(name="odd"), None, "`BesselI0e`"),
+    "bitcast": (nested(of_tensorflow(lambda x: tf.bitcast(x, tf.int32) + 1)), None, "`Bitcast` of layer `odd`"),
+    "lookup": (layers.IntegerLookup(vocabulary=[4, 5], name="odd"), "int64", "`LookupTableFindV2` of layer `odd`"),
+    "of keras.ops": (nested(ops.erfinv), None, "Op `Erfinv` of layer `erfinv`"),
+    "conjugated": (of_complex(lambda z: tf.math.conj(tf.signal.fft(z))), None, OF_FOURIER),
+    "squared": (of_complex(lambda z: (found := tf.signal.fft(z)) * found), None, OF_FOURIER),
+    "reversed": (of_complex(lambda z: tf.reverse(tf.signal.fft(z), [-1])), None, OF_FOURIER),
+    "cast": (of_tensorflow(lambda x: tf.math.imag(tf.signal.fft(tf.cast(x, "complex64")))), None, COMPLEX),
+    "of complex numbers": (of_complex(tf.math.expm1), None, COMPLEX),
+    "booleans": (of_tensorflow(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)), None, "`XlaDynamicUpdate"),
+    "assigned": (Running(True, name="odd"), None, "Op `AssignVariableOp` of layer `odd` changes a variable"),
+    "added": (Running(False, name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),
+    "in Python": (of_tensorflow(lambda x: np.asarray(x) * 2), None, r"Layer `odd` \(Lambda\) cannot be traced"),
+}
+
+
+@pytest.mark.parametrize(("outputs", "dtype", "said"), NO_FORM.values(), ids=NO_FORM)
 def test_what_has_no_form_is_named(outputs, dtype, said, tmp_path):
     x = keras.Input((3,), dtype=dtype, name="x")
     model = keras.Model(x, outputs(x if dtype else layers.Dense(3, name="plain")(x)))

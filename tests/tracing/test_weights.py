@@ -35,19 +35,14 @@ def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
     assert verify_bundle(bundle.path).passed
 
 
-def many_kinds():
-    """Return a model with each kind of weight that the graph without it is written for."""
+def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
     ids = keras.Input((6,), dtype="int32", name="ids")
     embedded = layers.Embedding(50, 16, name="table")(ids)
     attended = layers.MultiHeadAttention(2, 8, name="heads")(embedded, embedded)
     filtered = layers.Conv1D(16, 3, padding="same", name="filters")(attended)
     encoded = layers.LSTM(16, return_sequences=True, name="encoder")(filtered)
-    return keras.Model(ids, {"y": layers.Dense(16, name="head")(layers.Flatten()(encoded))})
-
-
-def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
-    model = many_kinds()
-    found = []
+    model = keras.Model(ids, {"y": layers.Dense(16, name="head")(layers.Flatten()(encoded))})
+    found = []  # with each kind of weight that the graph without it is written for
     for large in (200, 2**20):
         monkeypatch.setattr(weights, "LARGE", large)
         made = traced(model, tmp_path / str(large))

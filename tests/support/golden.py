@@ -1,0 +1,18 @@
+"""Golden cases of a model, and inputs of such models."""
+
+import keras
+
+from keras_attn_export._model.golden_cases import golden_cases
+from keras_attn_export._model.signature import model_signature
+
+
+def cases_of(model, samples=None, static=None):
+    return golden_cases(model, model_signature(model, samples), samples, static)
+
+
+def sequence(name="x", size=4):
+    return keras.Input((None, size), name=name)
+
+
+def integers(name, *shape, dtype="int32"):
+    return keras.Input(shape, dtype=dtype, name=name)
