@@ -1,20 +1,14 @@
-"""Full disks, folders that cannot be written, and several exports to one place: one whole bundle, and a sentence."""
+"""Several exports to one place, and real ones without space: one whole bundle, and a sentence."""
 
-import contextlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from bundles import small_model
 from killing import make_bundle, stage, whole
-
-from keras_attn_export import BundleError, load_bundle
-from keras_attn_export._bundle.atomic_folder import staged_folder
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -112,117 +106,7 @@ def test_without_overwriting_one_wins_and_the_others_are_told(target, sources):
         subprocess.run(["rm", "-r", str(target)], check=True)
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_a_bundle_that_comes_at_the_last_moment(target, sources, monkeypatch, overwrite):
-    rename = Path.rename
-
-    def too_late(self, to):
-        monkeypatch.undo()
-        stage(sources[1], target)
-        return rename(self, to)
-
-    monkeypatch.setattr(Path, "rename", too_late)
-    if overwrite:
-        stage(sources[0], target)
-    else:
-        with pytest.raises(BundleError, match="another export put a bundle there meanwhile"):
-            stage(sources[0], target, overwrite=False)
-    assert whole(target, {"a" if overwrite else "b"})
-    assert os.listdir(target.parent) == ["bundle"]
-
-
-@pytest.mark.out_of_turn
-def test_two_real_exports_at_once(target, tmp_path):
-    small_model().save(tmp_path / "model.keras")
-    command = [sys.executable, "-m", "keras_attn_export", "export", str(tmp_path / "model.keras"), str(target)]
-    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    errors = [process.communicate(timeout=120)[1] for process in both]
-    assert sorted(process.returncode for process in both) == [0, 1]
-    refused = errors[[process.returncode for process in both].index(1)]
-    assert "already exists" in refused or "another export put a bundle there meanwhile" in refused
-    assert load_bundle(target).report.passed
-    assert os.listdir(target.parent) == ["bundle"]
-
-
 # ------------------------------------------------------------------ full disks
-
-
-@contextlib.contextmanager
-def small_disk(folder, kilobytes):
-    """Mount a disk of this size at a folder."""
-    folder.mkdir(exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode != 0:
-        pytest.skip("needs to mount a disk; the tests of file sizes below show the same without")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-@contextlib.contextmanager
-def files_no_larger_than(size):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_full_disk(tmp_path, sources):
-    with small_disk(tmp_path / "disk", 256):
-        target = tmp_path / "disk" / "bundle"
-        stage(sources[0], target)
-        with pytest.raises(BundleError, match=r"Cannot write .*bundle: No space left on device\."):
-            for _ in stage_endlessly(target):
-                pass
-        assert whole(target, {"a"})
-        assert os.listdir(target.parent) == ["bundle"]
-
-
-def stage_endlessly(target):
-    with staged_folder(target, overwrite=True) as folder:
-        for number in range(10**6):
-            (folder / str(number)).write_bytes(bytes(4096))
-            yield number
-
-
-def test_files_that_may_not_grow(target, sources):
-    stage(sources[0], target)
-    with files_no_larger_than(100), pytest.raises(BundleError, match=r"Cannot write .*: File too large\."):
-        stage(sources[1], target)
-    assert whole(target, {"a"})
-    assert os.listdir(target.parent) == ["bundle"]
-
-
-def test_an_error_with_a_full_disk_behind_it(target):
-    def fail():
-        with staged_folder(target, overwrite=False):
-            try:
-                raise RuntimeError("file.tmp; No space left on device")  # as TensorFlow puts it
-            except RuntimeError as error:
-                raise ValueError("the model cannot be traced") from error
-
-    with pytest.raises(BundleError, match=r"Cannot write .*bundle: No space left on device\."):
-        fail()
-
-
-def test_other_errors_are_left_alone(target):
-    with pytest.raises(FileNotFoundError), staged_folder(target, overwrite=False):
-        (target.parent / "nowhere" / "file").write_text("x")
-    assert not list(target.parent.iterdir())
-
-
-def test_a_staging_folder_that_someone_removes(target):
-    def fail():
-        with staged_folder(target, overwrite=False) as folder:
-            subprocess.run(["rm", "-r", str(folder.parent)], check=True)
-            (folder / "manifest.json").write_text("x")
-
-    with pytest.raises(BundleError, match="the folder in which it was being made has been removed"):
-        fail()
-    assert not list(target.parent.iterdir())
 
 
 EXPORTS = """
@@ -254,8 +138,11 @@ SAID = {"disk": "No space left on device.", "file": "File too large."}
 @pytest.mark.out_of_turn
 def test_real_exports_without_space(tmp_path):
     place = tmp_path / "place"
-    with small_disk(place, 16):
-        pass
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode != 0:
+        pytest.skip("needs to mount a disk; test_atomic_folder.py shows the same without")
+    subprocess.run(["umount", str(place)], check=True)
     # what does not fit is, in turn: golden cases, weights, graph, the results of the fresh process, the ONNX file
     sizes = [("disk", size) for size in (16, 60, 110, 160, 210)] + [("file", size) for size in (1, 8, 16)]
     results = said(script(EXPORTS, place, json.dumps(sizes), stderr=subprocess.DEVNULL), timeout=240)
@@ -264,54 +151,3 @@ def test_real_exports_without_space(tmp_path):
         assert result == "done" or (result[0] == "BundleError" and result[1].endswith(SAID[kind])), result
     for kind in SAID:
         assert sum(found == kind and result != "done" for found, result, _ in results) >= 3
-
-
-# ------------------------------------------------------- folders that stay as they are
-
-UNPRIVILEGED = """
-import json, os, sys
-from pathlib import Path
-from killing import stage
-from keras_attn_export import BundleError
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setuid(65534)
-try:
-    stage(Path(sys.argv[1]), Path(sys.argv[2]))
-    print(json.dumps("done"))
-except BundleError as error:
-    print(json.dumps(str(error)))
-"""
-
-
-@pytest.mark.smoke
-def test_a_read_only_folder(tmp_path, sources):
-    with contextlib.ExitStack() as undo:
-        place = Path("/tmp") / f"keras-attn-read-only-{os.getpid()}"
-        undo.callback(lambda: subprocess.run(["rm", "-rf", str(place)], check=True))
-        place.mkdir()
-        source = make_bundle(place / "source", "a")
-        (place / "parent").mkdir(mode=0o555)
-        (place / "parent").chmod(0o555)
-        target = place / "parent" / "bundle"
-        assert said(script(UNPRIVILEGED, source, target)) == [f"Cannot write beside {target}: Permission denied."]
-        deeper = target / "deeper"
-        assert said(script(UNPRIVILEGED, source, deeper)) == [f"Cannot write beside {deeper}: Permission denied."]
-        assert os.listdir(place / "parent") == []
-        (place / "parent").chmod(0o755)
-
-
-def test_a_link_that_leads_nowhere(target):
-    target.symlink_to("nowhere")
-    for overwrite in (False, True):
-        with pytest.raises(BundleError, match=r"bundle is a symbolic link that leads nowhere"):
-            stage(target.parent, target, overwrite=overwrite)
-    assert os.readlink(target) == "nowhere"
-
-
-def test_a_link_to_a_bundle_is_replaced_and_what_it_leads_to_stays(target, sources):
-    target.symlink_to(sources[0])
-    stage(sources[1], target, overwrite=True)
-    assert whole(target, {"b"})
-    assert not target.is_symlink()
-    assert whole(sources[0], {"a"})

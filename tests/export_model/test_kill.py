@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,15 +34,11 @@ def kills(pytestconfig):
 
 
 @pytest.fixture
-def place(tmp_path):
+def place():
     """Return a folder, in memory where that is possible: hundreds of kills wait for the disk otherwise."""
-    memory = Path("/dev/shm") / f"keras-attn-kill-{os.getpid()}"
-    if not memory.parent.is_dir():
-        yield tmp_path
-        return
-    memory.mkdir()
-    yield memory
-    subprocess.run(["rm", "-rf", str(memory)], check=True)
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; CI runs Linux")
