@@ -1,0 +1,80 @@
+"""Axes whose size Python code asks for become static by name, and others stay dynamic."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from keras_attn import AdditiveAttention
+from keras_attn_export import export_model
+from keras_attn_export._export.export import StaticAxisWarning
+
+B, STEPS, SOURCE, WORDS, HIDDEN, LAYERS = 3, 2, 5, 11, 8, 2
+POSITIONS = np.random.default_rng(1).standard_normal((1, 1000, HIDDEN), "float32")
+
+
+@keras.saving.register_keras_serializable("tests")
+class Decoder(keras.Model):
+    """Bahdanau's as textbooks have it: at each step the state of the last layer asks the encoder's outputs."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention, self.embedding = AdditiveAttention(HIDDEN), layers.Embedding(WORDS, 6)
+        self.cells = [layers.GRUCell(HIDDEN) for _ in range(LAYERS)]
+
+    def call(self, X, state):
+        memory, hidden, valid_lens = state
+        X, hidden, outputs = self.embedding(X), list(ops.unstack(hidden)), []
+        for step in range(X.shape[1]):
+            context = self.attention(ops.expand_dims(hidden[-1], 1), memory, memory, valid_lens)
+            x = ops.concatenate([ops.squeeze(context, 1), X[:, step]], -1)
+            for number, (cell, before) in enumerate(zip(self.cells, hidden, strict=True)):
+                x, (hidden[number],) = cell(x, [before])
+            outputs.append(x)
+        return ops.stack(outputs, 1), ops.stack(hidden)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Encoder(keras.Model):
+    """Words and positions: a slice of the table up to `None` is all of it, which fails only when the graph runs."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = layers.Embedding(WORDS, HIDDEN)
+
+    def call(self, X):
+        return self.embedding(X) + POSITIONS[:, : X.shape[1]]
+
+
+def exported(model, folder, length, **samples):
+    samples["X"] = np.random.default_rng(0).integers(0, WORDS, (B, length))
+    with pytest.warns(StaticAxisWarning, match=r"^Axis `X_length` is static in the bundle\. TensorFlow cannot trace"):
+        return export_model(model, folder / "bundle", sample_inputs=samples)
+
+
+def shapes(bundle, part="inputs"):
+    return {spec["name"]: spec["shape"][:2] for spec in bundle.manifest[part]}
+
+
+def test_a_loop_over_steps_and_a_batch_that_is_not_the_first_axis(tmp_path):
+    rng = np.random.default_rng(0)
+    state = [rng.standard_normal(shape, "float32") for shape in ((B, SOURCE, HIDDEN), (LAYERS, B, HIDDEN))]
+    bundle = exported(Decoder(), tmp_path, STEPS, state=[*state, np.array([SOURCE, 2, 3])])
+    assert bundle.report.passed
+    assert shapes(bundle) == {
+        "X": ["batch", STEPS],
+        "state_0": ["batch", "state_0_length"],
+        "state_1": [LAYERS, "batch"],
+        "state_2": ["batch"],
+    }
+    assert shapes(bundle, "outputs") == {"output_0": ["batch", STEPS], "output_1": [LAYERS, "batch"]}
+    static = bundle.manifest["static"]
+    assert static["X_length"].endswith("'NoneType' object cannot be interpreted as an integer")
+    assert "no other size" in static["state_1_axis_0"]
+    assert len(bundle.report.rows) > 10
+
+
+def test_a_slice_of_a_table(tmp_path):
+    bundle = exported(Encoder(), tmp_path, SOURCE)
+    assert shapes(bundle) == {"X": ["batch", SOURCE]}
+    assert "[1,1000,8]" in bundle.manifest["static"]["X_length"]
