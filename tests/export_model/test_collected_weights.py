@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from decoding_models import END, LENGTH, START, TOKENS, WIDTH, attending, draw_weights, ids_of, recurrent
-from keras import layers, ops
+from keras import layers
 
 from keras_attn import AdditiveAttention, AttentionCell, DotProductAttention, MultiHeadAttention
 from keras_attn.decoding import beam, greedy
@@ -71,16 +71,3 @@ def test_lengths_that_a_step_reads_are_drawn_and_known_to_count():
     golden = golden_cases(model, model_signature(model, None), lengths_of(3))
     assert golden.lengths == {"valid_lens": "ids_length"}
     assert {int(length) for case in golden.cases for length in case.inputs["valid_lens"]} >= {-1, 0, 1}
-
-
-def test_tensorflow_is_told_how_many_steps_there_are():
-    import tensorflow as tf
-
-    model = greedy(*attending(), start=START, max_length=LENGTH, outputs=["weights"])
-    signature = model_signature(model, None)
-    specs = {spec.name: tf.TensorSpec(spec.shape, spec.dtype) for spec in signature.inputs}
-    found = tf.function(lambda inputs: signature.call(inputs), autograph=False).get_concrete_function(specs)
-    shapes = {name: tuple(spec.shape) for name, spec in found.structured_outputs.items()}
-    assert shapes["tokens"] == (None, LENGTH)
-    assert shapes["weights"] == (None, LENGTH, None)
-    assert ops.shape(signature.call(ids_of(3))["tokens"]) == (3, LENGTH)

@@ -2,20 +2,19 @@
 
 import warnings
 
-import keras
 import numpy as np
 import pytest
 from decoding_models import (
-    END,
     END_GROWING,
     LENGTH,
+    OPTIONS,
     START,
-    TOKENS,
     arrays,
     attending,
     firsts_of,
     growing,
     ids_of,
+    of_one_batch,
     recurrent,
 )
 from step_models import BLOCKS, HEADS, SIZE, WIDTH, growing_caches
@@ -25,8 +24,8 @@ from keras_attn.decoding import beam, greedy
 from keras_attn_export import export_model
 from keras_attn_export._model.growing_caches import EMPTY_CACHE
 from keras_attn_export._standalone import verify
+from keras_attn_export._tracing.nodes import all_nodes, graphs_in
 
-OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
 CASES = {
     "attention": lambda: (greedy(*attending(), **{**OPTIONS, "max_length": 4}, outputs=["weights"]), ids_of),
     "a cache that grows": lambda: (greedy(*growing(), **{**OPTIONS, "end": END_GROWING}), firsts_of),
@@ -67,46 +66,27 @@ def test_a_batch_without_rows_is_decoded_too(written):
     _, traced, file, inputs_of = written
     found = file.run(inputs_of(0))
     for name, spec in traced.model.output.items():
+        assert file.finished.outputs[name] == spec.shape, name  # TensorFlow is told how many steps there are
         assert found[name].shape == (0, *(5 if size is None else size for size in spec.shape[1:])), name
-
-
-def loops(graph):
-    for node in graph.node:
-        bodies = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-        if node.op_type == "Loop":
-            yield node, bodies[0]
-        for body in bodies:
-            yield from loops(body)
 
 
 def test_rows_leave_in_the_file_too(written):
     """A loop within a loop, unless all rows take all steps."""
     name, _, file, _ = written
-    found = list(loops(file.finished.model.graph))
+    found = [node for node in all_nodes(file.finished.model.graph) if node.op_type == "Loop"]
     assert len(found) == (1 if name == "without an end" else 2)
-    inner = found[-1][1]
-    assert not any(node.op_type == "NonZero" for node in inner.node)
-    assert any(node.op_type == "NonZero" for node in found[0][1].node) == (name != "without an end")
-
-
-def of_one_batch(rows):
-    """What has a step that takes so many rows only, beside an encoder that takes any."""
-    encoder, step, state = recurrent()
-    taken = [keras.Input(batch_shape=(rows, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in step.inputs]
-    outputs = step(taken)
-    logits = keras.ops.reshape(outputs["logits"], (rows, TOKENS))
-    step = keras.Model(taken, {**outputs, "logits": logits})
-    return greedy(encoder, step, state, start=START, end=END, max_length=LENGTH)
+    leaving = [any(node.op_type == "NonZero" for node in next(graphs_in(loop)).node) for loop in found]
+    assert leaving == [name != "without an end", False][: len(found)]
 
 
 def test_a_step_of_one_batch_is_exported_with_it(tmp_path):
-    model, inputs = of_one_batch(4), {"ids": ids_of(9)["ids"][[7, 0, 8, 1]]}
+    encoder, step, state = recurrent()
+    model, inputs = greedy(encoder, of_one_batch(step, 4), state, **OPTIONS), {"ids": ids_of(9)["ids"][[7, 0, 8, 1]]}
     bundle = export_model(model, tmp_path / "bundle")
     assert bundle.manifest["inputs"] == [{"name": "ids", "dtype": "int32", "shape": [4, "ids_length"]}]
     first_sizes = {spec["name"]: spec["shape"][0] for spec in bundle.manifest["outputs"]}
     assert first_sizes == dict.fromkeys(("tokens", "lengths", "scores"), 4)
-    free = greedy(*recurrent(), start=START, end=END, max_length=LENGTH)
-    found, expected = bundle.run(inputs), arrays(free(inputs))
+    found, expected = bundle.run(inputs), arrays(greedy(encoder, step, state, **OPTIONS)(inputs))
     assert len(set(expected["lengths"].tolist())) > 2  # so that rows would leave
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
@@ -119,10 +99,10 @@ def test_encoder_and_step_by_themselves_in_a_loop_write_what_the_one_model_does(
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         encode = export_model(encoder, tmp_path / "encoder")
         advance = export_model(step, tmp_path / "step", sample_inputs={"position": np.arange(3, dtype="int32")})
-    caches = {name: spec["shape"] for name, spec in named(advance.manifest["inputs"]).items() if "." in name}
-    assert set(caches) == set(state.values())
+    caches = {spec["name"] for spec in advance.manifest["inputs"] if "." in spec["name"]}
+    assert caches == set(state.values())
     assert len(caches) == 2 * BLOCKS
-    assert set(named(advance.manifest["outputs"])) == {"logits", *state}
+    assert {spec["name"] for spec in advance.manifest["outputs"]} == {"logits", *state}
     cases = {case.name: case for case in verify.load_cases(advance.path / verify.CASES)}
     assert {cases[EMPTY_CACHE].inputs[name].shape[2] for name in caches} == {0}
     assert len({case.inputs[name].shape[2] for case in cases.values() for name in caches}) > 3
@@ -138,7 +118,3 @@ def test_encoder_and_step_by_themselves_in_a_loop_write_what_the_one_model_does(
     assert {fed[name].shape for name in caches} == {(9, HEADS, LENGTH, SIZE)}
     whole = greedy(encoder, step, state, start=START, max_length=LENGTH)
     np.testing.assert_array_equal(np.stack(tokens, axis=1), arrays(whole(inputs))["tokens"])
-
-
-def named(specs):
-    return {spec["name"]: spec for spec in specs}
