@@ -4,27 +4,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
+from small_graphs import small_graph
 
 from keras_attn_export._precision import float16
 from keras_attn_export._tracing.traced import Traced
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.standard_normal((4, 4)).astype("float32")
-
-
-def model(nodes, constants, outputs=("y",), inputs=("x",)):
-    graph = helper.make_graph(
-        [
-            helper.make_node(op, list(takes), list(gives), f"{op}_{index}", **attributes)
-            for index, (op, takes, gives, attributes) in enumerate(nodes)
-        ],
-        "test",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in inputs],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in outputs],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
 def to_float16(given):
@@ -55,10 +42,7 @@ X = RNG.standard_normal((3, 4)).astype("float32")
 
 
 def test_a_product_and_what_follows_it():
-    given = model(
-        [("MatMul", "xw", "a", {}), ("Add", "ab", "c", {}), ("Tanh", "c", "y", {})],
-        {"w": WEIGHTS, "b": WEIGHTS[0]},
-    )
+    given = small_graph("a = MatMul (x, w) c = Add (a, b) y = Tanh (c)", w=WEIGHTS, b=WEIGHTS[0])
     before = given.SerializeToString()
     converted = assert_close_after_conversion(given, x=X)
     assert half_ops(converted) == ["MatMul", "Add", "Tanh"]
@@ -68,105 +52,76 @@ def test_a_product_and_what_follows_it():
 
 @pytest.mark.parametrize("constant", [-3.4028235e38, 1e5, -np.inf, np.nan, 1e-7], ids=str)
 def test_a_constant_that_float16_cannot_hold(constant):
-    given = model(
-        [("MatMul", "xw", "a", {}), ("Greater", "az", "m", {}), ("Where", "mac", "y", {})],
-        {"w": WEIGHTS, "z": np.float32(0), "c": np.float32(constant)},
-    )
+    nodes = "a = MatMul (x, w) m = Greater (a, z) y = Where (m, a, c)"
+    given = small_graph(nodes, w=WEIGHTS, z=np.float32(0), c=np.float32(constant))
     converted = assert_close_after_conversion(given, x=X)
     assert half_ops(converted) == ["MatMul"]
 
 
 def test_weights_that_float16_cannot_hold():
-    assert half_ops(to_float16(model([("MatMul", "xw", "y", {})], {"w": WEIGHTS * 1e6}))) == []
+    assert half_ops(to_float16(small_graph("y = MatMul (x, w)", w=WEIGHTS * 1e6))) == []
 
 
 def test_squares_and_statistics():
-    given = model(
-        [
-            ("MatMul", "xw", "a", {}),
-            ("ReduceMean", "a", "m", {"keepdims": 1}),
-            ("Sub", "am", "d", {}),
-            ("Mul", "dd", "s", {}),
-            ("Mul", "aa", "q", {}),
-            ("Add", "sq", "y", {}),
-        ],
-        {"w": WEIGHTS * 100},
-    )
+    nodes = """
+        a = MatMul (x, w)
+        m = ReduceMean <keepdims = 1> (a)
+        d = Sub (a, m) s = Mul (d, d) q = Mul (a, a)
+        y = Add (s, q)
+    """
+    given = small_graph(nodes, w=WEIGHTS * 100)
     assert half_ops(assert_close_after_conversion(given, x=X / 100)) == ["MatMul"]
     large = run(to_float16(given), x=X * 100)
     np.testing.assert_allclose(large, run(given, x=X * 100), rtol=1e-2)
 
 
 def test_scores_for_a_softmax_do_not_overflow():
-    given = model(
-        [
-            ("MatMul", "xw", "q", {}),
-            ("Transpose", "q", "k", {"perm": [1, 0]}),
-            ("MatMul", "qk", "s", {}),
-            ("Mul", "sc", "t", {}),
-            ("Softmax", "t", "p", {}),
-            ("MatMul", "pq", "y", {}),
-        ],
-        {"w": WEIGHTS, "c": np.float32(0.5)},
-    )
-    converted = to_float16(given)
+    nodes = """
+        q = MatMul (x, w)
+        k = Transpose <perm = [1, 0]> (q)
+        s = MatMul (q, k) t = Mul (s, c) p = Softmax (t)
+        y = MatMul (p, q)
+    """
+    converted = to_float16(small_graph(nodes, w=WEIGHTS, c=np.float32(0.5)))
     assert half_ops(converted) == ["MatMul", "Transpose", "MatMul"]
     assert np.isfinite(run(converted, x=X * 1000)).all()
 
 
 def test_a_product_of_one_value_read_in_both_types():
-    given = model(
-        [("MatMul", "xw", "a", {}), ("Exp", "a", "e", {}), ("Erf", "a", "f", {}), ("Add", "ef", "y", {})],
-        {"w": WEIGHTS},
-        outputs=("y", "a"),
-    )
+    nodes = "a = MatMul (x, w) e = Exp (a) f = Erf (a) y = Add (e, f)"
+    given = small_graph(nodes, made="float[n, 4] y, float[n, 4] a", w=WEIGHTS)
     converted = assert_close_after_conversion(given, x=X)
     assert len({node.name for node in converted.graph.node}) == len(converted.graph.node)
 
 
 def test_constants_of_both_types_and_constant_nodes():
-    given = model(
-        [
-            ("Constant", "", "c", {"value": numpy_helper.from_array(WEIGHTS)}),
-            ("MatMul", "xc", "a", {}),
-            ("Exp", "c", "e", {}),
-            ("MatMul", "ae", "y", {}),
-        ],
-        {},
-    )
+    constant = f"c = Constant <value = float[4, 4] {{{', '.join(map(str, WEIGHTS.flat))}}}> ()"
+    given = small_graph(f"{constant} a = MatMul (x, c) e = Exp (c) y = MatMul (a, e)")
     assert half_ops(assert_close_after_conversion(given, x=X)) == ["MatMul", "MatMul"]
 
 
 def loop(weights_name):
     """Return a model that multiplies x three times by weights which its loop carries along as state."""
-
-    def value(name, dtype=TensorProto.FLOAT):
-        return helper.make_tensor_value_info(name, dtype, [None, 4] if dtype == TensorProto.FLOAT else [])
-
-    body = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["state", "carried"], ["new"], "product"),
-            helper.make_node("Identity", ["carried"], ["carried_on"], "on"),
-            helper.make_node("Identity", ["condition"], ["condition_on"], "again"),
-        ],
-        "body",
-        [value("step", TensorProto.INT64), value("condition", TensorProto.BOOL), value("state"), value("carried")],
-        [value("condition_on", TensorProto.BOOL), value("new"), value("carried_on")],
-    )
-    return model(
-        [("Loop", ["count", "", "x", weights_name], ["y", "unused"], {"body": body})],
-        {"count": np.int64(3), "w": WEIGHTS},
-        inputs=("x", "v"),
-    )
+    nodes = f"""
+        y, unused = Loop <body = step (int64 i, bool condition, float[k, 4] state, float[l, 4] carried)
+            => (bool condition_on, float[k, 4] new, float[l, 4] carried_on)
+        {{
+            new = MatMul (state, carried)
+            carried_on = Identity (carried)
+            condition_on = Identity (condition)
+        }}> (count, yes, x, {weights_name})
+    """
+    given = "float[n, 4] x, float[m, 4] v"
+    return small_graph(nodes, given, count=np.int64(3), yes=np.bool_(True), w=WEIGHTS)
 
 
 def test_the_weights_a_loop_carries_are_read_from_outside():
     given = loop("w")
     converted = assert_close_after_conversion(given, x=X, v=X)
     (node,) = [node for node in converted.graph.node if node.op_type == "Loop"]
-    assert list(node.input) == ["count", "", "x"]
+    assert list(node.input) == ["count", "yes", "x"]
     assert list(node.output) == ["y"]
-    assert {each.name for each in converted.graph.initializer} == {"count", "w/float16"}
+    assert {each.name for each in converted.graph.initializer} == {"count", "yes", "w/float16"}
 
 
 def test_what_a_loop_only_hands_on_is_cast_once_outside_of_it():
@@ -174,5 +129,5 @@ def test_what_a_loop_only_hands_on_is_cast_once_outside_of_it():
     converted = assert_close_after_conversion(loop("v"), x=X, v=square)
     cast, node = converted.graph.node
     assert (cast.op_type, list(cast.input), list(cast.output)) == ("Cast", ["v"], ["v/float16"])
-    assert list(node.input) == ["count", "", "x"]
+    assert list(node.input) == ["count", "yes", "x"]
     assert [each.input[0] for each in node.attribute[0].g.node if each.op_type == "Cast"] == ["state", "new/float16"]
