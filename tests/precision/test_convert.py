@@ -9,21 +9,23 @@ import keras
 import numpy as np
 import onnx
 import pytest
-from bundles import python, small_inputs, small_model
+from bundles import python, small_model
 from keras import layers
 from onnx import numpy_helper
 from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
-from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
-from keras_attn_export._cli.main import main
+from keras_attn_export import ParityError, ParityReport, export_model, verify_bundle
 from keras_attn_export._lowerings import text
 from keras_attn_export._precision.convert import convert
 from keras_attn_export._precision.float16_rules import PRODUCTS
 from keras_attn_export._precision.int8 import _silent_logging
 from keras_attn_export._standalone.verify import CASES, MODEL, load_cases
 from keras_attn_export._tracing import weights
+from keras_attn_export._tracing.nodes import all_nodes
 from keras_attn_export._tracing.onnx_file import read
+
+pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
 CONVERTED = ("float16", "int8")
 D = 24
@@ -70,14 +72,6 @@ def attending(request, tmp_path_factory):
 @pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.out_of_turn) for each in CONVERTED])
 def classifying(request, tmp_path_factory):
     return export_model(encoder(), tmp_path_factory.mktemp("encoder") / "bundle", precision=request.param)
-
-
-def nodes(graph):
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from nodes(attribute.g)
 
 
 @pytest.mark.parametrize("precision", ["float16", pytest.param("int8", marks=pytest.mark.out_of_turn)])
@@ -132,19 +126,19 @@ def test_products_are_converted_and_softmax_is_not(attending):
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
     constants = {each.name: each.data_type for each in model.graph.initializer}
     if attending.manifest["precision"] == "int8":
-        assert sum(node.op_type == "MatMulInteger" for node in nodes(model.graph)) == 5
-        assert {constants[node.input[1]] for node in nodes(model.graph) if node.op_type == "MatMulInteger"} == {2}
+        assert sum(node.op_type == "MatMulInteger" for node in all_nodes(model.graph)) == 5
+        assert {constants[node.input[1]] for node in all_nodes(model.graph) if node.op_type == "MatMulInteger"} == {2}
     else:
-        weighed = [node for node in nodes(model.graph) if node.op_type in PRODUCTS and node.input[1] in constants]
+        weighed = [node for node in all_nodes(model.graph) if node.op_type in PRODUCTS and node.input[1] in constants]
         assert {constants[node.input[1]] for node in weighed} == {onnx.TensorProto.FLOAT16}
-    softmax = [node for node in nodes(model.graph) if node.op_type == "Softmax"]
+    softmax = [node for node in all_nodes(model.graph) if node.op_type == "Softmax"]
     assert {types[node.input[0]] for node in softmax} == {onnx.TensorProto.FLOAT}
 
 
 def test_recurrent_weights_are_converted_within_their_loops(classifying):
     model = onnx.load(classifying.path / MODEL)
-    loops = [node for node in nodes(model.graph) if node.op_type == "Loop"]
-    inner = [node.op_type for loop in loops for node in nodes(loop.attribute[0].g)]
+    loops = [node for node in all_nodes(model.graph) if node.op_type == "Loop"]
+    inner = [node.op_type for loop in loops for node in all_nodes(loop.attribute[0].g)]
     large = [each for each in model.graph.initializer if np.prod(each.dims) >= 24 * 24 and "embedding" not in each.name]
     assert len(loops) == 2
     if classifying.manifest["precision"] == "int8":
@@ -154,11 +148,14 @@ def test_recurrent_weights_are_converted_within_their_loops(classifying):
     assert onnx.TensorProto.FLOAT not in {each.data_type for each in large}
 
 
-def test_class_scores_report_top1(classifying):
+def test_class_scores_report_top1_and_the_implicit_mask_holds(classifying):
     found = classifying.report.precision["top1"]
     assert set(found) == {"classes"}
     assert found["classes"]["rows"] > 100
     assert found["classes"]["agreement"] > 0.9
+    short, long = (classifying.run({"ids": np.array([ids], "int32")}) for ids in ([3, 4, 5], [3, 4, 5, 0, 0]))
+    np.testing.assert_array_equal(long["weights"][:, :, 3:], 0)
+    np.testing.assert_allclose(long["classes"][:, :3], short["classes"], atol=1e-3)
 
 
 def choosing():
@@ -195,21 +192,13 @@ def padded_inputs(length=7):
     return {"x": x, "valid_lens": np.array([3, 0, 7, 1], "int32")}
 
 
-def test_masked_weights_are_exact_zeros(attending):
-    inputs = padded_inputs()
-    outputs = attending.run(inputs)
-    for index, length in enumerate(inputs["valid_lens"]):
-        np.testing.assert_array_equal(outputs["weights"][index, :, length:], 0)
-        if length:
-            np.testing.assert_allclose(outputs["weights"][index].sum(-1), 1, rtol=1e-3)
-    np.testing.assert_array_equal(outputs["dotted"][1], 0)
-    assert np.abs(outputs["dotted"][0]).max() > 0
-
-
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e30, 1e4], ids=str)
 def test_poisoned_padding_cannot_leak_and_nan_where_it_counts_is_not_hidden(attending, poison):
     inputs = padded_inputs()
     clean = attending.run(inputs)
+    for index, length in enumerate(inputs["valid_lens"]):
+        np.testing.assert_array_equal(clean["weights"][index, :, length:], 0)
+    np.testing.assert_array_equal(clean["dotted"][1], 0)
     inputs["x"][1], inputs["x"][3, 1:] = poison, poison
     poisoned = attending.run(inputs)
     for name in clean:
@@ -227,14 +216,6 @@ def test_a_row_does_not_depend_on_the_others_of_its_batch(attending):
     inputs["x"][1:] *= 1000
     for name, array in attending.run(inputs).items():
         assert_identical(array[0], whole[name][0])
-
-
-def test_the_implicit_mask_holds(classifying):
-    short = np.array([[3, 4, 5]], "int32")
-    long = np.array([[3, 4, 5, 0, 0]], "int32")
-    outputs = {length: classifying.run({"ids": ids}) for length, ids in ((3, short), (5, long))}
-    np.testing.assert_array_equal(outputs[5]["weights"][:, :, 3:], 0)
-    np.testing.assert_allclose(outputs[5]["classes"][:, :3], outputs[3]["classes"], atol=1e-3)
 
 
 def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):
@@ -264,13 +245,10 @@ def test_a_float32_file_that_differs_is_not_converted(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_from_the_command_line(tmp_path, capsys):
-    small_model().save(tmp_path / "model.keras")
-    bundle = tmp_path / "bundle"
-    assert main(["export", str(tmp_path / "model.keras"), str(bundle), "--precision", "int8", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["report"]["precision"]["name"] == "int8"
-    assert main(["verify", str(bundle)]) == 0
-    assert load_bundle(bundle).run(small_inputs())["weights"].dtype == np.float32
+def test_from_the_command_line(model_file, tmp_path, succeeds):
+    told = json.loads(succeeds("export", model_file, tmp_path / "bundle", "--precision", "int8", "--json"))
+    assert told["report"]["precision"]["name"] == "int8"
+    succeeds("verify", tmp_path / "bundle")
 
 
 def test_the_quantizer_is_silent_and_other_threads_log_on(caplog):
@@ -281,8 +259,9 @@ def test_the_quantizer_is_silent_and_other_threads_log_on(caplog):
     assert caplog.messages == ["of a server", "afterwards"]
 
 
-def test_two_quantizers_at_once_leave_logging_as_it_was():
+def test_two_quantizers_at_once_leave_logging_as_it_was(monkeypatch):
     root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])  # so that `logging.warning` would add one
 
     def state():
         return root.manager.disable, list(root.filters), list(root.handlers)
@@ -293,13 +272,6 @@ def test_two_quantizers_at_once_leave_logging_as_it_was():
         one.submit(first.__enter__).result()
         other.submit(second.__enter__).result()
         one.submit(first.__exit__, None, None, None).result()
+        other.submit(logging.warning, "advice").result()
         other.submit(second.__exit__, None, None, None).result()
     assert state() == before
-
-
-def test_the_quantizer_gives_the_root_logger_no_handler(monkeypatch):
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [])
-    with _silent_logging():
-        logging.warning("advice")
-    assert root.handlers == []
