@@ -8,17 +8,16 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from bundles import assert_one_line, read_manifest, small_inputs
+from bundles import small_inputs
 from onnx import helper
 
 from keras_attn_export import Bundle, BundleError, ExportError, InputError
 from keras_attn_export._analysis import bench
 from keras_attn_export._analysis.bench import bench_bundle
-from keras_attn_export._cli.main import main
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Case
 
-pytest_plugins = ("bundle_fixtures",)
+pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
 QUICK = {"seconds": 0.05, "threads": 1}
 
@@ -90,26 +89,18 @@ def test_a_model_that_fails_where_memory_is_measured(tmp_path):
         bench._peak_memory(model, {"a": np.ones(3, "float32")}, "cpu", 1)
 
 
-def test_the_largest_golden_case_is_the_default(exported):
-    name, chosen = bench._chosen_inputs(Bundle(exported, read_manifest(exported)), None)
-    cases = {f"golden case `{case.name}`": case.inputs for case in verify.load_cases(exported / verify.CASES)}
-    for key, array in chosen.items():
-        np.testing.assert_array_equal(array, cases[name][key])
-    assert all(np.any(array) for array in chosen.values())
-    sizes = [sum(map(np.size, inputs.values())) for inputs in cases.values()]
-    assert sum(map(np.size, chosen.values())) == max(sizes)
-
-
-def test_zeros_and_poison_are_not_chosen(exported, tmp_path):
-    large, small = small_inputs(B=9), small_inputs(B=2)
+def test_the_largest_golden_case_is_the_default_and_zeros_and_poison_are_not_chosen(tmp_path):
+    large = small_inputs(B=9)
     zeros = {name: np.zeros_like(array) for name, array in large.items()}
     poisoned = large | {"values": np.full_like(large["values"], np.nan)}
+    made = {"zeros": zeros, "poisoned": poisoned, "small": small_inputs(B=2), "numbers": small_inputs(B=3)}
     (tmp_path / "parity").mkdir()
-    cases = [Case("zeros", zeros, {}), Case("poisoned", poisoned, {}), Case("numbers", small, {})]
-    verify.save_cases(tmp_path / verify.CASES, cases)
-    assert bench._chosen_inputs(Bundle(tmp_path, {}), None)[0] == "golden case `numbers`"
-    verify.save_cases(tmp_path / verify.CASES, cases[:2])
-    assert bench._chosen_inputs(Bundle(tmp_path, {}), None)[0] == "golden case `zeros`"
+    cases = [Case(name, inputs, {}) for name, inputs in made.items()]
+    for of_these, wanted in ((cases, "numbers"), (cases[:2], "zeros")):
+        verify.save_cases(tmp_path / verify.CASES, of_these)
+        name, chosen = bench._chosen_inputs(Bundle(tmp_path, {}), None)
+        assert name == f"golden case `{wanted}`"
+        assert all(np.array_equal(array, made[wanted][key]) for key, array in chosen.items())
 
 
 def test_given_inputs(exported):
@@ -157,27 +148,18 @@ def test_what_cannot_be_timed(exported, tmp_path):
         bench_bundle(tmp_path, **QUICK)
 
 
-def test_the_command_prints_a_table(exported, other, tmp_path, capfd):
-    np.savez(tmp_path / "inputs.npz", **small_inputs(B=2))
-    command = ["bench", exported, "--against", other, "--inputs", tmp_path / "inputs.npz", "--seconds", "0.05"]
-    assert main([*map(str, command), "--threads", "1"]) == 0
-    printed = capfd.readouterr()
-    assert printed.err == ""
-    said = ("inputs.npz, 2 rows", "cpu, 1 threads", "onnxruntime ", "the bundle is faster", "`context` differ")
-    assert all(each in printed.out for each in said), printed.out
+def test_the_command_prints_a_table(exported, other, samples, succeeds):
+    command = ("bench", exported, "--against", other, "--inputs", samples, "--seconds", "0.05", "--threads", "1")
+    printed = succeeds(*command)
+    said = ("samples.npz, 2 rows", "cpu, 1 threads", "onnxruntime ", "the bundle is faster", "`context` differ")
+    assert all(each in printed for each in said), printed
     for name, unit in (("median", "ms"), ("95th percentile", "ms"), ("throughput", "rows/s"), ("peak memory", "MB")):
-        assert re.search(rf"(?m)^{name} +\S+ {unit} +\S+ {unit}", printed.out), printed.out
+        assert re.search(rf"(?m)^{name} +\S+ {unit} +\S+ {unit}", printed), printed
 
 
-def test_the_command_prints_json_and_fails_in_one_line(exported, capfd):
-    command = ["bench", str(exported), "--seconds", "0.05", "--json"]
-    assert main(command) == 0
-    printed = capfd.readouterr()
-    assert printed.err == ""
-    content = json.loads(printed.out)
+def test_the_command_prints_json_and_fails_in_one_line(exported, succeeds, fails):
+    command = ("bench", exported, "--seconds", "0.05", "--json")
+    content = json.loads(succeeds(*command))
     assert content["bundle"] == str(exported)
     assert len(content["timings"]) == 1
-    assert main([*command, "--against", "nowhere.onnx"]) == 1
-    printed = capfd.readouterr()
-    assert printed.out == ""
-    assert_one_line(printed.err, "error: There is no file nowhere.onnx.")
+    fails(*command, "--against", "nowhere.onnx", said="error: There is no file nowhere.onnx.")

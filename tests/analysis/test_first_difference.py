@@ -15,10 +15,9 @@ from keras_attn_export import Bundle, BundleError, ExportError, export_model
 from keras_attn_export._analysis.first_difference import _closest, _layouts, first_difference, format_layers
 from keras_attn_export._analysis.onnx_graph import OnnxGraph
 from keras_attn_export._analysis.saved_graph import SavedGraph
-from keras_attn_export._cli.main import main
 from keras_attn_export._standalone import verify
 
-pytest_plugins = ("bundle_fixtures",)
+pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
 CASES = ("base", "batch 2")
@@ -192,11 +191,15 @@ def altered(bundle):
     return bundle
 
 
+def traced(bundle, folder, blocked):
+    done = python("-m", "keras_attn_export", "verify", bundle, "--trace", cwd=folder, blocked=blocked)
+    assert done.returncode == 1
+    return done
+
+
 def test_the_command_names_the_layer(altered, tmp_path):
     """It runs where neither Keras nor the code of the model can be imported."""
-    command = ("-m", "keras_attn_export", "verify", altered, "--trace")
-    done = python(*command, cwd=tmp_path, blocked=("keras", "keras_attn", "tf2onnx"))
-    assert done.returncode == 1
+    done = traced(altered, tmp_path, ("keras", "keras_attn", "tf2onnx"))
     assert_one_line(done.stderr)
     assert "FAILED: is outside the tolerance" in done.stdout
     (row,) = (line for line in done.stdout.splitlines() if line.endswith(", the first is here"))
@@ -205,23 +208,20 @@ def test_the_command_names_the_layer(altered, tmp_path):
 
 
 def test_the_command_without_tensorflow(altered, tmp_path):
-    command = ("-m", "keras_attn_export", "verify", altered, "--trace")
-    done = python(*command, cwd=tmp_path, blocked=("tensorflow",))
-    assert done.returncode == 1
-    assert_one_line(done.stderr, "error: Naming the first difference runs the SavedModel, which needs TensorFlow")
+    said = "error: Naming the first difference runs the SavedModel, which needs TensorFlow"
+    assert_one_line(traced(altered, tmp_path, ("tensorflow",)).stderr, said)
 
 
-def test_the_command_gives_json(altered, capfd):
-    assert main(["verify", str(altered), "--trace", "--json"]) == 1
-    printed = capfd.readouterr()
-    assert_one_line(printed.err)
-    content = json.loads(printed.out)
+def test_the_command_gives_json(altered, call):
+    code, out, err = call("verify", altered, "--trace", "--json")
+    assert code == 1
+    assert_one_line(err)
+    content = json.loads(out)
     assert content["passed"] is False
     assert content["first_difference"]["first"]["layer"] == "attention/W_k"
     assert {row["layer"] for row in content["first_difference"]["layers"]} >= {"attention", "attention/W_q"}
 
 
-def test_the_command_has_nothing_to_trace(exported, capfd):
-    assert main(["verify", str(exported), "--trace"]) == 0
-    printed = capfd.readouterr()
-    assert (printed.err, printed.out.splitlines()[-1]) == ("", "Nothing differs, so there is nothing to trace.")
+def test_the_command_has_nothing_to_trace(exported, succeeds):
+    out = succeeds("verify", exported, "--trace")
+    assert out.splitlines()[-1] == "Nothing differs, so there is nothing to trace."
