@@ -1,6 +1,7 @@
 """Files and inputs made to do harm: each is refused in a sentence, before what it aims at is touched."""
 
 import json
+import re
 import zipfile
 
 import keras
@@ -8,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from bundles import PACKAGES, assert_one_line, python, reseal, small_inputs
+from bundles import reseal, small_inputs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -17,10 +18,9 @@ from onnx import TensorProto, helper
 from keras_attn import AdditiveAttention
 from keras_attn_export import BundleError, ExportError, InputError, UnsupportedModelError, export_model, load_bundle
 from keras_attn_export._bundle.bundle import checked_inputs
-from keras_attn_export._cli.main import main
-from keras_attn_export._standalone.verify import CASES, MODEL, _external_locations
+from keras_attn_export._standalone.verify import MODEL
 
-pytest_plugins = ("bundle_fixtures",)
+pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
 # ----------------------------------------------------- weights outside the folder
 
@@ -76,16 +76,10 @@ def model_with(place, location):
     return helper.make_model(graph, opset_imports=opsets, functions=more.get("functions", []), ir_version=8)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_external_data_is_seen_wherever_it_is(place, tmp_path):
-    (tmp_path / MODEL).write_bytes(model_with(place, "ünder/the.data").SerializeToString())
-    assert set(_external_locations(tmp_path / MODEL)) == {"ünder/the.data"}
-
-
 @pytest.mark.parametrize(
     ("place", "location"),
     [
-        *zip(PLACES, ["../secret", "{absolute}", "parity/../../secret", "", "missing"], strict=True),
+        *zip(PLACES, ["../secret", "{absolute}", "parity/../../secret", "", "ünder/the.data"], strict=True),
         (in_initializer, "*/_ORT_MEM_ADDR_/*"),
     ],
 )
@@ -95,17 +89,8 @@ def test_external_data_may_not_leave_the_folder(bundle, place, location):
     location = location.format(absolute=secret)
     (bundle / MODEL).write_bytes(model_with(place, location).SerializeToString())
     reseal(bundle, MODEL)
-    with pytest.raises(BundleError, match=r"model\.onnx takes weights from `.*`, which is no file of the bundle"):
+    with pytest.raises(BundleError, match=rf"takes weights from `{re.escape(location)}`, which is no file of"):
         load_bundle(bundle)
-
-
-def test_the_script_in_the_bundle_refuses_it_too(bundle):
-    (bundle / MODEL).write_bytes(model_with(in_initializer, "/etc/hostname").SerializeToString())
-    reseal(bundle, MODEL)
-    done = python(bundle / "verify.py", cwd=bundle.parent, blocked=[*PACKAGES, "onnxruntime.capi"])
-    assert (done.returncode, done.stdout) == (1, "")
-    assert_one_line(done.stderr)
-    assert "takes weights from `/etc/hostname`" in done.stderr
 
 
 def test_external_data_inside_is_read_and_guarded(bundle):
@@ -121,13 +106,9 @@ def test_external_data_inside_is_read_and_guarded(bundle):
         np.testing.assert_array_equal(output, wanted[name])
     content = (bundle / "model.onnx.data").read_bytes()
     (bundle / "model.onnx.data").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    for use in (lambda: load_bundle(bundle), lambda: load_bundle_again(loaded)):
+    for use in (lambda: load_bundle(bundle), type(loaded)(bundle, loaded.manifest).session):
         with pytest.raises(BundleError, match=r"model\.onnx\.data is not the file"):
             use()
-
-
-def load_bundle_again(bundle):
-    type(bundle)(bundle.path, bundle.manifest).session()
 
 
 @pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\xff\xff\x7f", b"\x3b\x3c", b"\xff" * 20, b"\x3a"])
@@ -178,7 +159,7 @@ HOSTILE = {  # what takes the place of a layer, of one of its entries, or of the
 
 
 @pytest.mark.parametrize(("where", "entry"), HOSTILE.values(), ids=HOSTILE)
-def test_a_keras_file_runs_nothing(where, entry, tmp_path, capsys):
+def test_a_keras_file_runs_nothing(where, entry, tmp_path, fails):
     """A file whose configuration makes another file if anything in it is called."""
     path, bundle = tmp_path / "model.keras", tmp_path / "bundle"
     x = keras.Input((3, 4), name="x")
@@ -198,8 +179,7 @@ def test_a_keras_file_runs_nothing(where, entry, tmp_path, capsys):
             archive.writestr(name, content)
     with pytest.raises(UnsupportedModelError, match=r"Keras cannot load .*model\.keras: \S"):
         export_model(path, bundle)
-    assert main(["export", str(path), str(bundle)]) == 1
-    assert_one_line(capsys.readouterr().err)
+    fails("export", path, bundle, said=f"error: Keras cannot load {path}: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.keras"]
 
 
@@ -269,6 +249,11 @@ def test_names_that_are_no_text(exported):
         load_bundle(exported).run({**small_inputs(), 3: 1, None: 2})
 
 
+@pytest.fixture(scope="module")
+def loaded(exported):
+    return load_bundle(exported)
+
+
 ARRAYS = hnp.arrays(
     dtype=hnp.scalar_dtypes() | hnp.unicode_string_dtypes() | hnp.byte_string_dtypes(),
     shape=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7),
@@ -277,30 +262,13 @@ ARRAYS = hnp.arrays(
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_arrays_give_numbers_or_a_sentence(exported, data):
-    bundle = load_bundle_once(exported)
+def test_any_arrays_give_numbers_or_a_sentence(loaded, data):
     inputs = dict(small_inputs(*data.draw(st.tuples(*[st.integers(0, 4)] * 3))))
     for name in data.draw(st.sets(st.sampled_from(sorted(inputs)), max_size=2)):
         inputs[name] = data.draw(ARRAYS)
     try:
-        outputs = bundle.run(inputs)
+        outputs = loaded.run(inputs)
     except ExportError as error:
         assert "\n" not in str(error)  # noqa: PT017 - some draws fit
     else:
         assert list(outputs) == ["context", "weights"]
-
-
-BUNDLES = {}
-
-
-def load_bundle_once(path):
-    return BUNDLES.setdefault(path, load_bundle(path))
-
-
-def test_golden_cases_that_are_no_arrays(bundle):
-    with zipfile.ZipFile(bundle / CASES, "a") as archive:
-        archive.writestr("0/inputs/other", b"text")
-    reseal(bundle, CASES)
-    done = python(bundle / "verify.py", cwd=bundle.parent, blocked=PACKAGES)
-    assert done.returncode == 1
-    assert_one_line(done.stderr)
