@@ -2,17 +2,15 @@
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from bundles import Dk, alter_golden_outputs, alter_manifest, read_manifest, reseal, small_inputs
+from bundles import Dk, alter_manifest, read_manifest, reseal, small_inputs
 from tolerances import assert_identical
 
-from keras_attn_export import BundleError, InputError, ParityError, ProviderError, load_bundle, verify_bundle
+from keras_attn_export import BundleError, InputError, ProviderError, load_bundle, verify_bundle
 from keras_attn_export._bundle.bundle import checked_inputs
-from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import MODEL, load_cases
+from keras_attn_export._standalone.verify import MODEL
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -76,29 +74,7 @@ def test_a_report_that_cannot_be_read(bundle):
         loaded.report  # noqa: B018 - reading it is what fails
 
 
-def test_a_replay_has_the_coverage_of_the_export(exported, bundle, loaded):
-    report = verify_bundle(exported)
-    assert report.warnings == loaded.report.warnings == ()
-    assert report.coverage == loaded.report.coverage
-    told = json.loads((bundle / "parity/report.json").read_text())
-    told["coverage"]["outputs"] = {"context": {"varies": False}}
-    (bundle / "parity/report.json").write_text(json.dumps(told))
-    reseal(bundle, "parity/report.json")
-    assert verify_bundle(bundle).warnings == (
-        "Output `context` is the same whatever goes in, so that its match proves little.",
-    )
-
-
 # -------------------------------------------------------------------- running
-
-
-def test_run_gives_keras_outputs(exported, loaded):
-    for _, inputs, outputs, _ in load_cases(exported / "parity" / "cases.npz"):
-        got = loaded.run(inputs)
-        assert list(got) == ["context", "weights"]
-        for name, expected in outputs.items():
-            largest = np.abs(expected).max()  # a small number is a sum of large ones
-            np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-6 * max(1, largest), strict=True)
 
 
 def test_run_takes_other_widths_and_lists(loaded):
@@ -117,33 +93,14 @@ WRONG_INPUTS = {  # what is changed (`...` removes an input), and what is said
     "one is missing": ({"keys": ...}, f"Inputs ['keys'] are missing. {TAKES}"),
     "two are missing": ({"queries": ..., "valid_lens": ...}, f"Inputs ['queries', 'valid_lens'] are missing. {TAKES}"),
     "unknown": ({"mask": [True], "lens": [1.0]}, f"Inputs ['mask', 'lens'] are unknown. {TAKES}"),
-    **{
-        f"{name} of {dtype}": (
-            {name: small_inputs()[name].astype(dtype)},
-            f"Input `{name}` must be of dtype {wanted}. Received: {small_inputs()[name].astype(dtype).dtype}.",
-        )
-        for name, dtype, wanted in (
-            ("valid_lens", "float32", "int32"),
-            ("valid_lens", "str", "int32"),
-            ("keys", "complex64", "float32"),
-            ("keys", "object", "float32"),
-        )
-    },
     "rank": ({"valid_lens": [[1], [2]]}, "Input `valid_lens` must have shape ('batch',). Received: (2, 1)."),
     "size": (
         {"keys": np.zeros((2, 7, 9))},
         "Input `keys` must have shape ('batch', 'keys_length', 6), where 6 is fixed. Received: (2, 7, 9).",
     ),
-    "keys and values": (
-        {"values": np.ones((2, 8, 5))},
-        "`keys_length` is 7 in input `keys`. Received: (2, 8, 5)",
-    ),
+    "keys and values": ({"values": np.ones((2, 8, 5))}, "`keys_length` is 7 in input `keys`. Received: (2, 8, 5)"),
     "batches": ({"keys": np.ones((3, 7, Dk))}, "where `batch` is 2 in input `queries`. Received: (3, 7, 6)"),
     "batch of lengths": ({"valid_lens": [1]}, "where `batch` is 2 in input `queries`. Received: (1,)"),
-    "lists of unequal lengths": (
-        {"queries": [[[1.0] * 4], [[1.0] * 4, [2.0] * 4]]},
-        "Input `queries` must be one array: ",
-    ),
 }
 
 
@@ -152,19 +109,6 @@ def test_wrong_inputs(loaded, changed, said):
     inputs = {name: value for name, value in (small_inputs() | changed).items() if value is not ...}
     with pytest.raises(InputError, match=re.escape(said)):
         loaded.run(inputs)
-
-
-def test_a_size_that_is_no_multiple(bundle, monkeypatch):
-    alter_manifest(bundle, multiples={"keys_length": 3})
-    loaded = load_bundle(bundle)
-    for Tq, Tk in ((4, 6), (1, 9), (3, 3)):
-        assert loaded.run(small_inputs(Tq=Tq, Tk=Tk))["weights"].shape == (2, Tq, Tk)
-    monkeypatch.setattr(verify, "run_session", lambda *_: pytest.fail("onnxruntime was asked"))
-    said = (
-        "Input `keys` must have shape ('batch', 'keys_length', 6), where `keys_length` is a multiple of 3. Received: "
-    )
-    with pytest.raises(InputError, match=re.escape(f"{said}(2, 7, 6).")):
-        loaded.run(small_inputs(Tk=7))
 
 
 @pytest.mark.parametrize(
@@ -253,36 +197,15 @@ def test_options_that_sessions_have_not(loaded, asked, match):
         loaded.session(**asked)
 
 
-def test_running_from_several_threads(loaded):
-    with ThreadPoolExecutor(4) as pool:
-        first, *others = pool.map(lambda _: loaded.run(small_inputs())["context"], range(4))
-    for result in others:
-        assert_identical(result, first)
-
-
-def test_a_model_that_onnxruntime_cannot_load(bundle):
-    (bundle / MODEL).write_bytes(b"\x08\x08")  # an ONNX file with an ir version and nothing else
-    reseal(bundle, MODEL)
-    with pytest.raises(BundleError, match=r"cannot load .*model\.onnx"):
-        load_bundle(bundle).run(small_inputs())
-
-
 # ------------------------------------------------------------------ verifying
 
 
 def test_verify_bundle(exported, loaded):
     report = verify_bundle(exported)
     assert report.passed
+    assert report.warnings == loaded.report.warnings == ()
+    assert report.coverage == loaded.report.coverage
     assert (report.provider, report.saved_model_rows) == ("cpu", ())
     assert [(row.name, row.case, row.shape) for row in report.rows] == [
         (row.name, row.case, row.shape) for row in loaded.report.rows
     ]
-
-
-def test_verify_bundle_shows_altered_golden_outputs(bundle):
-    alter_golden_outputs(bundle)
-    said = "ONNX output `context` is outside the tolerance in case `axes apart`"
-    with pytest.raises(ParityError, match=said) as caught:
-        verify_bundle(bundle)
-    assert [(row.name, row.case) for row in caught.value.report.rows if not row.passed] == [("context", "axes apart")]
-    assert len(caught.value.report.rows) == 2 * read_manifest(bundle)["parity"]["cases"]

@@ -19,6 +19,7 @@ BAD = ParityRow(
 MISSING = ParityRow(
     "gone", "base", (), "int64", float("inf"), float("nan"), float("inf"), 0, TOLERANCE, False, "is missing"
 )
+INFINITE = replace(MISSING, max_abs=float("-inf"))
 
 FLAT = {"a": {"varies": False}}
 COVERED = {"inputs": {"x": {"moves": []}, "y": {"moves": None}}, "outputs": FLAT}
@@ -28,7 +29,7 @@ COVERED = {"inputs": {"x": {"moves": []}, "y": {"moves": None}}, "outputs": FLAT
     "report",
     [
         ParityReport("cpu", (GOOD,)),
-        ParityReport("cuda", (GOOD, BAD), (GOOD, MISSING), {"batch 1": "Keras says no"}),
+        ParityReport("cuda", (GOOD, BAD), (GOOD, MISSING, INFINITE), {"batch 1": "Keras says no"}),
         ParityReport("cpu", ()),
         ParityReport("cpu", (GOOD,), coverage={"cases": 1, "refused": 2, "axes": {"batch": [3]}, **COVERED}),
     ],
@@ -41,13 +42,6 @@ def test_json_round_trip(report):
     read = ParityReport.from_json(text)
     assert read.to_json() == text
     assert repr(read) == repr(report)  # since NaN is not equal to itself
-
-
-def test_numbers_that_are_not_finite_come_back():
-    row = replace(MISSING, max_abs=float("-inf"))
-    (read,) = ParityReport.from_json(ParityReport("cpu", (row,)).to_json()).rows
-    assert read.max_abs == float("-inf")
-    assert np.isnan(read.max_rel)
 
 
 @pytest.mark.parametrize(
@@ -116,10 +110,7 @@ COMPLETE = {
         ({"outputs": {"a": {"varies": True, "rounding": 0.009}}}, None),
         ({"outputs": {"a": {"varies": True, "ties": 0.34}}}, "Rounding alone decides 34% of output `a`"),
         ({"outputs": {"a": {"varies": True, "ties": 0.004}}}, None),
-        (
-            {"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79}}},
-            "Precision alone may move output `a`",
-        ),
+        ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79}}}, "Precision alone may move output `a`"),
         ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.4}}}, None),
         ({"outputs": {"a": {"varies": True, "rounding": None}}}, None),
     ],
