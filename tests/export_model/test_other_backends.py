@@ -55,8 +55,8 @@ def arrays(file):
 
 def test_a_trained_model_gives_the_numbers_of_its_backend(folder):
     assert verify_bundle(folder / "trained").passed
-    outputs = load_bundle(folder / "trained").run(arrays(folder / "inputs.npz"))
-    wanted = arrays(folder / "outputs.npz")
+    outputs = load_bundle(folder / "trained").run(arrays(folder / "trained_inputs.npz"))
+    wanted = arrays(folder / "trained_outputs.npz")
     assert set(outputs) == set(wanted) == {"classes", "weights", "twice"}
     for name in ("classes", "weights"):
         assert_close(outputs[name], wanted[name], "float32", tolerance=ACROSS)
@@ -118,18 +118,14 @@ def test_an_axis_that_tensorflow_cannot_trace_is_static(folder):
 
 
 def test_nothing_but_bundles_is_left(found):
-    assert found["left by the subclass"] == ["inputs.npz", "outputs.npz", "subclass", "trained"]
+    assert found["left by the subclass"] == ["subclass", "trained", "trained_inputs.npz", "trained_outputs.npz"]
 
 
 @pytest.mark.parametrize(
     ("what", "error", "message"),
     [
         ("in the script", "UnsupportedModelError", r"`InTheScript` is defined in the script .*move `InTheScript` to"),
-        (
-            "in a function",
-            "UnsupportedModelError",
-            r"`\S+.InAFunction` is defined inside a function\.",
-        ),
+        ("in a function", "UnsupportedModelError", r"`\S+.InAFunction` is defined inside a function\."),
         ("other numbers", "ParityError", r"ONNX output `y` is outside the tolerance in case .* max rel 1\.0e-02"),
         ("not on TensorFlow", "UnsupportedModelError", r"cannot be made again on TensorFlow.*not made for TensorFlow"),
         ("fatal", "ExportError", r"process with TensorFlow, .* ended with exit code 3: the last words$"),
@@ -159,13 +155,10 @@ def test_a_subclass_in_a_file_exports_with_its_weights(tmp_path):
     wanted = model(samples["queries"], memory=samples["memory"])
     model.save(tmp_path / "model.keras")
     bundle = export_model(tmp_path / "model.keras", tmp_path / "bundle", sample_inputs=samples)
-    outputs = bundle.run({"queries": samples["queries"], **prefixed("memory", samples["memory"])})
+    memory = {f"memory_{name}": each for name, each in samples["memory"].items()}
+    outputs = bundle.run({"queries": samples["queries"], **memory})
     for name in ("scores", "total"):
         assert_close(outputs[name], keras.ops.convert_to_numpy(wanted[name]), "float32", tolerance=ACROSS)
-
-
-def prefixed(prefix, content):
-    return {f"{prefix}_{name}": each for name, each in content.items()}
 
 
 def test_code_that_is_only_there_in_this_process():

@@ -44,7 +44,6 @@ def error_of(model, **options):
         return {
             "class": type(error).__name__,
             "message": str(error),
-            "notes": getattr(error, "__notes__", []),
             "failed": {
                 part: sum(not row.passed for row in getattr(report, part))
                 for part in ("rows", "saved_model_rows")
@@ -56,14 +55,18 @@ def error_of(model, **options):
     return None
 
 
+def keep(name, inputs, outputs):
+    np.savez(FOLDER / f"{name}_inputs.npz", **inputs)
+    outputs = {name: keras.ops.convert_to_numpy(each) for name, each in outputs.items()}
+    np.savez(FOLDER / f"{name}_outputs.npz", **outputs)
+
+
 def everything():
     """Export a trained model, a subclass with options, one in half precision, and all that must fail."""
     model, steps = models.trained_model(), []
     inputs = models.inputs_of_trained()
     bundle = export_model(model, FOLDER / "trained", progress=steps.append)
-    np.savez(FOLDER / "inputs.npz", **inputs)
-    outputs = model(list(inputs.values()), training=False)
-    np.savez(FOLDER / "outputs.npz", **{name: keras.ops.convert_to_numpy(each) for name, each in outputs.items()})
+    keep("trained", inputs, model(list(inputs.values()), training=False))
     golden_is_ours = []
     for _, arrays, expected, _ in verify.load_cases(bundle.path / verify.CASES):
         again = model([arrays[name] for name in inputs], training=False)
@@ -75,10 +78,7 @@ def everything():
     export_model(subclass, FOLDER / "subclass", sample_inputs=samples, lowering="portable", precision="float16")
     found = {"left by the subclass": sorted(os.listdir(FOLDER))}
     flat = {"queries": samples["queries"], **{f"memory_{name}": each for name, each in samples["memory"].items()}}
-    np.savez(FOLDER / "subclass_inputs.npz", **flat)
-    given = subclass(samples["queries"], memory=samples["memory"], training=False)
-    given = {name: keras.ops.convert_to_numpy(each) for name, each in given.items()}
-    np.savez(FOLDER / "subclass_outputs.npz", **given)
+    keep("subclass", flat, subclass(samples["queries"], memory=samples["memory"], training=False))
 
     keras.config.set_dtype_policy("mixed_float16")
     half = dict_inputs_and_outputs()
