@@ -44,7 +44,7 @@ def assert_like_keras(model, run, **sizes):
 def greedy(tmp_path_factory):
     model = looped(Greedy)
     path = tmp_path_factory.mktemp("loops") / "greedy"
-    return model, export_model(model, path, sample_inputs=samples_of(model), lowering="adaptive", report=True)
+    return model, export_model(model, path, sample_inputs=samples_of(model), lowering="adaptive")
 
 
 def test_a_decoder_keeps_its_layer_in_its_loop(greedy):
@@ -74,11 +74,6 @@ def test_a_loop_reads_the_memory_where_it_is(greedy):
     assert len(loop.input) == 2 + 4
 
 
-def test_the_report_page_names_what_is_in_a_loop(greedy):
-    page = greedy[1].path.with_name("greedy.html").read_text(encoding="utf-8")
-    assert "loop/attention" in page
-
-
 def test_a_difference_that_begins_in_a_loop_is_named_with_its_layer(greedy, tmp_path):
     folder = shutil.copytree(greedy[1].path, tmp_path / "wrong")
     proto = file_of(greedy[1])
@@ -100,6 +95,7 @@ def test_a_difference_that_begins_in_a_loop_is_named_with_its_layer(greedy, tmp_
         (Nested, "portable", None, []),
         (Leaving, "adaptive", None, [("Loop",)] * 2),  # rows that leave, and a cache that grows
         (Buffered, "fused", None, []),  # loops of Keras
+        (Apart, "adaptive", None, []),  # a function, and a condition
     ],
 )
 def test_each_call_is_where_it_was(layer, lowering, opset, depths, tmp_path):
@@ -134,13 +130,3 @@ def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
     assert apart
     loop = next(node for node in proto.graph.node if node.op_type == "Loop")
     assert apart & {name for inner in graphs_in(loop) for node in all_nodes(inner) for name in node.input}
-
-
-def test_a_function_and_a_condition_keep_what_is_in_them(tmp_path):
-    model = looped(Apart)
-    bundle = export_model(model, tmp_path / "bundle")
-    assert not depth_of_calls(file_of(bundle).graph)
-    (layer,) = bundle.manifest["layers"]
-    assert layer["lowering"] == "portable"
-    assert "is in a `tf.function`" in layer["form"]
-    assert_like_keras(model, bundle.run)

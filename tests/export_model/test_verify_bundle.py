@@ -8,9 +8,10 @@ import pytest
 from bundles import small_inputs, small_model
 
 from keras_attn_export import InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
-from keras_attn_export._cli.main import main
 from keras_attn_export._export.verify_bundle import _rows_of_samples, replayed
 from keras_attn_export._model.reference import case_of
+
+pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
 LARGE = {name: array * 3 if array.dtype.kind == "f" else array for name, array in small_inputs(5, 4, 9).items()}
 
@@ -48,20 +49,12 @@ def test_another_models_outputs_do_not_match(checked):
     assert {row.case for row in caught.value.report.rows if not row.passed} == {"samples"}
 
 
-def test_samples_beside_those_of_the_export(checked):
+def test_samples_beside_those_of_the_export_and_a_manifest_without_a_precision(checked):
     bundle, report = replayed(checked[2])
     taken = replace(report, rows=(replace(report.rows[0], case="samples"),))
-    assert {row.case for row in _rows_of_samples(bundle, taken, LARGE, checked[0], safe_mode=True)} == {
-        "samples of this run"
-    }
-
-
-def test_a_manifest_without_a_precision_is_of_float32(checked):
-    bundle, report = replayed(checked[2], "cpu")
-    del bundle.manifest["precision"]
-    rows = _rows_of_samples(bundle, report, LARGE, checked[0], safe_mode=True)
-    assert rows
-    assert all(row.passed for row in rows)
+    del bundle.manifest["precision"]  # which is float32 then
+    rows = _rows_of_samples(bundle, taken, LARGE, checked[0], safe_mode=True)
+    assert {(row.case, row.passed) for row in rows} == {("samples of this run", True)}
 
 
 @pytest.mark.parametrize(
@@ -99,34 +92,24 @@ def test_samples_that_give_no_number():
 
 
 @pytest.mark.smoke
-def test_from_the_command_line(checked, tmp_path, capfd):
+def test_from_the_command_line(checked, tmp_path, call, succeeds, fails):
     _, file, bundle = checked
     np.savez(tmp_path / "samples.npz", **LARGE)
     other_model().save(other := tmp_path / "other.keras")
-    arguments = ["verify", str(bundle), "--samples", str(tmp_path / "samples.npz"), "--model"]
-    assert main([*arguments, str(file)]) == 0
-    out, err = capfd.readouterr()
-    assert err == ""
+    command = ("verify", bundle, "--samples", tmp_path / "samples.npz")
+    out = succeeds(*command, "--model", file)
     assert [line.split()[1] for line in out.splitlines() if line.startswith("samples ")] == ["context", "weights"]
-    assert main([*arguments, str(other), "--trace"]) == 1
-    _, err = capfd.readouterr()
-    assert err.endswith(
-        "All golden cases match: is " + str(tmp_path / "other.keras") + " the model that was exported?\n"
-    )
-    assert main(arguments[:-1]) == 1
-    assert "error: `samples` need `model`" in capfd.readouterr().err
+    code, _, err = call(*command, "--model", other, "--trace")
+    assert code == 1
+    assert err.endswith(f"All golden cases match: is {other} the model that was exported?\n")
+    fails(*command, said="error: `samples` need `model`")
 
 
-def test_only_unsafe_loads_a_model_that_holds_code(tmp_path, capfd):
+def test_only_unsafe_loads_a_model_that_holds_code(tmp_path, succeeds, fails):
     x = keras.Input((3,), name="x")
     keras.Model(x, keras.layers.Lambda(lambda y: y + 1, name="y")(x)).save(file := tmp_path / "model.keras")
     export_model(file, tmp_path / "bundle", safe_mode=False)
-    samples = {"x": np.ones((2, 3), "float32")}
-    np.savez(tmp_path / "samples.npz", **samples)
-    command = ["verify", str(tmp_path / "bundle"), "--samples", str(tmp_path / "samples.npz"), "--model", str(file)]
-    assert main(command) == 1
-    assert "Keras cannot load" in capfd.readouterr().err
-    assert main([*command, "--unsafe"]) == 0
-    with pytest.raises(UnsupportedModelError, match="Keras cannot load"):
-        verify_bundle(tmp_path / "bundle", samples=samples, model=file)
-    assert verify_bundle(tmp_path / "bundle", samples=samples, model=file, safe_mode=False).passed
+    np.savez(tmp_path / "samples.npz", x=np.ones((2, 3), "float32"))
+    command = ("verify", tmp_path / "bundle", "--samples", tmp_path / "samples.npz", "--model", file)
+    fails(*command, said="Keras cannot load")
+    succeeds(*command, "--unsafe")

@@ -19,17 +19,22 @@ from keras_attn import (
 sizes = st.integers(1, 6)
 
 
-OTHERS = {
+SCORES = {
+    "additive": lambda plan, **options: AdditiveAttention(plan.units, **options),
+    "dot": lambda plan, **options: DotProductAttention(**options),
     "normalized": lambda plan, **options: AdditiveAttention(plan.units, normalize=True, **options),
     "bilinear": lambda plan, **options: BilinearAttention(**options),
     "gaussian": lambda plan, **options: GaussianAttention(1.5, **options),
     "cosine": lambda plan, **options: CosineAttention(0.5, **options),
+    "heads": lambda plan, name, **options: MultiHeadAttention(
+        DotProductAttention(**options), 4, 3, 2, num_kv_heads=2, name=name
+    ),
 }
 OF_ONE_SIZE = ("dot", "gaussian", "cosine")
 
 plans = st.builds(
     Plan,
-    score=st.sampled_from(["additive", "dot", "additive", "dot", *OTHERS, "heads"]),
+    score=st.sampled_from(["additive", "dot", *SCORES]),
     Dq=sizes,
     Dk=sizes,
     Dv=sizes,
@@ -63,7 +68,8 @@ def build(plan: Plan) -> keras.Model:
     if plan.score in OF_ONE_SIZE:
         queries = layers.Dense(keys.shape[-1], name="to_keys")(queries)
     masks = _masks(plan, Tq, Tk, inputs)
-    layer = _attention(plan)
+    options = {"dropout": plan.dropout, "seed": 1, "normalizer": plan.normalizer}
+    layer = SCORES[plan.score](plan, **options, name="attention")
     pooled, weights = layer(queries, keys, values, return_attention_scores=True, **masks)
     if plan.twice and pooled.shape[-1] == queries.shape[-1]:
         pooled = layer(pooled, keys, values, **masks)
@@ -76,17 +82,6 @@ def build(plan: Plan) -> keras.Model:
         outer = {name: keras.Input(x.shape[1:], dtype=x.dtype, name=name) for name, x in inputs.items()}
         model = keras.Model(outer, model(outer))
     return model
-
-
-def _attention(plan: Plan) -> keras.layers.Layer:
-    options = {"dropout": plan.dropout, "seed": 1, "normalizer": plan.normalizer}
-    if plan.score == "heads":
-        return MultiHeadAttention(DotProductAttention(**options), 4, 3, 2, num_kv_heads=2, name="attention")
-    if plan.score == "additive":
-        return AdditiveAttention(plan.units, **options, name="attention")
-    if plan.score == "dot":
-        return DotProductAttention(**options, name="attention")
-    return OTHERS[plan.score](plan, **options, name="attention")
 
 
 def _keys(plan: Plan, Tk: int | None, inputs: dict) -> keras.KerasTensor:
