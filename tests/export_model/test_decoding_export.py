@@ -2,7 +2,6 @@
 
 import warnings
 
-import keras
 import numpy as np
 import pytest
 from decoding_models import (
@@ -10,7 +9,6 @@ from decoding_models import (
     LENGTH,
     OPTIONS,
     START,
-    WIDTH,
     arrays,
     attending,
     firsts_of,
@@ -19,6 +17,7 @@ from decoding_models import (
     of_one_batch,
     recurrent,
 )
+from step_models import BLOCKS, HEADS, SIZE, WIDTH, growing_caches
 from unproven import Unproven
 
 from keras_attn.decoding import beam, greedy
@@ -34,7 +33,6 @@ CASES = {
     "beam": lambda: (beam(*recurrent(), **{**OPTIONS, "max_length": 3}, width=2, outputs=["weights"]), ids_of),
 }
 IN_TURN = "attention"
-CACHE = "past_key_values.0.key"  # as others call it
 
 
 @pytest.mark.parametrize(
@@ -95,28 +93,28 @@ def test_a_step_of_one_batch_is_exported_with_it(tmp_path):
 
 
 def test_encoder_and_step_by_themselves_in_a_loop_write_what_the_one_model_does(tmp_path):
-    encoder, step, _ = growing()
-    taken = [keras.Input(x.shape[1:], dtype=x.dtype, name=x.name.replace("cache", CACHE)) for x in step.inputs]
-    outputs = step(taken)
-    step = keras.Model(taken, {"logits": outputs["logits"], "present.0": outputs["next_cache"]})
+    encoder, step, state = growing_caches()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a name with dots is nothing to be warned of
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         encode = export_model(encoder, tmp_path / "encoder")
         advance = export_model(step, tmp_path / "step", sample_inputs={"position": np.arange(3, dtype="int32")})
-    assert {spec["name"] for spec in advance.manifest["inputs"]} == {"token", "position", "query", CACHE}
-    assert {spec["name"] for spec in advance.manifest["outputs"]} == {"logits", "present.0"}
-    lengths = {case.name: case.inputs[CACHE].shape[1] for case in verify.load_cases(advance.path / verify.CASES)}
-    assert lengths[EMPTY_CACHE] == 0
-    assert len({*lengths.values()}) > 3
+    caches = {spec["name"] for spec in advance.manifest["inputs"] if "." in spec["name"]}
+    assert caches == set(state.values())
+    assert len(caches) == 2 * BLOCKS
+    assert {spec["name"] for spec in advance.manifest["outputs"]} == {"logits", *state}
+    cases = {case.name: case for case in verify.load_cases(advance.path / verify.CASES)}
+    assert {cases[EMPTY_CACHE].inputs[name].shape[2] for name in caches} == {0}
+    assert len({case.inputs[name].shape[2] for case in cases.values() for name in caches}) > 3
 
-    inputs = firsts_of(9)
-    fed = {CACHE: np.zeros((9, 0, WIDTH), "float32")} | encode.run(inputs)
+    inputs = {"first": np.random.default_rng(8).normal(size=(9, WIDTH)).astype("float32")}
+    fed = {name: np.zeros((9, HEADS, 0, SIZE), "float32") for name in caches} | encode.run(inputs)
     token, tokens = np.full(9, START, "int32"), []
     for number in range(LENGTH):
         out = advance.run({**fed, "token": token, "position": np.full(9, number, "int32")})
-        token, fed[CACHE] = out["logits"].argmax(-1).astype("int32"), out["present.0"]
+        token = out["logits"].argmax(-1).astype("int32")
+        fed |= {target: out[source] for source, target in state.items()}
         tokens.append(token)
-    assert fed[CACHE].shape == (9, LENGTH, WIDTH)
-    whole = greedy(encoder, step, {"present.0": CACHE}, start=START, max_length=LENGTH)
+    assert {fed[name].shape for name in caches} == {(9, HEADS, LENGTH, SIZE)}
+    whole = greedy(encoder, step, state, start=START, max_length=LENGTH)
     np.testing.assert_array_equal(np.stack(tokens, axis=1), arrays(whole(inputs))["tokens"])

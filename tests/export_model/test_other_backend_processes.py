@@ -20,7 +20,7 @@ from tolerances import assert_close
 
 from keras_attn_export import load_bundle, verify_bundle
 
-pytest_plugins = ("other_backend_processes",)
+pytest_plugins = ("other_backend_fixtures",)
 
 
 @pytest.mark.needs("jax")

@@ -28,8 +28,8 @@ class Decoder(keras.Model):
         for step in range(X.shape[1]):
             context = self.attention(ops.expand_dims(hidden[-1], 1), memory, memory, valid_lens)
             x = ops.concatenate([ops.squeeze(context, 1), X[:, step]], -1)
-            for number, cell in enumerate(self.cells):
-                x, (hidden[number],) = cell(x, [hidden[number]])
+            for number, (cell, before) in enumerate(zip(self.cells, hidden, strict=True)):
+                x, (hidden[number],) = cell(x, [before])
             outputs.append(x)
         return ops.stack(outputs, 1), ops.stack(hidden)
 
