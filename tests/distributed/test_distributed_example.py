@@ -37,9 +37,7 @@ def alone(tmp_path_factory) -> tuple[Path, str]:
 @long_on_tensorflow
 def test_alone_it_trains_saves_and_exports(alone):
     folder, text = alone
-    told = TOLD.search(text)
-    assert told
-    assert told.groups()[:2] == ("1", "1")
+    assert TOLD.search(text).groups()[:2] == ("1", "1")
     assert "comparisons match" in text
     assert (folder / "0" / "bundle" / "model.onnx").is_file()
     layers = keras.models.load_model(folder / "0" / "model.keras").layers
@@ -50,7 +48,6 @@ def test_alone_it_trains_saves_and_exports(alone):
 def test_in_a_cluster_it_trains_as_alone_and_the_first_process_alone_writes(alone, tmp_path):
     texts = started(tmp_path, CLUSTERS[BACKEND](2), "--quick")
     told = TOLD.search(texts[0])
-    assert told
     assert told.groups()[:2] == ("2", "2")
     assert not TOLD.search(texts[1])
     assert sorted(path.name for path in (tmp_path / "0").iterdir()) == ["bundle", "model.keras"]

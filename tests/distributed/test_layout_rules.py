@@ -1,7 +1,6 @@
 """The rules by which docs/howto/distributed-training.md divides weights: none that is large is left out."""
 
 import keras
-import pytest
 from distributed_models import Dk, Dq, Dv, U, build
 from distributed_page import rule_of, rules
 
@@ -27,20 +26,14 @@ def weights_of(name):
     }
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_every_large_weight_falls_under_one_rule(name):
-    weights = weights_of(name)
-    assert weights
-    for path, weight in weights.items():
+def test_every_large_weight_falls_under_one_rule_and_every_rule_has_a_weight():
+    used = set()
+    for path, weight in ((path, weight) for name in LAYERS for path, weight in weights_of(name).items()):
         axes = rule_of(path, rules())
         assert axes is not None or len(weight.shape) < 2, f"{path} {weight.shape} is whole on each device"
         assert axes is None or (len(axes) == len(weight.shape) and axes.count("model") == 1), f"{path}: {axes}"
-
-
-def test_every_rule_has_a_weight():
-    paths = [path for name in LAYERS for path in weights_of(name)]
-    left = {pattern for pattern in rules() if not any(rule_of(path, {pattern: True}) for path in paths)}
-    assert left == set()
+        used |= {pattern for pattern in rules() if rule_of(path, {pattern: True})}
+    assert used == set(rules())
 
 
 def test_weights_of_other_layers_are_left_alone():

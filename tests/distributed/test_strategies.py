@@ -1,13 +1,16 @@
-"""TensorFlow's strategies: two devices of one process, and two processes, train what one device does."""
+"""Two devices of one process, and two processes, train what one does: TensorFlow's strategies, and torch's DDP."""
 
 import pytest
-from backends import only_on
+from backends import BACKEND, only_on
 from distributed_checks import FAULT, as_trained, assert_same_training, gaps
 from distributed_models import BRANCHES, DROPPED, trained_alone, trained_in_turns
-from distributed_processes import Trained, cluster_of_tensorflow, trained
+from distributed_processes import Trained, cluster_of_tensorflow, group_of_torch, trained
 
-pytestmark = only_on("tensorflow", reason="tf.distribute is TensorFlow's; scripts/test runs this file there")
+pytestmark = only_on("tensorflow", "torch", reason="test_jax_distribution.py has what JAX has for this")
 PLAIN = tuple(name for name in BRANCHES if name != DROPPED)
+ENGINE, processes = ("ddp", group_of_torch) if BACKEND == "torch" else ("multi_worker", cluster_of_tensorflow)
+# On torch nothing runs out of turn.
+long_on_tensorflow = pytest.mark.out_of_turn if BACKEND == "tensorflow" else lambda test: test
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,7 @@ def check_branches(several: Trained, in_turns: Trained, told: str) -> None:
     assert_same_training(of_branch(in_turns, DROPPED), of_branch(several, DROPPED), f"{told}, dropout")
 
 
+@only_on("tensorflow", reason="torch gives each device a process")
 def test_two_devices_train_every_branch_as_one(tmp_path, in_turns):
     (both,) = trained("mirrored", tmp_path, BRANCHES, [{}])
     assert both.found["traces"] == 1
@@ -41,10 +45,10 @@ def test_draws_of_one_device_for_all_would_be_seen(in_turns):
     assert gaps(alike, in_turns)[f"{DROPPED}_loss"] > FAULT
 
 
-@pytest.mark.out_of_turn
+@long_on_tensorflow
 def test_two_processes_train_as_one_device(tmp_path, in_turns):
-    workers = trained("multi_worker", tmp_path, BRANCHES, cluster_of_tensorflow(2))
-    check_branches(workers[0], in_turns, "MultiWorkerMirroredStrategy")
+    workers = trained(ENGINE, tmp_path, BRANCHES, processes(2))
+    check_branches(workers[0], in_turns, ENGINE)
     assert [worker.found["rank"] for worker in workers] == [0, 1]
     assert {worker.found["replicas"] for worker in workers} == {2}
     assert max(gaps(*workers).values()) == 0

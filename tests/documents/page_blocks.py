@@ -21,6 +21,7 @@ ITEM = re.compile(  # a mark, a block in a comment, a block
     r"|^(?P<indent> *)(?P<fence>`{3,})(?P<language>\w*)[^\n]*\n(?P<source>.*?)^(?P=indent)(?P=fence)$",
     flags=re.MULTILINE | re.DOTALL,
 )
+NO_BLOCK = "{}: no block of code follows the mark `{}: {}`"
 
 
 @dataclass
@@ -46,7 +47,7 @@ def blocks_of(text: str, name: str = "page") -> list[Block]:
     end, mark = 0, None
     for found in ITEM.finditer(text):
         adjoins = not text[end : found.start()].strip()
-        assert mark is None or adjoins, unmarked(name, mark)
+        assert mark is None or adjoins, NO_BLOCK.format(name, *mark)
         end = found.end()
         if found["kind"]:
             mark = (found["kind"], found["argument"])
@@ -58,10 +59,5 @@ def blocks_of(text: str, name: str = "page") -> list[Block]:
         is_output = bool(blocks) and adjoins and language in ("text", "json") and not blocks[-1].is_output
         blocks.append(Block(language, textwrap.dedent(found[group]), line, hidden, mark, is_output))
         mark = None
-    assert mark is None, unmarked(name, mark)
+    assert mark is None, NO_BLOCK.format(name, *mark)
     return blocks
-
-
-def unmarked(name: str, mark: tuple[str, str]) -> str:
-    """Say that a mark has no block."""
-    return f"{name}: no block of code follows the mark `{': '.join(mark)}`"

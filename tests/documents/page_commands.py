@@ -78,7 +78,9 @@ def run(words: list[str], folder: Path, code: int = 0) -> str | None:
     if command == "keras-attn" and not settings:
         found, out, errors = _run_here(arguments)
     else:
-        found, out, errors = _run_apart([*program, *arguments], folder, settings)
+        options = {"cwd": folder, "env": os.environ | settings, "timeout": 300}
+        done = subprocess.run([*program, *arguments], **options, capture_output=True, text=True, check=False)
+        found, out, errors = done.returncode, done.stdout, done.stderr
     assert found == code, f"exit code {found}: {errors or out}"
     return errors + out if code else out
 
@@ -93,9 +95,3 @@ def _run_here(arguments: list[str]) -> tuple[int, str, str]:
         if here in Path(getattr(sys.modules[name], "__file__", None) or "/").parents:
             del sys.modules[name]
     return code, out.getvalue(), errors.getvalue()
-
-
-def _run_apart(words: list[str], folder: Path, settings: dict[str, str]) -> tuple[int, str, str]:
-    environment = {**os.environ, **settings}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    return done.returncode, done.stdout, done.stderr

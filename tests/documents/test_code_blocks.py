@@ -8,7 +8,6 @@ import contextlib
 import io
 import json
 import shutil
-import traceback
 import warnings
 from pathlib import Path
 from types import CodeType
@@ -57,44 +56,8 @@ def run_commands(block: Block, folder: Path) -> str | None:
 
 
 def compiled(block: Block, page: str) -> CodeType:
-    """Compile a block of Python as the lines of its page."""
+    """Compile a block of Python as the lines of its page, which a traceback then shows."""
     return compile("\n" * (block.line - 1) + block.source, str(ROOT / page), "exec", dont_inherit=True)
-
-
-def run_python(block: Block, page: str, names: dict[str, object]) -> str:
-    """Run a block of Python, so that an error names the page and its line, and return what it printed."""
-    code = compiled(block, page)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(code, names)
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
-        reason = " ".join(str(error).split())[:1000]
-        raise AssertionError(f"{page}, line {lines[-1]}: {type(error).__name__}: {reason}") from error
-    return out.getvalue()
-
-
-def run_page(page: str, folder: Path) -> None:
-    """Run the blocks of a page in a folder that is the current one."""
-    # What fails is on the page: pytest need not show what leads there.
-    __tracebackhide__ = True
-    names: dict[str, object] = {"__name__": "__main__"}
-    output: str | None = None
-    for block in blocks_of((ROOT / page).read_text(encoding="utf-8"), page):
-        if is_left_out(block, page):
-            output = None
-        elif block.is_output:
-            difference = differs(block.source, output) if output is not None else ""
-            assert not difference, f"{page}, line {block.line}: {difference}"
-        elif block.language == "python":
-            output = run_python(block, page, names)
-        elif block.language == "sh":
-            output = run_commands(block, folder)
-        elif block.language == "json":
-            json.loads(block.source)
-        else:
-            assert block.language == "text", f"{page}, line {block.line}: say by which test this {block.language} runs"
 
 
 @pytest.fixture
@@ -114,7 +77,24 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN_ELSEWHERE])
 def test_the_blocks_of_a_page_run(page, folder):
-    run_page(page, folder)
+    names: dict[str, object] = {"__name__": "__main__"}
+    output: str | None = None
+    for block in blocks_of((ROOT / page).read_text(encoding="utf-8"), page):
+        if is_left_out(block, page):
+            output = None
+        elif block.is_output:
+            difference = differs(block.source, output) if output is not None else ""
+            assert not difference, f"{page}, line {block.line}: {difference}"
+        elif block.language == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(compiled(block, page), names)
+            output = out.getvalue()
+        elif block.language == "sh":
+            output = run_commands(block, folder)
+        elif block.language == "json":
+            json.loads(block.source)
+        else:
+            assert block.language == "text", f"{page}, line {block.line}: say by which test this {block.language} runs"
 
 
 @pytest.mark.parametrize("page", RUN_ELSEWHERE)

@@ -3,9 +3,8 @@
 import ast
 import random
 import re
-from collections import defaultdict
+from collections import defaultdict, namedtuple
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 KINDS = ("comparison", "arithmetic", "constant", "condition", "argument", "dropped statement", "returned value")
@@ -18,21 +17,9 @@ NEGATED = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)  # already, 
 SILENT = {"dataclass", "warn", "NewType", "TypeVar", "strict", "encoding", "help", "metavar"}
 SAME_OR_REFUSED = {"isinstance", "issubclass", "getattr", "hasattr", "max", "min"}  # with their arguments exchanged
 
-Change = tuple[str, str, ast.AST, ast.AST, ast.AST]  # kind, what it does, where to look, a node and what comes for it
-
-
-@dataclass(frozen=True, order=True)
-class Fault:
-    """One fault: where it begins, what it does, the text that it changes; and a node with what comes in its place."""
-
-    file: str
-    line: int
-    column: int
-    kind: str
-    what: str
-    text: str
-    old: ast.AST = field(compare=False)
-    new: ast.AST = field(compare=False)
+# Where a fault begins, what it does, the text that it changes; and a node with what comes in its place.
+Fault = namedtuple("Fault", "file line column kind what text old new")
+NAMED = Fault._fields[:6]  # what a fault is known by
 
 
 def faults(file: str, text: str) -> list[Fault]:
@@ -49,9 +36,9 @@ def mutated(text: str, fault: Fault) -> tuple[str, str]:
     old, put, lines = fault.old, ast.unparse(fault.new), text.split("\n")
     if isinstance(fault.new, ast.expr) and not isinstance(fault.new, ast.Constant):
         put = f"({put})"  # whatever stands around it
-    encoded = [line.encode() for line in lines]  # columns count bytes
-    before, after = encoded[old.lineno - 1][: old.col_offset], encoded[old.end_lineno - 1][old.end_col_offset :]
-    lines[old.lineno - 1 : old.end_lineno] = [(before + put.encode() + after).decode()]
+    before = lines[old.lineno - 1].encode()[: old.col_offset].decode()  # columns count bytes
+    after = lines[old.end_lineno - 1].encode()[old.end_col_offset :].decode()
+    lines[old.lineno - 1 : old.end_lineno] = [before + put + after]
     return "\n".join(lines), lines[old.lineno - 1].strip()
 
 
@@ -59,7 +46,7 @@ def drawn(given: Iterable[Fault], count: int, seed: int) -> list[Fault]:
     """Up to so many: the kinds take turns, each line that has one is as likely as the others, and so is each on it."""
     rng = random.Random(seed)
     places: dict[str, dict[tuple[str, int], list[Fault]]] = {kind: defaultdict(list) for kind in KINDS}
-    for fault in sorted(given):
+    for fault in sorted(given, key=lambda fault: fault[:6]):
         places[fault.kind][fault.file, fault.line].append(fault)
     found: list[Fault] = []
     while len(found) < count and any(places.values()):
@@ -69,9 +56,10 @@ def drawn(given: Iterable[Fault], count: int, seed: int) -> list[Fault]:
     return found[:count]
 
 
-def _changes(node: ast.AST) -> Iterator[Change]:
-    """The changes of a node and of all that is in it, but for what does not say how code works."""
+def _changes(node: ast.AST) -> Iterator[tuple[str, str, ast.AST, ast.AST, ast.AST]]:
+    """Of a node and all in it: the kind, what it does, where to look, a node, and what comes in its place."""
     match node:
+        # what does not say how code works
         case ast.Assert() | ast.Import() | ast.ImportFrom() | ast.JoinedStr() | ast.Raise() | ast.Expr(ast.Constant()):
             return
         case ast.FunctionDef(name="__repr__") | ast.Assign(targets=[ast.Name("__all__" | "__version__")]):
@@ -80,24 +68,15 @@ def _changes(node: ast.AST) -> Iterator[Change]:
             return
         case ast.Call(func=ast.Attribute(attr=name) | ast.Name(name)) | ast.keyword(arg=name) if name in SILENT:
             return
-    yield from _own_changes(node)
-    for name, value in ast.iter_fields(node):
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and name not in ("annotation", "returns"):
-                yield from _changes(child)
-
-
-def _own_changes(node: ast.AST) -> Iterator[Change]:
-    match node:
         case ast.Compare(ops=ops, comparators=others):
             for index, (op, other) in enumerate(zip(ops, others, strict=True)):
-                new = EXCHANGED[type(op)]()
-                yield _exchanged("comparison", node, other, op, ops=[*ops[:index], new, *ops[index + 1 :]])
+                new = _with(node, ops=[*ops[:index], EXCHANGED[type(op)](), *ops[index + 1 :]])
+                yield "comparison", _named(op), other, node, new
         case ast.BinOp(op=op, right=other) | ast.AugAssign(op=op, value=other):
             if type(op) in EXCHANGED and not any(_is_text(each) for each in ast.iter_child_nodes(node)):
-                yield _exchanged("arithmetic", node, other, op, op=EXCHANGED[type(op)]())
+                yield "arithmetic", _named(op), other, node, _with(node, op=EXCHANGED[type(op)]())
         case ast.BoolOp(op=op, values=[_, second, *_]):
-            yield _exchanged("condition", node, second, op, op=EXCHANGED[type(op)]())
+            yield "condition", _named(op), second, node, _with(node, op=EXCHANGED[type(op)]())
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             yield "arithmetic", "- dropped", node, node, operand
         case ast.Constant(bool() | int() | float() | str() as value):
@@ -124,17 +103,18 @@ def _own_changes(node: ast.AST) -> Iterator[Change]:
             if isinstance(value, ast.Tuple) and len({*map(ast.dump, value.elts)}) > 1:
                 yield "returned value", "turned round", value, value, ast.Tuple(value.elts[::-1], ast.Load())
     match node:
-        case (
-            ast.Expr(ast.Call())
-            | ast.AugAssign()
-            | ast.Assign(targets=[ast.Attribute() | ast.Subscript()])  # not a name, which would not be bound
-            | ast.AnnAssign(target=ast.Attribute() | ast.Subscript(), value=ast.expr())
-        ):
+        case ast.Expr(ast.Call()) | ast.AugAssign() | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield "dropped statement", type(node).__name__, node, node, ast.Pass()
+        case ast.AnnAssign(target=ast.Attribute() | ast.Subscript(), value=ast.expr()):  # a name would not be bound
+            yield "dropped statement", type(node).__name__, node, node, ast.Pass()
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and name not in ("annotation", "returns"):
+                yield from _changes(child)
 
 
-def _exchanged(kind: str, node: ast.AST, place: ast.AST, old: ast.AST, **fields: object) -> Change:
-    return kind, f"{type(old).__name__} to {EXCHANGED[type(old)].__name__}", place, node, _with(node, **fields)
+def _named(op: ast.AST) -> str:
+    return f"{type(op).__name__} to {EXCHANGED[type(op)].__name__}"
 
 
 def _with(node: ast.AST, **fields: object) -> ast.AST:

@@ -1,30 +1,21 @@
 """Faults that an exporter may make, put into an ONNX graph one at a time."""
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-FAMILIES = (  # of operators with the same inputs: each may be taken for the two that follow it
-    "Add Sub Mul Div",
-    "Max Min",
-    "And Or Xor",
-    "Tanh Sigmoid Erf",
-    "Relu Abs Softplus LeakyRelu Elu Selu",
-    "Exp Softplus Abs",
-    "Sqrt Neg Abs",
-    "ReduceSum ReduceMean ReduceMax ReduceMin",
-    "ArgMax ArgMin",
-    "GlobalAveragePool GlobalMaxPool",
-    "AveragePool MaxPool",
-    "Softmax LogSoftmax Hardmax",
-    "Floor Ceil Round",
-    "Equal Less",
-)
+# Operators with the same inputs, by families: each may be taken for the two that follow it.
+FAMILIES = """
+    Add Sub Mul Div, Max Min, And Or Xor, Tanh Sigmoid Erf, Relu Abs Softplus LeakyRelu Elu Selu, Exp Softplus Abs,
+    Sqrt Neg Abs, ReduceSum ReduceMean ReduceMax ReduceMin, ArgMax ArgMin, GlobalAveragePool GlobalMaxPool,
+    AveragePool MaxPool, Softmax LogSoftmax Hardmax, Floor Ceil Round, Equal Less
+"""
 EXCHANGED: dict[str, list[str]] = {}
-for family in map(str.split, FAMILIES):
+for family in map(str.split, FAMILIES.split(",")):
     for index, operator in enumerate(family):
         others = [*family[index + 1 :], *family[:index]][:2]
         EXCHANGED[operator] = list(dict.fromkeys([*EXCHANGED.get(operator, []), *others]))
@@ -35,26 +26,30 @@ KEEPS_SHAPE = (*EXCHANGED, "Cast", "Not", "Reciprocal", "Log", "Pow", "Clip", "W
 WITH_BIAS = {"Conv": 2, "Gemm": 2, "ConvTranspose": 2, "GRU": 3, "LSTM": 3, "LayerNormalization": 2}
 WITH_AXIS = ("Softmax", "LogSoftmax", "Concat", "Gather", "ArgMax", "Split", "CumSum", "LayerNormalization")
 
-Change = Callable[[onnx.ModelProto], None]
+SIZES, FACTORS = ("strides", "dilations", "pads", "kernel_shape"), ("alpha", "beta", "epsilon", "scale")
+
+Change = tuple[str, str, Callable[[Any], None]]  # its kind, what it is, and what makes it of a node or tensor
 
 
 class GraphFault(NamedTuple):
-    """One fault: what it is, and what makes it of a copy of the model."""
+    """One fault: what it is, which node or tensor has it, and what makes it."""
 
     kind: str
     what: str
-    change: Change
+    parts: Callable[[onnx.ModelProto], list]
+    index: int
+    change: Callable[[Any], None]
 
 
 def graph_faults(model: onnx.ModelProto, rng: np.random.Generator) -> list[GraphFault]:
     """Every fault that fits a model, those of its subgraphs and functions included, in no order."""
+    changes = ((_nodes, _of_node), (_tensors, partial(_of_tensor, rng=rng)))
     found = [
-        fault
-        for place, nodes in enumerate(_node_lists(model))
-        for index, node in enumerate(nodes)
-        for fault in _of_node(place, index, node)
+        GraphFault(kind, what, parts, index, change)
+        for parts, changes_of in changes
+        for index, part in enumerate(parts(model))
+        for kind, what, change in changes_of(part)
     ]
-    found += [fault for place, tensor in enumerate(_tensors(model)) for fault in _of_tensor(place, tensor, rng)]
     return [found[index] for index in rng.permutation(len(found))]
 
 
@@ -62,130 +57,94 @@ def mutated(model: onnx.ModelProto, fault: GraphFault) -> onnx.ModelProto:
     """A copy of the model with the fault."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    fault.change(copy)
+    fault.change(fault.parts(copy)[fault.index])
     return copy
 
 
-def _of_node(place: int, index: int, node: onnx.NodeProto) -> Iterator[GraphFault]:
-    def fault(kind: str, what: str, change: Callable[[onnx.NodeProto], None]) -> GraphFault:
-        return GraphFault(
-            kind, f"{what} at {node.name or node.output[0]}", lambda m: change(_node_lists(m)[place][index])
-        )
-
-    operator, given = node.op_type, [name for name in node.input if name]
+def _of_node(node: onnx.NodeProto) -> Iterator[Change]:
+    operator, inputs, at = node.op_type, [*node.input], f"at {node.name or node.output[0]}"
+    bias = WITH_BIAS.get(operator, len(inputs))
     if node.domain not in ("", "ai.onnx"):
         return
     for other in EXCHANGED.get(operator, ()):
-        yield fault("exchanged", f"{operator} to {other}", lambda n, other=other: _become(n, other))
-    if operator in KEEPS_SHAPE and given:
-        kept = 1 if operator == "Where" else 0
-        yield fault("dropped", operator, lambda n: _become(n, "Identity", [n.input[kept]]))
-    if operator in ORDERED and len(given) == 2:
-        yield fault("swapped", f"inputs of {operator}", lambda n: _set_inputs(n, [n.input[1], n.input[0]]))
-    if operator in STRICT:
-        yield fault("comparison", f"{operator} to {STRICT[operator]}", lambda n: _become(n, STRICT[operator]))
-        yield fault("comparison", f"{operator} to {TURNED[operator]}", lambda n: _become(n, TURNED[operator]))
+        yield "exchanged", f"{operator} to {other} {at}", partial(_become, operator=other)
+    if operator in KEEPS_SHAPE and any(inputs):
+        kept = inputs[1:2] if operator == "Where" else inputs[:1]
+        yield "dropped", f"{operator} {at}", partial(_become, operator="Identity", inputs=kept)
+    if operator in ORDERED:
+        yield "swapped", f"inputs of {operator} {at}", partial(_connect, inputs=inputs[::-1])
+    for other in (table[operator] for table in (STRICT, TURNED) if operator in table):
+        yield "comparison", f"{operator} to {other} {at}", partial(_become, operator=other)
     if operator == "Where":
-        yield fault("mask", "inverted", lambda n: _set_inputs(n, [n.input[0], n.input[2], n.input[1]]))
+        yield "mask", f"inverted {at}", partial(_connect, inputs=[inputs[0], inputs[2], inputs[1]])
     if operator == "Not":
-        yield fault("mask", "not inverted", lambda n: _become(n, "Identity"))
-    if operator in WITH_BIAS and len(node.input) > WITH_BIAS[operator] and node.input[WITH_BIAS[operator]]:
-        at = WITH_BIAS[operator]
-        yield fault(
-            "bias", f"of {operator}", lambda n: _set_inputs(n, ["" if i == at else x for i, x in enumerate(n.input)])
-        )
+        yield "mask", f"not inverted {at}", partial(_become, operator="Identity")
+    if any(inputs[bias : bias + 1]):
+        without = [*inputs[:bias], "", *inputs[bias + 1 :]]
+        yield "bias", f"of {operator} {at}", partial(_connect, inputs=without)
     if operator == "Transpose":
-        yield fault("axes", "in another order", _turn_permutation)
+        yield "axes", f"in another order {at}", partial(_move, name="perm")
     if operator in WITH_AXIS:
-        yield fault("axes", f"axis of {operator}", _move_axis)
-    for attribute in node.attribute:
-        is_factor = attribute.name in ("alpha", "beta", "epsilon", "scale") and attribute.f
-        is_size = attribute.name in ("strides", "dilations", "pads", "kernel_shape") and len(attribute.ints) > 1
-        if is_factor or is_size:
-            yield fault("constant", f"{attribute.name} of {operator}", lambda n, name=attribute.name: _raise(n, name))
+        yield "axes", f"axis of {operator} {at}", partial(_move, name="axis")
+    for each in node.attribute:
+        if (each.name in FACTORS and each.f) or (each.name in SIZES and len(each.ints) > 1):
+            yield "constant", f"{each.name} of {operator} {at}", partial(_move, name=each.name)
 
 
-def _of_tensor(place: int, tensor: onnx.TensorProto, rng: np.random.Generator) -> Iterator[GraphFault]:
+def _of_tensor(tensor: onnx.TensorProto, rng: np.random.Generator) -> Iterator[Change]:
     array = numpy_helper.to_array(tensor)
     if array.size == 0 or array.dtype.kind not in "fiub":
         return
-
-    def fault(kind: str, what: str, change: Callable[[np.ndarray], np.ndarray]) -> GraphFault:
-        def apply(model: onnx.ModelProto) -> None:
-            found = _tensors(model)[place]
-            changed = np.ascontiguousarray(change(numpy_helper.to_array(found).copy())).astype(array.dtype)
-            name = found.name
-            found.CopyFrom(numpy_helper.from_array(changed, name))
-
-        return GraphFault(kind, f"{what} of {tensor.name or 'a constant'} {array.shape}", apply)
-
     at = tuple(int(rng.integers(size)) for size in array.shape)
-
-    def one(by: Callable[[np.ndarray], object]) -> Callable[[np.ndarray], np.ndarray]:
-        def change(values: np.ndarray) -> np.ndarray:
-            values[at] = by(values[at])
-            return values
-
-        return change
-
+    here = np.zeros(array.shape, bool)
+    here[at] = True
+    changed: dict[tuple[str, str], np.ndarray] = {}
     if array.dtype.kind == "f":
         spread = float(np.std(array.astype(np.float64))) or abs(float(array.reshape(-1)[0])) or 1.0
-        yield fault("weight", "2 % more", lambda values: values * 1.02)
-        yield fault("weight", "2 % less", lambda values: values * 0.98)
+        changed["weight", "2 % more"] = array * 1.02
+        changed["weight", "2 % less"] = array * 0.98
         if array.size > 1:
-            yield fault("weight", f"element {at}", one(lambda value: value + spread))
-            yield fault("bias" if array.ndim == 1 else "weight", "zeros instead", np.zeros_like)
+            changed["weight", f"element {at}"] = np.where(here, array + spread, array)
+            changed["bias" if array.ndim == 1 else "weight", "zeros instead"] = np.zeros_like(array)
         if array.ndim > 1 and array.shape[-1] == array.shape[-2]:
-            yield fault("axes", "transposed", lambda values: values.swapaxes(-1, -2))
+            changed["axes", "transposed"] = array.swapaxes(-1, -2)
         if array.ndim > 1:
-            yield fault("axes", "rows turned by one", lambda values: np.roll(values, 1, 0))
+            changed["axes", "rows turned by one"] = np.roll(array, 1, 0)
     elif array.dtype.kind in "iu":
-        yield fault("off by one", f"element {at}, more", one(lambda value: value + 1))
-        yield fault("off by one", f"element {at}, less", one(lambda value: value - 1))
+        changed["off by one", f"element {at}, more"] = np.where(here, array + 1, array)
+        changed["off by one", f"element {at}, less"] = np.where(here, array - 1, array)
     else:
-        yield fault("mask", "inverted", np.logical_not)
+        changed["mask", "inverted"] = ~array
+    for (kind, of_what), other in changed.items():
+        put = numpy_helper.from_array(np.ascontiguousarray(other).astype(array.dtype), tensor.name)
+        what = f"{of_what} of {tensor.name or 'a constant'} {array.shape}"
+        yield kind, what, lambda tensor, put=put: tensor.CopyFrom(put)
 
 
 def _become(node: onnx.NodeProto, operator: str, inputs: list[str] | None = None) -> None:
     node.op_type = operator
-    kept = {"axis", "axes", "keepdims", "select_last_index", "noop_with_empty_axes"} | (
-        {"kernel_shape", "strides", "pads", "auto_pad", "ceil_mode"} if operator.endswith("Pool") else set()
-    )
-    if operator in ("Identity", "Abs", "Tanh"):
-        kept = set()
-    attributes = [each for each in node.attribute if each.name in kept]
-    del node.attribute[:]
-    node.attribute.extend(attributes)
-    if inputs is not None:
-        _set_inputs(node, inputs)
+    kept = {"axis", "axes", "keepdims", "select_last_index", "noop_with_empty_axes"}
+    kept |= {"kernel_shape", "strides", "pads", "auto_pad", "ceil_mode"} if operator.endswith("Pool") else set()
+    for each in [*node.attribute]:
+        if each.name not in kept or operator in ("Identity", "Abs", "Tanh"):
+            node.attribute.remove(each)
+    _connect(node, node.input if inputs is None else inputs)
 
 
-def _set_inputs(node: onnx.NodeProto, inputs: list[str]) -> None:
-    del node.input[:]
-    node.input.extend(inputs)
+def _connect(node: onnx.NodeProto, inputs: Iterable[str]) -> None:
+    node.input[:] = [*inputs]
 
 
-def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
-    found = next((each for each in node.attribute if each.name == name), None)
-    if found is None:
+def _move(node: onnx.NodeProto, name: str) -> None:
+    """Takes another order of axes, another axis, a larger first size, or a factor of half as much again."""
+    if all(each.name != name for each in node.attribute):
         node.attribute.append(onnx.helper.make_attribute(name, 0))
-        return node.attribute[-1]
-    return found
-
-
-def _turn_permutation(node: onnx.NodeProto) -> None:
-    order = _attribute(node, "perm").ints
-    order[-2:] = [order[-1], order[-2]]
-
-
-def _move_axis(node: onnx.NodeProto) -> None:
-    attribute = _attribute(node, "axis")
-    attribute.i = attribute.i - 1 if attribute.i else 1
-
-
-def _raise(node: onnx.NodeProto, name: str) -> None:
-    attribute = _attribute(node, name)
-    if attribute.ints:
+    attribute = next(each for each in node.attribute if each.name == name)
+    if name == "perm":
+        attribute.ints[-2:] = [attribute.ints[-1], attribute.ints[-2]]
+    elif name == "axis":
+        attribute.i = attribute.i - 1 if attribute.i else 1
+    elif name in SIZES:
         attribute.ints[0] += 1
     else:
         attribute.f *= 1.5
@@ -200,12 +159,11 @@ def _bodies(model: onnx.ModelProto) -> list:
     return found
 
 
-def _node_lists(model: onnx.ModelProto) -> list:
-    return [body.node for body in _bodies(model)]
+def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    return [node for body in _bodies(model) for node in body.node]
 
 
 def _tensors(model: onnx.ModelProto) -> list[onnx.TensorProto]:
-    bodies = _bodies(model)
-    found = [tensor for body in bodies if isinstance(body, onnx.GraphProto) for tensor in body.initializer]
-    constants = [node for body in bodies for node in body.node if node.op_type == "Constant"]
-    return found + [each.t for node in constants for each in node.attribute if each.name == "value"]
+    found = [tensor for body in _bodies(model) if isinstance(body, onnx.GraphProto) for tensor in body.initializer]
+    constants = (each for node in _nodes(model) if node.op_type == "Constant" for each in node.attribute)
+    return found + [each.t for each in constants if each.name == "value"]

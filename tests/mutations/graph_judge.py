@@ -1,45 +1,67 @@
-"""Tells of mutants of a bundle's ONNX file, whose paths come line by line, what becomes of them.
+"""What becomes of a mutant of a bundle's ONNX file, in a process of its own: onnxruntime ends its own on some."""
 
-    python -m mutations.graph_judge BUNDLE PRECISION
-
-Beside the bundle lies `fresh.npz`, inputs on which to see a change. A line goes back for each mutant: outcome, change
-and share of the limit.
-"""
-
-import json
 import os
 import shutil
-import sys
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
-from keras_attn_export import BundleError, ExportError, ParityError, load_bundle, verify_bundle
+from keras_attn_export import Bundle, ExportError, verify_bundle
 from keras_attn_export._bundle.bundle import seal
 from keras_attn_export._standalone import verify
 
-VISIBLE = {"float32": 1e-3, "float16": 0.1, "int8": 0.3}  # of what stands beside a number
+ENDLESS = 20  # seconds after which the loop of a mutant is taken to go on for ever
 
 Outputs = dict[str, np.ndarray]
+Judged = tuple[str, float, float]  # the outcome, how much it changes, and how much of the limit where it passed
+BROKEN = "broken", 0.0, 0.0  # a mutant that onnxruntime refuses, or crashes on, or runs for ever
 
 
-def main(folder: str, precision: str) -> None:
-    """Judges until the input ends."""
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what onnxruntime prints must not come between the replies
-    bundle = load_bundle(folder)
-    fresh = [case.inputs for case in verify.load_cases(bundle.path.parent / "fresh.npz")]
-    right = verify.open_session(bundle.path / verify.MODEL)
-    expected = [verify.run_session(right, inputs) for inputs in fresh]
-    kept = bundle.path.parent / "right"
-    if not kept.exists():
-        shutil.copytree(bundle.path, kept)
-    outcome, change, _ = judge(kept / verify.MODEL, kept, fresh, expected, bundle.manifest, visible=0.0)
-    assert (outcome, change) == ("passed", 0.0), "the file without a fault must pass"
-    print("ready", file=replies, flush=True)
-    for line in sys.stdin:
-        judged = judge(Path(line.strip()), kept, fresh, expected, bundle.manifest, VISIBLE[precision])
-        print(json.dumps(judged), file=replies, flush=True)
+class Judge:
+    """Holds a bundle without a fault, and inputs on which to see a change."""
+
+    def __init__(self, bundle: Bundle, fresh: list[Outputs]) -> None:
+        self._bundle, self._fresh = bundle, fresh
+        right = verify.open_session(bundle.path / verify.MODEL)
+        self._expected = [verify.run_session(right, inputs) for inputs in fresh]
+
+    def judge(self, mutant: bytes, visible: float) -> Judged:
+        """What becomes of a mutant; of one on which the process ends, or goes on for ever, that it is broken."""
+        context = get_context("fork")
+        answer, sent = context.Pipe(duplex=False)
+        process = context.Process(target=lambda: sent.send(self._judged(mutant, visible)))
+        process.start()
+        sent.close()
+        try:
+            return answer.recv() if answer.poll(ENDLESS) else BROKEN
+        except EOFError:
+            return BROKEN
+        finally:
+            process.kill()
+            process.join()
+            answer.close()
+
+    def _judged(self, mutant: bytes, visible: float) -> Judged:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where onnxruntime says what is wrong with mutants
+        folder = self._bundle.path.with_name("mutant")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self._bundle.path, folder)
+        (folder / verify.MODEL).write_bytes(mutant)
+        try:
+            session = verify.open_session(folder / verify.MODEL)
+            found = [verify.run_session(session, inputs) for inputs in self._fresh]
+        except ExportError:
+            return BROKEN
+        change = max(map(change_of, self._expected, found))
+        if change < visible:
+            return "invisible", change, 0.0
+        seal_again(folder, self._bundle.manifest)
+        try:
+            report = verify_bundle(folder)
+        except ExportError:
+            return "caught", change, 0.0
+        return "passed", change, max(row.of_limit for row in report.rows)
 
 
 def seal_again(folder: Path, manifest: dict) -> None:
@@ -49,38 +71,15 @@ def seal_again(folder: Path, manifest: dict) -> None:
     seal(folder, {key: value for key, value in manifest.items() if key not in made})
 
 
-def judge(
-    mutant: Path, kept: Path, fresh: list[Outputs], expected: list[Outputs], manifest: dict, visible: float
-) -> tuple:
-    """The outcome of a mutant, how much it changes, and how much of the limit where it passed."""
-    try:
-        session = verify.open_session(mutant)
-        change = max(change_of(right, verify.run_session(session, x)) for right, x in zip(expected, fresh, strict=True))
-    except ExportError:
-        return "broken", 0.0, 0.0
-    if change < visible:
-        return "invisible", change, 0.0
-    folder = kept.with_name("sealed")
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(kept, folder)
-    shutil.copyfile(mutant, folder / verify.MODEL)
-    seal_again(folder, manifest)
-    try:
-        report = verify_bundle(folder)
-    except (ParityError, BundleError, ExportError):
-        return "caught", change, 0.0
-    return "passed", change, max(row.of_limit for row in report.rows)
-
-
 def change_of(expected: Outputs, actual: Outputs) -> float:
     """The largest change of a number, of what stands beside it; infinite where a shape or an integer differs."""
     largest = 0.0
     for name, array in expected.items():
         other = actual[name]
-        if other.shape != array.shape or other.dtype != array.dtype:
+        if (other.shape, other.dtype) != (array.shape, array.dtype):
             return np.inf
         if array.dtype.kind != "f":
-            largest = max(largest, np.inf if (array != other).any() else 0.0)
+            largest = largest if (array == other).all() else np.inf
             continue
         if not np.array_equal(np.isfinite(array), np.isfinite(other)):
             return np.inf
@@ -89,7 +88,3 @@ def change_of(expected: Outputs, actual: Outputs) -> float:
             shares = np.abs(wide - other) / verify.scale_of(wide)
         largest = max(largest, float(np.nanmax(np.where(np.isnan(shares), 0, shares), initial=0.0)))
     return largest
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -3,22 +3,24 @@
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 import onnx
+from decoder_export_models import bias_of_pairs, bias_of_positions, step_of_a_growing_state, step_of_fixed_capacity
+from decoding_models import END, START, attending
+from loop_models import Nested, looped
 from proof_models import MODELS as PROOF_MODELS
 from proof_models import ProofModel, perturbed
 from zoo import ZOO
 
+from keras_attn.decoding import greedy
 from keras_attn_export import export_model
 from keras_attn_export._model.dynamic_axes import name_axes
 from keras_attn_export._model.input_sources import sources
@@ -26,30 +28,31 @@ from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
 from keras_attn_export._standalone import verify
 
-from .decoder_models import DECODERS
 from .graph_faults import graph_faults, mutated
-from .graph_judge import seal_again
+from .graph_judge import BROKEN, Judge, seal_again
 
-OUTCOMES = ("caught", "passed", "invisible", "broken")
 FRESH = 6  # drawn inputs to see a change on
 OF_THE_ZOO = (  # one of each kind of operators
     *("bidirectional_lstm", "causal_language_model", "diffusion_denoiser", "gan_generator", "mixture_of_experts"),
     *("shuffle_net", "siamese_network", "transformer_classifier", "unet", "wave_net"),
 )
-MODELS = PROOF_MODELS | DECODERS | {name: ProofModel(ZOO[name].model, ZOO[name].precisions) for name in OF_THE_ZOO}
-ENDLESS = 20  # seconds after which the loop of a mutant is taken to go on for ever
+OF_DECODERS = (bias_of_pairs, bias_of_positions, step_of_a_growing_state, step_of_fixed_capacity)
+MODELS = (
+    PROOF_MODELS
+    | {build.__name__: ProofModel(build) for build in OF_DECODERS}
+    | {name: ProofModel(ZOO[name].model) for name in ("input_feeding_decoder", "spectrogram_decoder")}
+    | {name: ProofModel(ZOO[name].model, ZOO[name].precisions) for name in OF_THE_ZOO}
+    | {
+        # with these weights rows end after 1, 2, 3 and 4 steps
+        "greedy_decoder": ProofModel(
+            lambda: greedy(*attending(33), start=START, end=END, max_length=4, outputs=["weights"])
+        ),
+        "attention_in_loops": ProofModel(lambda: looped(Nested), lowering="adaptive"),
+    }
+)
+VISIBLE = {"float32": 1e-3, "float16": 0.1, "int8": 0.3}  # of what stands beside a number
 
-
-class Verdict(NamedTuple):
-    """What became of a mutant; `broken` is one that onnxruntime refuses, or crashes on, or runs for ever."""
-
-    model: str
-    precision: str
-    kind: str
-    what: str
-    outcome: str
-    change: float
-    share: float
+Verdict = dict[str, Any]  # what became of a mutant: its model, precision, kind, what, outcome, change and share
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,24 +66,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     verdicts = []
     for name in given.only or MODELS:
-        for precision in ("float32", *MODELS[name].precisions):
-            if precision in given.precisions:
-                found = list(verdicts_of(name, precision, given.each, given.seed))
-                verdicts += found
-                print(f"{name}, {precision}: {_counted(found)}", flush=True)
-                for each in (each for each in found if each.outcome == "passed"):
-                    share = f"changes {each.change:.1e}, {each.share:.1e} of the limit"
-                    print(f"    passed: {each.kind}, {each.what}: {share}")
-    for precision in ("float32", "float16", "int8"):
-        print(f"{precision}: {_counted([each for each in verdicts if each.precision == precision])}")
+        for precision in (each for each in ("float32", *MODELS[name].precisions) if each in given.precisions):
+            found = list(verdicts_of(name, precision, given.each, given.seed))
+            verdicts += found
+            print(f"{name}, {precision}: {_counted(found)}", flush=True)
+            for each in (each for each in found if each["outcome"] == "passed"):
+                print("    passed: {kind}, {what}: changes {change:.1e}, {share:.1e} of the limit".format(**each))
+    for precision in given.precisions:
+        print(f"{precision}: {_counted([each for each in verdicts if each['precision'] == precision])}")
     if given.json:
-        given.json.write_text(json.dumps([each._asdict() for each in verdicts], indent=1), encoding="utf-8")
-    return int(any(each.outcome == "passed" and each.precision == "float32" for each in verdicts))
+        given.json.write_text(json.dumps(verdicts, indent=1), encoding="utf-8")
+    return int(any((each["outcome"], each["precision"]) == ("passed", "float32") for each in verdicts))
 
 
 def _counted(verdicts: list[Verdict]) -> str:
-    counts = Counter(each.outcome for each in verdicts)
-    return f"{len(verdicts)} mutants: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
+    counts = Counter(each["outcome"] for each in verdicts)
+    return f"{len(verdicts)} mutants: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
 
 
 def verdicts_of(name: str, precision: str, most: int, seed: int) -> Iterator[Verdict]:
@@ -92,59 +93,17 @@ def verdicts_of(name: str, precision: str, most: int, seed: int) -> Iterator[Ver
         bundle = export_model(model, Path(scratch) / "bundle", lowering=lowering, precision=precision, progress=False)
         shutil.rmtree(bundle.path / "saved_model")  # which is no part of what is judged
         seal_again(bundle.path, bundle.manifest)
-        fresh = enumerate(_fresh_inputs(name, model, seed + 1))
-        cases = [verify.Case(str(index), inputs, {}) for index, inputs in fresh]
-        verify.save_cases(Path(scratch) / "fresh.npz", cases)
         right = onnx.load(bundle.path / verify.MODEL)
-        judge = Judge(bundle.path, precision)
+        judge = Judge(bundle, _fresh_inputs(name, model, seed + 1))
+        outcome, change, _ = judge.judge(right.SerializeToString(), visible=0.0)
+        assert (outcome, change) == ("passed", 0.0), "the file without a fault must pass"
         for fault in graph_faults(right, np.random.default_rng(seed))[:most]:
             try:
-                judged = judge.judge(mutated(right, fault).SerializeToString())
+                judged = judge.judge(mutated(right, fault).SerializeToString(), VISIBLE[precision])
             except (ValueError, IndexError, TypeError):
-                judged = "broken", 0.0, 0.0
-            yield Verdict(name, precision, fault.kind, fault.what, *judged)
-        judge.end()
-
-
-class Judge:
-    """A process that runs mutants, as onnxruntime ends its own on some: the next mutant then gets a new one."""
-
-    def __init__(self, bundle: Path, precision: str) -> None:
-        self._bundle, self._precision = bundle, precision
-        self._mutant = bundle.parent / "mutant.onnx"
-        self._printed = (bundle.parent / "printed.txt").open("w")
-        self._process: Any = None
-
-    def judge(self, mutant: bytes) -> tuple[str, float, float]:
-        """The outcome of a mutant, how much it changes, and how much of the limit where it passed."""
-        self._mutant.write_bytes(mutant)
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mutations.graph_judge", str(self._bundle), self._precision],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._printed,
-                text=True,
-            )
-            if self._process.stdout.readline() != "ready\n":
-                raise RuntimeError(f"No mutant can be judged: {Path(self._printed.name).read_text()[-2000:]}")
-        self._process.stdin.write(f"{self._mutant}\n")
-        self._process.stdin.flush()
-        timer = threading.Timer(ENDLESS, self._process.kill)
-        timer.start()
-        answer = self._process.stdout.readline()
-        timer.cancel()
-        if not answer:
-            self.end()
-            return "broken", 0.0, 0.0
-        return tuple(json.loads(answer))
-
-    def end(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
+                judged = BROKEN
+            values = (name, precision, fault.kind, fault.what, *judged)
+            yield dict(zip(("model", "precision", "kind", "what", "outcome", "change", "share"), values, strict=True))
 
 
 def _fresh_inputs(name: str, model: keras.Model, seed: int) -> list[dict[str, np.ndarray]]:

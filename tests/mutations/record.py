@@ -1,9 +1,8 @@
-"""Which tests run a line, and what they cost: as pytest and coverage.py recorded it, with a context for each test."""
+"""Which tests run a line, and what they cost: as `tiers/recording.py` wrote it under coverage."""
 
 import ast
 import json
 import sqlite3
-from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -20,44 +19,38 @@ class Record:
 
     def __init__(self, folder: Path) -> None:
         self._lines = sorted(folder.glob("lines.*"))
-        self._seconds: dict[str, float] = {}
-        self._parts: dict[str, set[str]] = {}  # of a test: itself, its module, and the fixtures that it shares
-        for file in sorted(folder.glob("seconds.*.json")):
-            recorded = json.loads(file.read_text(encoding="utf-8"))
-            self._seconds |= {f"fixture {name}": took for name, took in recorded["fixtures"].items()}
-            self._seconds |= recorded["tests"]
-            for test in recorded["tests"]:
-                if Path(module_of(test)).is_file():
-                    shared = (f"fixture {name}" for name in recorded["users"].get(test, []))
-                    self._parts[test] = {test, module_of(test), *shared}
+        read = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("seconds.*.json"))]
+        self._seconds = {name: took for each in read for name, took in (each["tests"] | each["fixtures"]).items()}
+        users = {test: each["users"][test] for each in read for test in each["tests"]}
+        there = {test: shared for test, shared in users.items() if Path(module_of(test)).is_file()}
+        self._parts = {test: {test, module_of(test), *shared} for test, shared in there.items()}
         if not self._lines or not self._parts:
             how = f"RECORD={folder} RECORD_LINES=yes scripts/test --tier all"
             raise SystemExit(f"nox -s mutate: {folder} does not hold which tests run which lines. {how} writes it.")
 
     def cheapest(self, file: str, line: int, budget: float) -> tuple[list[str], float]:
         """Tests that run a line, the cheapest first, as many as a budget of seconds allows; and what they take."""
-        chosen: dict[str, list[str]] = defaultdict(list)  # each module's together: what they share is made once
-        spent, made = 0.0, set()
-        for test in sorted(self.tests(file, line), key=lambda test: (self._cost(self._parts[test]), test)):
+        chosen, spent, made = [], 0.0, set()
+        for test in sorted(self._tests(file, line), key=lambda test: (self._cost(self._parts[test]), test)):
             cost = self._cost(self._parts[test] - made)
             if spent + cost <= budget or not made:
-                chosen[module_of(test)].append(test)
+                chosen.append(test)
                 spent, made = spent + cost, made | self._parts[test]
-        return [test for each in chosen.values() for test in each], spent
+        modules = [*dict.fromkeys(map(module_of, chosen))]  # each one's together: what they share is made once
+        return sorted(chosen, key=lambda test: modules.index(module_of(test))), spent
 
     def _cost(self, parts: Iterable[str]) -> float:
         return sum(max(0.0, self._seconds.get(part, MODULE)) for part in parts)
 
-    def tests(self, file: str, line: int) -> set[str]:
+    def _tests(self, file: str, line: int) -> set[str]:
         """The tests that run a line; of one that an import runs, those of the function, class or module around it."""
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
         nodes = (each for each in ast.walk(tree) if isinstance(each, ast.stmt))
-        around = [each for each in nodes if each.lineno <= line <= each.end_lineno]  # the innermost is the last
+        around = [each for each in nodes if each.lineno <= line <= each.end_lineno]
+        places = [range(each.lineno, each.end_lineno + 1) for each in reversed(around)]  # the innermost first
         if any(isinstance(each, ast.FunctionDef) and each.body[0].lineno <= line for each in around):
-            body = getattr(around[-1], "body", None)  # its head may go over several lines
-            places = [[line], range(around[-1].lineno, body[0].lineno if body else around[-1].end_lineno + 1)]
+            places = [[line], places[0]]  # a statement may go over several lines
         else:
-            places = [range(each.lineno, each.end_lineno + 1) for each in reversed(around)]
             places.append(range(1, tree.body[-1].end_lineno + 1))
         for lines in places:
             contexts = self._contexts(file, lines)
@@ -73,7 +66,7 @@ class Record:
             with closing(sqlite3.connect(recorded)) as data:
                 register_sqlite_functions(data)
                 found.update(name for (name,) in data.execute(CONTEXTS, [f"*/{file}", nums_to_numbits(lines)]))
-        return found
+        return {name.removeprefix("fixture ") for name in found}
 
 
 def module_of(test: str) -> str:

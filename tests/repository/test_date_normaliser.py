@@ -3,23 +3,20 @@
 import datetime
 import importlib
 import random
+import re
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from babel.dates import format_date
 from bundles import python
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-date_data = importlib.import_module("date_data")
-date_model = importlib.import_module("date_model")
-date_noise = importlib.import_module("date_noise")
-date_normaliser = importlib.import_module("date_normaliser")
-date_report = importlib.import_module("date_report")
-date_training = importlib.import_module("date_training")
+date_data, date_model, date_noise = map(importlib.import_module, ("date_data", "date_model", "date_noise"))
+date_normaliser, date_report = map(importlib.import_module, ("date_normaliser", "date_report"))
 
 SEED = 7
 SOME_DAYS = [datetime.date.fromisoformat(day) for day in ("1970-01-01", "2000-02-29", "2024-09-30", "2069-12-31")]
@@ -38,9 +35,7 @@ def noisy_rows(pairs):
     return [noisy for _, noisy in pairs]
 
 
-@pytest.fixture(scope="module")
-def vocabulary():
-    return date_data.make_vocabulary()
+vocabulary = cache(date_data.make_vocabulary)
 
 
 @pytest.mark.product("a case a language")
@@ -77,19 +72,13 @@ def test_the_seed_fixes_the_rows_and_every_locale_and_style_has_as_many(noisy_ro
     assert len(counts) == 4 * len(date_data.LOCALES)
 
 
-def digit_groups(text):
-    """The numbers in a text, in any script's digits."""
-    spaced = "".join(character if character.isdigit() else " " for character in text)
-    return [int(group) for group in spaced.split()]
-
-
-def test_noise_changes_most_texts_and_no_date_or_number(pairs):
-    assert all(clean.iso == noisy.iso for clean, noisy in pairs)
-    assert all(digit_groups(clean.text) == digit_groups(noisy.text) for clean, noisy in pairs)
+def test_noise_of_every_kind_changes_most_texts_and_no_date_or_number(pairs):
+    for clean, noisy in pairs:
+        assert clean.iso == noisy.iso
+        assert [int(each) for each in re.findall(r"\d+", clean.text)] == [
+            int(each) for each in re.findall(r"\d+", noisy.text)
+        ]
     assert 0.6 < sum(clean.text != noisy.text for clean, noisy in pairs) / len(pairs) < 0.9
-
-
-def test_noise_of_every_kind_appears(pairs):
     replaced = [(" ", ""), (" ", "  "), (",", ""), (",", ",,"), ("/", " "), ("/", "//"), ("\u202f", " ")]
     changes = [str.lower, str.upper, str.title]
     changes += [lambda text, old=old, new=new: text.replace(old, new, 1) for old, new in replaced]
@@ -123,8 +112,8 @@ def test_within_one_typo():
         assert date_noise.within_one_typo(a, b) is date_noise.within_one_typo(b, a) is ((a, b) in near), (a, b)
 
 
-def test_no_written_date_has_an_unknown_character(pairs, vocabulary):
-    assert {character for rows in pairs for row in rows for character in row.text} <= set(vocabulary)
+def test_no_written_date_has_an_unknown_character(pairs):
+    assert {character for rows in pairs for row in rows for character in row.text} <= set(vocabulary())
 
 
 def test_encoding_pads_and_counts():
@@ -143,22 +132,16 @@ def test_answers_are_decoded_as_they_were_encoded(noisy_rows):
     assert date_data.START not in range(len(date_data.ISO_CHARACTERS))
 
 
-@pytest.fixture(scope="module")
-def decoder(vocabulary):
-    keras.utils.set_random_seed(SEED)
-    return date_model.build_decoder(len(vocabulary) + 2, width=8, depth=2)
+def some_inputs(rows):
+    """What encodes some of the rows; and the same with ids behind all of them."""
+    inputs = date_data.encode_rows(rows[::997], vocabulary())
+    return inputs, inputs | {"characters": np.pad(inputs["characters"], [(0, 0), (0, 3)], constant_values=5)}
 
 
-def with_garbage(inputs):
-    """The inputs, with ids behind all of them."""
-    garbage = np.full((len(inputs["locale"]), 3), 5, "int32")
-    return inputs | {"characters": np.concatenate([inputs["characters"], garbage], axis=1)}
-
-
-def test_the_decoder_ignores_padding_and_writes_what_training_computes_at_once(decoder, noisy_rows, vocabulary):
-    inputs = date_data.encode_rows(noisy_rows[::997], vocabulary)
-    found = decoder.model.predict_on_batch(inputs)
-    longer = decoder.model.predict_on_batch(with_garbage(inputs))
+def test_the_decoder_ignores_padding_and_writes_what_training_computes_at_once(noisy_rows):
+    decoder = date_model.build_decoder(len(vocabulary()) + 2, width=8, depth=2)
+    inputs, padded = some_inputs(noisy_rows)
+    found, longer = map(decoder.model.predict_on_batch, (inputs, padded))
     np.testing.assert_array_equal(longer["tokens"], found["tokens"])
     np.testing.assert_allclose(longer["scores"], found["scores"], atol=1e-4)
     assert not longer["attention"][..., -3:].any()
@@ -169,19 +152,10 @@ def test_the_decoder_ignores_padding_and_writes_what_training_computes_at_once(d
     np.testing.assert_allclose(found["scores"], best.sum(1), rtol=1e-5)
 
 
-def test_the_model_without_a_decoder_ignores_padding(noisy_rows, vocabulary):
-    model = date_model.build_model(len(vocabulary) + 2, width=8)
-    inputs = date_data.encode_rows(noisy_rows[::997], vocabulary)
-    outputs = model.predict_on_batch(inputs)
-    np.testing.assert_allclose(model.predict_on_batch(with_garbage(inputs))["iso"], outputs["iso"], atol=1e-5)
-
-
-def test_batches_hold_every_row_once_with_little_padding(noisy_rows, vocabulary):
-    inputs, answers = date_data.encode_rows(noisy_rows, vocabulary), date_data.encode_iso(noisy_rows)
-    drawn = date_training.make_batches(inputs, answers, batch_size=16, seed=SEED)
-    assert Counter(x for _, y in drawn for x in map(tuple, y)) == Counter(map(tuple, answers))
-    padded = sum(x["characters"].size for x, _ in drawn)
-    assert inputs["valid_lens"].sum() <= padded < 1.1 * inputs["valid_lens"].sum()
+def test_the_model_without_a_decoder_ignores_padding(noisy_rows):
+    model = date_model.build_model(len(vocabulary()) + 2, width=8)
+    plain, padded = (model.predict_on_batch(inputs)["iso"] for inputs in some_inputs(noisy_rows))
+    np.testing.assert_allclose(padded, plain, atol=1e-5)
 
 
 def test_accuracy_is_counted_by_locale():
@@ -202,9 +176,7 @@ def test_a_problem_makes_the_demo_fail(monkeypatch, capsys, means, equal, count)
 
 
 CRASH = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-import date_normaliser
+import os, sys, date_normaliser
 
 def crash(size, seed, out):
     os.write(2, b"native")
@@ -216,8 +188,9 @@ sys.exit(date_normaliser.main(["--quick", "--out", "out"]))
 """
 
 
-def test_the_demo_shows_where_it_crashed(tmp_path):
-    done = python("-c", CRASH, Path(date_normaliser.__file__).parent, cwd=tmp_path, timeout=300)
+def test_the_demo_shows_where_it_crashed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(date_normaliser.__file__).parent))
+    done = python("-c", CRASH, cwd=tmp_path, timeout=300)
     assert done.returncode == 1
     assert done.stderr.startswith("before\nTraceback")
     assert done.stderr.endswith("KeyError: 'midway'\n")

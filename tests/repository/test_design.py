@@ -41,48 +41,41 @@ def test_the_order_names_everything():
     assert sorted(order()) == sorted(FOLDERS | files)
 
 
-def imported_rooms(file):
-    """The folders and files at the top of the export that a file imports, its own left out."""
-    here = file.relative_to(EXPORT).with_suffix("").parts
+def imported(file, root):
+    """The modules of its own package that a file imports, as the parts of their paths from a folder."""
+    here = file.relative_to(root).with_suffix("").parts
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:
-            parts = [*here[: len(here) - node.level], *(node.module or "").split(".")]
-            rooms = parts[:1] if parts[0] else [alias.name for alias in node.names]
-            yield from (room for room in rooms if room != here[0])
+            above = here[: len(here) - node.level]
+            yield from [(*above, *node.module.split("."))] if node.module else ((*above, a.name) for a in node.names)
 
 
 @pytest.mark.parametrize("room", order())
 def test_imports_go_one_way(room):
     files = [EXPORT / f"{room}.py"] if (EXPORT / f"{room}.py").is_file() else sorted((EXPORT / room).glob("*.py"))
-    imported = {other for file in files for other in imported_rooms(file)}
+    others = {parts[0] for file in files for parts in imported(file, EXPORT)} - {room}
     right = set(order()[order().index(room) + 1 :])
-    assert imported <= right, f"{room} imports {sorted(imported - right)}"
+    assert others <= right, f"{room} imports {sorted(others - right)}"
 
 
 def within(folder):
     """The files of a folder and which of their neighbours each imports."""
+    files = [file for file in folder.glob("*.py") if file.stem != "__init__"]
     return {
-        file.stem: {
-            name
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-            if isinstance(node, ast.ImportFrom) and node.level == 1
-            for name in ([node.module.split(".")[0]] if node.module else [alias.name for alias in node.names])
-        }
-        for file in folder.glob("*.py")
-        if file.stem != "__init__"
+        file.stem: {parts[1] for parts in imported(file, folder.parent) if parts[0] == folder.name} for file in files
     }
 
 
 @pytest.mark.parametrize("folder", [*(EXPORT / name for name in sorted(FOLDERS)), LAYERS], ids=lambda path: path.name)
 def test_no_circle_within_a_folder(folder):
     left = within(folder)
-    while free := [name for name, imported in left.items() if not imported & set(left)]:
+    while free := [name for name, others in left.items() if not others & set(left)]:
         for name in free:
             del left[name]
     assert not left, f"these import each other: {sorted(left)}"
 
 
 def test_an_import_is_seen():
-    assert {"_bundle", "_standalone"} <= set(imported_rooms(EXPORT / "_export" / "contents.py"))
-    assert "_standalone" in set(imported_rooms(EXPORT / "_errors.py"))
+    assert {"_bundle", "_standalone"} <= {parts[0] for parts in imported(EXPORT / "_export" / "contents.py", EXPORT)}
+    assert "_standalone" in {parts[0] for parts in imported(EXPORT / "_errors.py", EXPORT)}
     assert within(EXPORT / "_lowerings")["lower"] >= {"bodies", "lowered"}

@@ -29,9 +29,11 @@ def test_every_page_is_in_the_menu_and_every_public_name_in_the_reference_once()
     assert sorted(re.findall(r"^::: (\S+)$", reference, flags=re.MULTILINE)) == public
 
 
-def test_the_command_line_is_the_one_of_the_parser():
+def test_the_command_line_is_the_one_of_the_parser_and_the_service_the_example():
     shown = command_line_page.PAGE.read_text(encoding="utf-8")
     assert shown == command_line_page.page(), "write it anew: python tests/support/command_line_page.py"
+    service = (ROOT / "examples" / "serve_bundle.py").read_text(encoding="utf-8")
+    assert f"\n```python\n{service}```\n" in (DOCS / "serving.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.needs("griffe")

@@ -22,22 +22,6 @@ def cells_of(name: str) -> list[str]:
     return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
-@pytest.fixture
-def run_cells(tmp_path, monkeypatch):
-    """Run a notebook's cells in one namespace, in an empty folder, in a kernel of Jupyter's."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(EXAMPLES)  # a notebook finds what lies beside it
-    monkeypatch.setattr(sys, "argv", KERNEL)
-
-    def run(name: str) -> dict[str, object]:
-        names: dict[str, object] = {"__name__": "__main__"}
-        for number, cell in enumerate(cells_of(name)):
-            exec(compile(cell, f"{name}, cell {number}", "exec"), names)
-        return names
-
-    return run
-
-
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_jupyter_takes_it_and_it_begins_with_what_it_is(name, monkeypatch):
     import jupytext
@@ -69,8 +53,13 @@ def test_the_tutorial_and_its_page_have_the_same_code():
 
 
 @pytest.mark.documents
-def test_the_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(run_cells, tmp_path, capsys):
-    names = run_cells("tutorial")
+def test_the_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(tmp_path, monkeypatch, capsys):
+    """As the cells of a kernel of Jupyter's, in one namespace and an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", KERNEL)
+    names = {"__name__": "__main__"}
+    for number, cell in enumerate(cells_of("tutorial")):
+        exec(compile(cell, f"cell {number}", "exec"), names)
     printed = capsys.readouterr().out
     assert "100.0% of the prices are right to the cent" in printed
     assert printed.count("True\n") == 2, "neither NaN in the padding nor a reload changes a bit"
@@ -81,9 +70,3 @@ def test_the_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(run_cells, 
     assert (served.returncode, served.stdout) == (0, "[[[4.25]]] [[[0. 1. 0.]]]\n"), served.stderr
     verified = python("bundle/verify.py", cwd=tmp_path, blocked=PACKAGES)
     assert verified.returncode == 0, verified.stderr
-
-
-@pytest.mark.documents
-def test_an_example_runs_as_a_notebook(run_cells, tmp_path):
-    run_cells("nadaraya_watson")  # test_examples.py runs the others: their cells are the script, in its order
-    assert sorted((tmp_path / "artifacts").glob("*.png"))

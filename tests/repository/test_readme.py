@@ -62,14 +62,11 @@ def test_quickstart_runs_and_onnx_agrees_and_so_do_the_lines_that_matter(tmp_pat
     assert (tmp_path / "bundle" / "model.onnx").is_file()
 
 
-def test_the_subclass_gives_the_score_it_says(own_layer, inputs):
+def test_the_subclass_gives_the_score_it_says_and_has_masks_that_do_not_leak(own_layer, inputs):
+    layer, valid_lens = own_layer(), np.array([2, 0])
     distances = np.abs(inputs["queries"][:, :, None] - inputs["keys"][:, None]).sum(-1)
     weights = np.exp(-distances) / np.exp(-distances).sum(-1, keepdims=True)
-    assert_close(own_layer()(**inputs), weights @ inputs["values"])
-
-
-def test_the_subclass_has_masks_that_do_not_leak(own_layer, inputs):
-    layer, valid_lens = own_layer(), np.array([2, 0])
+    assert_close(layer(**inputs), weights @ inputs["values"])
     output = layer(**inputs, valid_lens=valid_lens)
     poisoned = {name: inputs[name].copy() for name in ("keys", "values")}
     for array in poisoned.values():
@@ -132,14 +129,10 @@ def test_the_page_on_export_names_every_command():
     assert set(re.findall(r"^\| `keras-attn (\w+)", export, flags=re.MULTILINE)) == {*subcommands()}
 
 
-def without_comments(code: str) -> list[str]:
-    """Return the lines of code or commands; comments are in the language of the page, but for what is printed."""
-    return [line for each in code.splitlines() if (line := re.sub(r"\s*(?:^|\s)# (?!all ).*$", "", each).rstrip())]
-
-
 def lines_of(text: str, *, python: bool) -> list[str]:
-    blocks = (code for name, code in FENCES.findall(text) if (name == "python") is python)
-    return [line for code in blocks for line in without_comments(code)]
+    """Return the lines of code or commands; comments are in the language of the page, but for what is printed."""
+    lines = (line for name, code in FENCES.findall(text) if (name == "python") is python for line in code.splitlines())
+    return [bare for line in lines if (bare := re.sub(r"\s*(?:^|\s)# (?!all ).*$", "", line).rstrip())]
 
 
 def test_the_chinese_readme_has_the_code_and_commands_of_the_english():

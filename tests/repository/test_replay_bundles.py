@@ -49,7 +49,7 @@ def test_what_passes(kit):
 
 
 def weights_changed(bundle):
-    """A bundle whose weights someone altered, and sealed again."""
+    """Alters the weights of a bundle, and seals it again."""
     model = onnx.load(bundle / verify.MODEL)
     largest = max(model.graph.initializer, key=lambda each: np.prod(each.dims))
     largest.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(largest) * np.float32(1.01), largest.name))
@@ -58,16 +58,12 @@ def weights_changed(bundle):
 
 
 def says(bundle, code):
-    """A bundle whose verify.py was given more to say, and that was sealed again."""
+    """Gives its verify.py more to say, and seals it again."""
     (bundle / "verify.py").write_text(f"{(bundle / 'verify.py').read_text()}\n{code}\n")
     reseal(bundle, "verify.py")
 
 
-def changed_beyond_golden_cases(bundle):
-    weights_changed(bundle)
-    says(bundle, "compare = lambda *_: [{'passed': True, 'of_limit': 0.0}]")
-
-
+EQUAL = "compare = lambda *_: [{'passed': True, 'of_limit': 0.0}]"
 ELSEWHERE = "def check_placement(*_):\n    raise ProviderError('on another')"
 FAULTS = {
     "weights": (weights_changed, "is outside the tolerance in case `"),
@@ -77,7 +73,10 @@ FAULTS = {
     "abort": (lambda bundle: says(bundle, "os.abort()"), "was terminated abruptly"),
     "elsewhere": (lambda bundle: says(bundle, ELSEWHERE), "on another"),
     "unnamed": (lambda bundle: says(bundle, "attention_nodes = lambda _: []"), "names no node of an attention layer"),
-    "larger": (changed_beyond_golden_cases, "differs from that of the plain form by "),
+    "larger": (
+        lambda bundle: (weights_changed(bundle), says(bundle, EQUAL)),
+        "differs from that of the plain form by ",
+    ),
 }
 
 

@@ -8,43 +8,38 @@ import http.client
 import json
 import random
 import re
-import subprocess
 import time
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import pytest
-from bundle_service import LOG, ROOT, SERVICE, running, start
-from bundles import PACKAGES, assert_one_line, flip_byte, read_manifest
-from serving import LOOPBACK, Server, serving_python
+from bundle_service import LOG, running, start
+from bundles import assert_one_line, flip_byte, read_manifest
+from serving import LOOPBACK, Server
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import export_model
 from keras_attn_export._standalone import verify
 
+pytestmark = pytest.mark.serving
 pytest_plugins = ("bundle_fixtures",)
 
 CLIENTS = 16
 MOST_GROWTH = 4 * 2**20  # bytes of memory that two thirds of the requests may add; none was seen
 
 
-@dataclass(frozen=True)
-class Service:
+class Service(NamedTuple):
     """A running service, and the bundle that it serves."""
 
     server: Server
     bundle: Path
 
-    @contextlib.contextmanager
-    def connection(self) -> Iterator[http.client.HTTPConnection]:
-        with contextlib.closing(http.client.HTTPConnection(self.server.address("HTTP"), timeout=60)) as connection:
-            yield connection
+    def connection(self) -> contextlib.closing[http.client.HTTPConnection]:
+        return contextlib.closing(http.client.HTTPConnection(self.server.address("HTTP"), timeout=60))
 
     def ask(self, body: Any) -> tuple[int, bytes]:
         """Return the status and the body of the answer to a request on a connection of its own."""
@@ -74,20 +69,18 @@ def tokens(tmp_path_factory):
     embedded = keras.layers.Embedding(11, 6)(ids)
     context = AdditiveAttention(4, name="attention")(embedded, embedded, embedded, attention_mask=seen)
     outputs = {"context": context, "largest": keras.ops.argmax(context, axis=-1), "odds": keras.ops.exp(gain)}
+    model = keras.Model([ids, seen, gain], outputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a softmax over one key
-        bundle = export_model(
-            keras.Model([ids, seen, gain], outputs), tmp_path_factory.mktemp("tokens") / "bundle"
-        ).path
+        bundle = export_model(model, tmp_path_factory.mktemp("tokens") / "bundle").path
     with running(tmp_path_factory.mktemp("service"), bundle) as server:
         yield Service(server, bundle)
 
 
 def cases_of(bundle: Path) -> tuple[list[verify.Case], list[verify.Case]]:
     """Return the golden cases that JSON has words for, and the others: NaN or infinity goes in or comes out."""
-    cases = verify.load_cases(bundle / verify.CASES)
     split: tuple[list[verify.Case], list[verify.Case]] = [], []
-    for case in cases:
+    for case in verify.load_cases(bundle / verify.CASES):
         finite = all(np.isfinite(array).all() for array in (*case.inputs.values(), *case.outputs.values()))
         split[not finite].append(case)
     return split
@@ -142,11 +135,6 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
-def test_the_page_shows_the_service():
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-    assert f"\n```python\n{SERVICE.read_text(encoding='utf-8')}```\n" in page
-
-
 def told(answered: tuple[int, bytes]) -> str:
     """Return what the answer to a request says that is refused."""
     status, content = answered
@@ -154,7 +142,6 @@ def told(answered: tuple[int, bytes]) -> str:
     return json.loads(content)["detail"]
 
 
-@pytest.mark.serving
 @pytest.mark.parametrize("which", ["service", "tokens"])
 def test_the_golden_cases_match_over_http(which, request):
     service = request.getfixturevalue(which)
@@ -168,7 +155,6 @@ def test_the_golden_cases_match_over_http(which, request):
         assert re.search("must hold finite numbers|Out of range float values", told(service.ask(body_of(case))))
 
 
-@pytest.mark.serving
 def test_health_says_which_bundle_is_served_to_this_machine_alone(service):
     with service.connection() as connection:
         connection.request("GET", "/health")
@@ -180,7 +166,6 @@ def test_health_says_which_bundle_is_served_to_this_machine_alone(service):
     assert [address in LOOPBACK for address in service.server.listening().values()] == [True]
 
 
-@pytest.mark.serving
 @pytest.mark.parametrize(("body", "said"), BAD.values(), ids=BAD)
 def test_a_bad_request_is_told_what_is_wrong(service, body, said):
     assert said in told(service.ask(body))
@@ -189,7 +174,6 @@ def test_a_bad_request_is_told_what_is_wrong(service, body, said):
 IDS = {"ids": [[1, 2, 3]], "seen": np.ones((1, 3, 3), bool).tolist(), "gain": [1]}
 
 
-@pytest.mark.serving
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -204,7 +188,6 @@ def test_what_only_the_model_can_tell(tokens, change, said):
     assert said in told(tokens.ask(IDS | change))
 
 
-@pytest.mark.serving
 def test_of_a_body_that_is_too_large_no_more_is_kept(service):
     """In pieces, so that no header says how much will come."""
     before = service.server.resident()
@@ -217,7 +200,6 @@ def test_of_a_body_that_is_too_large_no_more_is_kept(service):
     assert service.ask(GOOD)[0] == 200
 
 
-@pytest.mark.serving
 def test_many_clients_at_once_each_get_their_own_answer(service, request):
     cases, _ = cases_of(service.bundle)
     bad = [body if isinstance(body, bytes) else json.dumps(body).encode() for body, _ in BAD.values()]
@@ -238,7 +220,6 @@ def test_many_clients_at_once_each_get_their_own_answer(service, request):
     assert sizes[2] - sizes[0] < MOST_GROWTH
 
 
-@pytest.mark.serving
 def test_it_stops_within_a_second_and_answers_what_it_has_begun(exported, tmp_path):
     body = json.dumps(GOOD).encode()
     with running(tmp_path, exported) as server:
@@ -259,16 +240,9 @@ def test_it_stops_within_a_second_and_answers_what_it_has_begun(exported, tmp_pa
                 service.ask(body)
 
 
-@pytest.mark.serving
 def test_an_altered_bundle_is_not_served(bundle, tmp_path):
     flip_byte(bundle / "model.onnx")
     (tmp_path / "app").mkdir()
     assert start(tmp_path / "app", bundle).wait(60) == 1
     said = (tmp_path / "app" / LOG).read_text(encoding="utf-8")
     assert_one_line(said, f"error: {bundle / 'model.onnx'} is not the file that was exported")
-
-
-@pytest.mark.serving
-def test_it_needs_none_of_the_packages_that_made_the_bundle():
-    looks = f"import importlib.util as of; print([name for name in {PACKAGES} if of.find_spec(name)])"
-    assert subprocess.check_output([serving_python(), "-P", "-c", looks], text=True) == "[]\n"

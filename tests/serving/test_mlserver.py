@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from bundles import flip_byte
+from bundles import PACKAGES, flip_byte
 from serving import LOOPBACK, in_serving, serving_python, started
 
 from keras_attn import AdditiveAttention
@@ -28,23 +28,21 @@ CLIENTS, PARTS, GROWTH = 8, 5, 2 * 2**20
 DATATYPES = {"float32": "FP32", "int32": "INT32", "bool": "BOOL"}
 
 
-def words_model():
-    """Return a model of ids and a boolean mask, with an output that has no axis but the batch's."""
+@pytest.fixture(scope="module")
+def bundles(exported, tmp_path_factory):
+    """Return two bundles by the names of their models; of `words`, ids and a boolean mask go in."""
     ids = keras.Input((None,), dtype="int32", name="ids")
     keep = keras.Input((None,), dtype="bool", name="keep")
     x = keras.layers.Embedding(WORDS, 6)(ids)
     context = AdditiveAttention(5)(x, x, x, attention_mask=keras.ops.expand_dims(keep, 1))
-    outputs = {"context": context, "largest": keras.ops.max(context, axis=(1, 2))}
-    return keras.Model({"ids": ids, "keep": keep}, outputs, name="words")
-
-
-@pytest.fixture(scope="module")
-def bundles(exported, tmp_path_factory):
-    """Return two bundles by the names of their models."""
+    outputs = {"context": context, "largest": keras.ops.max(context, axis=(1, 2))}  # one has no axis but the batch's
+    words = keras.Model({"ids": ids, "keep": keep}, outputs, name="words")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        words = export_model(words_model(), tmp_path_factory.mktemp("words") / "bundle").path
-    return {"small": load_bundle(exported), "words": load_bundle(words)}
+        return {
+            "small": load_bundle(exported),
+            "words": export_model(words, tmp_path_factory.mktemp("words") / "bundle"),
+        }
 
 
 @pytest.fixture(scope="module")
@@ -92,45 +90,44 @@ BAD = {
         "disagreeing keys": (of(QUERIES, KEYS, tensor("values", "FP32", [1, 1, 5], [0.5] * 5), LENS), "keys_length"),
     },
 }
-# The same over HTTP alone, where a body can be anything.
+# The same of `words` over HTTP alone, where a body can be anything.
 NO_NUMBERS = "not numbers of its datatype"
 BAD_JSON = {
-    "words": {
-        "broken JSON": ('{"inputs": [', "JSON decode error"),
-        "no JSON object": ("[]", "valid dictionary"),
-        "NaN": ('{"inputs": [{"name": "ids", "data": [NaN]}]}', "JSON decode error"),
-        **{
-            name: (json.dumps(of(IDS | ids, KEEP | keep)), said)
-            for name, ids, keep, said in (
-                ("unknown dtype", {"datatype": "INT3"}, {}, "datatype"),
-                ("fraction", {"data": [1, 1.5, 3]}, {}, NO_NUMBERS),
-                ("too large", {"data": [1, 2**32 + 1, 3]}, {}, NO_NUMBERS),
-                ("text", {"data": ["1", "2", "3"]}, {}, NO_NUMBERS),
-                ("truth as text", {}, {"data": ["no", "no", "no"]}, NO_NUMBERS),
-                ("null", {}, {"data": [True, None, False]}, NO_NUMBERS),
-                ("too few", {"data": [1, 2]}, {}, "reshape"),
-                ("ragged", {"data": [[1, 2], [3]]}, {}, "inhomogeneous"),
-                ("bytes", {"datatype": "BYTES", "data": ["a", "b", "c"]}, {}, NO_NUMBERS),
-            )
-        },
-        "given twice": (json.dumps(of(IDS, KEEP, IDS | {"data": [3, 2, 1]})), "twice"),
+    "broken JSON": ('{"inputs": [', "JSON decode error"),
+    "no JSON object": ("[]", "valid dictionary"),
+    "NaN": ('{"inputs": [{"name": "ids", "data": [NaN]}]}', "JSON decode error"),
+    **{
+        name: (json.dumps(of(IDS | ids, KEEP | keep)), said)
+        for name, ids, keep, said in (
+            ("unknown dtype", {"datatype": "INT3"}, {}, "datatype"),
+            ("fraction", {"data": [1, 1.5, 3]}, {}, NO_NUMBERS),
+            ("too large", {"data": [1, 2**32 + 1, 3]}, {}, NO_NUMBERS),
+            ("text", {"data": ["1", "2", "3"]}, {}, NO_NUMBERS),
+            ("truth as text", {}, {"data": ["no", "no", "no"]}, NO_NUMBERS),
+            ("null", {}, {"data": [True, None, False]}, NO_NUMBERS),
+            ("too few", {"data": [1, 2]}, {}, "reshape"),
+            ("ragged", {"data": [[1, 2], [3]]}, {}, "inhomogeneous"),
+            ("bytes", {"datatype": "BYTES", "data": ["a", "b", "c"]}, {}, NO_NUMBERS),
+        )
     },
-    "small": {},
+    "given twice": (json.dumps(of(IDS, KEEP, IDS | {"data": [3, 2, 1]})), "twice"),
 }
+HTTP = [400, 422]
+REFUSED = [  # protocol, model, name, body, what is said, and the statuses
+    (protocol, model, name, body if protocol == "grpc" else json.dumps(body), said, statuses)
+    for protocol, statuses in (("grpc", ["StatusCode.INVALID_ARGUMENT"]), ("http", HTTP))
+    for model, requests in BAD.items()
+    for name, (body, said) in requests.items()
+]
+REFUSED += [("http", "words", name, body, said, HTTP) for name, (body, said) in BAD_JSON.items()]
 
 
 @pytest.fixture
 def ask(server, bundles, tmp_path):
     """Return a function that runs the client and gives what it was answered."""
-    models = {
-        model: {
-            "cases": str(bundle.path / verify.CASES),
-            "bad": {name: request for name, (request, _) in BAD[model].items()},
-            "bad_json": {name: body for name, (body, _) in BAD_JSON[model].items()},
-        }
-        for model, bundle in bundles.items()
-    }
-    job = {"http": server.address("HTTP"), "grpc": server.address("GRPC"), "models": models}
+    cases = {model: str(bundle.path / verify.CASES) for model, bundle in bundles.items()}
+    bad = [(protocol, model, body) for protocol, model, _, body, *_ in REFUSED]
+    job = {"http": server.address("HTTP"), "grpc": server.address("GRPC"), "cases": cases, "bad": bad}
     (tmp_path / "job.json").write_text(json.dumps(job))
 
     def run(action, number=0):
@@ -158,43 +155,34 @@ def outside_the_limits(bundles, answers):
 
 def wrongly_refused(told):
     """Return what of the answers to bad requests is not as it should be."""
-    said = {(protocol, model, name): (status, text) for protocol, model, name, status, text in told["refusals"]}
-    wanted = {}
-    for model in BAD:
-        for name, (_, words) in {**BAD[model], **BAD_JSON[model]}.items():
-            wanted["http", model, name] = words, (400, 422)
-        for name, (_, words) in BAD[model].items():
-            wanted["grpc", model, name] = words, ("StatusCode.INVALID_ARGUMENT",)
-    assert set(said) == set(wanted)
     return [
-        (key, said[key])
-        for key, (words, statuses) in wanted.items()
-        if said[key][0] not in statuses or words not in said[key][1]
+        (protocol, model, name, status, text)
+        for (protocol, model, name, _, said, statuses), (status, text) in zip(REFUSED, told["refusals"], strict=True)
+        if status not in statuses or said not in text
     ]
 
 
 def test_golden_cases_over_both_protocols(ask, bundles):
     answers, told = ask("replay")
     assert outside_the_limits(bundles, answers) == []
-    cases = {model: len(verify.load_cases(bundle.path / verify.CASES)) for model, bundle in bundles.items()}
     wanted = {
-        f"{m}/{protocol}/{n}" for m, count in cases.items() for n in range(count) for protocol in ("grpc", "http")
+        f"{model}/{protocol}/{index}"
+        for model, bundle in bundles.items()
+        for index in range(len(verify.load_cases(bundle.path / verify.CASES)))
+        for protocol in ("grpc", "http")
     }
-    missing = wanted - {key.rpartition("/")[0] for key in answers}
-    assert len(missing) == len(told["left_out"])
+    assert len(wanted - {key.rpartition("/")[0] for key in answers}) == len(told["left_out"])
     assert told["left_out"] == [["http", "small", "poisoned padding"]]  # JSON has no NaN
     key = next(key for key in answers if key.startswith("words/grpc/") and key.endswith("/largest"))
     assert len(outside_the_limits(bundles, answers | {key: answers[key] + np.float32(1e-3)})) == 1
     assert len(outside_the_limits(bundles, {key: answers[key]})) == 1, "an output is missing"
-    for model, bundle in bundles.items():
-        for side in ("inputs", "outputs"):
-            specs = [
-                (s["name"], DATATYPES[s["dtype"]], [-1 if isinstance(n, str) else n for n in s["shape"]])
-                for s in bundle.manifest[side]
-            ]
-            for protocol in ("http", "grpc"):
-                metadata = told["metadata"][protocol][model][side]
-                assert [(s["name"], s["datatype"], [*map(int, s["shape"])]) for s in metadata] == specs
+    for protocol, model, side in itertools.product(("http", "grpc"), bundles, ("inputs", "outputs")):
+        specs = bundles[model].manifest[side]
+        shapes = [[-1 if isinstance(size, str) else size for size in spec["shape"]] for spec in specs]
+        metadata = told["metadata"][protocol][model][side]
+        assert [each["name"] for each in metadata] == [spec["name"] for spec in specs]
+        assert [each["datatype"] for each in metadata] == [DATATYPES[spec["dtype"]] for spec in specs]
+        assert [[*map(int, each["shape"])] for each in metadata] == shapes
 
 
 def test_bad_requests_are_refused_in_a_sentence(ask):
@@ -202,10 +190,10 @@ def test_bad_requests_are_refused_in_a_sentence(ask):
 
 
 def test_serving_needs_nothing_of_ours():
-    names = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "mlserver")
-    code = f"import importlib.util as found; print(*(name for name in {names} if found.find_spec(name)))"
-    done = subprocess.run([serving_python(), "-P", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["mlserver"]
+    code = (
+        f"from importlib.util import find_spec; print([name for name in {[*PACKAGES, 'mlserver']} if find_spec(name)])"
+    )
+    assert subprocess.check_output([serving_python(), "-P", "-c", code], text=True) == "['mlserver']\n"
 
 
 def test_it_listens_on_this_machine_alone(server):

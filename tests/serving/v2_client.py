@@ -2,11 +2,12 @@
 
     python v2_client.py replay|bad JOB.json OUT
 
-`JOB.json` gives the address for each protocol, and for each model the file of its golden cases and requests that are
-to be refused: those of `bad` over both protocols, those of `bad_json` over HTTP alone. OUT.npz gets the answers, by
-`model/protocol/case/output`; OUT.json the rest. Runs in the environment of the servers.
+`JOB.json` gives the address for each protocol, for each model the file of its golden cases, and requests that are to be
+refused: protocol, model and body. OUT.npz gets the answers, by `model/protocol/case/output`; OUT.json the rest. Runs in
+the environment of the servers.
 """
 
+import contextlib
 import http.client
 import json
 import sys
@@ -16,14 +17,6 @@ import numpy as np
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype, triton_to_np_dtype
-
-
-def grpc_client(address):
-    return tritonclient.grpc.InferenceServerClient(address)
-
-
-def http_client(address):
-    return tritonclient.http.InferenceServerClient(address, connection_timeout=60, network_timeout=60)
 
 
 def infer(protocol, client, model, inputs):
@@ -41,80 +34,59 @@ def infer(protocol, client, model, inputs):
 def cases_of(path):
     """Return name and inputs of each golden case."""
     with np.load(path) as arrays:
-        names = [str(name) for name in arrays["cases"]]
         return [
-            (name, {key.split("/", 2)[2]: arrays[key] for key in arrays.files if key.startswith(f"{index}/inputs/")})
-            for index, name in enumerate(names)
+            (str(name), {key.split("/", 2)[2]: arrays[key] for key in arrays if key.startswith(f"{index}/inputs/")})
+            for index, name in enumerate(arrays["cases"])
         ]
 
 
-def travels(protocol, inputs):
-    """Whether inputs can be sent: JSON has neither NaN nor infinities."""
-    floats = [array for array in inputs.values() if array.dtype.kind == "f"]
-    return protocol == "grpc" or all(np.isfinite(array).all() for array in floats)
-
-
-def post(address, model, body):
-    """Send a body as it is, and return the status and what was said."""
-    connection = http.client.HTTPConnection(address, timeout=60)
-    try:
-        connection.request("POST", f"/v2/models/{model}/infer", body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
-
-
-def grpc_refusal(client, model, request):
-    """Send a request that is to be refused, and return the status and what was said."""
+def refusal(job, protocol, model, body):
+    """Send a request that is to be refused, over HTTP as it is, and return the status and what was said."""
+    if protocol == "http":
+        with contextlib.closing(http.client.HTTPConnection(job["http"], timeout=60)) as connection:
+            connection.request("POST", f"/v2/models/{model}/infer", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
     given = []
-    for each in request["inputs"]:
+    for each in body["inputs"]:
         array = np.array(each["data"], triton_to_np_dtype(each["datatype"])).reshape(each["shape"])
         given.append(tritonclient.grpc.InferInput(each["name"], array.shape, each["datatype"]))
         given[-1].set_data_from_numpy(array)
-    outputs = [tritonclient.grpc.InferRequestedOutput(each["name"]) for each in request.get("outputs", ())]
+    outputs = [tritonclient.grpc.InferRequestedOutput(each["name"]) for each in body.get("outputs", ())]
     try:
-        client.infer(model, given, outputs=outputs or None)
+        tritonclient.grpc.InferenceServerClient(job["grpc"]).infer(model, given, outputs=outputs or None)
     except InferenceServerException as error:
         return error.status(), error.message()
     return "OK", ""
 
 
 def bad(job):
-    client, refusals = grpc_client(job["grpc"]), []
-    for model, told in job["models"].items():
-        for name, request in told["bad"].items():
-            refusals.append(("grpc", model, name, *grpc_refusal(client, model, request)))
-            refusals.append(("http", model, name, *post(job["http"], model, json.dumps(request))))
-        for name, body in told["bad_json"].items():
-            refusals.append(("http", model, name, *post(job["http"], model, body)))
-    return {}, {"refusals": refusals}
+    return {}, {"refusals": [refusal(job, *request) for request in job["bad"]]}
 
 
 def replay(job):
     answers, left_out = {}, []
-    clients = {"grpc": grpc_client(job["grpc"]), "http": http_client(job["http"])}
-    for model, told in job["models"].items():
-        for index, (name, inputs) in enumerate(cases_of(told["cases"])):
+    clients = {
+        "grpc": tritonclient.grpc.InferenceServerClient(job["grpc"]),
+        "http": tritonclient.http.InferenceServerClient(job["http"], connection_timeout=60, network_timeout=60),
+    }
+    for model, cases in job["cases"].items():
+        for index, (name, inputs) in enumerate(cases_of(cases)):
             for protocol, client in clients.items():
-                if not travels(protocol, inputs):
-                    left_out.append((protocol, model, name))
+                if protocol == "http" and not all(np.isfinite(array).all() for array in inputs.values()):
+                    left_out.append((protocol, model, name))  # JSON has neither NaN nor infinities
                     continue
                 found = infer(protocol, client, model, inputs)
                 answers |= {f"{model}/{protocol}/{index}/{output}": array for output, array in found.items()}
     metadata = {
-        "http": {model: clients["http"].get_model_metadata(model) for model in job["models"]},
-        "grpc": {model: clients["grpc"].get_model_metadata(model, as_json=True) for model in job["models"]},
+        "http": {model: clients["http"].get_model_metadata(model) for model in job["cases"]},
+        "grpc": {model: clients["grpc"].get_model_metadata(model, as_json=True) for model in job["cases"]},
     }
     return answers, {"left_out": left_out, "metadata": metadata}
 
 
-def main():
+if __name__ == "__main__":
     action, job_file, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     answers, told = {"replay": replay, "bad": bad}[action](json.loads(job_file.read_text()))
     np.savez(out.with_suffix(".npz"), **answers)
     out.with_suffix(".json").write_text(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main()

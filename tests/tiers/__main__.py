@@ -74,26 +74,22 @@ def write_touched(folder: Path) -> None:
     for path in sorted(folder.glob("lines.*")):
         data = coverage.CoverageData(str(path))
         data.read()
-        for file in data.measured_files():
-            if file.endswith(".py") and Path(file).is_relative_to(ROOT):  # templates are measured as well
-                within = lines_of_functions(Path(file))
-                contexts = data.contexts_by_lineno(file)
+        for file in (Path(file) for file in data.measured_files()):
+            if file.suffix == ".py" and file.is_relative_to(ROOT):  # templates are measured as well
+                within, contexts = lines_of_functions(file), data.contexts_by_lineno(str(file))
                 for line in within & contexts.keys():
                     for test_file in set().union(*(users[context] for context in contexts[line])):
-                        ran[str(Path(file).relative_to(ROOT))][test_file].add(line)
-    counts = {source: {file: len(lines) for file, lines in files.items()} for source, files in ran.items()}
-    measured = {file for files in counts.values() for file in files}
-    known = {
-        source: {file: n for file, n in files.items() if file not in measured and (ROOT / file).exists()}
-        for source, files in plan.touched_lines().items()
-        if (ROOT / source).exists()
-    }
-    merged = {source: known.get(source, {}) | counts.get(source, {}) for source in sorted({*known, *counts})}
+                        ran[str(file.relative_to(ROOT))][test_file].add(line)
+    measured = {file for files in ran.values() for file in files}
+    merged = {source: {file: len(lines) for file, lines in files.items()} for source, files in ran.items()}
+    for source, files in plan.touched_lines().items():
+        if (ROOT / source).exists():
+            kept = {file: count for file, count in files.items() if file not in measured and (ROOT / file).exists()}
+            merged[source] = kept | merged.get(source, {})
     names = sorted({file for files in merged.values() for file in files})
     number = {name: str(index) for index, name in enumerate(names)}
-    lines = {source: {number[file]: count for file, count in sorted(files.items())} for source, files in merged.items()}
-    text = records.as_lines({"tests": names, "lines": lines}, depth=2)
-    records.TOUCHED.write_text(text, encoding="utf-8")
+    lines = {source: {number[file]: n for file, n in sorted(files.items())} for source, files in sorted(merged.items())}
+    records.TOUCHED.write_text(records.as_lines({"tests": names, "lines": lines}, depth=2), encoding="utf-8")
     print(f"{len(names)} files of tests over {len(lines)} files of code, into {records.TOUCHED.name}")
 
 
@@ -109,11 +105,9 @@ def users_of(folder: Path) -> dict[str, set[str]]:
 
 def lines_of_functions(path: Path) -> set[int]:
     """Lines that run when a function is called, and not when the module is imported."""
-    found: set[int] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.update(range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1))
-    return found
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {line for node in functions for line in range(node.body[0].lineno, node.end_lineno + 1)}
 
 
 if __name__ == "__main__":

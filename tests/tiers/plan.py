@@ -36,16 +36,13 @@ def quick(tests: Iterable[Item], durations: Durations) -> set[str]:
     """
     tests = list(tests)
     paid = {name for test in tests if test.smoke for name in test.fixtures}
-    return {
+    cheap = {
         test.nodeid
         for test in tests
-        if test.smoke
-        or (
-            not test.later
-            and durations.seconds(test.nodeid) <= QUICK
-            and all(durations.fixtures.get(name, 0) <= QUICK or name in paid for name in test.fixtures)
-        )
+        if durations.seconds(test.nodeid) <= QUICK
+        and all(durations.fixtures.get(name, 0) <= QUICK or name in paid for name in test.fixtures)
     }
+    return {test.nodeid for test in tests if test.smoke or (test.nodeid in cheap and not test.later)}
 
 
 def cost(tests: Collection[Item], durations: Durations) -> float:
@@ -88,19 +85,11 @@ def near(
     """The tests of what changed, and how many of them are left out for want of time.
 
     What is a case of a test, such as a page of the documentation, comes first, then files of tests that changed, then
-    the others by how much of what they run is in the files that changed. A file of tests runs whole, and the last that
-    no longer fits in part.
-
-    Args:
-        changed: Paths of files, from the root.
-        tests: Those that may run, and `durations` what they take, of which `limit` is the most.
-        touched: For each source file the lines of it that a file of tests runs, see `touched_lines`.
+    the others by how much of what they run (`touched`, see `touched_lines`) is in the files that changed. A file of
+    tests runs whole, and the last that no longer fits in part.
     """
-    totals: dict[str, float] = Counter()
-    ran: dict[str, float] = Counter()
-    for source, lines in touched.items():
-        totals.update(lines)
-        ran.update(lines if source in changed else {})
+    totals: Counter[str] = sum(map(Counter, touched.values()), Counter())
+    ran: Counter[str] = sum((Counter(lines) for source, lines in touched.items() if source in changed), Counter())
     shares = {file: count / totals[file] for file, count in ran.items()}
     shares |= {file: 2.0 for file in changed if file.startswith("tests/")}
     of_files: dict[str, list[Item]] = defaultdict(list)
@@ -113,10 +102,8 @@ def near(
     for file in sorted(set(shares) & set(of_files), key=lambda file: (-shares[file], file)):
         for test in sorted(of_files[file], key=lambda test: durations.seconds(test.nodeid)):
             room -= durations.seconds(test.nodeid)
-            if room > 0:
-                chosen.append(test.nodeid)
-            else:
-                left += 1
+            chosen += [test.nodeid] if room > 0 else []
+            left += room <= 0
     return chosen, left
 
 

@@ -59,15 +59,14 @@ class Recorder:
 
     @contextmanager
     def _within(self, context: str) -> Iterator[None]:
+        switch = COVERAGE.switch_context if COVERAGE is not None else lambda _: None
         self._contexts.append(context)
-        if COVERAGE is not None:
-            COVERAGE.switch_context(context)
+        switch(context)
         try:
             yield
         finally:
             self._contexts.pop()
-            if COVERAGE is not None:
-                COVERAGE.switch_context(self._contexts[-1])
+            switch(self._contexts[-1])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

@@ -67,10 +67,11 @@ def load(backend: str, path: Path = DURATIONS) -> Durations:
     """What was recorded on a backend."""
     everything = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     recorded = everything.get(backend, {"tests": {}, "fixtures": {}})
-    functions = {
-        file: {name: _function(entry) for name, entry in entries.items()} for file, entries in recorded["tests"].items()
-    }
-    return Durations(functions, recorded["fixtures"])
+    functions: dict[str, dict[str, Function]] = defaultdict(dict)
+    for file, entries in recorded["tests"].items():
+        for name, entry in entries.items():
+            functions[file][name] = Function(**(entry if isinstance(entry, dict) else {"seconds": entry}))
+    return Durations(dict(functions), recorded["fixtures"])
 
 
 def save(backend: str, durations: Durations, path: Path = DURATIONS) -> None:
@@ -86,26 +87,20 @@ def save(backend: str, durations: Durations, path: Path = DURATIONS) -> None:
 def merged(
     known: Durations, seen: Mapping[str, float], fixtures: Mapping[str, float], collected: Iterable[str]
 ) -> Durations:
-    """The record after a run: functions that ran anew, those that were only collected as they were, others gone.
-
-    Args:
-        known: The record before.
-        seen: Seconds by test.
-        fixtures: Seconds by shared fixture.
-        collected: All tests of the files that were collected, run or not.
-    """
-    cases: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for nodeid in collected:
-        cases[split(nodeid)[:2]].append(split(nodeid)[2])
+    """The record after a run, from seconds by test and fixture: what was collected and did not run stays as it was."""
+    cases: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     ran: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for file, name, case in map(split, collected):
+        cases[file][name].append(case)
     for nodeid, seconds in seen.items():
-        ran[split(nodeid)[:2]][split(nodeid)[2]] = max(seconds, 0.0)
-    anew = {file for file, _ in cases}
-    functions = {file: {} if file in anew else entries for file, entries in known.functions.items()}
-    for (file, name), of_name in cases.items():
-        before = known.functions.get(file, {}).get(name)
-        if before or (file, name) in ran:
-            functions.setdefault(file, {})[name] = _recorded(before, ran[file, name], of_name)
+        file, name, case = split(nodeid)
+        ran[file, name][case] = max(seconds, 0.0)
+    functions = {**known.functions}
+    for file, names in cases.items():
+        before = known.functions.get(file, {})
+        known_or_ran = {name: of_name for name, of_name in names.items() if name in before or (file, name) in ran}
+        found = {name: _recorded(before.get(name), ran[file, name], of_name) for name, of_name in known_or_ran.items()}
+        functions |= {file: found} if found or before else {}
     return Durations(functions, {**known.fixtures, **fixtures})
 
 
@@ -116,10 +111,6 @@ def _recorded(before: Function | None, ran: Mapping[str, float], cases: list[str
         return Function(len(cases), float(np.mean([*ran.values()])))
     cheap = [took for took in ran.values() if took <= QUICK]
     return Function(len(cases), float(np.mean(cheap)) if cheap else before.seconds, dear)
-
-
-def _function(entry: Any) -> Function:
-    return Function(**({"seconds": entry} if isinstance(entry, float | int) else entry))
 
 
 def _entry(function: Function) -> Any:

@@ -54,21 +54,14 @@ def test_a_folder_keeps_to_its_budget(folder):
     assert sum(taken.values()) <= BUDGETS["folders"][folder], f"most of it: {', '.join(dearest)}"
 
 
-def recorded(without="", marked=""):
-    """What was recorded of the tests that have a mark, or that have it not."""
-    return {
-        f"{file}::{name}": DURATIONS.functions[file][name]
+def test_those_that_are_quick_by_a_mark_alone_are_few_and_a_product_says_why():
+    recorded = [
+        (f"{file}::{name}", DURATIONS.functions[file][name], marks)
         for file in FILES
         for name, marks in functions(file).items()
-        if name in DURATIONS.functions.get(file, {}) and without not in marks and (not marked or marked in marks)
-    }
-
-
-def test_those_that_are_quick_by_a_mark_alone_are_few():
-    dear = [each.total for each in recorded(marked="smoke").values() if each.total > records.QUICK]
+        if name in DURATIONS.functions.get(file, {})
+    ]
+    dear = [each.total for _, each, marks in recorded if "smoke" in marks and each.total > records.QUICK]
     assert len(dear) <= BUDGETS["smoke"]["tests"]
     assert sum(dear) <= BUDGETS["smoke"]["seconds"]
-
-
-def test_a_product_says_why():
-    assert [name for name, each in recorded(without="product").items() if each.cases > MANY] == []
+    assert [name for name, each, marks in recorded if "product" not in marks and each.cases > MANY] == []

@@ -1,20 +1,9 @@
 """Architectures written from their published descriptions, each exported by us and by Keras's own exporter."""
 
-from . import (  # noqa: F401 - each puts its models on the list
-    applications,
-    decoders,
-    graphs,
-    hub,
-    hub_images,
-    images,
-    ours,
-    pixels,
-    recommendation,
-    series,
-    speech,
-    tables,
-    text,
-)
-from .registry import ZOO
+from importlib import import_module
 
-__all__ = ["ZOO"]
+from .registry import ZOO as ZOO
+
+KINDS = "applications decoders graphs hub hub_images images ours pixels recommendation series speech tables text"
+for kind in KINDS.split():  # each puts its models on the list
+    import_module(f".{kind}", __name__)

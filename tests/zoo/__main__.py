@@ -18,8 +18,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from . import ZOO
-from .exports import KERAS, Result, tried, ways
-from .registry import Architecture
+from .exports import KERAS, tried
 from .table import page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,42 +33,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     kept = ROOT / "artifacts" / (f"zoo-{arguments.seed}" if arguments.seed else "zoo")
     kept.mkdir(parents=True, exist_ok=True)
-    chosen = [ZOO[name] for name in arguments.only]
-    pool = a_process()
-    for each in chosen:
-        results = {} if arguments.again else read(kept, each.name)
-        for way in [*dict(ways(each)), *([] if arguments.seed else [KERAS])]:
-            if way not in results:
+    files = {name: kept / f"{name}.json" for name in ZOO}
+    found = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+    wrong = []
+    for each in (ZOO[name] for name in arguments.only):
+        results = found.setdefault(each.name, {})
+        for way in each.ways if arguments.seed else (*each.ways, KERAS):
+            if arguments.again or way not in results:
                 try:
-                    results[way] = pool.submit(tried, each.name, way, arguments.seed).result()
+                    with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # Keras's own exporter may crash
+                        results[way] = pool.submit(tried, each.name, way, arguments.seed).result()
                 except BrokenProcessPool:
-                    results[way], pool = {"error": "its process crashes"}, a_process()
-                (kept / f"{each.name}.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+                    results[way] = {"error": "its process crashes"}
+                files[each.name].write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
                 print(f"{each.name}: {way}: {results[way]}", flush=True)
-    pool.shutdown()
-    results = {name: read(kept, name) for name in ZOO}
-    if all(KERAS in each for each in results.values()):  # of other seeds it is in none
-        (ROOT / "docs" / "models.md").write_text(page(results), encoding="utf-8")
-    wrong = [each.name for each in chosen if not as_expected(each, results[each.name])]
-    print(f"{len(chosen) - len(wrong)} of {len(chosen)} models as the zoo says", *wrong, sep="\n  ")
+        if any(("error" in results[way]) != bool(each.refused) for way in each.ways):
+            wrong.append(each.name)
+    if all(KERAS in found.get(name, ()) for name in ZOO):  # of other seeds it is in none
+        (ROOT / "docs" / "models.md").write_text(page(found), encoding="utf-8")
+    print(f"{len(arguments.only) - len(wrong)} of {len(arguments.only)} models as the zoo says", *wrong, sep="\n  ")
     return 1 if wrong else 0
-
-
-def a_process() -> ProcessPoolExecutor:
-    """Return what runs one export after the other, apart from here: Keras's own exporter may crash."""
-    return ProcessPoolExecutor(1, get_context("spawn"))
-
-
-def read(folder: Path, name: str) -> dict[str, Result]:
-    """Return what came of a model, by the way it was tried."""
-    file = folder / f"{name}.json"
-    found: dict[str, Result] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found
-
-
-def as_expected(each: Architecture, results: dict[str, Result]) -> bool:
-    """Whether all of ours passed, or all were refused where the zoo says so."""
-    return all(("error" in results[way]) == bool(each.refused) for way, _ in ways(each))
 
 
 if __name__ == "__main__":

@@ -4,18 +4,7 @@ import keras
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
-from keras_attn import (
-    AdditiveAttention,
-    AttentionCell,
-    AttentionRNN,
-    BilinearAttention,
-    DotProductAttention,
-    LinearBias,
-    LocationSensitiveAttention,
-    MultiHeadAttention,
-    RelativePositionBias,
-    RotaryEmbedding,
-)
+import keras_attn as A  # noqa: N812
 from keras_attn.decoding import beam, greedy
 
 from .blocks import feed_forward
@@ -33,10 +22,10 @@ def read(ids, count, size):
 def relative_position_encoder(ids=IDS, valid_lens=ID):
     """Raffel et al., 2020: T5, biases learned for buckets of distances, which all blocks share; no scale."""
     x = L.Embedding(100, 16)(ids)
-    bias = RelativePositionBias(2, num_buckets=8, max_distance=20)(x, x)
+    bias = A.RelativePositionBias(2, num_buckets=8, max_distance=20)(x, x)
     for _ in range(2):
         y = L.RMSNormalization()(x)
-        x = x + MultiHeadAttention(DotProductAttention(scale=1.0), 2)(y, y, y, valid_lens, score_bias=bias)
+        x = x + A.MultiHeadAttention(A.DotProductAttention(scale=1.0), 2)(y, y, y, valid_lens, score_bias=bias)
         x = x + feed_forward(L.RMSNormalization()(x), 32, "relu")
     return {"encoded": L.RMSNormalization()(x)}
 
@@ -45,10 +34,10 @@ def relative_position_encoder(ids=IDS, valid_lens=ID):
 def linear_bias_language_model(ids=IDS):
     """Press et al., 2022: Train Short, Test Long, biases linear in the distance (ALiBi)."""
     x = L.Embedding(100, 18)(ids)
-    bias = LinearBias(3)(x, x)
+    bias = A.LinearBias(3)(x, x)
     for _ in range(2):
         y = L.LayerNormalization()(x)
-        x = x + MultiHeadAttention(DotProductAttention(), 3)(y, y, y, score_bias=bias, use_causal_mask=True)
+        x = x + A.MultiHeadAttention(A.DotProductAttention(), 3)(y, y, y, score_bias=bias, use_causal_mask=True)
         x = x + feed_forward(L.LayerNormalization()(x), 32)
     return {"next": L.Dense(100)(x)}
 
@@ -59,7 +48,7 @@ class NormThenTurn(L.Layer):
     def __init__(self, **options):
         super().__init__(**options)
         self.norms = {role: L.RMSNormalization(name=role) for role in ("queries", "keys")}
-        self.turn = RotaryEmbedding()
+        self.turn = A.RotaryEmbedding()
 
     def build(self, heads_shape):
         for norm in self.norms.values():
@@ -71,7 +60,7 @@ class NormThenTurn(L.Layer):
 
 
 def rotary_heads(name=None):
-    return MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=2, process_heads=NormThenTurn(), name=name)
+    return A.MultiHeadAttention(A.DotProductAttention(), 4, num_kv_heads=2, process_heads=NormThenTurn(), name=name)
 
 
 def gated(x, hidden):
@@ -111,7 +100,7 @@ def cached_step():
 def annotating_decoder(source=IDS, target=(3, "int32"), source_lens=ID):
     """Bahdanau et al., 2015: Neural Machine Translation, the state before a step asks what it reads."""
     seen = read(source, 90, 16)
-    decode = AttentionRNN(AttentionCell(L.GRUCell(16), AdditiveAttention(12)))
+    decode = A.AttentionRNN(A.AttentionCell(L.GRUCell(16), A.AdditiveAttention(12)))
     states, weights = decode(L.Embedding(80, 12)(target), seen, source_lens, return_attention_scores=True)
     return {"words": L.Dense(80)(states), "alignment": weights}
 
@@ -121,7 +110,9 @@ def input_feeding_decoder(source=IDS, target=(3, "int32"), source_lens=ID, targe
     """Luong et al., 2015: Effective Approaches to Attention-based NMT, global attention with input feeding."""
     seen = read(source, 90, 12)
     cell = L.StackedRNNCells([L.LSTMCell(12), L.LSTMCell(12)])
-    decode = AttentionRNN(AttentionCell(cell, BilinearAttention(), when="after", attention_size=14, input_feeding=True))
+    decode = A.AttentionRNN(
+        A.AttentionCell(cell, A.BilinearAttention(), when="after", attention_size=14, input_feeding=True)
+    )
     states = decode(L.Embedding(80, 12)(target), seen, source_lens, input_lens=target_lens)
     return {"words": L.Dense(80)(states)}
 
@@ -131,8 +122,8 @@ def spectrogram_decoder(letters=IDS, frames=(3, 6), valid_lens=ID):
     """Shen et al., 2018: Tacotron 2, attention that reads where it has been."""
     encoded = read(letters, 40, 12)
     before = L.Dense(8, activation="relu")(frames)
-    attend = LocationSensitiveAttention(10, filters=4, kernel_size=7, cumulative=True)
-    decode = AttentionRNN(AttentionCell(L.StackedRNNCells([L.LSTMCell(10), L.LSTMCell(10)]), attend))
+    attend = A.LocationSensitiveAttention(10, filters=4, kernel_size=7, cumulative=True)
+    decode = A.AttentionRNN(A.AttentionCell(L.StackedRNNCells([L.LSTMCell(10), L.LSTMCell(10)]), attend))
     states, weights = decode(before, encoded, valid_lens, return_attention_scores=True)
     return {"next": L.Dense(6)(states), "stop": L.Dense(1, activation="sigmoid")(states), "alignment": weights}
 
@@ -142,7 +133,7 @@ def encoder_and_step():
     source = keras.Input((None,), dtype="int32", name="source")
     lens, token = (keras.Input((), dtype="int32", name=name) for name in ("source_lens", "token"))
     seen = read(source, 90, 16)
-    cell = AttentionCell(L.GRUCell(16), AdditiveAttention(12))
+    cell = A.AttentionCell(L.GRUCell(16), A.AdditiveAttention(12))
     cell.build((None, 12), None, seen.shape)
     state = L.Dense(16, activation="tanh")(ops.mean(seen, axis=1))
     encoder = keras.Model([source, lens], {**cell.precompute(seen), "state": state})

@@ -29,9 +29,7 @@ def hub() -> Any:
     return keras_hub.models
 
 
-def with_sizes(
-    kind: str, name: str, source: str, backbone: str, sizes: dict[str, Any], *, task: str = "", **options: Any
-) -> None:
+def with_sizes(kind: str, name: str, source: str, backbone: str, sizes: Any, *, task: str = "", **options: Any) -> None:
     """Put a backbone on the list, or a task with it: a classifier or a language model."""
     classes = {"num_classes": 3} if "Classifier" in task else {}
 
@@ -106,9 +104,8 @@ listed("gpt_neo_x", "Black et al., 2022: GPT-NeoX-20B", "GPTNeoXBackbone", TURNE
 listed("opt", "Zhang et al., 2022: OPT, Open Pre-trained Transformer Language Models", "OPTBackbone", SHORT)
 listed("bloom", "BigScience, 2022: BLOOM, with biases linear in the distance", "BloomBackbone", HEADS)
 listed("llama", "Touvron et al., 2023: LLaMA", "LlamaBackbone", GROUPS, task="LlamaCausalLM")
-listed(
-    "mistral", "Jiang et al., 2023: Mistral 7B, a sliding window", "MistralBackbone", {**GROUPS, "sliding_window": 6}
-)
+WINDOW = {**GROUPS, "sliding_window": 6}
+listed("mistral", "Jiang et al., 2023: Mistral 7B, a sliding window", "MistralBackbone", WINDOW)
 listed("gemma", "Gemma Team, 2024: Gemma", "GemmaBackbone", FEW)
 FALCON = "Almazrouei et al., 2023: The Falcon Series of Open Language Models"
 listed("falcon", FALCON, "FalconBackbone", {**SMALL, "num_attention_heads": 2})

@@ -16,9 +16,8 @@ listed("hub_vision_transformer", WORDS, "ViTBackbone", {**PATCHES, "mlp_dim": 32
 @architecture()
 def hub_residual_net():
     """He et al., 2016: Deep Residual Learning; keras_hub's classifier, images of any size."""
-    backbone = hub().ResNetBackbone(
-        input_conv_filters=[64], input_conv_kernel_sizes=[3], block_type="basic_block", **STAGES
-    )
+    first = {"input_conv_filters": [64], "input_conv_kernel_sizes": [3]}
+    backbone = hub().ResNetBackbone(**first, **STAGES, block_type="basic_block")
     return hub().ResNetImageClassifier(backbone, num_classes=4, preprocessor=None)
 
 

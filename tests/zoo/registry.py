@@ -42,7 +42,12 @@ class Architecture:
         keras.backend.clear_session()
         keras.utils.set_random_seed(seed)
         shapes = {name: each.default for name, each in inspect.signature(self.make).parameters.items()}
-        inputs = {name: _input(name, shape) for name, shape in shapes.items()}
+        inputs = {
+            name: keras.Input(
+                [n for n in shape if n != "int32"], dtype="int32" if "int32" in shape else None, name=name
+            )
+            for name, shape in shapes.items()
+        }
         made = self.make(**inputs)
         if not isinstance(made, keras.Model):
             made = keras.Model([*inputs.values()] if len(inputs) > 1 else inputs.popitem()[1], made)
@@ -51,10 +56,10 @@ class Architecture:
     def sample_inputs(self) -> Mapping[str, np.ndarray] | None:
         return self.samples() if self.samples else None
 
-
-def _input(name: str, shape: tuple[Any, ...]) -> keras.KerasTensor:
-    dtype = shape[-1] if shape and isinstance(shape[-1], str) else None
-    return keras.Input(shape[:-1] if dtype else shape, dtype=dtype, name=name)
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The precisions in which it is exported."""
+        return ("float32", *self.precisions)
 
 
 ZOO: dict[str, Architecture] = {}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from . import ZOO
-from .exports import KERAS, Result, ways
+from .exports import KERAS, Result
 from .registry import Architecture
 
 Results = Mapping[str, Result]
@@ -26,42 +26,34 @@ TABLE = "| architecture | source | inputs | weights | ours | Keras's own |\n|---
 
 
 def page(results: Mapping[str, Results]) -> str:
-    """Return the page: what it holds in numbers, then a table for each kind of model."""
-    parts = [HEAD, counted(results)]
+    """Return the page: how many models each of the two exports, then a table for each kind of model."""
+    passed = sum("error" not in each["float32"] for each in results.values())
+    keras = [each[KERAS] for each in results.values()]
+    right = sum("error" not in each and not each["failed"] and each["max_rel"] <= EQUAL for each in keras)
+    counted = (
+        f"Of {len(results)} models {passed} are exported by ours and proven equal. Of {len(keras)} that Keras's own "
+        f"exporter was given, {right} came out as files that run in every case and are within {EQUAL:g} of Keras.\n"
+    )
+    parts = [HEAD, counted]
     for kind in dict.fromkeys(each.kind for each in ZOO.values()):
         rows = [row(each, results[each.name]) for each in ZOO.values() if each.kind == kind]
         parts.append(f"## {kind.replace('_', ' ').capitalize()}\n\n{TABLE}\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
-def counted(results: Mapping[str, Results]) -> str:
-    """Return how many models each of the two exports."""
-    passed = sum("error" not in each["float32"] for each in results.values())
-    keras = [each[KERAS] for each in results.values()]
-    right = sum("error" not in each and not each["failed"] and each["max_rel"] <= EQUAL for each in keras)
-    return (
-        f"Of {len(results)} models {passed} are exported by ours and proven equal. Of {len(keras)} that Keras's own "
-        f"exporter was given, {right} came out as files that run in every case and are within {EQUAL:g} of Keras.\n"
-    )
-
-
 def row(each: Architecture, results: Results) -> str:
     plain = results["float32"]
     inputs = "; ".join(f"`{one}`" for one in plain["inputs"])
-    cells = [each.name.replace("_", " "), each.source.rstrip("."), inputs, f"{plain['weights']:,}"]
-    cells += [our_cell(each, results), keras_cell(results[KERAS])]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def our_cell(each: Architecture, results: Results) -> str:
-    plain = results["float32"]
-    if "error" in plain:
-        return f"refused: {shortened(plain['error'])}"
-    others = [
+    others = ", ".join(
         f"{way} {'fails' if 'error' in (found := results[way]) else format(found['max_rel'], '.0e')}"
-        for way, _ in ways(each)[1:]
-    ]
-    return f"{plain['of_limit']:.2f}, {plain['max_rel']:.0e}" + (f" ({', '.join(others)})" if others else "")
+        for way in each.precisions
+    )
+    if "error" in plain:
+        ours = f"refused: {shortened(plain['error'])}"
+    else:
+        ours = f"{plain['of_limit']:.2f}, {plain['max_rel']:.0e}" + (f" ({others})" if others else "")
+    cells = [each.name.replace("_", " "), each.source.rstrip("."), inputs, f"{plain['weights']:,}", ours]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, keras_cell(results[KERAS])]) + " |"
 
 
 def keras_cell(result: Result) -> str:

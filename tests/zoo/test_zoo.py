@@ -12,29 +12,28 @@ import pytest
 from keras_attn_export import ExportError, export_model
 
 from . import ZOO
-from .exports import ways
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 of_hub = pytest.mark.needs("keras_hub")
 EXPORTS = [
-    pytest.param(each, options, id=f"{each.name}-{way}", marks=of_hub if each.kind.startswith("hub") else ())
+    pytest.param(each, precision, id=f"{each.name}-{precision}", marks=of_hub if each.kind.startswith("hub") else ())
     for each in ZOO.values()
-    for way, options in ways(each)
+    for precision in each.ways
 ]
-KINDS = {"bert": "MultiHeadAttention", "gpt2": "CachedMultiHeadAttention"}
+LOWERED = {"bert": "MultiHeadAttention", "gpt2": "CachedMultiHeadAttention"}  # layers of keras_hub that are known
 
 
 @pytest.mark.zoo
 @pytest.mark.product("a case an architecture and precision")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # what Keras thinks of how keras_hub builds T5 and Swin
-@pytest.mark.parametrize(("each", "options"), EXPORTS)
-def test_is_exported(each, options, tmp_path):
-    model, samples = each.model(), each.sample_inputs()
+@pytest.mark.parametrize(("each", "precision"), EXPORTS)
+def test_is_exported(each, precision, tmp_path):
+    model, options = each.model(), {"sample_inputs": each.sample_inputs(), "precision": precision}
     if each.refused:
         with pytest.raises(ExportError, match=each.refused):
-            export_model(model, tmp_path / "bundle", sample_inputs=samples, **options)
+            export_model(model, tmp_path / "bundle", **options)
         return
-    bundle = export_model(model, tmp_path / "bundle", sample_inputs=samples, **options)
+    bundle = export_model(model, tmp_path / "bundle", **options)
     assert bundle.report.passed
     # sizes that Keras itself cannot run are few: a length of 1 that is halved by pooling
     assert len({row.case for row in bundle.report.rows}) > 2 * len(bundle.report.refused)
@@ -42,18 +41,9 @@ def test_is_exported(each, options, tmp_path):
     dynamic = [[size is None for size in tensor.shape] for tensor in model.inputs]
     written = [[isinstance(size, str) for size in spec["shape"]] for spec in bundle.manifest["inputs"]]
     assert written == dynamic, "an axis that the model leaves open is a number in the file, or the other way round"
-
-
-@pytest.mark.zoo
-@of_hub
-@pytest.mark.parametrize("name", KINDS)
-def test_attention_layers_of_keras_hub_are_lowered(name, tmp_path):
-    bundle = export_model(ZOO[name].model(), tmp_path / "bundle")
-    assert bundle.report.passed
-    layers = bundle.manifest["layers"]
-    assert {layer["lowering"] for layer in layers} == {"adaptive"}
-    assert KINDS[name] in {layer["class"] for layer in layers}
-    assert len(layers) == 2
+    if each.name in LOWERED:
+        layers = [(layer["class"], layer["lowering"]) for layer in bundle.manifest["layers"]]
+        assert layers == [(LOWERED[each.name], "adaptive")] * 2
 
 
 def test_every_model_is_in_the_table():
