@@ -18,7 +18,7 @@ from keras_attn_export._export.custom_objects import imported
 from keras_attn_export._export.other_backend import _environment
 from keras_attn_export._standalone.verify import CASES, load_cases
 
-pytest_plugins = ("other_backend_processes",)
+pytest_plugins = ("other_backend_fixtures",)
 
 
 @pytest.fixture(scope="module")

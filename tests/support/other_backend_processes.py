@@ -1,23 +1,13 @@
-"""Processes of other_backend_worker.py, on a backend other than TensorFlow.
-
-A pytest plugin: a test file that wants `backend` says `pytest_plugins = ("other_backend_processes",)`.
-"""
+"""Processes of other_backend_worker.py, on a backend other than TensorFlow."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 WORKER = Path(__file__).with_name("other_backend_worker.py")
 BACKENDS = ("jax", "torch")
 ACROSS = 1e-5  # each backend adds up in an order of its own
-
-
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.needs(name)) for name in BACKENDS])
-def backend(request):
-    return request.param
 
 
 def environment(backend):
