@@ -229,6 +229,7 @@ BY_QUERY = {  # masks that hide the last key from every query but the last
 LEAKS = {f"{kind}-{sign}": (masks, sign * 1e4) for kind, masks in BY_QUERY.items() for sign in (1, -1)}
 
 
+@pytest.mark.product("each layer with some values in turn")
 @in_turn("leak", LEAKS)
 def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, leak):
     """The key that only the last query sees holds garbage: the rows before it, and their gradients, do not change."""
