@@ -83,6 +83,16 @@ def test_appears_whole_in_parents_that_are_made(tmp_path, monkeypatch):
     assert target.stat().st_mode & 0o777 == 0o777 & ~umask  # others may read it
 
 
+def test_killed_between_the_two_renames_the_next_export_restores(target):
+    left = target.parent / ".bundle.abcdefgh.partial"
+    leave(left)
+    (left / "replaced").mkdir()
+    fill(left / "replaced", "old")
+    with pytest.raises(RuntimeError, match="midway"):
+        stage(target, raising(RuntimeError("midway")), overwrite=True)
+    only(target, OLD)
+
+
 @pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_being_stopped_leaves_nothing_and_keeps_the_old_bundle(old, stop):
     for target, overwrite in (old.parent / "made" / "bundle", False), (old, True):

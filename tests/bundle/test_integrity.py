@@ -159,6 +159,14 @@ NEEDED = ("inputs", "outputs", "parity", "lowest_onnxruntime", "sha256")
 VERSIONS = (None, 1.18, "1", "1.18.0", "newest", "1.\N{ARABIC-INDIC DIGIT ONE}")
 OUTSIDE = ("../outside", "saved_model/../../outside", "{absolute}", "./model.onnx", "parity//cases.npz", "", ".")
 MORE = ("extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "new/folder/x")
+
+
+def exchange(bundle):
+    """Each of two files gets the content of the other, whose hash is in the manifest."""
+    for old, new in ((MODEL, "aside"), (CASES, MODEL), ("aside", CASES)):
+        (bundle / old).rename(bundle / new)
+
+
 REFUSED = [  # what is done to a bundle, and what is said of it
     (shutil.rmtree, "No bundle at .*bundle"),
     (lambda bundle: (bundle / MANIFEST).unlink(), r"No bundle at .*: it has no manifest\.json"),
@@ -182,6 +190,7 @@ REFUSED = [  # what is done to a bundle, and what is said of it
     # not read, which would wait for ever
     (in_place_of_the_model(os.mkfifo), r"model\.onnx is neither a file nor a folder"),
     (in_place_of_the_model(os.mkdir), r"incomplete: model\.onnx is missing"),
+    (exchange, "is not"),
 ]
 
 

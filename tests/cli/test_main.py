@@ -40,6 +40,7 @@ COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "
         "bench bundle other.onnx",
         "convert bundle out",
         "convert bundle out --to coreml",
+        "layout bundle models",
         "layout bundle models --target torchserve",
     ],
 )

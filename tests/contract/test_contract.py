@@ -248,3 +248,14 @@ def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, leak):
     dirty_gradients = gradients(layer, dirty_inputs, masks, upstream=upstream)
     for name, gradient in clean_gradients.items():
         assert_identical(dirty_gradients[name], gradient)
+
+
+@every_case
+def test_worked_example(case):
+    """Equal keys give uniform weights: over rows 4j + (0, 1, 2, 3) of values, the mean of j is 0.5 and 2.5."""
+    queries = np.random.default_rng(0).normal(size=(2, 1, 2 if case.Dq == case.Dk else 20)).astype("float32")
+    inputs = {"queries": queries, "keys": np.ones((2, 10, 2), "float32")}
+    inputs["values"] = np.repeat(np.arange(40, dtype="float32").reshape(1, 10, 4), 2, axis=0)
+    output, weights = outputs(case.make(dropout=0.1), inputs, {"valid_lens": np.array([2, 6])})
+    assert_close(output, np.float32([[[2, 3, 4, 5]], [[10, 11, 12, 13]]]))
+    assert_close(weights, np.float32([[[1 / 2] * 2 + [0] * 8], [[1 / 6] * 6 + [0] * 4]]))

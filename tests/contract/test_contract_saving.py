@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import recurrent_cases
-from contract_cases import CASES, Dv, as_numpy, every_case, gradients, in_turn, randomise
+from contract_cases import CASES, B, Dv, Tq, as_numpy, every_case, gradients, in_turn, randomise
 from decoding_models import attending, ids_of
 from tolerances import assert_identical
 
@@ -146,3 +146,19 @@ def test_a_frozen_layer_has_gradients_for_its_inputs_only(case):
     layer.trainable = False
     assert layer.trainable_variables == []
     assert set(gradients(layer, case.inputs())) == {"queries", "keys", "values"}
+
+
+def test_training_is_reproducible():
+    case = CASES[1]
+
+    def trained() -> list[np.ndarray]:
+        keras.utils.set_random_seed(2)
+        layer = case.make(dropout=0.5, seed=7)
+        model = functional(layer, case)
+        model = keras.Model(model.input, keras.layers.Dense(1)(model.output["output"]))
+        model.compile("adam", "mse")
+        model.fit(arguments(case), np.ones((B, Tq, 1)), epochs=3, batch_size=B, verbose=0)
+        return model.get_weights()
+
+    for first, second in zip(trained(), trained(), strict=True):
+        assert_identical(second, first)

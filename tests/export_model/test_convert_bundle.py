@@ -254,6 +254,20 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(exported, meanwhile, tmp_
     assert names(tmp_path) == ["model.tflite"]
 
 
+@pytest.mark.usefixtures("meanwhile")
+def test_a_full_disk_leaves_what_was_there(exported, tmp_path, monkeypatch):
+    def disk_full(_):
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "model.tflite"
+    file.write_text("earlier")
+    monkeypatch.setattr(os, "fsync", disk_full)
+    with pytest.raises(ExportError, match=r"^Cannot write .*model\.tflite: No space left on device\.$"):
+        convert_bundle(exported, file, overwrite=True)
+    assert file.read_text() == "earlier"
+    assert names(tmp_path) == ["model.tflite"]
+
+
 def test_another_bundle_meanwhile(bundle, meanwhile):
     meanwhile.append(lambda: flip_byte(bundle / "saved_model" / "saved_model.pb"))
     assert "its sha256 differs from the manifest's" in str(refused(bundle, BundleError))

@@ -60,6 +60,7 @@ CALLS = {  # Tq, Tk, block size, masks
     "rows without keys": (7, 5, 2, {"causal": True, "window": (1, 0)}),
     "only behind": (5, 9, 2, {"window": (None, 1)}),
     "only ahead": (5, 9, 3, {"window": (2, None)}),
+    "none behind": (5, 9, 2, {"window": (0, 2)}),
     "wider than all": (5, 9, 2, {"window": (50, 60)}),
     "lengths alone": (6, 6, 2, {"valid_lens": LENGTHS_PER_QUERY}),
     "window": (5, 9, 2, {"window": (2, 1)}),

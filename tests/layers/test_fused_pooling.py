@@ -19,6 +19,7 @@ from keras_attn import (
     MultiHeadAttention,
     _fused,
 )
+from keras_attn._composite import evaluated_by
 
 B, T, D = 2, 5, 8
 LAYERS = {
@@ -182,6 +183,13 @@ def test_agrees_with_the_plain_form(name, masks, axes, mode, calls, monkeypatch)
         assert (calls[0].get("bias") is None) is order_alone
 
 
+class Exporter:
+    hides_unseen = False
+
+    def __call__(self, composite, returns_weights):
+        return composite.function(**composite.tensors)
+
+
 def test_is_not_taken_where_anything_stands_against_it(calls):
     class Shifted(DotProductAttention):
         def score(self, queries, keys):
@@ -195,6 +203,8 @@ def test_is_not_taken_where_anything_stands_against_it(calls):
     MultiHeadAttention(Shifted(), 2)(*arrays())
     DotProductAttention()(*arrays(num_keys=0))
     DotProductAttention()(*arrays()[:2], np.ones((B, T, D + 1)))
+    with evaluated_by(Exporter()):
+        layer(*arrays())
     assert not calls
     layer(*arrays(), training=False)
     assert len(calls) == 1

@@ -151,6 +151,7 @@ def test_int8_and_lora_work_on_the_projections():
         (lambda: MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=3), "`num_kv_heads` must divide"),
         (lambda: MultiHeadAttention(DotProductAttention(), 2, key_dim=0), "`key_dim` must be at least 1"),
         (lambda: MultiHeadAttention(DotProductAttention(), 3)(*inputs()), "`num_heads` must divide Dq"),
+        (lambda: built()(inputs()[1], *inputs()[1:]), "last axis of `queries` must be 8"),
     ],
 )
 def test_bad_arguments_get_a_sentence(make, message):

@@ -98,6 +98,7 @@ def test_biases_come_in_the_dtype_of_the_layer(make, policy):
     symbolic = layer(keras.Input((Tq, 5)), keras.Input((Tk, 5)))
     assert keras.backend.standardize_dtype(biases.dtype) == symbolic.dtype == dtype
     assert_close(as_numpy(biases), exact, dtype)
+    assert all(weight.dtype == layer.variable_dtype for weight in layer.weights)
 
 
 @every_bias

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import gradients_of
+from backends import gradients_of, only_on
 from contract_cases import as_numpy
 from keras import ops
 from tolerances import assert_close
@@ -93,3 +93,10 @@ def test_squares_do_not_leave_half_precision(policy):
         for dtype in (policy, "float32")
     )
     np.testing.assert_allclose(as_numpy(ops.cast(half, "float32")), as_numpy(full), atol=2e-2)  # bfloat16 has 8 bits
+
+
+@only_on("torch", reason="there alone products lose digits")
+def test_products_of_float64_are_what_the_documentation_says():
+    """Should Keras have mended it, docs/concepts.md is to be mended as well."""
+    vectors = ops.cast(normal(3, 3), "float64")
+    assert keras.backend.standardize_dtype(ops.matmul(vectors, vectors).dtype) == "float32"

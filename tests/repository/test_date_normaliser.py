@@ -16,7 +16,9 @@ from bundles import python
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 date_data, date_model, date_noise = map(importlib.import_module, ("date_data", "date_model", "date_noise"))
-date_normaliser, date_report = map(importlib.import_module, ("date_normaliser", "date_report"))
+date_normaliser, date_report, date_training = map(
+    importlib.import_module, ("date_normaliser", "date_report", "date_training")
+)
 
 SEED = 7
 SOME_DAYS = [datetime.date.fromisoformat(day) for day in ("1970-01-01", "2000-02-29", "2024-09-30", "2069-12-31")]
@@ -62,6 +64,14 @@ def test_no_held_out_day_is_trained_on():
     rows = {row.iso for row in date_data.make_rows(held_out_days, 20, seed=1, noise=0.5)}
     assert rows <= {day.isoformat() for day in held_out_days}
     assert date_data.split_days(SEED) == (training_days, held_out_days) != date_data.split_days(SEED + 1)
+
+
+def test_batches_hold_every_row_once_with_little_padding(noisy_rows, vocabulary):
+    inputs, answers = date_data.encode_rows(noisy_rows, vocabulary), date_data.encode_iso(noisy_rows)
+    drawn = date_training.make_batches(inputs, answers, batch_size=16, seed=SEED)
+    assert Counter(x for _, y in drawn for x in map(tuple, y)) == Counter(map(tuple, answers))
+    padded = sum(x["characters"].size for x, _ in drawn)
+    assert inputs["valid_lens"].sum() <= padded < 1.1 * inputs["valid_lens"].sum()
 
 
 def test_the_seed_fixes_the_rows_and_every_locale_and_style_has_as_many(noisy_rows):

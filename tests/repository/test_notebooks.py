@@ -32,6 +32,7 @@ def test_jupyter_takes_it_and_it_begins_with_what_it_is(name, monkeypatch):
     nbformat.validate(notebook)
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert code == cells_of(name)
+    assert not any("__file__" in cell for cell in code)  # which a kernel does not have
     assert all(cell.source.strip() for cell in notebook.cells)
     assert notebook.cells[0].cell_type == "markdown"
     assert not notebook.cells[0].source.startswith('"""')

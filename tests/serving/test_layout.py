@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,9 @@ def test_a_dtype_that_a_server_lacks(bundle, models, target, dtype):
     said = f"`queries` has dtype {dtype}, and .* takes (bfloat16, )?bool, float16, "
     refused(said, bundle, models, UnsupportedModelError, target=target)
     assert not models.exists()
+
+
+def test_the_runtime_needs_no_more_than_it_says():
+    text = RUNTIME.read_text()
+    imported = {line.split()[1].split(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
+    assert imported <= {*sys.stdlib_module_names, "numpy", "onnxruntime", "mlserver"}
