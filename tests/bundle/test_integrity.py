@@ -190,7 +190,7 @@ REFUSED = [  # what is done to a bundle, and what is said of it
     # not read, which would wait for ever
     (in_place_of_the_model(os.mkfifo), r"model\.onnx is neither a file nor a folder"),
     (in_place_of_the_model(os.mkdir), r"incomplete: model\.onnx is missing"),
-    (exchange, "is not"),
+    (exchange, "is not the file that was exported"),
 ]
 
 

@@ -66,8 +66,8 @@ def test_no_held_out_day_is_trained_on():
     assert date_data.split_days(SEED) == (training_days, held_out_days) != date_data.split_days(SEED + 1)
 
 
-def test_batches_hold_every_row_once_with_little_padding(noisy_rows, vocabulary):
-    inputs, answers = date_data.encode_rows(noisy_rows, vocabulary), date_data.encode_iso(noisy_rows)
+def test_batches_hold_every_row_once_with_little_padding(noisy_rows):
+    inputs, answers = date_data.encode_rows(noisy_rows, vocabulary()), date_data.encode_iso(noisy_rows)
     drawn = date_training.make_batches(inputs, answers, batch_size=16, seed=SEED)
     assert Counter(x for _, y in drawn for x in map(tuple, y)) == Counter(map(tuple, answers))
     padded = sum(x["characters"].size for x, _ in drawn)
