@@ -173,7 +173,8 @@ def goes_on(bundle, source, target, oracle, failing):
     """Go on to the end with a run, and check that what was done before was not done again."""
     before = files_of(target)
     done = predict(bundle, source, target, engine="ray", key="id", progress=False)
-    assert (done.resumed, done.errors) == (len(before), 2)
+    assert done.errors == 2
+    assert done.resumed >= len(before)  # a worker may have finished one more part before it ended
     assert {name: place for name, place in files_of(target).items() if name in before} == before
     whole(target, oracle, failing)
 
