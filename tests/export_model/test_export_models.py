@@ -32,7 +32,9 @@ def test_exports_and_matches(case, lowering, tmp_path):
     assert not bundle.report.refused
     assert verify_bundle(bundle.path).passed
     assert_dynamic_axes_are_shared_by_name(bundle)
-    assert case.attention == any(layer["class"] != "MaskedSoftmax" for layer in bundle.manifest["layers"])
+    layers = [layer for layer in bundle.manifest["layers"] if layer["class"] != "MaskedSoftmax"]
+    assert bool(layers) == bool(case.attention)
+    assert sum("it has a score of its own" not in layer["form"] for layer in layers) >= case.attention
 
 
 def assert_dynamic_axes_are_shared_by_name(bundle):

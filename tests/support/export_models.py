@@ -20,11 +20,11 @@ from keras_attn import (
 
 @dataclass(frozen=True)
 class ExportCase:
-    """A model, what `export_model` needs beside it, and whether a lowering has anything to write in its own way."""
+    """A model, what `export_model` needs beside it, and how many layers a lowering writes in its own way, at least."""
 
     build: Callable[[], keras.Model]
     samples: Callable[[], Mapping[str, object] | None] = lambda: None
-    attention: bool = True
+    attention: int = 1
 
 
 def qkvl(queries=6, keys=8, values=5):
@@ -245,12 +245,12 @@ EXPORTED = {
     "list outputs of one layer": ExportCase(list_outputs_of_one_layer),
     "per-query lengths": ExportCase(per_query_lengths),
     "boolean and causal mask": ExportCase(boolean_and_causal_mask),
-    "every score": ExportCase(every_score),
+    "every score": ExportCase(every_score, attention=5),
     "every normalizer, and windows": ExportCase(every_normalizer_and_window),
     "multiple heads": ExportCase(multiple_heads),
     "keys computed once": ExportCase(keys_computed_once),
-    "reshaped after dense": ExportCase(reshaped_after_dense, attention=False),
-    "masked softmax alone": ExportCase(masked_softmax_alone, attention=False),
+    "reshaped after dense": ExportCase(reshaped_after_dense, attention=0),
+    "masked softmax alone": ExportCase(masked_softmax_alone, attention=0),
     "implicit mask and encoders": ExportCase(implicit_mask_and_encoders),
     "gelu, norm, dropout, conv": ExportCase(gelu_norm_dropout_conv),
     "normalizations": ExportCase(normalizations),
@@ -259,9 +259,9 @@ EXPORTED = {
     "shared layer": ExportCase(shared_layer),
     "nested model": ExportCase(nested_model),
     "static shapes": ExportCase(static_shapes),
-    "sequential": ExportCase(sequential, attention=False),
-    "input passed through": ExportCase(input_passed_through, attention=False),
-    "one-hot integers": ExportCase(one_hot_integers, lambda: {"digit": np.array([0, 4, 2], "int32")}, attention=False),
+    "sequential": ExportCase(sequential, attention=0),
+    "input passed through": ExportCase(input_passed_through, attention=0),
+    "one-hot integers": ExportCase(one_hot_integers, lambda: {"digit": np.array([0, 4, 2], "int32")}, attention=0),
     "subclass with two arguments": ExportCase(TwoArguments, two_argument_samples),
     "subclass with one mapping": ExportCase(OneMapping, mapping_samples),
 }
