@@ -1,9 +1,10 @@
 """The choices of an export."""
 
+import numpy as np
 import onnxruntime
 import pytest
 
-from keras_attn_export import ExportError
+from keras_attn_export import ExportError, InputError
 from keras_attn_export._options import (
     BATCHED,
     LOWEST_FOR_LOWERING,
@@ -11,6 +12,7 @@ from keras_attn_export._options import (
     OPSETS,
     check_onnxruntime,
     check_options,
+    checked_static_axes,
     lowest_onnxruntime,
 )
 
@@ -44,6 +46,13 @@ def test_unknown_choices(name):
     options = {"opset": 18, "lowering": "portable", "precision": "float32", "provider": "cpu"} | {name: "best"}
     with pytest.raises(ExportError, match=rf"`{name}` must be one of .* Received: 'best'"):
         check_options(**options)
+
+
+def test_a_static_axis_has_a_size_of_1_or_more():
+    assert checked_static_axes({"batch": np.int64(1)}) == {"batch": 1}
+    for size in (0, 1.0, True):
+        with pytest.raises(InputError, match=rf"integers of 1 or more\. Received: 'batch': {size}\."):
+            checked_static_axes({"batch": size})
 
 
 @pytest.mark.parametrize("lowering", ["ragged", "batched", "auto"])
