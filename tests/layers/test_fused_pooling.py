@@ -164,7 +164,7 @@ def of_leading(*leading):
 CALLS = [  # a layer, masks, axes of the inputs, a mode
     *((name, MASKS[mask], {}, "eager") for name, mask in in_turn(MASKS)),
     *(("multi_head", MASKS["lengths"], {}, mode) for mode in MODES[1:]),
-    ("dot_product", MASKS["bias"], {}, "eager"),
+    ("dot_product", MASKS["none"], {"num_keys": T + 2}, "eager"),
     ("multi_head", {"attention_mask": BY_HEAD}, {}, "eager"),
     ("dot_product", MASKS["bias"] | MASKS["causal"], {}, "eager"),
     ("dot_product", MASKS["bias"] | MASKS["lengths"], {}, "eager"),
