@@ -182,6 +182,10 @@ REFUSED = [  # what is done to a bundle, and what is said of it
         (entries(multiples=each), rf"{NO_MANIFEST}: `multiples` must give a number of 1 or more")
         for each in ([8], {"batch": 0}, {"batch": "8"}, {"batch": True}, None)
     ),
+    *(
+        (lambda bundle, kind=kind: alter_manifest(bundle, **{kind: 2 * read_manifest(bundle)[kind]}), f"`{kind}` has a")
+        for kind in ("inputs", "outputs")
+    ),
     *((entries(lowest_onnxruntime=each), "`lowest_onnxruntime` must be a version") for each in VERSIONS),
     *((listing(name), rf"lists `{name.format(absolute='/.*')}`, which is outside the bundle") for name in OUTSIDE),
     *((with_file(name), rf"bundle holds {name}, which its manifest does not list") for name in MORE),

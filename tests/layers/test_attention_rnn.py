@@ -127,6 +127,22 @@ def test_first_states_of_the_cell_or_all_of_them():
     assert np.any(single != run(one, inputs, memory)[0])
 
 
+class Bare(layers.Layer):
+    """A cell with no more than a cell must have."""
+
+    state_size = UNITS
+
+    def call(self, x, states):
+        following = ops.tanh(states[0] + ops.sum(x, axis=-1, keepdims=True))
+        return following, [following]
+
+
+def test_a_cell_that_makes_no_states_begins_with_zeros():
+    rnn, (inputs, memory) = AttentionRNN(AttentionCell(Bare(), AdditiveAttention(8))), inputs_of()
+    expected = rnn(inputs, memory, initial_state=np.zeros((B, UNITS), "float32"))
+    assert_identical(arrays(rnn(inputs, memory)), arrays(expected))
+
+
 @pytest.mark.parametrize(
     ("name", "mode"), [(name, COMPILED_MODES[n % len(COMPILED_MODES)]) for n, name in enumerate(CELLS)]
 )

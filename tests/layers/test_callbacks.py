@@ -60,6 +60,12 @@ def test_layers_of_subclassed_models_are_named_by_their_path(tmp_path):
         "attention/encoder/block0/0.png",
         "attention/encoder/block1/0.png",
     ]
+    model = Subclassed()
+    logger.set_model(model)
+    logger.on_train_begin()
+    model(SEQUENCES)  # in a loop of one's own, which calls no more than it needs
+    logger.on_epoch_end(1)
+    assert len(files_in(tmp_path)) == 6
 
 
 def test_every_so_many_batches_over_epochs(tmp_path):
@@ -177,6 +183,15 @@ def test_the_logger_puts_tokens_on_the_axes(tmp_path, monkeypatch):
     expected = [[f"w{each}" for each in row] for row in WORDS[:2]]
     assert list(seen) == ["heads, epoch 0", "again, epoch 0", "again/1, epoch 0", "again, epoch 1", "again/1, epoch 1"]
     assert all(options["queries"] == options["keys"] == expected for options in seen.values())
+    words = keras.Input((6,), dtype="int32")
+    x = layers.Embedding(9, 4)(words)
+    labels = {"asking": ["a"] * 9, "asked": ["b"] * 9}  # of a lone input, whatever it is called
+    logger = AttentionLogger(tmp_path, WORDS, labels=labels, layers={"one": ("asking", "asked")}, format="png")
+    logger.set_model(keras.Model(words, DotProductAttention(name="one")(x, x, x)))
+    logger.on_train_begin()
+    logger.on_epoch_end(2)
+    options = seen["one, epoch 2"]
+    assert (options["queries"], options["keys"]) == ([["a"] * 6] * 4, [["b"] * 6] * 4)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +234,16 @@ def test_what_does_not_fit_the_model_is_said_before_training(tmp_path, inputs, o
     assert not (tmp_path / "logs").exists()
     for value, other in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(as_numpy(value), other)
+
+
+def test_what_does_not_fit_is_said_as_soon_as_the_first_batch_has_built_the_model(tmp_path):
+    logger, model = AttentionLogger(tmp_path, SEQUENCES, layers=["head"], format="png"), Subclassed()
+    logger.set_model(model)
+    logger.on_train_begin()
+    logger.on_train_batch_begin(0)
+    model(SEQUENCES)
+    with pytest.raises(ValueError, match="must name attention layers"):
+        logger.on_train_batch_begin(1)
 
 
 def test_a_model_without_attention(tmp_path):

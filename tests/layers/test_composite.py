@@ -76,6 +76,13 @@ def test_all_heads_are_one_call(score, groups, normalizer):
     assert (composite.heads, composite.normalizer) == (Heads(H, groups), normalizer)
 
 
+def test_heads_with_several_axes_in_front():
+    inputs = [array.reshape(2, 3, T, 8) for array in sequences(batch=6)]
+    layer, lengths = MultiHeadAttention(DotProductAttention(), H, key_dim=3), np.array([[2, 0, 5], [0, 1, 0]])
+    _, (output, _) = evaluated(layer, *inputs, lengths, use_causal_mask=True)
+    assert_identical(output.any((2, 3)), lengths > 0)
+
+
 @pytest.mark.parametrize("score", ["additive", "cosine"])
 def test_what_masks_keep_out_of_all_heads_is_not_read(score):
     layer = MultiHeadAttention(SCORES[score](), H, key_dim=3)

@@ -4,7 +4,7 @@ import backends
 import keras
 import numpy as np
 import pytest
-from decoding_models import OPTIONS, WIDTH, growing, of_one_batch, recurrent
+from decoding_models import LENGTH, OPTIONS, TOKENS, WIDTH, growing, of_one_batch, recurrent
 from keras import layers, ops
 
 from keras_attn.decoding import beam, greedy
@@ -36,6 +36,8 @@ def fails(match, encoder, step, state, **options):
         ({"start": "ids"}, r"`start` must be integers of shape \(B,\). Received: `ids` of the encoder"),
         ({"start": 0.5}, "`start` must be an integer, or the name of .* Received: start of type float"),
         ({"end": True}, "`end` must be an integer or None. Received: end of type bool"),
+        ({"end": TOKENS}, "`end` must be one of the 6 tokens that `logits` are for, .* Received: end=6"),
+        ({"end": -1}, "`end` must be one of the 6 tokens .* Received: end=-1"),
         ({"max_length": 0}, "`max_length` must be at least 1"),
         ({"max_length": 2.0}, "`max_length` must be an integer"),
         ({"token": 3}, "`token` must be a name. Received: token of type int"),
@@ -121,6 +123,18 @@ def test_an_output_that_grows_with_a_cache(make):
     longer = replaced(step, seen=ops.sum(step.output["next_cache"], axis=-1))
     match = r"`outputs` must keep their shape .* `seen` with shape \(None, 6\), and \(None, 7\) a step later"
     fails(match, encoder, longer, state, outputs=["seen"], **({"width": 2} if make is beam else {}))
+
+
+def test_an_output_of_a_state_that_keeps_the_size_that_it_begins_with():
+    """The encoder gives it, such as the weights so far: no cache that grows, though its size is not known."""
+    encoder, step, state = recurrent()
+    seen = keras.Input((None,), name="seen")
+    outputs = {**encoder.output, "seen": ops.zeros_like(encoder.output["values"][..., 0])}
+    step = keras.Model([*step.inputs, seen], {**step.output, "next_seen": seen + step.output["weights"]})
+    model = greedy(
+        keras.Model(encoder.input, outputs), step, {**state, "next_seen": "seen"}, **OPTIONS, outputs=["next_seen"]
+    )
+    assert model.output["next_seen"].shape == (None, LENGTH, None)
 
 
 @backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, and the cache of this step grows")

@@ -217,6 +217,10 @@ def test_a_kernel_that_is_no_plain_variable_is_refused():
     layer.W_q.enable_lora(2)
     with pytest.raises(ValueError, match="`W_q` must not be quantized or have LoRA yet"):
         from_state(layer, additive_state(), "torch")
+    layer = from_state(AdditiveAttention(U), additive_state(), "torch")
+    layer.W_k.quantize("int8")
+    with pytest.raises(ValueError, match="`W_k` must not be quantized or have LoRA yet"):
+        from_state(layer, additive_state(), "torch")
 
 
 @pytest.mark.needs("torch")
@@ -264,8 +268,12 @@ def test_a_layer_that_a_state_does_not_become_is_not_built(layer, state, source,
     assert not layer.built
 
 
-def test_packed_projections_of_torch_are_those_of_queries_keys_and_values():
-    layer = from_state(heads(), PACKED, "torch")
+@pytest.mark.parametrize("built", [False, True])
+def test_packed_projections_of_torch_are_those_of_queries_keys_and_values(built):
+    layer = heads()
+    if built:
+        layer(*inputs_of(12, 12, 12))
+    from_state(layer, PACKED, "torch")
     for dense, rows in ((layer.W_q, slice(0, 12)), (layer.W_k, slice(12, 24)), (layer.W_v, slice(24, 36))):
         assert_identical(ops.convert_to_numpy(dense.kernel), PACKED["in_proj_weight"][rows].T)
         assert_identical(ops.convert_to_numpy(dense.bias), PACKED["in_proj_bias"][rows])

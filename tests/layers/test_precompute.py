@@ -70,6 +70,16 @@ def test_the_state_carries_the_mask_of_the_keys():
     assert np.all(as_numpy(weights)[0, :, 3:] == 0)
 
 
+@pytest.mark.parametrize("of_values", [False, True])
+def test_heads_with_several_axes_in_front(of_values):
+    rng, layer = np.random.default_rng(0), MultiHeadAttention(DotProductAttention(), 4)
+    queries, keys, values = (rng.normal(size=(2, 6, length, 8)).astype("float32") for length in (Tq, Tk, Tk))
+    mask = rng.random((Tq, Tk)) < 0.6
+    plain = layer(queries, keys, values, attention_mask=mask)
+    given = [layer.precompute(keys, values)] if of_values else [layer.precompute(keys), values]
+    assert_close(as_numpy(layer(queries, *given, attention_mask=mask)), as_numpy(plain), "float32")
+
+
 class OnlyAnotherScore(AdditiveAttention):
     """Overrides the whole score and not its parts."""
 
@@ -99,8 +109,9 @@ def test_a_layer_that_is_not_built_says_so():
     with pytest.raises(ValueError, match="must be built before `precompute`"):
         AdditiveAttention(8).precompute(np.ones((2, 5, 7), "float32"))
     queries, state, values = (np.ones((2, *shape), "float32") for shape in ((3, 4), (5, 8), (5, 6)))
-    with pytest.raises(ValueError, match="not built yet must get keys"):
-        AdditiveAttention(8)(queries, {"projected_keys": state}, values)
+    for layer in (AdditiveAttention(8), MultiHeadAttention(DotProductAttention(), 2)):
+        with pytest.raises(ValueError, match="not built yet must get keys"):
+            layer(queries, {"projected_keys": state}, values)
 
 
 SIZE = r"projected keys must have size \d"

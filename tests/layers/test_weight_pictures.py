@@ -8,7 +8,7 @@ from keras import ops
 from matplotlib import image
 
 from keras_attn._axis_tokens import axis_tokens, tokens_of
-from keras_attn._weight_pictures import picture, weights_figure
+from keras_attn._weight_pictures import TOKENS, picture, weights_figure
 
 RANDOM = np.random.default_rng(3)
 
@@ -56,6 +56,8 @@ def test_a_grid_of_examples_and_heads_with_tokens():
         assert axis.images[0].get_clim() == (0, weights[:2].max())  # of what is shown
         assert [text.get_text() for text in axis.get_xticklabels()] == keys[example]
         assert [text.get_text() for text in axis.get_yticklabels()] == (queries[example] if head == 0 else [])
+    above, below = (maps[number].get_position() for number in (0, 2))
+    assert 0 < below.y0 < below.y1 < above.y0 - TOKENS / figure.get_size_inches()[1]  # with room for the keys
     assert drawn(weights, queries=queries, keys=keys)  # dollars begin no formula
 
 

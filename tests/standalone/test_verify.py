@@ -433,9 +433,12 @@ def test_an_operator_that_cuda_lacks_is_said_with_a_remedy():
     def run(names, inputs):
         raise RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Non-zero status code: Mode: 3")
 
-    on_cuda = types.SimpleNamespace(get_providers=lambda: ["CUDAExecutionProvider"], get_outputs=list, run=run)
+    session = types.SimpleNamespace(get_providers=lambda: ["CUDAExecutionProvider"], get_outputs=list, run=run)
     with pytest.raises(ProviderError, match=r"NOT_IMPLEMENTED.*Export with `provider='cuda'`"):
-        verify.run_session(on_cuda, {})
+        verify.run_session(session, {})
+    session.get_providers = list  # now on another, where that is none
+    with pytest.raises(ExportError, match=r"NOT_IMPLEMENTED.*Mode: 3$"):
+        verify.run_session(session, {})
 
 
 def test_inputs_on_which_onnxruntime_fails(tmp_path, capfd):

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from onnx import parser
-from traced_models import run
+from traced_models import changed, run
 
-from keras_attn_export._tracing.folding import folded
+from keras_attn_export._tracing.folding import fold_in_bodies, folded
+from keras_attn_export._tracing.nodes import all_nodes
 from keras_attn_export._tracing.weights import with_weights
 
 WEIGHT = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
@@ -57,3 +58,22 @@ def test_an_output_is_still_computed():
     given = model("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")
     weights = folded(given.graph, {"w": WEIGHT})
     np.testing.assert_array_equal(outputs(given, weights)["y"], WEIGHT.T)
+
+
+NESTED = """
+<ir_version: 8, opset_import: ["" : 18]>
+nested (float[n, 4] x, bool once, bool twice) => (float[k, l] y) <float[1, 4] w = {1, 2, 3, 4}>
+{
+    y = If (once) <then_branch = yes () => (float[a, b] first) {
+        first = If (twice) <then_branch = both () => (float[c, d] second) {
+            laid_out = Transpose (w) second = MatMul (x, laid_out)
+        }, else_branch = one () => (float[e, f] third) { third = Neg (x) }>
+    }, else_branch = no () => (float[g, h] fourth) { fourth = Abs (x) }>
+}
+"""
+
+
+def test_a_constant_in_a_branch_within_a_branch():
+    inputs = [{"x": X, "once": np.array(once), "twice": np.array(once)} for once in (True, False)]
+    found = changed(parser.parse_model(NESTED), lambda model: fold_in_bodies(model.graph), *inputs)
+    assert "Transpose" not in {node.op_type for node in all_nodes(found.graph)}

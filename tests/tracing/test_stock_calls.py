@@ -32,7 +32,7 @@ IN_TURN = ("heads", "scaled products with scores", "additive")
 # which sequences have a mask, which mask of pairs there is, and whether keys have an order: for all layers, and
 # for those with heads beside
 KINDS = [*product(("", "q", "k", "qk"), [None], (False, True))]
-OF_PAIRS = {"pairs": [("", False), ("qk", True)], "rows": [("", False), ("qk", False), ("", True)]}
+OF_PAIRS = {"pairs": [("", False), ("qk", True)], "rows": [("", False), ("", True)], "row": [("qk", False)]}
 OF_PAIRS |= {"shared": [("", False)], "heads": [("", False), ("", True)], "numbers": [("", False)]}
 pytestmark = [  # what Keras thinks of its own layers
     pytest.mark.filterwarnings(f"ignore:[\\s\\S]*{said}:UserWarning")
@@ -58,6 +58,7 @@ def under_every_mask(layer, scores):
     pairs = {name: masks[name] for name in ("pairs", "heads")}
     pairs |= {
         "rows": pairs["pairs"][:, :1],
+        "row": pairs["pairs"][:, 0][:, None],  # of which the shape says that it is one
         "shared": pairs["pairs"][0],
         "numbers": ops.where(masks["pairs"], 1.0, 0.3),
     }
