@@ -100,13 +100,17 @@ def test_sources_that_are_refused(sums, tmp_path, source, target, said):
         predict(sums, f"{tmp_path}/{source}", tmp_path / target, progress=False)
 
 
-def test_an_output_beyond_the_limit_is_a_row_of_errors(tmp_path):
-    nodes = f"{EVERY_TWO}\n y = Identity (products)"
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, {"y": ("float32", ["batch", "time", "time"])})
+def test_an_output_beyond_the_limit_is_a_row_of_errors(tmp_path, monkeypatch):
+    nodes = f"{EVERY_TWO}\n y = Identity (products)\n z = Neg (products)"
+    outputs = dict.fromkeys("yz", ("float32", ["batch", "time", "time"]))
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, outputs)
     table = pa.table({"x": floats([np.ones(n, "float32") for n in (2, 200_000, 1)])})
     _, found, (error,) = run_table(bundle, table, tmp_path, limit_memory="100M")
     assert [np.shape(y) for y in found["y"]] == [(2, 2), (1, 1)]
     assert (error["row"], error["reason"]) == (1, "has an output of 152,588 MiB, and 100 MiB are the limit")
+    monkeypatch.setattr(run_parts, "MOST_BYTES", 2**20)  # of a column, and both together have more
+    _, found, errors = run_table(bundle, pa.table({"x": floats([np.ones(400, "float32")])}), tmp_path / "two")
+    assert (np.shape(found["z"]), errors) == ((1, 400, 400), [])
 
 
 @pytest.mark.parametrize(
