@@ -9,6 +9,7 @@ from lowered_calls import PLANS, SCALE, Plan, assert_promises, assert_right, by_
 from tolerances import TOLERANCES, assert_close, assert_identical
 
 from keras_attn_export._lowerings import adaptive, additive, bodies, ragged, wide_keys
+from keras_attn_export._lowerings.lowered import Lowered
 from keras_attn_export._options import BATCHED, FUSED_OPSET, LOWERINGS, runs_here
 from keras_attn_export._thresholds import LARGE, From
 
@@ -396,6 +397,12 @@ def test_scales_that_an_operator_does_not_take_are_left_to_plain_primitives(scal
 )
 def test_which_form_a_lowering_has_on_which_provider(plan, lowering, provider, form):
     assert bodies.lowering_of(plan.call(), lowering, provider) == form
+
+
+def test_a_layer_whose_calls_have_two_lowerings_says_both():
+    calls = [Plan(weights=weights).call() for weights in (False, True)]
+    lowered = Lowered(None, {call: bodies.lowering_of(call, "fused", "cuda") for call in calls}, "cuda")
+    assert lowered.layers(24)[0]["lowering"] == "fused and portable"
 
 
 def test_every_lowering_is_offered():
