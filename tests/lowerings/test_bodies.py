@@ -4,12 +4,14 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import onnx.parser
 import pytest
 from lowered_calls import PLANS, SCALE, Plan, assert_promises, assert_right, by_query, poisoned, session, taking_part
 from tolerances import TOLERANCES, assert_close, assert_identical
 
 from keras_attn_export._lowerings import adaptive, additive, bodies, ragged, wide_keys
 from keras_attn_export._lowerings.lowered import Lowered
+from keras_attn_export._lowerings.text import _sink
 from keras_attn_export._options import BATCHED, FUSED_OPSET, LOWERINGS, runs_here
 from keras_attn_export._thresholds import LARGE, From
 
@@ -407,3 +409,27 @@ def test_a_layer_whose_calls_have_two_lowerings_says_both():
 
 def test_every_lowering_is_offered():
     assert [*bodies.BODIES] == [*LOWERINGS, BATCHED]
+
+
+def test_what_only_branches_read_is_made_in_them():
+    graph = onnx.parser.parse_graph("""
+        g (float[n] x, bool yes) => (float[n] y) {
+            a = Exp (x)
+            b = Exp (x)
+            y = If (yes) <
+                then_branch = g () => (c) {
+                    c = If (yes) <
+                        then_branch = g () => (d) { d = Add (a, b) },
+                        else_branch = g () => (e) { e = Neg (x) }
+                    >
+                },
+                else_branch = g () => (f) { f = Neg (b) }
+            >
+        }
+    """)
+    _sink(graph.node, ["y"])
+    (outer,) = graph.node
+    then, otherwise = (attribute.g.node for attribute in outer.attribute)
+    (inner,) = then
+    assert [node.output[0] for node in otherwise] == ["b", "f"]
+    assert [node.output[0] for node in inner.attribute[0].g.node] == ["a", "b", "d"]

@@ -13,8 +13,10 @@ from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
 from keras_attn_export import InputError
 from keras_attn_export._model.draws import Deck, Ids
 from keras_attn_export._model.input_sources import LENGTHS, flat_samples, sources
+from keras_attn_export._model.more_cases import rows_to_choose_in
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
+from keras_attn_export._standalone.verify import Case
 
 
 def ids_and(outputs, **options):
@@ -272,6 +274,12 @@ def test_the_case_of_every_id_is_bounded_by_its_outputs(monkeypatch):
     assert last.name == "every id"
     (output,) = last.outputs.values()
     assert 3000 < output.size <= 4000
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((2, 3), 4096 // 3), ((2,), 4096), ((), 0)])
+def test_choices_are_made_in_as_many_rows_as_show_a_wrong_one(shape, rows):
+    found = rows_to_choose_in(Case("base", {"x": np.zeros((2, 5))}, {"best": np.zeros(shape, int)}), 1)
+    assert (found, type(found)) == (rows, int)
 
 
 def test_every_id_is_seen_where_no_mask_hides_it():
