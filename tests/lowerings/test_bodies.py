@@ -412,24 +412,12 @@ def test_every_lowering_is_offered():
 
 
 def test_what_only_branches_read_is_made_in_them():
-    graph = onnx.parser.parse_graph("""
-        g (float[n] x, bool yes) => (float[n] y) {
-            a = Exp (x)
-            b = Exp (x)
-            y = If (yes) <
-                then_branch = g () => (c) {
-                    c = If (yes) <
-                        then_branch = g () => (d) { d = Add (a, b) },
-                        else_branch = g () => (e) { e = Neg (x) }
-                    >
-                },
-                else_branch = g () => (f) { f = Neg (b) }
-            >
-        }
-    """)
+    inner = "c = If (yes) <then_branch = g () => (d) { d = Add (a, b) }, else_branch = g () => (e) { e = Neg (x) }>"
+    branches = f"then_branch = g () => (c) {{ {inner} }}, else_branch = g () => (f) {{ f = Neg (b) }}"
+    nodes = f"a = Exp (x) b = Exp (x) y = If (yes) <{branches}>"
+    graph = onnx.parser.parse_graph(f"g (float[n] x, bool yes) => (float[n] y) {{ {nodes} }}")
     _sink(graph.node, ["y"])
     (outer,) = graph.node
     then, otherwise = (attribute.g.node for attribute in outer.attribute)
-    (inner,) = then
     assert [node.output[0] for node in otherwise] == ["b", "f"]
-    assert [node.output[0] for node in inner.attribute[0].g.node] == ["a", "b", "d"]
+    assert [node.output[0] for node in then[0].attribute[0].g.node] == ["a", "b", "d"]
