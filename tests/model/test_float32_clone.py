@@ -58,7 +58,6 @@ def test_quantized_layers_keep_their_quantization():
 
 
 def test_a_clone_of_a_subclass_is_in_float32_under_a_global_policy_too():
-    """Whose own layers do not say their dtype."""
     clone = under("mixed_float16", lambda: float32_clone(TwoArguments(), two_argument_samples()))
     assert half_policies(clone) == []
 

@@ -62,7 +62,6 @@ def test_lengths_count_the_keys_the_layer_sees():
     np.testing.assert_array_equal(drawn_by(drawer, "full", ids=(2, 10), lens=(2,))["lens"], [5, 5])
 
 
-@keras.saving.register_keras_serializable("tests")
 class Block(layers.Layer):
     """A block of a user's own, with attention inside."""
 
