@@ -110,8 +110,6 @@ def test_samples_of_the_largest_size_and_axes_that_cannot_change():
 
 
 class UnderAMask(keras.Model):
-    """As masks of all queries are written: (batch, 1, keys)."""
-
     def call(self, x, seen):
         return ops.swapaxes(x, 1, 2) * ops.cast(seen, "float32")
 
