@@ -129,7 +129,7 @@ def _in_one_line(report: ParityReport, arguments: argparse.Namespace, golden: se
 
 
 def _traced(arguments: argparse.Namespace, report: ParityReport, golden: set[str]) -> Comparison:
-    tolerance = next(row.tolerance for row in report.rows if not row.passed)
+    tolerance = report.rows[0].tolerance  # that of the bundle, as of all rows
     with (
         contextlib.nullcontext() if arguments.debug else hidden_native_messages(),
         prints_beside_json(arguments.json),

@@ -6,7 +6,7 @@ import pytest
 from batch_tables import EVERY_TWO, floats, run_table
 from onnx_bundles import onnx_bundle
 
-from keras_attn_export import InputError
+from keras_attn_export import InputError, load_bundle
 from keras_attn_export._batch import memory
 from keras_attn_export._batch.memory import free_memory, memory_limit
 from keras_attn_export._batch.session import LimitedSession
@@ -44,6 +44,13 @@ def test_a_row_too_large_by_itself_is_given_up(pairs, tmp_path, workers):
     assert found == [1, 4, 16, 25, 36]
     (error,) = errors
     assert (error["row"], error["reason"]) == (2, "needs more than the 40 MiB that the model may take")
+
+
+def test_a_row_alone_has_what_earlier_runs_left_in_pieces(pairs):
+    """2,000 numbers are 16 MB of products, which the arena keeps; 2,600 are 27 of the 32 that are allowed."""
+    session = LimitedSession(load_bundle(pairs), "cpu", 32 * 2**20)
+    for run, size in ((session.run, 2000), (session.run_alone, 2600)):
+        assert run(["y"], {"x": np.ones((1, size), "float32")}) == [1]
 
 
 def test_what_did_not_fit_is_not_tried_again(pairs, tmp_path, monkeypatch):

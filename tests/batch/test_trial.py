@@ -79,6 +79,14 @@ PADDED = {  # nodes, output, axes that are not padded, what a row gives, rows, r
         [[float(n)] * (1 + n % 9) for n in range(1, 60)],
         1e-6,
     ),
+    "small in every row": (
+        f"{MEAN.replace('y', 'mean')}\n few = Constant <value = float {{1e-9}}> ()\n y = Mul (mean, few)",
+        A_NUMBER,
+        ("time",),
+        lambda x: 1e-9 * x.mean(),
+        ROWS,
+        1e-6,
+    ),
 }
 
 
@@ -145,6 +153,12 @@ SEEN = {  # nodes, input, rows, what each gives alone
     "sum of whole numbers": (SUM_SO_FAR, ("int64", ["batch", "time"]), [[1, 2], [3, 4], [5]], [[1, 2], [3, 4], [5]]),
     "less than the most": (f"{TOP} Sub (most, x)", ("int32", ["batch"]), NUMBERS, [0] * 5),
     "share of the most": (f"{TOP} Div (x, most)", ("float32", ["batch"]), NUMBERS, [1.0] * 5),
+    "share of the largest size": (
+        f"size = Abs (x)\n {TOP.replace('(x)', '(size)')} Div (x, most)",
+        ("float32", ["batch"]),
+        NUMBERS,
+        [1.0] * 5,
+    ),
     "more than the least": (f"{LOW} Sub (x, most)", ("float32", ["batch"]), NUMBERS, [0] * 5),
 }
 

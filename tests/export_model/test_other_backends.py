@@ -13,9 +13,9 @@ from other_backend_models import inputs_of_trained, scaled
 from other_backend_processes import ACROSS, BACKENDS, start
 from tolerances import assert_close
 
-from keras_attn_export import UnsupportedModelError, export_model, load_bundle, verify_bundle
+from keras_attn_export import InputError, UnsupportedModelError, export_model, load_bundle, verify_bundle
 from keras_attn_export._export.custom_objects import imported
-from keras_attn_export._export.other_backend import _environment
+from keras_attn_export._export.other_backend import TensorFlowProcess, _environment
 from keras_attn_export._standalone.verify import CASES, load_cases
 
 pytest_plugins = ("other_backend_fixtures",)
@@ -164,6 +164,17 @@ def test_a_subclass_in_a_file_exports_with_its_weights(tmp_path):
 def test_code_that_is_only_there_in_this_process():
     with pytest.raises(UnsupportedModelError, match=r"`Layer` cannot be imported from `no_such_module` .*No module"):
         imported({"tests>Layer": ("no_such_module", "Layer")})
+
+
+class Loud:
+    def __reduce__(self):
+        refusal = "from keras_attn_export._errors import InputError; raise InputError('no task')"
+        return exec, (f"print('anything', flush=True); {refusal}",)
+
+
+def test_what_is_printed_in_the_other_process_comes_not_between_its_replies(tmp_path):
+    with TensorFlowProcess(tmp_path) as process, pytest.raises(InputError, match="no task"):
+        process.carry_out(Loud(), print)
 
 
 def test_the_other_process_has_an_environment_of_its_own(monkeypatch, tmp_path):

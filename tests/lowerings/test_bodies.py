@@ -4,11 +4,14 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import onnx.parser
 import pytest
 from lowered_calls import PLANS, SCALE, Plan, assert_promises, assert_right, by_query, poisoned, session, taking_part
 from tolerances import TOLERANCES, assert_close, assert_identical
 
 from keras_attn_export._lowerings import adaptive, additive, bodies, ragged, wide_keys
+from keras_attn_export._lowerings.lowered import Lowered
+from keras_attn_export._lowerings.text import _sink
 from keras_attn_export._options import BATCHED, FUSED_OPSET, LOWERINGS, runs_here
 from keras_attn_export._thresholds import LARGE, From
 
@@ -398,5 +401,23 @@ def test_which_form_a_lowering_has_on_which_provider(plan, lowering, provider, f
     assert bodies.lowering_of(plan.call(), lowering, provider) == form
 
 
+def test_a_layer_whose_calls_have_two_lowerings_says_both():
+    calls = [Plan(weights=weights).call() for weights in (False, True)]
+    lowered = Lowered(None, {call: bodies.lowering_of(call, "fused", "cuda") for call in calls}, "cuda")
+    assert lowered.layers(24)[0]["lowering"] == "fused and portable"
+
+
 def test_every_lowering_is_offered():
     assert [*bodies.BODIES] == [*LOWERINGS, BATCHED]
+
+
+def test_what_only_branches_read_is_made_in_them():
+    inner = "c = If (yes) <then_branch = g () => (d) { d = Add (a, b) }, else_branch = g () => (e) { e = Neg (x) }>"
+    branches = f"then_branch = g () => (c) {{ {inner} }}, else_branch = g () => (f) {{ f = Neg (b) }}"
+    nodes = f"a = Exp (x) b = Exp (x) y = If (yes) <{branches}>"
+    graph = onnx.parser.parse_graph(f"g (float[n] x, bool yes) => (float[n] y) {{ {nodes} }}")
+    _sink(graph.node, ["y"])
+    (outer,) = graph.node
+    then, otherwise = (attribute.g.node for attribute in outer.attribute)
+    assert [node.output[0] for node in otherwise] == ["b", "f"]
+    assert [node.output[0] for node in then[0].attribute[0].g.node] == ["a", "b", "d"]

@@ -121,6 +121,8 @@ def test_sizes_are_filled_up_for_the_operator(masks, heads, size, value_size):
         for name, (given, least) in wanted.items()
         if given % 8 or least > given
     }
+    asks = [node for node in function.node if node.op_type == "If"]
+    assert len(asks) == plan.causal, "whether there are as many keys as queries"
     assert_right(plan, plan.inputs(5, 5), BATCHED)
 
 

@@ -6,7 +6,7 @@ import pytest
 from export_models import additive
 from keras import layers, ops
 
-from keras_attn_export._model.coverage import varies
+from keras_attn_export._model.coverage import left_to_rounding, varies
 from keras_attn_export._model.reference import reference_of
 from keras_attn_export._standalone.verify import Case
 
@@ -75,6 +75,10 @@ def case(outputs, limit=0.0):
     array = np.asarray(outputs)
     rounding = {"y": np.full(array.shape, limit)} if array.dtype.kind == "f" else {}
     return Case("case", {}, {"y": array}, rounding)
+
+
+def test_what_is_left_to_rounding_is_a_share():
+    assert left_to_rounding("y", [case([[1e3, 2e3], [-1e3, 1e3]], 1.0)]) == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize(

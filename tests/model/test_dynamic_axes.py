@@ -109,6 +109,16 @@ def test_samples_of_the_largest_size_and_axes_that_cannot_change():
     assert "no other size" in found.static["image_length"]
 
 
+class UnderAMask(keras.Model):
+    def call(self, x, seen):
+        return ops.swapaxes(x, 1, 2) * ops.cast(seen, "float32")
+
+
+def test_an_axis_that_is_1_and_can_be_nothing_else():
+    found = cases_of(UnderAMask(), {"x": np.ones((2, 6, 4), "f"), "seen": np.ones((2, 1, 6), "i")})
+    assert found.axes == {"x": ("batch", "seen_axis_2", 4), "seen": ("batch", 1, "seen_axis_2")}
+
+
 def test_axes_that_go_together_and_are_not_equal_are_static():
     shifted = layers.Lambda(lambda pair: pair[0] + pair[1][:, 1:] if hasattr(pair[0], "numpy") else pair[0])
     inputs = sequences("ab")

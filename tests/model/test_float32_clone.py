@@ -57,6 +57,11 @@ def test_quantized_layers_keep_their_quantization():
     assert half_policies(clone) == []
 
 
+def test_a_clone_of_a_subclass_is_in_float32_under_a_global_policy_too():
+    clone = under("mixed_float16", lambda: float32_clone(TwoArguments(), two_argument_samples()))
+    assert half_policies(clone) == []
+
+
 @pytest.mark.parametrize("policy", [HALF[0], pytest.param(HALF[3], marks=pytest.mark.out_of_turn)])
 def test_half_precision_exports_as_float32(policy, tmp_path):
     bundle = export_model(under(policy, dict_inputs_and_outputs), tmp_path / "bundle")

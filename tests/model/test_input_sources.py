@@ -13,8 +13,10 @@ from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
 from keras_attn_export import InputError
 from keras_attn_export._model.draws import Deck, Ids
 from keras_attn_export._model.input_sources import LENGTHS, flat_samples, sources
+from keras_attn_export._model.more_cases import rows_to_choose_in
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
+from keras_attn_export._standalone.verify import Case
 
 
 def ids_and(outputs, **options):
@@ -58,6 +60,23 @@ def test_lengths_count_the_keys_the_layer_sees():
     halved = layers.MaxPooling1D(2)(layers.Embedding(9, 4)(ids))
     drawer = drawer_of(keras.Model([ids, lens], AdditiveAttention(3)(halved, halved, halved, lens)))
     np.testing.assert_array_equal(drawn_by(drawer, "full", ids=(2, 10), lens=(2,))["lens"], [5, 5])
+
+
+class Block(layers.Layer):
+    """A block of a user's own, with attention inside."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.attention = AdditiveAttention(3)
+
+    def call(self, things, valid_lens):
+        return self.attention(things, things, things, valid_lens)
+
+
+def test_lengths_of_a_block_count_its_first_tensor():
+    x, other, lens = sequence("x", 3), sequence("other", 3), integers("lens")
+    drawer = drawer_of(keras.Model([x, other, lens], [Block()(x, valid_lens=lens), other]))
+    np.testing.assert_array_equal(drawn_by(drawer, "full", x=(2, 5), other=(2, 9), lens=(2,))["lens"], [5, 5])
 
 
 def test_lengths_of_a_memory_and_of_inputs_are_told_apart():
@@ -216,7 +235,7 @@ def test_an_integer_is_a_mask_by_the_argument_it_is_passed_as():
     heads = layers.MultiHeadAttention(2, 3)(x, x, attention_mask=seen)
     drawn = drawn_by(drawer_of(keras.Model([x, seen], heads)), x=(2, 9), seen=(2, 9, 9))["seen"]
     assert set(np.unique(drawn)) == {0, 1}
-    assert drawn.any(-1).all()
+    assert drawn[..., 0].all()  # nowhere is nothing seen
 
 
 def test_steps_that_are_skipped_stand_at_the_end_and_once_elsewhere():
@@ -254,6 +273,12 @@ def test_the_case_of_every_id_is_bounded_by_its_outputs(monkeypatch):
     assert last.name == "every id"
     (output,) = last.outputs.values()
     assert 3000 < output.size <= 4000
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((2, 3), 4096 // 3), ((2,), 4096), ((), 0)])
+def test_choices_are_made_in_as_many_rows_as_show_a_wrong_one(shape, rows):
+    found = rows_to_choose_in(Case("base", {"x": np.zeros((2, 5))}, {"best": np.zeros(shape, int)}), 1)
+    assert (found, type(found)) == (rows, int)
 
 
 def test_every_id_is_seen_where_no_mask_hides_it():

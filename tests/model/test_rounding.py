@@ -236,6 +236,8 @@ def test_zeros_do_not_hide_what_moves():
     seen = np.array([0, 0, 0, 0, 0, 0, 0, 2e-6, 1e-6, 4e-6])[:, np.newaxis]  # as of a ReLU, or where luck left them
     assert np.all(_usual_share(seen, np.full((10, 1), 0.5)) == 4e-6)
     assert np.all(_usual_share(np.zeros((10, 1)), np.ones((10, 1))) == 0)
+    channels = np.broadcast_to([1e-6, 1e-3], (4, 3, 2))
+    np.testing.assert_allclose(_usual_share(channels, np.ones((4, 3, 2))), channels)
 
 
 def test_an_output_of_as_many_rows_as_there_are_numbers():

@@ -50,6 +50,14 @@ def test_a_product_and_what_follows_it():
     assert given.SerializeToString() == before
 
 
+def test_a_product_of_what_a_function_gives():
+    given = small_graph("a = own.twice (x) y = MatMul (a, w)", w=WEIGHTS)
+    given.opset_import.add(domain="own", version=1)
+    twice = '<opset_import: ["" : 18], domain: "own"> twice (x) => (y) { y = Add (x, x) }'
+    given.functions.append(onnx.parser.parse_function(twice))
+    assert half_ops(assert_close_after_conversion(given, x=X)) == ["MatMul"]
+
+
 @pytest.mark.parametrize("constant", [-3.4028235e38, 1e5, -np.inf, np.nan, 1e-7], ids=str)
 def test_a_constant_that_float16_cannot_hold(constant):
     nodes = "a = MatMul (x, w) m = Greater (a, z) y = Where (m, a, c)"

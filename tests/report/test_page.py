@@ -86,6 +86,7 @@ def test_it_says_what_the_bundle_says(page, exported):
         said += [spec["name"], " \N{MULTIPLICATION SIGN} ".join(map(str, spec["shape"]))]
     said += [f"{name} {version}" for name, version in manifest["versions"].items()]
     assert [each for each in said if each not in text] == []
+    assert "is the same whatever goes in" not in text
 
 
 def test_the_worst_comparison_stands_first(page, exported):
