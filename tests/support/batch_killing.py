@@ -34,7 +34,7 @@ def files_of(folder):
 
 
 def leftovers(folder):
-    return sorted(os.listdir(folder / OWN / "partial")) if (folder / OWN / "partial").is_dir() else []
+    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.partial"))
 
 
 def made_again(folder, before):
