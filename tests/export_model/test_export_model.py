@@ -44,6 +44,11 @@ def test_what_a_bundle_holds(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["bundle"]
 
 
+def test_a_keras_file_exports(tmp_path):
+    sequential().save(tmp_path / "model.keras")
+    assert export_model(tmp_path / "model.keras", tmp_path / "deep" / "er" / "bundle").report.passed
+
+
 @pytest.mark.smoke
 def test_a_mismatch_raises_with_every_row_and_leaves_the_old_bundle_whole(tmp_path, monkeypatch):
     """A lowering lets one key too many take part, as a defect in a converter would."""
