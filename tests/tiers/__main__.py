@@ -14,7 +14,6 @@ from pathlib import Path
 from . import plan, records
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("keras_attn", "export")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
