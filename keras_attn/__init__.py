@@ -4,22 +4,22 @@ Importing the package registers its layers with Keras under the package name `ke
 """
 
 from . import decoding as decoding  # registers its layers
-from ._additive import AdditiveAttention
-from ._attention_cell import AttentionCell
-from ._attention_rnn import AttentionRNN
-from ._bilinear import BilinearAttention
-from ._cosine import CosineAttention
 from ._diagnostics import attention_entropy, coverage
-from ._dot_product import DotProductAttention
-from ._gaussian import GaussianAttention
 from ._heatmaps import show_heatmaps
-from ._linear_bias import LinearBias
-from ._location_sensitive import LocationSensitiveAttention
-from ._masking import MaskedSoftmax, masked_softmax
-from ._multi_head import MultiHeadAttention
-from ._pooling import AttentionPooling
-from ._relative_position_bias import RelativePositionBias
-from ._rotary import RotaryEmbedding
+from ._layers.additive import AdditiveAttention
+from ._layers.bilinear import BilinearAttention
+from ._layers.cosine import CosineAttention
+from ._layers.dot_product import DotProductAttention
+from ._layers.gaussian import GaussianAttention
+from ._layers.location_sensitive import LocationSensitiveAttention
+from ._layers.masked_softmax import MaskedSoftmax, masked_softmax
+from ._layers.multi_head import MultiHeadAttention
+from ._pooling.pooling import AttentionPooling
+from ._positions.linear_bias import LinearBias
+from ._positions.relative_bias import RelativePositionBias
+from ._positions.rotary import RotaryEmbedding
+from ._recurrent.cell import AttentionCell
+from ._recurrent.rnn import AttentionRNN
 
 __version__ = "0.1.0"
 

@@ -4,10 +4,9 @@ from typing import Any
 
 from keras import ops
 
-from ._checks import as_tensor, check_attention_mask, check_scores, shape_of
-from ._placeholders import as_mask
-from ._scores import at_least_float32
-from ._types import Tensor
+from ._checks.tensors import check_attention_mask, check_scores
+from ._keras.placeholders import as_mask
+from ._tensors import Tensor, as_tensor, at_least_float32, shape_of
 
 
 def attention_entropy(weights: Tensor, *, mask: Any = None) -> Tensor:

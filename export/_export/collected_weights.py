@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn._decoding_greedy import GreedyDecoding
-from keras_attn._decoding_names import inputs_of
+from keras_attn.decoding._greedy import GreedyDecoding
+from keras_attn.decoding._names import inputs_of
 
 from .._model.attention_outputs import attention_outputs
 from .._model.signature import model_signature

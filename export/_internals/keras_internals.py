@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_attn._private_keras import sublayers_of
+from keras_attn._keras.private import sublayers_of
 
 
 def layers_of(layer: keras.layers.Layer, *, include_self: bool = True) -> list[Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from keras_attn._composite import ADDITIVE, DISTANCE
-from keras_attn._normalizers import SOFTMAX
+from keras_attn._maths.normalizers import SOFTMAX
+from keras_attn._pooling.composite import ADDITIVE, DISTANCE
 
 from .._options import FUSED_OPSET
 from .._thresholds import LARGE, NEVER, WINDOW_KEYS, From

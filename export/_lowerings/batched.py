@@ -7,7 +7,7 @@ decision would wait for the device. A softmax of dot products whose masks are of
 
 from __future__ import annotations
 
-from keras_attn._composite import ADDITIVE
+from keras_attn._pooling.composite import ADDITIVE
 
 from .._tracing.attention_calls import Call
 from . import additive_blocks, plain, wide_keys

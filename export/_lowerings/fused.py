@@ -17,8 +17,8 @@ from functools import partial
 
 import numpy as np
 
-from keras_attn._composite import DOT_PRODUCT
-from keras_attn._normalizers import SOFTMAX
+from keras_attn._maths.normalizers import SOFTMAX
+from keras_attn._pooling.composite import DOT_PRODUCT
 
 from .._options import FUSED_OPSET as LOWEST_OPSET  # noqa: F401 - read by the table of lowerings
 from .._tracing.attention_calls import Call

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keras_attn._normalizers import SOFTMAX
+from keras_attn._maths.normalizers import SOFTMAX
 
 from .._tracing.attention_calls import Call
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from keras_attn._composite import DOT_PRODUCT
-from keras_attn._normalizers import SOFTMAX
+from keras_attn._maths.normalizers import SOFTMAX
+from keras_attn._pooling.composite import DOT_PRODUCT
 
 from .._tracing.attention_calls import Call
 from .masks import any_of, in_band, may_lack_keys

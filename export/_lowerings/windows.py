@@ -8,8 +8,8 @@ Where something leaked all the same, or overflowed, keys that no query sees are 
 
 from __future__ import annotations
 
-from keras_attn._composite import DOT_PRODUCT
-from keras_attn._normalizers import SOFTMAX
+from keras_attn._maths.normalizers import SOFTMAX
+from keras_attn._pooling.composite import DOT_PRODUCT
 
 from .._tracing.attention_calls import Call
 from .first_try import first_or_again

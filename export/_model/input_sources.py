@@ -12,9 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn._decoding_layer import Decoding
-from keras_attn._decoding_names import inputs_of, outputs_of
-from keras_attn._keys_state import LENGTH, PROJECTED
+from keras_attn._states.state import LENGTH, PROJECTED
+from keras_attn.decoding._layer import Decoding
+from keras_attn.decoding._names import inputs_of, outputs_of
 
 from .._bundle.arrays import as_dtype
 from .._errors import InputError

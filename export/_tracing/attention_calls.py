@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn._composite import Composite, Heads, evaluated_by
-from keras_attn._types import Pairs
+from keras_attn._pooling.composite import Composite, Heads, evaluated_by
+from keras_attn._tensors import Pairs
 
 from .._internals.stock_attention import StockAttention, through_stock_attention
 from .._internals.tensorflow_internals import KEPT_APART, runs_in_place

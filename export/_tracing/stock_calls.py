@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
-from keras_attn._composite import DOT_PRODUCT, Composite, Heads, Scoring, composite_of
-from keras_attn._scores import additive_scores, dot_product_scores
-from keras_attn._types import Masks, Pairs
+from keras_attn._maths.scores import additive_scores, dot_product_scores
+from keras_attn._pooling.composite import DOT_PRODUCT, Composite, Heads, Scoring, composite_of
+from keras_attn._tensors import Masks, Pairs
 
 from .._internals.stock_attention import AS_COMPUTED, MEAN, StockAttention
 

@@ -9,9 +9,9 @@ from recurrent_cases import CELLS, UNITS, B, Dm, Dx, Tk, arrays, inputs_of, made
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
-from keras_attn._attention_cell import AttentionCell
-from keras_attn._attention_rnn import AttentionRNN
-from keras_attn._location_sensitive import LocationSensitiveAttention
+from keras_attn._layers.location_sensitive import LocationSensitiveAttention
+from keras_attn._recurrent.cell import AttentionCell
+from keras_attn._recurrent.rnn import AttentionRNN
 from keras_attn.decoding import greedy
 
 every_cell = pytest.mark.parametrize("name", CELLS)

@@ -12,8 +12,8 @@ from recurrent_cases import CELLS, INPUT_LENS, LENGTHS, UNITS, B, Dm, Dx, T, Tk,
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention
-from keras_attn._attention_cell import AttentionCell
-from keras_attn._attention_rnn import AttentionRNN
+from keras_attn._recurrent.cell import AttentionCell
+from keras_attn._recurrent.rnn import AttentionRNN
 
 every_cell = pytest.mark.parametrize("name", CELLS)
 

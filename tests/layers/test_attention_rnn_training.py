@@ -10,8 +10,8 @@ from recurrent_cases import UNITS, B, T, arrays, functional, model_inputs
 from tolerances import assert_close
 
 from keras_attn import BilinearAttention, DotProductAttention
-from keras_attn._attention_cell import AttentionCell
-from keras_attn._attention_rnn import AttentionRNN
+from keras_attn._recurrent.cell import AttentionCell
+from keras_attn._recurrent.rnn import AttentionRNN
 
 
 def in_turn(*names):

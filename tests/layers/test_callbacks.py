@@ -27,9 +27,9 @@ from watched_models import (
 )
 
 from keras_attn import DotProductAttention, MultiHeadAttention
-from keras_attn._watched_weights import attention_layers, collect_weights
-from keras_attn._weight_pictures import picture
 from keras_attn.callbacks import AttentionLogger
+from keras_attn.callbacks._pictures import picture
+from keras_attn.callbacks._watched import attention_layers, collect_weights
 
 
 def test_training_does_not_notice(tmp_path):

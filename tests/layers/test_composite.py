@@ -15,7 +15,7 @@ from keras_attn import (
     GaussianAttention,
     MultiHeadAttention,
 )
-from keras_attn._composite import Heads, evaluated_by
+from keras_attn._pooling.composite import Heads, evaluated_by
 
 H, T = 4, 5
 SCORES = {

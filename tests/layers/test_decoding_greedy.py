@@ -32,8 +32,8 @@ from decoding_models import (
 )
 from keras import layers, ops
 
-from keras_attn._decoding_greedy import GreedyDecoding
 from keras_attn.decoding import greedy
+from keras_attn.decoding._greedy import GreedyDecoding
 
 
 def check(found, models, inputs, end, *, limit=LENGTH, outputs=(), start=START, rtol=1e-4):

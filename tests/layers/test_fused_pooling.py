@@ -17,9 +17,9 @@ from keras_attn import (
     CosineAttention,
     DotProductAttention,
     MultiHeadAttention,
-    _fused,
 )
-from keras_attn._composite import evaluated_by
+from keras_attn._pooling import fused
+from keras_attn._pooling.composite import evaluated_by
 
 B, T, D = 2, 5, 8
 LAYERS = {
@@ -66,13 +66,13 @@ def calls(monkeypatch):
         return operation(*tensors, **options)
 
     monkeypatch.setattr(ops, "dot_product_attention", counted)
-    monkeypatch.setattr(_fused, "FASTER_ON", (BACKEND,))
+    monkeypatch.setattr(fused, "FASTER_ON", (BACKEND,))
     return made
 
 
 def plainly(monkeypatch, function, *arguments):
     with monkeypatch.context() as patched:
-        patched.setattr(_fused, "FASTER_ON", ())
+        patched.setattr(fused, "FASTER_ON", ())
         return function(*arguments)
 
 

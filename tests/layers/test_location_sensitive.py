@@ -10,7 +10,7 @@ from keras import ops
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention
-from keras_attn._location_sensitive import LocationSensitiveAttention
+from keras_attn._layers.location_sensitive import LocationSensitiveAttention
 
 B, Tq, Tk, Dq, Dk, Dv, U, FILTERS = 2, 3, 5, 4, 7, 6, 8, 3
 

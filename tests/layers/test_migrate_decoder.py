@@ -10,8 +10,8 @@ from keras import layers, ops
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
-from keras_attn._attention_cell import AttentionCell
-from keras_attn._attention_rnn import AttentionRNN
+from keras_attn._recurrent.cell import AttentionCell
+from keras_attn._recurrent.rnn import AttentionRNN
 from keras_attn.migrate import from_state
 
 B, STEPS, SOURCE, WORDS, EMBED, HIDDEN = 2, 4, 5, 11, 3, 6

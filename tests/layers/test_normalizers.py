@@ -9,7 +9,7 @@ from keras import ops
 from tolerances import assert_close, assert_identical
 
 from keras_attn import DotProductAttention
-from keras_attn._normalizers import NORMALIZERS
+from keras_attn._maths.normalizers import NORMALIZERS
 
 every_normalizer = pytest.mark.parametrize("name", NORMALIZERS)
 MASK = np.array([[True, True, False, True], [False, False, False, False], [False, True, False, False]])

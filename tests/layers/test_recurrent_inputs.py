@@ -8,8 +8,8 @@ from keras import layers
 from recurrent_cases import CELLS, UNITS, B, Dm, Dx, T, Tk, inputs_of, made
 
 from keras_attn import DotProductAttention
-from keras_attn._attention_cell import AttentionCell
-from keras_attn._attention_rnn import AttentionRNN
+from keras_attn._recurrent.cell import AttentionCell
+from keras_attn._recurrent.rnn import AttentionRNN
 
 inputs, memory = inputs_of()
 state = np.ones((B, UNITS), "float32")

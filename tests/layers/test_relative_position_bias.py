@@ -10,7 +10,7 @@ from keras import ops
 from tolerances import assert_close, assert_identical
 
 from keras_attn import RelativePositionBias
-from keras_attn._relative_position_bias import _starts
+from keras_attn._positions.relative_bias import _starts
 
 # (num_buckets, max_distance): T5's; borders that are whole numbers and others; an odd number; next to no buckets
 SIZES = [(32, 128), (8, 20), (16, 64), (64, 1000), (20, 37), (11, 30), (36, 392), (4, 3), (5, 2)]

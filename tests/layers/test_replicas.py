@@ -6,31 +6,32 @@ from contract_cases import as_numpy
 from keras import ops
 from tolerances import assert_identical
 
-from keras_attn import DotProductAttention, _replicas
+from keras_attn import DotProductAttention
+from keras_attn._keras import seeds
 
 SHAPES = ((2, 3, 4), (2, 50, 4), (2, 50, 50))
 
 
-def seeds(monkeypatch, number, draws=3):
+def drawn_seeds(monkeypatch, number, draws=3):
     """The seeds that a copy of a model draws, and the state that is left."""
-    monkeypatch.setattr(_replicas, "replica_number", lambda: number)
-    generator = _replicas.SeedGenerator(7)
+    monkeypatch.setattr(seeds, "replica_number", lambda: number)
+    generator = seeds.SeedGenerator(7)
     drawn = [as_numpy(generator.next()).tolist() for _ in range(draws)]
     return drawn, as_numpy(generator.state).tolist()
 
 
 def test_the_first_copy_draws_what_one_alone_does(monkeypatch):
     alone = keras.random.SeedGenerator(7)
-    assert seeds(monkeypatch, 0)[0] == [as_numpy(alone.next()).tolist() for _ in range(3)]
-    assert seeds(monkeypatch, 0)[1] == as_numpy(alone.state).tolist()
+    assert drawn_seeds(monkeypatch, 0)[0] == [as_numpy(alone.next()).tolist() for _ in range(3)]
+    assert drawn_seeds(monkeypatch, 0)[1] == as_numpy(alone.state).tolist()
 
 
 def test_without_a_strategy_or_a_group_there_is_one_copy():
-    assert _replicas.replica_number() == 0
+    assert seeds.replica_number() == 0
 
 
 def test_copies_draw_other_seeds_from_one_state(monkeypatch):
-    drawn, states = zip(*(seeds(monkeypatch, number) for number in range(64)), strict=True)
+    drawn, states = zip(*(drawn_seeds(monkeypatch, number) for number in range(64)), strict=True)
     assert len({tuple(seed) for seeds_of_one in drawn for seed in seeds_of_one}) == 64 * 3
     assert states == (states[0],) * 64
     # On torch a seed is the sum of the two: sums must lie farther apart than a training has draws.
@@ -44,7 +45,7 @@ def test_dropout_of_a_copy_is_its_own(monkeypatch):
     values = ops.broadcast_to(ops.eye(50), SHAPES[2])
 
     def dropped(number):
-        monkeypatch.setattr(_replicas, "replica_number", lambda: number)
+        monkeypatch.setattr(seeds, "replica_number", lambda: number)
         return as_numpy(DotProductAttention(0.5, seed=3)(queries, keys, values, training=True)) == 0
 
     first, second, again = dropped(0), dropped(1), dropped(1)

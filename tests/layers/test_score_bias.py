@@ -9,7 +9,8 @@ from contract_cases import CASES, B, Tk, Tq, as_numpy, expected, outputs, senten
 from keras import ops
 from tolerances import assert_close, assert_identical
 
-from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention, _fused
+from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
+from keras_attn._pooling import fused
 
 SHAPES = {
     "each pair": (B, Tq, Tk),
@@ -53,7 +54,7 @@ def test_masks_of_large_numbers_do_not_leave_float16_in_a_model():
     model = keras.Model(given, layer(*3 * given[:1], score_bias=given[1], return_attention_scores=True))
     weights = as_numpy(model([x, bias])[1])
     again = keras.Model.from_config(model.get_config())
-    assert len(again.layers) == len(model.layers)
+    assert len(again.operations) == len(model.operations) == 3  # else a saved model loads with two of one name, or not
     plain = as_numpy(layer(x, x, x, return_attention_scores=True)[1])
     assert_close(weights[0, 0], plain[0, 0], "float16")
     assert weights[0, 1, 1] == weights[0, 2, 2] == 0
@@ -92,7 +93,7 @@ def test_a_mask_that_is_added_is_none_of_the_masks(dtype, fill, kind, heads):
 @pytest.mark.parametrize("taken", [(), (BACKEND,)], ids=["plain", "the operation of the backend"])
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_of_a_query_without_keys_may_be_anything(poison, taken, monkeypatch):
-    monkeypatch.setattr(_fused, "FASTER_ON", taken)
+    monkeypatch.setattr(fused, "FASTER_ON", taken)
     layer = DotProductAttention()
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
     bias = np.zeros((2, 3, 3), "float32")

@@ -9,7 +9,7 @@ from keras import ops
 from tolerances import assert_close
 
 from keras_attn import BilinearAttention, CosineAttention, DotProductAttention
-from keras_attn._scores import additive_scores, dot_product_scores
+from keras_attn._maths.scores import additive_scores, dot_product_scores
 
 
 def normal(*shape, seed=0):

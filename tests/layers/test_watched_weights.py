@@ -12,7 +12,7 @@ from recurrent_cases import arrays, functional, model_inputs
 from watched_models import LENGTHS, SEQUENCES, WORDS, Encoder, Noise, Subclassed, functional_model, self_attending
 
 from keras_attn import DotProductAttention
-from keras_attn._watched_weights import attention_layers, chosen_layers, collect_weights
+from keras_attn.callbacks._watched import attention_layers, chosen_layers, collect_weights
 
 
 def test_weights_are_those_of_the_layers_called_by_hand():

@@ -7,7 +7,7 @@ from contract_cases import as_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import DotProductAttention
-from keras_attn._masking import window_mask
+from keras_attn._maths.order import window_mask
 
 LENGTHS = (4, 6, 6)
 INPUTS = [np.random.default_rng(length).normal(size=(2, length, 3)).astype("float32") for length in LENGTHS]

@@ -8,7 +8,7 @@ from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, sha
 from unproven import Unproven
 
 from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, MultiHeadAttention
-from keras_attn._composite import current_evaluator
+from keras_attn._pooling.composite import current_evaluator
 from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model
 from keras_attn_export._cli.describe import describe
 from keras_attn_export._internals import tf2onnx_internals

@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 EXPORT, LAYERS = ROOT / "export", ROOT / "keras_attn"
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-FOLDERS = {path.parent.name for path in EXPORT.glob("*/__init__.py")}
+PACKAGES = {"export": EXPORT, "keras_attn": LAYERS}
+FOLDERS = {name: {path.parent.name for path in root.glob("*/__init__.py")} for name, root in PACKAGES.items()}
 
 
 def section(title):
@@ -25,20 +26,21 @@ def test_files_that_it_says_to_open_are_there():
 
 def test_the_packages_are_the_folders():
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    rooms = {f"keras_attn_export.{folder}": f"export/{folder}" for folder in FOLDERS}
+    rooms = {f"keras_attn_export.{folder}": f"export/{folder}" for folder in FOLDERS["export"]}
     folders = {"keras_attn": "keras_attn", "keras_attn_export": "export", **rooms}
-    assert set(tool["packages"]) == set(folders)
+    assert set(tool["packages"]) == {*folders, *(f"keras_attn.{folder}" for folder in FOLDERS["keras_attn"])}
     assert tool["package-dir"] == folders
 
 
-def order():
-    line = section("## The way of a model").partition("holds the list to the code:")[2]
+def order(package):
+    line = section("## The way of a model").partition(f"The order of `{package}/`:")[2].partition("\n\n")[0]
     return re.findall(r"`(\w+)`", line)
 
 
-def test_the_order_names_everything():
-    files = {path.stem for path in EXPORT.glob("*.py")} - {"__init__"}
-    assert sorted(order()) == sorted(FOLDERS | files)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_order_names_everything(package):
+    files = {path.stem for path in PACKAGES[package].glob("*.py")} - {"__init__"}
+    assert sorted(order(package)) == sorted(FOLDERS[package] | files)
 
 
 def imported(file, root):
@@ -50,11 +52,12 @@ def imported(file, root):
             yield from [(*above, *node.module.split("."))] if node.module else ((*above, a.name) for a in node.names)
 
 
-@pytest.mark.parametrize("room", order())
-def test_imports_go_one_way(room):
-    files = [EXPORT / f"{room}.py"] if (EXPORT / f"{room}.py").is_file() else sorted((EXPORT / room).glob("*.py"))
-    others = {parts[0] for file in files for parts in imported(file, EXPORT)} - {room}
-    right = set(order()[order().index(room) + 1 :])
+@pytest.mark.parametrize(("package", "room"), [(package, room) for package in PACKAGES for room in order(package)])
+def test_imports_go_one_way(package, room):
+    root, rooms = PACKAGES[package], order(package)
+    files = [root / f"{room}.py"] if (root / f"{room}.py").is_file() else sorted((root / room).glob("*.py"))
+    others = {parts[0] for file in files for parts in imported(file, root)} - {room}
+    right = set(rooms[rooms.index(room) + 1 :])
     assert others <= right, f"{room} imports {sorted(others - right)}"
 
 
@@ -66,7 +69,10 @@ def within(folder):
     }
 
 
-@pytest.mark.parametrize("folder", [*(EXPORT / name for name in sorted(FOLDERS)), LAYERS], ids=lambda path: path.name)
+ROOMS = [root / name for package, root in PACKAGES.items() for name in sorted(FOLDERS[package])]
+
+
+@pytest.mark.parametrize("folder", ROOMS, ids=lambda path: path.name)
 def test_no_circle_within_a_folder(folder):
     left = within(folder)
     while free := [name for name, others in left.items() if not others & set(left)]:

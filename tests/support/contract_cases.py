@@ -16,7 +16,7 @@ from backends import carrying, compiled, gradients_of
 from keras import ops
 
 import keras_attn
-from keras_attn._location_sensitive import LocationSensitiveAttention, weights_before
+from keras_attn._layers.location_sensitive import LocationSensitiveAttention, weights_before
 
 # Every axis has a size of its own. Where a score needs Dq == Dk both are 4.
 B, Tq, Tk, Dv, U = 2, 3, 5, 6, 8

@@ -6,9 +6,9 @@ from contract_cases import randomise
 from keras import layers
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention
-from keras_attn._attention_cell import AttentionCell
-from keras_attn._attention_rnn import AttentionRNN
-from keras_attn._location_sensitive import LocationSensitiveAttention
+from keras_attn._layers.location_sensitive import LocationSensitiveAttention
+from keras_attn._recurrent.cell import AttentionCell
+from keras_attn._recurrent.rnn import AttentionRNN
 
 B, T, Tk, Dx, Dm, UNITS = 3, 4, 5, 2, 7, 6
 LENGTHS, INPUT_LENS = np.array([2, 5, 0]), np.array([1, 4, 3])

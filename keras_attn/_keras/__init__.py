@@ -1,0 +1,1 @@
+"""What Keras and its backends want: their private names, projections, placeholders and seeds."""

@@ -1,0 +1,64 @@
+"""All that is used of Keras, TensorFlow and torch without being public there, in one place."""
+
+from typing import Any
+
+from keras.src.backend import get_keras_mask, in_symbolic_scope, set_keras_mask
+from keras.src.backend import get_stateless_scope as stateless_scope
+from keras.src.backend import rnn as loop_over_time
+
+__all__ = [
+    "calls_of",
+    "children_of",
+    "get_keras_mask",
+    "in_symbolic_scope",
+    "loop_over_time",
+    "set_keras_mask",
+    "stateless_scope",
+    "sublayers_of",
+]
+
+
+def sublayers_of(layer: Any) -> list[Any]:
+    """All layers within a layer, at any depth."""
+    return list(layer._flatten_layers(include_self=False))
+
+
+def children_of(layer: Any) -> list[Any]:
+    """The layers that a layer holds itself."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
+def calls_of(layer: Any) -> list[Any]:
+    """The calls of a layer in functional models, as nodes."""
+    return list(layer._inbound_nodes)
+
+
+class VariedOutputs:
+    """Goes before a layer of Keras, which counts the outputs of its first call: a later one may give weights too."""
+
+    @property
+    def output(self) -> Any:
+        """The outputs of the call with the most of them."""
+        return max((call.output_tensors for call in calls_of(self)), key=len, default=None)
+
+
+def is_eager() -> bool:
+    """Whether TensorFlow runs operations one by one."""
+    import tensorflow as tf
+
+    return bool(tf.executing_eagerly())
+
+
+def is_compiled_by_xla() -> bool:
+    """Whether TensorFlow is tracing a function that XLA will compile, with `jit_compile=True`."""
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util
+
+    return not is_eager() and bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def is_transformed() -> bool:
+    """Whether a transform of `torch.func` is at work."""
+    import torch
+
+    return bool(torch._C._are_functorch_transforms_active())

@@ -1,0 +1,189 @@
+"""Additive attention."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from .._checks.arguments import check_block_size, check_flag, check_positive_integer
+from .._checks.tensors import check_last_axis
+from .._keras.projections import kernel_config, projection, set_kernel_options
+from .._maths.blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
+from .._maths.heads import in_each_head, project
+from .._maths.scores import additive_scores, lengths
+from .._pooling.composite import ADDITIVE, Heads, Scoring, current_evaluator
+from .._pooling.pooling import AttentionPooling
+from .._states.state import Keys
+from .._tensors import Pairs, Shape, Tensor, at_least_float32
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class AdditiveAttention(AttentionPooling):
+    """Attention pooling with additive scores, for queries and keys of any sizes.
+
+    `score(q, k) = w_v^T tanh(W_q q + W_k k)`, or normalized `g w_v^T/||w_v|| tanh(W_q q + W_k k + b)`
+
+    The three products are bias-free `keras.layers.Dense` layers: `W_q` (Dq, U), `W_k` (Dk, U) and `w_v` (U, 1).
+    Normalized scores have two more weights, `g`, a number, and `b` (U,).
+
+    Args:
+        num_hiddens: U, the number of hidden units.
+        dropout: Share of the weights dropped in training, at least 0 and less than 1.
+        seed: Integer that fixes the draws of the dropout, or None.
+        normalize: Whether `w_v` counts by its direction alone, and a learned `g` gives the size of the scores.
+        query_block_size: The largest number of queries whose features exist at a time; `"auto"` for a number that
+            keeps them in cache, or all queries where their features are few; None for all queries. It changes memory
+            and time, not the result.
+        kernel_initializer: Initializer of each of the three kernels.
+        kernel_regularizer: Regularizer of each of the three kernels, or None.
+        kernel_constraint: Constraint on each of the three kernels, or None.
+        **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments, Returns, Masking, Raises: those of `AttentionPooling`.
+
+    Numerics:
+        The features `tanh(W_q q + W_k k)` take `B Tq Tk U` numbers, in training until the gradient is computed. With
+        blocks of `n` queries they take `B n Tk U`, and are computed again for the gradient, which sums in float32 at
+        least. Then most of those that a causal mask or a window hides are not computed at all. If `w_v` is quantized,
+        there are no blocks.
+
+    Example:
+        >>> layer = AdditiveAttention(num_hiddens=8, dropout=0.1)
+        >>> output = layer(queries, keys, values, keras.ops.array([2, 6]))
+
+    Source: Bahdanau, Cho and Bengio 2014, appendix A.1.2; there the query is a decoder state and no key is masked.
+        Normalized: Salimans and Kingma 2016, equation 2, with the start `g = sqrt(1/U)`, `b = 0` of TensorFlow Addons.
+    """
+
+    def __init__(
+        self,
+        num_hiddens: int,
+        dropout: float = 0.0,
+        *,
+        seed: int | None = None,
+        normalize: bool = False,
+        query_block_size: BlockSize = "auto",
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dropout, seed=seed, **kwargs)
+        self.num_hiddens = check_positive_integer("num_hiddens", num_hiddens)
+        self.normalize = check_flag("normalize", normalize)
+        self.query_block_size = check_block_size("query_block_size", query_block_size)
+        set_kernel_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            kernel_regularizer=kernel_regularizer,
+            kernel_constraint=kernel_constraint,
+        )
+        self.g: Any = None
+        self.b: Any = None
+        self._sizes: tuple[int | None, int | None] = (None, None)
+        self.W_q = projection(self, "W_q", self.num_hiddens)
+        self.W_k = projection(self, "W_k", self.num_hiddens)
+        self.w_v = projection(self, "w_v", 1)
+
+    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
+        """Raises ValueError when shapes do not agree with each other or with the kernels."""
+        super().check_shapes(queries_shape, keys_shape, values_shape)
+        check_last_axis("queries", queries_shape, "W_q", self._sizes[0])
+        check_last_axis("keys", keys_shape, "W_k", self._sizes[1])
+
+    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
+        """Makes the three kernels."""
+        super().build(queries_shape, keys_shape, values_shape)
+        self._sizes = (queries_shape[-1], keys_shape[-1])
+        self.W_q.build(queries_shape)
+        self.W_k.build(keys_shape)
+        self.w_v.build((*queries_shape[:-1], keys_shape[-2], self.num_hiddens))
+        if self.normalize:
+            start = keras.initializers.Constant(self.num_hiddens**-0.5)
+            self.g = self.add_weight(shape=(), initializer=start, autocast=False, name="g")
+            self.b = self.add_weight(shape=(self.num_hiddens,), initializer="zeros", name="b")
+
+    def project_keys(self, keys: Tensor) -> Tensor:
+        """Projected keys `W_k k`, `B + (Tk, U)`."""
+        return self.W_k(keys)
+
+    def projected_size(self, queries_size: int | None) -> int | None:
+        """U."""
+        return self.num_hiddens
+
+    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Additive scores of queries `B + (Tq, Dq)` and projected keys `B + (Tk, U)`."""
+        return self._scores_of_pairs(queries, keys, EVERY_PAIR)
+
+    def _scores(self, queries: Tensor, keys: Keys, pairs: Pairs) -> Tensor:
+        if not self._score_is_described:  # a subclass has a score of its own, which knows nothing of pairs
+            return super()._scores(queries, keys, pairs)
+        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
+        return self._scores_of_pairs(queries, projected, pairs)
+
+    def _scores_of_pairs(self, queries: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
+        queries = self._project_queries(queries)
+        # An ONNX file has the blocks of its lowering: a loop there would be another, and slower.
+        block_size = self.query_block_size if current_evaluator() is None else None
+        if self._weighs_by_kernel() and (self.normalize or block_size is not None):
+            return blocked_additive_scores(queries, keys, self._kernel_of_w_v(), block_size, pairs)
+        scores = additive_scores(queries, keys, self.w_v)
+        if not self.normalize:
+            return scores
+        # Products with unit vectors tell the kernel, whatever form it has.
+        kernel = self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype))
+        return scores * ops.cast(self.g / ops.reshape(lengths(ops.transpose(kernel)), ()), scores.dtype)
+
+    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
+        """Additive scores of projected queries and keys, unless `w_v` is more than a product with its kernel."""
+        if not self._weighs_by_kernel():
+            return None
+        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
+        return self._scoring_of_projected(self._project_queries(queries), projected)
+
+    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
+        """Likewise: all heads have the weights of one."""
+        if not self._weighs_by_kernel():
+            return None
+        queries = in_each_head(self._project_queries, queries, heads.of_queries)
+        return self._scoring_of_projected(queries, in_each_head(self.project_keys, keys, heads.of_keys))
+
+    def _scoring_of_projected(self, queries: Tensor, keys: Tensor) -> Scoring:
+        return Scoring(ADDITIVE, _scores_of, {"queries": queries, "keys": keys, "w_v": self._kernel_of_w_v()}, {})
+
+    def _project_queries(self, queries: Tensor) -> Tensor:
+        projected = project(self.W_q, queries)
+        return projected if self.b is None else projected + ops.cast(self.b, projected.dtype)
+
+    def _kernel_of_w_v(self) -> Tensor:
+        kernel = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
+        if self.g is None:
+            return kernel
+        return ops.cast(self.g * at_least_float32(kernel) / lengths(ops.transpose(kernel)), kernel.dtype)
+
+    def _weighs_by_kernel(self) -> bool:
+        """Whether `w_v` is a product with its kernel: int8 has one of its own, and a subclass may have replaced it."""
+        plain = type(self.w_v) is keras.layers.Dense and self.w_v.activation is keras.activations.linear
+        return plain and not self.w_v.use_bias and self.w_v.quantization_mode is None
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "AdditiveAttention":
+        """The layer with the arguments of `get_config`; without blocks where there were none yet when it was saved."""
+        if cls.__init__ is AdditiveAttention.__init__:  # that of a subclass may take other arguments
+            config = {"query_block_size": None, **config}
+        layer: AdditiveAttention = super().from_config(config)
+        return layer
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        return {
+            **super().get_config(),
+            "num_hiddens": self.num_hiddens,
+            "normalize": self.normalize,
+            "query_block_size": self.query_block_size,
+            **kernel_config(self),
+        }
+
+
+def _scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+    return additive_scores(queries, keys, lambda features: ops.matmul(features, w_v))

@@ -1,0 +1,104 @@
+"""Bilinear attention."""
+
+from typing import Any
+
+import keras
+
+from .._checks.tensors import check_last_axis
+from .._keras.projections import kernel_config, projection, set_kernel_options
+from .._maths.heads import in_each_head
+from .._maths.scores import dot_product_scores
+from .._pooling.composite import Heads, Scoring
+from .._pooling.pooling import AttentionPooling
+from .._states.state import Keys
+from .._tensors import Shape, Tensor
+from .dot_product import scoring_by_dot_products
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class BilinearAttention(AttentionPooling):
+    """Attention pooling with bilinear scores, for queries and keys of any sizes, by matrix products alone.
+
+    `score(q, k) = q^T W k`
+
+    `W` is a bias-free `keras.layers.Dense` layer that is applied to the keys; its kernel (Dk, Dq) is the transpose of
+    the matrix in the formula.
+
+    Args:
+        dropout: Share of the weights dropped in training, at least 0 and less than 1.
+        seed: Integer that fixes the draws of the dropout, or None.
+        kernel_initializer: Initializer of the kernel.
+        kernel_regularizer: Regularizer of the kernel, or None.
+        kernel_constraint: Constraint on the kernel, or None.
+        **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments, Returns, Masking, Raises: those of `AttentionPooling`.
+
+    Numerics:
+        Scores are not scaled: with standard normal queries and keys and the default start their variance is
+        `2 Dq Dk / (Dq + Dk)`.
+
+    Example:
+        >>> layer = BilinearAttention()
+        >>> output = layer(queries, keys, values, keras.ops.array([2, 6]))
+
+    Source: Luong, Pham and Manning 2015, equation 8, "general".
+    """
+
+    _scores_by_products = True
+
+    def __init__(
+        self,
+        dropout: float = 0.0,
+        *,
+        seed: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dropout, seed=seed, **kwargs)
+        set_kernel_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            kernel_regularizer=kernel_regularizer,
+            kernel_constraint=kernel_constraint,
+        )
+        self._sizes: tuple[int | None, int | None] = (None, None)
+        self.W: Any = None
+
+    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
+        """Raises ValueError when shapes do not agree with each other or with the kernel."""
+        super().check_shapes(queries_shape, keys_shape, values_shape)
+        check_last_axis("queries", queries_shape, "W", self._sizes[0])
+        check_last_axis("keys", keys_shape, "W", self._sizes[1])
+
+    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
+        """Makes the kernel."""
+        super().build(queries_shape, keys_shape, values_shape)
+        self._sizes = (queries_shape[-1], keys_shape[-1])
+        self.W = projection(self, "W", queries_shape[-1])
+        self.W.build(keys_shape)
+
+    def project_keys(self, keys: Tensor) -> Tensor:
+        """Projected keys `W k`, `B + (Tk, Dq)`."""
+        return self.W(keys)
+
+    def projected_size(self, queries_size: int | None) -> int | None:
+        """Dq."""
+        return self._sizes[0]
+
+    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Dot products of queries `B + (Tq, Dq)` and projected keys `B + (Tk, Dq)`."""
+        return dot_product_scores(queries, keys, 1.0)
+
+    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
+        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
+        return scoring_by_dot_products(queries, projected, 1.0)
+
+    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
+        return scoring_by_dot_products(queries, in_each_head(self.project_keys, keys, heads.of_keys), 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        return {**super().get_config(), **kernel_config(self)}

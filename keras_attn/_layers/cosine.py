@@ -1,0 +1,97 @@
+"""Cosine attention."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from .._checks.arguments import check_positive
+from .._checks.tensors import check_same_size
+from .._maths.heads import in_each_head
+from .._maths.scores import dot_product_scores, unit_vectors
+from .._pooling.composite import Heads, Scoring
+from .._pooling.pooling import AttentionPooling
+from .._states.state import Keys
+from .._tensors import Shape, Tensor, dtype_of
+from .dot_product import scoring_by_dot_products
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class CosineAttention(AttentionPooling):
+    """Attention pooling by the angle between queries and keys of one size D; their lengths do not count.
+
+    `score(q, k) = q.k / (||q|| ||k|| T)`, with the temperature `T = exp(log_temperature)`.
+
+    Args:
+        temperature: T at the start, above 0. Scores lie between `-1/T` and `1/T`: with the default the weights of two
+            keys differ by a factor of at most `exp(2)`.
+        trainable: Whether the temperature is trained.
+        dropout: Share of the weights dropped in training, at least 0 and less than 1.
+        seed: Integer that fixes the draws of the dropout, or None.
+        **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
+
+    Numerics:
+        Lengths are taken in float32 at least. A vector of zeros has score 0 with every other.
+
+    Example:
+        >>> layer = CosineAttention(temperature=0.1)
+        >>> output = layer(queries, keys, values)
+
+    Source: Graves, Wayne and Danihelka 2014, equations 5 and 6, with `1/T` for the key strength.
+    """
+
+    _scores_by_products = True
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        trainable: bool = True,
+        dropout: float = 0.0,
+        *,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dropout, seed=seed, trainable=trainable, **kwargs)
+        self.temperature = check_positive("temperature", temperature)
+        self.log_temperature: Any = None
+
+    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
+        """Raises ValueError when shapes do not agree, Dq and Dk among them."""
+        super().check_shapes(queries_shape, keys_shape, values_shape)
+        check_same_size("the score is an angle", queries_shape, keys_shape)
+
+    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
+        """Makes the temperature."""
+        super().build(queries_shape, keys_shape, values_shape)
+        start = keras.initializers.Constant(math.log(self.temperature))
+        self.log_temperature = self.add_weight(shape=(), initializer=start, autocast=False, name="log_temperature")
+
+    def project_keys(self, keys: Tensor) -> Tensor:
+        """Keys of length 1, `B + (Tk, D)`."""
+        return unit_vectors(keys)
+
+    def projected_size(self, queries_size: int | None) -> int | None:
+        """D."""
+        return queries_size
+
+    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Scores of queries `B + (Tq, D)` and keys of length 1."""
+        return dot_product_scores(self._project_queries(queries), keys, 1.0)
+
+    def _project_queries(self, queries: Tensor) -> Tensor:
+        return unit_vectors(queries) * ops.cast(ops.exp(-self.log_temperature), dtype_of(queries))
+
+    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
+        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
+        return scoring_by_dot_products(self._project_queries(queries), projected, 1.0)
+
+    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
+        queries = in_each_head(self._project_queries, queries, heads.of_queries)
+        return scoring_by_dot_products(queries, in_each_head(self.project_keys, keys, heads.of_keys), 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        return {**super().get_config(), "temperature": self.temperature}

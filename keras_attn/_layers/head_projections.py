@@ -1,0 +1,159 @@
+"""The projections of multi-head attention: to heads of queries, keys and values, and from the heads to the output."""
+
+import inspect
+from typing import Any
+
+import keras
+
+from .._checks.tensors import check_given, check_last_axis, check_pooling_shapes
+from .._keras.projections import projection
+from .._maths.heads import ROLES, join_heads, project, repeat_heads, split_heads
+from .._maths.masks import hide
+from .._pooling.layer import AttentionLayer
+from .._states.masks import without_mask
+from .._states.state import PROJECTED, Keys, check_projected, refuse_state
+from .._tensors import Shape, Tensor, dtype_of, shape_of, shapes_agree
+
+
+class HeadProjections(AttentionLayer):
+    """A layer with the projections `W_q`, `W_k`, `W_v` and `W_o`, and a scoring layer for what comes between.
+
+    A subclass sets the attributes below.
+    """
+
+    attention: Any
+    num_heads: int
+    num_kv_heads: int | None
+    key_dim: int | None
+    value_dim: int | None
+    output_dim: int | None
+    process_heads: Any
+    use_bias: bool
+    bias_initializer: Any
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._sizes: tuple[int | None, ...] = (None, None, None)
+
+    @property
+    def _kv_heads(self) -> int:
+        return self.num_kv_heads or self.num_heads
+
+    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
+        """Raises ValueError when shapes do not agree with each other or with the kernels."""
+        check_pooling_shapes(queries_shape, keys_shape, values_shape)
+        shapes = {"queries": queries_shape, "keys": keys_shape, "values": values_shape}
+        for (name, shape), kernel, size in zip(shapes.items(), ("W_q", "W_k", "W_v"), self._sizes, strict=True):
+            check_last_axis(name, shape, kernel, size)
+
+    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
+        """Makes the four projections and builds the scoring layer on one head."""
+        refuse_state(keys_shape)
+        check_given(keys=keys_shape, values=values_shape)
+        shapes = tuple(queries_shape), tuple(keys_shape), tuple(values_shape)
+        self.check_shapes(*shapes)
+        size = shapes[0][-1]
+        if self.key_dim is None and size % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide Dq, the last axis of `queries`, unless `key_dim` is given. "
+                f"Received: num_heads={self.num_heads}, queries shape {shapes[0]}."
+            )
+        key_dim = self.key_dim or size // self.num_heads
+        value_dim = self.value_dim or key_dim
+        self._sizes = tuple(shape[-1] for shape in shapes)
+        self.W_q = self._projection("W_q", self.num_heads * key_dim, shapes[0])
+        self.W_k = self._projection("W_k", self._kv_heads * key_dim, shapes[1])
+        self.W_v = self._projection("W_v", self._kv_heads * value_dim, shapes[2])
+        self.W_o = self._projection("W_o", self.output_dim or size, (*shapes[0][:-1], self.num_heads * value_dim))
+        sizes = (key_dim, key_dim, value_dim)
+        heads = [(*s[:-2], self.num_heads, s[-2], d) for s, d in zip(shapes, sizes, strict=True)]
+        if not self.attention.built:
+            self.attention.build(*heads)
+        if isinstance(self.process_heads, keras.layers.Layer) and not self.process_heads.built:
+            for role, shape in zip(ROLES, heads, strict=True):  # the weights that it makes must be there to be loaded
+                self._processed(keras.KerasTensor(shape, self.compute_dtype), role, 0)
+
+    def _projection(self, name: str, units: int, shape: Shape) -> Any:
+        dense = projection(self, name, units, use_bias=self.use_bias, bias_initializer=self.bias_initializer)
+        dense.build(shape)
+        return dense
+
+    def _processed(self, heads: Tensor, role: str, offset: Any) -> Tensor:
+        if self.process_heads is None:
+            return heads
+        processed = self.process_heads(heads, role=role, offset=offset)
+        if not hasattr(processed, "shape") or not keras.backend.is_float_dtype(dtype_of(processed)):
+            received = f"dtype {dtype_of(processed)}" if hasattr(processed, "shape") else f"{type(processed).__name__}"
+            raise TypeError(
+                "`process_heads` must return heads, floats of the shape that it gets. "
+                f"Received: {received} for the {role}."
+            )
+        if not shapes_agree(shape_of(processed), shape_of(heads)):
+            raise ValueError(
+                f"`process_heads` must return heads of the shape that it gets, here {shape_of(heads)}. "
+                f"Received: shape {shape_of(processed)} for the {role}."
+            )
+        return processed
+
+    def _heads_of(self, role: str, features: Tensor, offset: Any) -> Tensor:
+        """The projected and processed heads `B + (H, T, K)` of queries, keys or values."""
+        dense, number = (self.W_q, self.W_k, self.W_v)[ROLES.index(role)], self._kv_heads
+        heads = split_heads(project(dense, features), self.num_heads if role == "queries" else number)
+        return self._processed(heads, role, offset)
+
+    def _features_of(self, role: str, features: Tensor, offset: Any) -> Tensor:
+        """The same side by side, `B + (T, H K)`."""
+        if self.process_heads is None:
+            return project((self.W_q, self.W_k, self.W_v)[ROLES.index(role)], features)
+        return join_heads(self._heads_of(role, features, offset))
+
+    def _project(self, keys: Tensor, offset: Any) -> Tensor:
+        return self.attention.precompute(self._heads_of("keys", keys, offset))[PROJECTED]
+
+    def _project_values(self, values: Tensor, offset: Any) -> Tensor:
+        return self._heads_of("values", values, offset)
+
+    def _time_axis(self, rank: int) -> int:
+        return rank - 1
+
+    def _project_back(self, pooled: Tensor, seeing: Tensor | None) -> Tensor:
+        output = project(self.W_o, pooled)
+        return output if seeing is None else hide(output, seeing)  # others would get the bias
+
+    def _keys_for(self, num_heads: int, keys: Keys) -> Any:
+        if keys.projected:
+            return {PROJECTED: self._repeated_for(num_heads, without_mask(keys.tensor))}
+        return self._repeated_for(num_heads, self._heads_of("keys", keys.tensor, 0))
+
+    def _repeated_for(self, num_heads: int, heads: Tensor) -> Tensor:
+        return repeat_heads(heads, num_heads // self._kv_heads)
+
+    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
+        keys_shape = keys.tensor
+        if not keys.projected:
+            self.check_shapes(queries_shape, keys_shape, values_shape)
+            return queries_shape, keys_shape, values_shape
+        check_projected(keys_shape, self._kv_heads, axis=-3)
+        keys_shape = (*keys_shape[:-3], keys_shape[-2], self._sizes[1])  # as if they were the keys
+        if keys.values is not None:
+            check_projected(values_shape, self._kv_heads, axis=-3)
+            units = getattr(self.W_v, "units", None)  # a subclass may project in another way
+            check_projected(values_shape, units and units // self._kv_heads)
+            values_shape = (*values_shape[:-3], values_shape[-2], self._sizes[2])
+        self.check_shapes(queries_shape, keys_shape, values_shape)
+        return queries_shape, keys_shape, values_shape
+
+
+def check_process(process_heads: Any) -> None:
+    """Checks what shall process heads."""
+    if process_heads is None:
+        return
+    function = process_heads.call if isinstance(process_heads, keras.layers.Layer) else process_heads
+    taken = inspect.signature(function).parameters if callable(function) else {}
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values())
+    if not (takes_any or {"role", "offset"} <= set(taken)):
+        raise TypeError(
+            "`process_heads` must be a layer or a function, called as `process_heads(heads, role=role, offset=n)`. "
+            f"Received: {type(process_heads).__name__}, which takes {list(taken) or 'nothing'}. "
+            "Wrap it in a function that leaves out what it does not need."
+        )

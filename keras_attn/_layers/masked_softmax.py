@@ -1,0 +1,108 @@
+"""The softmax over the keys that take part alone, as a function and as a layer."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from .._checks.tensors import check_attention_mask, check_scores, check_valid_lens
+from .._keras.placeholders import as_lengths, as_mask
+from .._maths.masks import intersect, lengths_mask
+from .._maths.normalizers import softmax_where
+from .._tensors import Tensor, as_tensor, dtype_of, shape_of
+
+
+def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) -> Tensor:
+    """Softmax over the keys that take part.
+
+    `weights[j] = exp(scores[j]) / sum(exp(scores[i]) for each i that takes part)`, and zero where `j` does not.
+
+    Args:
+        scores: Floats, `(..., Tq, Tk)`.
+        valid_lens: Integers, `(...)` or `(..., Tq)`. Key `j` takes part if `j < valid_lens`. None for all keys.
+        mask: Booleans that broadcast to the scores; True takes part. Intersected with the lengths.
+
+    Returns:
+        Weights of the shape and dtype of the scores. Each row sums to 1, or is zero when it has no key.
+
+    Numerics:
+        Computed in float32 at least. A score must be above the lowest float32 to count against the masked ones.
+
+    Raises:
+        TypeError: If scores are not floats, lengths not integers, or the mask not boolean.
+        ValueError: If shapes do not agree.
+
+    Example:
+        >>> masked_softmax(keras.ops.zeros((2, 1, 4)), [1, 2])
+        [[[1., 0., 0., 0.]], [[0.5, 0.5, 0., 0.]]]
+
+    Source: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.3, where masked scores are set to -1e6;
+        there a row without keys comes out uniform, here it is zero.
+    """
+    if any(isinstance(x, keras.KerasTensor) for x in (scores, valid_lens, mask)):
+        # In a functional model the whole becomes one layer: Tk may be unknown here, and is known when the layer runs.
+        return MaskedSoftmax(dtype=dtype_of(scores))(scores, valid_lens, attention_mask=mask)
+    scores = as_tensor(scores)
+    return _softmax_of(scores, *check_softmax_inputs(scores, valid_lens, mask, mask_name="mask"))
+
+
+def _softmax_of(scores: Tensor, valid_lens: Tensor | None, mask: Tensor | None) -> Tensor:
+    if valid_lens is not None:
+        valid_lens = lengths_mask(valid_lens, len(scores.shape), ops.shape(scores)[-1])
+    return softmax_where(scores, intersect(valid_lens, mask))
+
+
+def check_softmax_inputs(
+    scores: Tensor, valid_lens: Any, mask: Any, *, mask_name: str
+) -> tuple[Tensor | None, Tensor | None]:
+    """Checks what a masked softmax receives; returns lengths and mask as tensors."""
+    check_scores(scores)
+    if valid_lens is not None:
+        valid_lens = as_lengths(valid_lens)
+        check_valid_lens(valid_lens, shape_of(scores))
+    if mask is not None:
+        mask = as_mask(mask)
+        check_attention_mask(mask_name, mask, shape_of(scores))
+    return valid_lens, mask
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class MaskedSoftmax(keras.layers.Layer):
+    """Softmax over the keys that take part, as a layer: see `masked_softmax`.
+
+    Call arguments:
+        scores: Floats, `(..., Tq, Tk)`.
+        valid_lens: Integers, `(...)` or `(..., Tq)`. Key `j` takes part if `j < valid_lens`.
+        attention_mask: Booleans that broadcast to the scores; True takes part.
+
+    Returns:
+        Weights of the shape of the scores, exactly zero where masked.
+
+    Masking:
+        Lengths and mask are intersected. A Keras mask on the scores is passed on unchanged.
+
+    Example:
+        >>> scores, lens = keras.Input((3, 4)), keras.Input((), dtype="int32")
+        >>> model = keras.Model([scores, lens], MaskedSoftmax()(scores, lens))
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def build(self, scores_shape: Any) -> None:
+        """Makes no weights."""
+
+    def call(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
+        """Computes the weights."""
+        checked = check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
+        return _softmax_of(scores, *checked)
+
+    def compute_output_spec(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
+        """The shape and dtype of the weights."""
+        check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
+        return keras.KerasTensor(shape_of(scores), dtype=self.compute_dtype)
+
+    def compute_output_shape(self, scores_shape: Any) -> Any:
+        """The shape of the weights: that of the scores."""
+        return scores_shape

@@ -1,0 +1,278 @@
+"""Multi-head attention over any scoring layer."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from .._checks.arguments import check_flag, check_positive_integer
+from .._checks.tensors import scores_shape_of
+from .._keras.projections import kernel_config, set_kernel_options
+from .._maths.heads import (
+    Seen,
+    for_heads,
+    heads_of_groups,
+    join_heads,
+    pairs_of_groups,
+    queries_that_see,
+    rows_of_groups,
+    seen_in_some_head,
+    sees_some_key,
+    with_heads_axis,
+)
+from .._maths.masks import combine_masks, each_sees_itself, hide, split_lengths
+from .._pooling.composite import Heads, composite_of, current_evaluator
+from .._pooling.fused import masked_is_harmless
+from .._pooling.pooling import AttentionPooling
+from .._states.state import Keys
+from .._tensors import Masks, Pairs, Shape, Tensor, shape_of
+from .head_projections import HeadProjections, check_process
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class MultiHeadAttention(HeadProjections):
+    """Several attentions side by side, each over projections of its own, with any scoring layer.
+
+    `output = W_o [head_1, ..., head_H]`, `head_h = attention(W_q,h queries, W_k,h keys, W_v,h values)`
+
+    With `process_heads` each of the three goes through that between its projection and the attention.
+
+    The projections are `keras.layers.Dense` layers with the heads side by side on the last axis: `W_q` (Dq, H K),
+    `W_k` (Dk, G K), `W_v` (Dv, G V) and `W_o` (H V, Do). Weights of the scoring layer are shared by all heads.
+
+    Args:
+        attention: The scoring layer, an `AttentionPooling`; dropout of the weights is its own. Keras cannot load a
+            model in which two layers share one that has weights.
+        num_heads: H, the number of heads.
+        key_dim: K, the size of a query and a key in one head; None for `Dq / H`.
+        value_dim: V, the size of a value in one head; None for K.
+        output_dim: Do, the size of the output; None for Dq.
+        num_kv_heads: G, the number of heads of keys and values, which divides H: each serves `H / G` heads of queries.
+            None for H.
+        process_heads: A layer or function for the projected heads, or None: `process_heads(heads, role=role,
+            offset=offset)` gets heads `B + (H, T, K)`, `"queries"`, `"keys"` or `"values"` as role, and the position
+            of the first of the T: an integer, a scalar tensor or integers `B`. It returns floats of the same shape, and
+            must take each position by itself. `RotaryEmbedding` is one. Like `attention`, it is of this layer alone.
+        use_bias: Whether the four projections have a bias.
+        kernel_initializer: Initializer of the four kernels.
+        bias_initializer: Initializer of the four biases.
+        kernel_regularizer: Regularizer of the four kernels, or None.
+        kernel_constraint: Constraint on the four kernels, or None.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        queries, keys, values, valid_lens, use_causal_mask, window, offset, training: Those of `AttentionPooling`.
+        queries_mask, keys_mask, values_mask: Likewise.
+        attention_mask: Booleans that broadcast to `B + (Tq, Tk)`, for all heads, or with one more axis to
+            `B + (H, Tq, Tk)`.
+        score_bias: Floats that broadcast likewise, added to the scores of all heads or of each.
+        return_attention_scores: Whether to return the weights as well.
+
+    Returns:
+        Output `B + (Tq, Do)`; with `return_attention_scores=True` a pair of it and the weights `B + (H, Tq, Tk)`.
+
+    Masking:
+        That of `AttentionPooling`. A query that sees no key in any head gives zeros, without the bias of `W_o`.
+
+    Raises:
+        TypeError: If lengths are not integers or a mask is not boolean.
+        ValueError: If ranks or sizes do not agree.
+
+    Example:
+        >>> layer = MultiHeadAttention(DotProductAttention(dropout=0.1), num_heads=4)
+        >>> output, weights = layer(x, x, x, valid_lens, return_attention_scores=True)
+
+    Source: Vaswani et al. 2017, section 3.2.2; groups: Ainslie et al. 2023.
+    """
+
+    def __init__(
+        self,
+        attention: AttentionPooling,
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        output_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        *,
+        process_heads: Any = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(attention, AttentionPooling):
+            raise TypeError(
+                "`attention` must be a layer that scores, such as `DotProductAttention()`. "
+                f"Received: attention of type {type(attention).__name__}."
+            )
+        sizes = {"key_dim": key_dim, "value_dim": value_dim, "output_dim": output_dim, "num_kv_heads": num_kv_heads}
+        sizes = {name: None if size is None else check_positive_integer(name, size) for name, size in sizes.items()}
+        self.attention = attention
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+        self.key_dim, self.value_dim = sizes["key_dim"], sizes["value_dim"]
+        self.output_dim, self.num_kv_heads = sizes["output_dim"], sizes["num_kv_heads"]
+        if self.num_heads % (self.num_kv_heads or 1):
+            raise ValueError(
+                "`num_kv_heads` must divide `num_heads`: each head of keys serves as many heads of queries. "
+                f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}."
+            )
+        check_process(process_heads)
+        self.process_heads = process_heads
+        self.use_bias = check_flag("use_bias", use_bias)
+        set_kernel_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            kernel_regularizer=kernel_regularizer,
+            kernel_constraint=kernel_constraint,
+        )
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def _attend(
+        self,
+        queries: Tensor,
+        keys: Keys,
+        values: Tensor,
+        masks: Masks,
+        pairs: Pairs,
+        *,
+        offset: Any,
+        bias: Tensor | None,
+        return_attention_scores: bool,
+        training: bool | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        lowered = self._lowered(queries, keys, values, masks, pairs, offset, bias, return_attention_scores, training)
+        if lowered is not None:
+            return lowered
+        rank, num_keys = len(queries.shape), ops.shape(keys.tensor)[-2]
+        bias = None if bias is None else for_heads(bias, rank)
+        lengths = mask = seen = None
+        if not each_sees_itself(masks, queries, keys.tensor):
+            lengths, others = split_lengths(masks, rank)
+            mask = combine_masks(with_heads_axis(others, rank), pairs, ops.shape(queries)[-2], num_keys, rank + 1)
+            seen = seen_in_some_head(lengths, mask, num_keys, rank)
+            pairs = Pairs()  # they are in the mask
+        queries, keys, values = _without_unseen(seen, queries, keys, values)
+        # Heads of queries that share keys are rows of one where keys are kept: those would be repeated at every step.
+        shares = keys.projected and pairs == Pairs() and self._kv_heads < self.num_heads
+        heads, num_heads = self._heads_of("queries", queries, offset), self.num_heads
+        if shares:
+            num_heads, num_queries = self._kv_heads, ops.shape(queries)[-2]
+            heads = rows_of_groups(heads, num_heads)
+            mask, bias = (pairs_of_groups(each, self.num_heads, num_heads, num_queries) for each in (mask, bias))
+        differs_by_head = mask is not None and shape_of(mask)[-3:-2] not in ((), (1,))
+        with masked_is_harmless(self.attention, not (differs_by_head or keys.projected)):
+            pooled = self.attention(
+                heads,
+                self._keys_for(num_heads, keys),
+                self._repeated_for(
+                    num_heads, values if keys.values is not None else self._heads_of("values", values, 0)
+                ),
+                None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), num_heads, axis=-1),
+                score_bias=bias,
+                attention_mask=mask,
+                use_causal_mask=pairs.causal,
+                window=pairs.window,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+        pooled, weights = pooled if return_attention_scores else (pooled, None)
+        if shares:
+            pooled = heads_of_groups(pooled, self.num_heads)
+            weights = None if weights is None else heads_of_groups(weights, self.num_heads)
+        if weights is not None:
+            weights = ops.cast(weights, self.compute_dtype)  # the scoring layer may have another
+        seeing = sees_some_key(None if seen is None else seen.queries, num_keys)
+        return self._project_back(join_heads(pooled), seeing), weights
+
+    def _lowered(
+        self,
+        queries: Tensor,
+        keys: Keys,
+        values: Tensor,
+        masks: Masks,
+        pairs: Pairs,
+        offset: Any,
+        bias: Tensor | None,
+        returns_weights: bool,
+        training: bool | None,
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """What an exporter makes of a call over the heads of all projections, where there is one and it can."""
+        evaluate = current_evaluator()
+        if evaluate is None or keys.projected or not self.attention._can_be_lowered(training):
+            return None
+        if not self.attention._only_scores:
+            return None
+        if self.attention.compute_dtype != self.compute_dtype:
+            return None
+        rank, num_queries, num_keys = len(queries.shape), ops.shape(queries)[-2], ops.shape(keys.tensor)[-2]
+        if evaluate.hides_unseen:
+            lengths, others = split_lengths(masks, rank)
+            mask = combine_masks(with_heads_axis(others, rank), pairs, num_queries, num_keys, rank + 1)
+            queries, keys, values = _without_unseen(
+                seen_in_some_head(lengths, mask, num_keys, rank), queries, keys, values
+            )
+        if masks.queries_mask is not None and not self.attention._scores_by_products:
+            queries = hide(queries, masks.queries_mask)  # the form of other scores hangs on how large all queries are
+        heads = Heads(self.num_heads, self._kv_heads)
+        features = self._features_of("queries", queries, offset), self._features_of("keys", keys.tensor, 0)
+        scoring = self.attention._scoring_of_heads(*features, heads)
+        if scoring is None:
+            return None
+        normalizer = self.attention.normalizer
+        pooled_values = self._features_of("values", values, 0)
+        composite = composite_of(scoring, pooled_values, masks, pairs, self.attention, heads, normalizer, bias)
+        pooled, weights = evaluate(composite, returns_weights)
+        if weights is not None and masks.queries_mask is not None:
+            weights = hide(weights, ops.expand_dims(masks.queries_mask, -2))
+        seeing = sees_some_key(queries_that_see(masks, pairs, num_queries, num_keys, rank), num_keys)
+        return self._project_back(pooled, seeing), weights
+
+    def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
+        *batch, num_queries, num_keys = scores_shape_of(queries_shape, keys_shape, values_shape)
+        size = self.output_dim or queries_shape[-1]
+        return (*batch, num_queries, size), (*batch, self.num_heads, num_queries, num_keys)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        attention = keras.saving.serialize_keras_object(self.attention)
+        attention.pop("build_config", None)  # this layer builds it
+        process_heads = keras.saving.serialize_keras_object(self.process_heads)
+        if isinstance(process_heads, dict):
+            process_heads.pop("build_config", None)
+        return {
+            **super().get_config(),
+            "attention": attention,
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "output_dim": self.output_dim,
+            "num_kv_heads": self.num_kv_heads,
+            "process_heads": process_heads,
+            "use_bias": self.use_bias,
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            **kernel_config(self),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
+        """The layer with the arguments of `get_config`."""
+        made = {
+            name: keras.saving.deserialize_keras_object(config.get(name)) for name in ("attention", "process_heads")
+        }
+        return cls(**{**config, **made})
+
+
+def _without_unseen(seen: Seen | None, queries: Tensor, keys: Keys, values: Tensor) -> tuple[Tensor, Keys, Tensor]:
+    """Zeros for what no pair reads, before the products: zero times NaN is NaN."""
+    if seen is None:
+        return queries, keys, values
+    same = keys.tensor is values
+    queries = hide(queries, seen.queries)
+    if keys.values is None:
+        values = hide(values, seen.keys)
+    if not keys.projected:
+        keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
+    return queries, keys, values

@@ -1,0 +1,146 @@
+"""Heads as one more batch axis: `B + (T, H D)` and `B + (H, T, D)`, and masks that go with them."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from .._keras.private import is_compiled_by_xla
+from .._tensors import Masks, Pairs, Tensor, shape_of
+from .masks import combine_masks, intersect, lengths_mask, split_lengths
+
+ROLES = ("queries", "keys", "values")
+
+
+class Seen(NamedTuple):
+    """Booleans: queries `B + (Tq,)` that see a key in some head, and keys `B + (Tk,)` that some query sees."""
+
+    queries: Tensor
+    keys: Tensor
+
+
+def split_heads(features: Tensor, num_heads: int) -> Tensor:
+    """Features `B + (T, H D)` as heads `B + (H, T, D)`."""
+    *batch, length, size = ops.shape(features)
+    return ops.swapaxes(ops.reshape(features, (*batch, length, num_heads, size // num_heads)), -3, -2)
+
+
+def project(dense: Any, features: Tensor) -> Tensor:
+    """A `Dense` layer on features `B + (T, D)`."""
+    # Where positions lie on one axis XLA takes the gradient of the kernel much faster on a CPU, and on TensorFlow in a
+    # loop at all: `Tensordot` transposes there by what is no constant to it.
+    if keras.backend.backend() != "jax" and not (keras.backend.backend() == "tensorflow" and is_compiled_by_xla()):
+        return dense(features)
+    *positions, size = ops.shape(features)
+    projected = dense(ops.reshape(features, (math.prod(positions), size)))
+    return ops.reshape(projected, (*positions, projected.shape[-1]))
+
+
+def in_each_head(function: Callable[[Tensor], Tensor], features: Tensor, num_heads: int) -> Tensor:
+    """What a function of features `B + (T, D)`, of each position alone, gives in each head of `B + (T, H D)`."""
+    *places, size = ops.shape(features)
+    mapped = function(ops.reshape(features, (*places, num_heads, size // num_heads)))
+    return ops.reshape(mapped, (*places, num_heads * mapped.shape[-1]))
+
+
+def join_heads(heads: Tensor) -> Tensor:
+    """Heads `B + (H, T, D)` as features `B + (T, H D)`."""
+    *batch, num_heads, length, size = ops.shape(heads)
+    return ops.reshape(ops.swapaxes(heads, -3, -2), (*batch, length, num_heads * size))
+
+
+def repeat_heads(heads: Tensor, times: int) -> Tensor:
+    """Heads `B + (G, T, D)`, each as often as given, side by side."""
+    return heads if times == 1 else ops.repeat(heads, times, axis=-3)
+
+
+def rows_of_groups(heads: Tensor, num_groups: int) -> Tensor:
+    """Heads `B + (H, T, D)`, those of a group one behind the other in its rows: `B + (G, H / G T, D)`."""
+    *batch, num_heads, length, size = ops.shape(heads)
+    return ops.reshape(heads, (*batch, num_groups, num_heads // num_groups * length, size))
+
+
+def heads_of_groups(rows: Tensor, num_heads: int) -> Tensor:
+    """The reverse of `rows_of_groups`."""
+    *batch, num_groups, length, size = ops.shape(rows)
+    return ops.reshape(rows, (*batch, num_heads, length // (num_heads // num_groups), size))
+
+
+def pairs_of_groups(pairwise: Tensor | None, num_heads: int, num_groups: int, num_queries: Any) -> Tensor | None:
+    """What broadcasts to scores `B + (H, Tq, Tk)` as what does to those of `rows_of_groups`."""
+    if pairwise is None or shape_of(pairwise)[-3:-1] in ((), (1,), (1, 1)):
+        return pairwise
+    while len(pairwise.shape) < 3:
+        pairwise = ops.expand_dims(pairwise, 0)
+    *batch, _, _, size = ops.shape(pairwise)
+    of_heads = ops.broadcast_to(pairwise, (*batch, num_heads, num_queries, size))
+    return rows_of_groups(of_heads, num_groups)
+
+
+def with_heads_axis(masks: Masks, rank: int) -> Masks:
+    """Masks for queries `B + (T, D)` of a rank as masks for heads: the same for all, unless they have that axis."""
+    pairs = None if masks.attention_mask is None else for_heads(masks.attention_mask, rank)
+    others = masks._replace(attention_mask=None)
+    others = Masks(*(None if mask is None else ops.expand_dims(mask, rank - 2) for mask in others))
+    return others._replace(attention_mask=pairs)
+
+
+def for_heads(pairwise: Tensor, rank: int) -> Tensor:
+    """What broadcasts to scores `B + (Tq, Tk)` of a rank as what does to those of heads, unless it has their axis."""
+    return ops.expand_dims(pairwise, -3) if 2 < len(pairwise.shape) <= rank else pairwise
+
+
+def seen_in_some_head(lengths: Tensor | None, mask: Tensor | None, num_keys: Any, rank: int) -> Seen | None:
+    """Which queries and keys take part in any head; None where there is no mask.
+
+    Args:
+        lengths: Integers `B`, or None.
+        mask: All other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`, or None.
+        num_keys: Tk, an integer or a scalar tensor.
+        rank: Number of axes of queries, `B + (Tq, D)`.
+    """
+    if mask is not None:
+        while len(mask.shape) < rank + 1:
+            mask = ops.expand_dims(mask, 0)
+        mask = ops.any(mask, axis=-3)
+    if lengths is not None:
+        mask = intersect(lengths_mask(lengths, rank, num_keys), mask)
+    return None if mask is None else Seen(ops.any(mask, axis=-1), ops.any(mask, axis=-2))
+
+
+def queries_that_see(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
+    """Which queries some key takes part for in any head: booleans that broadcast to `B + (Tq,)`; None for all.
+
+    No mask of all pairs is made where one of keys tells.
+
+    Args:
+        masks: All that a call was given.
+        pairs: Which pairs take part by their order alone.
+        num_queries: Tq, an integer or a scalar tensor.
+        num_keys: Tk, likewise.
+        rank: Number of axes of queries, `B + (Tq, D)`.
+    """
+    lengths, others = split_lengths(masks, rank)
+    others = others._replace(queries_mask=None)
+    if lengths is not None and pairs == Pairs(causal=True) and all(mask is None for mask in others):
+        seeing = ops.expand_dims(lengths > 0, -1)  # every query may see the first key
+    else:
+        mask = combine_masks(with_heads_axis(others, rank), pairs, num_queries, num_keys, rank + 1)
+        seen = seen_in_some_head(lengths, mask, num_keys, rank)
+        seeing = None if seen is None else seen.queries
+    return intersect(seeing, masks.queries_mask)
+
+
+def sees_some_key(seeing: Tensor | None, num_keys: Any) -> Tensor | None:
+    """Booleans that broadcast to queries `B + (Tq,)`, False for those that give zeros; None where all see a key.
+
+    Args:
+        seeing: Which queries the masks let see a key, or None.
+        num_keys: Tk, an integer or a scalar tensor.
+    """
+    if isinstance(num_keys, int) and num_keys > 0:
+        return seeing
+    # There may be no key at all, which a mask without the axis of keys does not tell.
+    return intersect(seeing, ops.reshape(ops.convert_to_tensor(num_keys) > 0, (1,)))

@@ -1,0 +1,129 @@
+"""Which pairs of query and key take part, and the softmax over those alone."""
+
+from functools import reduce
+from typing import Any
+
+from keras import ops
+
+from .._tensors import Masks, Pairs, Tensor
+from .order import causal_mask, window_mask
+
+
+def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
+    """True at key `j < valid_lens`, broadcastable to scores `B + (Tq, Tk)`.
+
+    The rank of the lengths says what they count, never a size: `B` and `Tq` may be equal.
+
+    Args:
+        valid_lens: Integers, `B` (for each example) or `B + (Tq,)` (for each query).
+        scores_rank: Number of axes of the scores.
+        num_keys: Tk, an integer or a scalar tensor.
+
+    Returns:
+        Booleans, `B + (1, Tk)` or `B + (Tq, Tk)`.
+    """
+    for _ in range(scores_rank - len(valid_lens.shape)):
+        valid_lens = ops.expand_dims(valid_lens, -1)
+    return ops.less(ops.arange(num_keys, dtype="int32"), valid_lens)
+
+
+def intersect(*masks: Tensor | None) -> Tensor | None:
+    """The pairs that every given mask lets take part; None when no mask is given."""
+    given = [mask for mask in masks if mask is not None]
+    return reduce(ops.logical_and, given) if given else None
+
+
+def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, scores_rank: int) -> Tensor | None:
+    """The pairs of query and key that every mask lets take part, or None when there is no mask.
+
+    Args:
+        masks: Lengths and masks, each checked.
+        pairs: Whether query `i` sees only keys `j <= i`, and its window.
+        num_queries: Tq, an integer or a scalar tensor.
+        num_keys: Tk, likewise.
+        scores_rank: Number of axes of the scores.
+
+    Returns:
+        Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`. While all masks speak of keys alone, the query
+        axis keeps size 1: no mask of all pairs is made before one is needed.
+    """
+    lengths, attention_mask, queries_mask, keys_mask, values_mask = masks
+    keys_mask = intersect(keys_mask, values_mask)
+    mask = intersect(
+        None if lengths is None else lengths_mask(lengths, scores_rank, num_keys),
+        None if keys_mask is None else ops.expand_dims(keys_mask, -2),
+        attention_mask,
+        causal_mask(num_queries, num_keys) if pairs.causal else None,
+        None if pairs.window is None else window_mask(num_queries, num_keys, pairs.window),
+        None if queries_mask is None else ops.expand_dims(queries_mask, -1),
+    )
+    while mask is not None and len(mask.shape) < 2:
+        mask = ops.expand_dims(mask, 0)
+    return mask
+
+
+def each_sees_itself(masks: Masks, queries: Tensor, keys: Tensor) -> bool:
+    """Whether no query can be without a key and no key without a query, as far as is known without looking.
+
+    The order of positions, in a causal mask or a window, never hides a position from itself.
+
+    Args:
+        masks: All that the call was given.
+        queries: `B + (Tq, ...)`.
+        keys: `B + (Tk, ...)`.
+    """
+    num_queries = queries.shape[-2]
+    return all(mask is None for mask in masks) and num_queries is not None and num_queries == keys.shape[-2]
+
+
+def split_lengths(masks: Masks, scores_rank: int) -> tuple[Tensor | None, Masks]:
+    """The lengths, if there is one for each example, and all other masks."""
+    lengths = masks.valid_lens
+    if lengths is None or len(lengths.shape) != scores_rank - 2:
+        return None, masks
+    return lengths, masks._replace(valid_lens=None)
+
+
+def hide(positions: Tensor, visible: Tensor) -> Tensor:
+    """Zeros where a position is not visible.
+
+    A selection, not a product: zero times NaN is NaN, and a selection stops gradients too.
+
+    Args:
+        positions: Features, `B + (T, D)`.
+        visible: Booleans that broadcast to `B + (T,)`.
+    """
+    return ops.where(ops.expand_dims(visible, -1), positions, 0.0)
+
+
+def hide_rows(queries_mask: Tensor | None, output: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Zeros in output `B + (Tq, D)` and weights `B + (Tq, Tk)`, if there are any, of queries that are masked."""
+    if queries_mask is None:
+        return output, weights
+    return hide(output, queries_mask), None if weights is None else hide(weights, queries_mask)
+
+
+def hide_unseen(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Zeros for queries `B + (Tq, Dq)` that see no key, and for keys `B + (Tk, Dk)` that no query sees."""
+    if mask is None:
+        return queries, keys
+    return hide(queries, ops.any(mask, axis=-1)), hide(keys, ops.any(mask, axis=-2))
+
+
+def mean_seen_by_all(mask: Tensor | None, keys: Tensor) -> Tensor:
+    """Mean of the keys that every query sees, `B + (1, D)`; zeros where there is none.
+
+    Queries that see no key have no say. No other key has a part in the mean, so it tells a query nothing of keys that
+    it does not see.
+
+    Args:
+        mask: Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
+        keys: `B + (Tk, D)`.
+    """
+    counted = ops.ones_like(keys[..., :1])
+    if mask is not None:
+        sees_none = ops.logical_not(ops.any(mask, axis=-1, keepdims=True))
+        seen_by_all = ops.all(ops.logical_or(mask, sees_none), axis=-2)
+        keys, counted = hide(keys, seen_by_all), hide(counted, seen_by_all)
+    number = ops.maximum(ops.sum(counted, axis=-2, keepdims=True), 1.0)
+    return ops.sum(keys, axis=-2, keepdims=True) / number

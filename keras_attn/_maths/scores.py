@@ -1,0 +1,106 @@
+"""How well each query matches each key: pure functions from queries and keys to scores `B + (Tq, Tk)`."""
+
+from collections.abc import Callable
+
+import numpy as np
+from keras import ops
+
+from .._tensors import Tensor, at_least_float32, dtype_of
+
+# Up to so many axes positions are taken for coordinates, which may be large beside their distances (years, metres).
+COORDINATES = 8
+
+# Far beyond any score, and far enough from the ends of float32 that sums over keys stay in it.
+LARGEST_BIAS = 1e30
+
+
+def additive_scores(queries: Tensor, keys: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
+    """Additive scores `w_v^T tanh(q + k)` of projected queries and keys.
+
+    Args:
+        queries: Projected queries `W_q q`, `B + (Tq, U)`.
+        keys: Projected keys `W_k k`, `B + (Tk, U)`.
+        weigh: Maps features (N, U), of all pairs in a row, to (N, 1): the product with `w_v`.
+
+    Source: Bahdanau, Cho and Bengio 2014, appendix A.1.2.
+    """
+    return weighed(ops.tanh(ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3)), weigh)
+
+
+def weighed(features: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
+    """Scores `B + (Tq, Tk)` of features `B + (Tq, Tk, U)`.
+
+    `weigh` gets two axes: TensorFlow's product of four axes by two goes wrong where one of them is 1, down to writing
+    past its memory, and Keras before 3.15 uses it (tensorflow issues 117700 and 123109).
+    """
+    *axes, num_hiddens = ops.shape(features)
+    return ops.reshape(weigh(ops.reshape(features, (-1, num_hiddens))), axes)
+
+
+def dot_product_scores(queries: Tensor, keys: Tensor, scale: float | Tensor) -> Tensor:
+    """Scaled dot products `scale * q.k`.
+
+    The queries are scaled before the product: Tq D multiplications instead of Tq Tk, and the product of two float16
+    vectors is far less likely to pass 65504.
+
+    Args:
+        queries: `B + (Tq, D)`.
+        keys: `B + (Tk, D)`.
+        scale: A number, or a scalar tensor of the dtype of the queries.
+
+    Source: Vaswani et al. 2017, equation 1, with scale 1/sqrt(D).
+    """
+    return ops.matmul(queries * scale, ops.swapaxes(keys, -2, -1))
+
+
+def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
+    """Scores `-||q - k||^2 / (2 h^2)`, in float32 at least: squares leave float16 soon.
+
+    For up to `COORDINATES` axes each difference is taken, which is exact however far from the origin the points lie.
+    For more axes `||q||^2 - 2 q.k + ||k||^2` is, which needs no memory for differences, `B Tq Tk D` numbers, and loses
+    digits where positions are large beside their distances.
+
+    Args:
+        queries: `B + (Tq, D)`.
+        keys: `B + (Tk, D)`.
+        bandwidth: h, a scalar.
+    """
+    queries, keys = at_least_float32(queries), at_least_float32(keys)
+    bandwidth = ops.cast(bandwidth, dtype_of(queries))
+    if not by_products(queries):
+        gaps = (ops.expand_dims(queries, -2) - ops.expand_dims(keys, -3)) / bandwidth
+        return -0.5 * ops.sum(gaps * gaps, axis=-1)
+    queries, keys = queries / bandwidth, keys / bandwidth
+    of_queries, of_keys = (0.5 * ops.sum(x * x, axis=-1) for x in (queries, keys))
+    products = ops.matmul(queries, ops.swapaxes(keys, -2, -1))
+    return products - ops.expand_dims(of_queries, -1) - ops.expand_dims(of_keys, -2)
+
+
+def by_products(queries: Tensor) -> bool:
+    """Whether `gaussian_scores` takes distances from `queries` by products; True where their size is unknown."""
+    return queries.shape[-1] is None or queries.shape[-1] > COORDINATES
+
+
+def unit_vectors(vectors: Tensor) -> Tensor:
+    """Vectors `B + (T, D)` over their lengths; zeros stay zeros. Lengths are taken in float32 at least."""
+    return ops.cast(at_least_float32(vectors) / lengths(vectors), dtype_of(vectors))
+
+
+def lengths(vectors: Tensor) -> Tensor:
+    """Lengths of vectors `B + (T, D)`, `B + (T, 1)` in float32 at least; 1 for zeros, so that they divide."""
+    exact = at_least_float32(vectors)
+    # In units of the largest entry, so that squares neither overflow nor vanish. The result does not depend on it.
+    largest = ops.stop_gradient(ops.max(ops.abs(exact), axis=-1, keepdims=True, initial=0.0))
+    unit = ops.where(largest > 0, largest, 1.0)
+    squares = ops.sum((exact / unit) ** 2, axis=-1, keepdims=True)
+    return unit * ops.sqrt(ops.where(squares > 0, squares, 1.0))
+
+
+def bounded(bias: Tensor, dtype: str) -> Tensor:
+    """A bias in the range that a layer of some dtype can add; what lies beyond it, infinity too, is its end.
+
+    Masks that are added are often made of -1e9 or the lowest float32. The former is minus infinity in float16, the
+    latter in bfloat16, and as a score it would be what masked pairs get: a row of it is NaN, or lets them take part.
+    """
+    most = float(np.finfo(np.float16).max) if "float16" in (dtype, dtype_of(bias)) else LARGEST_BIAS
+    return ops.clip(bias, -most, most)

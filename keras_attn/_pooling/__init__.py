@@ -1,0 +1,1 @@
+"""The way of a call, for all layers."""

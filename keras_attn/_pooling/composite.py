@@ -1,0 +1,203 @@
+"""Where an exporter takes hold of a layer: its maths as one pure function of named tensors.
+
+This package never gives a composite another meaning than that function. Whoever writes a layer's maths in another way,
+as an exporter does, sets an evaluator for as long as it traces a model, and gets the composites of all layers called.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from keras import ops
+
+from .._maths.heads import for_heads, join_heads, repeat_heads, split_heads, with_heads_axis
+from .._maths.masks import combine_masks, hide, intersect
+from .._maths.normalizers import NORMALIZERS, SOFTMAX
+from .._tensors import Masks, Pairs, Tensor, at_least_float32, dtype_of
+
+ADDITIVE = "additive"
+DOT_PRODUCT = "dot_product"
+DISTANCE = "distance"
+
+
+class Scoring(NamedTuple):
+    """A scoring function by name, with all that it reads.
+
+    Attributes:
+        name: `ADDITIVE`, `DOT_PRODUCT` or `DISTANCE`.
+        function: Pure: maps the tensors, as keywords, to scores `B + (Tq, Tk)`, each of its query and key alone.
+        tensors: `queries` and `keys`, projected where the layer projects them, and further weights of the layer.
+        options: Numbers the function depends on.
+    """
+
+    name: str
+    function: Callable[..., Tensor]
+    tensors: Mapping[str, Tensor]
+    options: Mapping[str, float]
+
+
+class Heads(NamedTuple):
+    """How many heads lie side by side on the last axis: H of the queries, and G of the keys and values.
+
+    Each head of keys serves `H / G` heads of queries.
+    """
+
+    of_queries: int = 1
+    of_keys: int = 1
+
+
+class Composite(NamedTuple):
+    """One call of a layer as a pure function and its arguments.
+
+    Attributes:
+        name: The name of the scoring function.
+        layer: The layer.
+        function: Pure: maps the tensors, as keywords, to the output `B + (Tq, H Dv)` and the weights `B + (Tq, Tk)`,
+            or `B + (H, Tq, Tk)` where there are heads.
+        tensors: Those of the scoring function and `values`, `B + (T, ...)`, all of which may hold anything where they
+            are masked; and what there is of masks: `valid_lens`, integers `B` or `B + (Tq,)`; `keys_mask`, booleans
+            `B + (Tk,)`; and `mask`, booleans that broadcast to the weights and have all their axes.
+        options: Those of the scoring function.
+        heads: The heads, or None where there is no axis for them in the weights.
+        pairs: Which pairs take part by their order alone.
+        normalizer: What makes weights of the scores of the keys that take part: a key of `NORMALIZERS`.
+    """
+
+    name: str
+    layer: Any
+    function: Callable[..., tuple[Tensor, Tensor]]
+    tensors: Mapping[str, Tensor]
+    options: Mapping[str, float]
+    heads: Heads | None
+    pairs: Pairs
+    normalizer: str
+
+
+class Evaluator(Protocol):
+    """Computes composites.
+
+    Attributes:
+        hides_unseen: Whether queries and keys that are masked must be zeros before a layer projects them. The result
+            does not depend on them; but a file in which they share a scale with others, as in int8, would.
+    """
+
+    hides_unseen: bool
+
+    def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """Returns the output, and the weights where they are wanted, else None."""
+
+
+_EVALUATOR: ContextVar[Evaluator | None] = ContextVar("keras_attn_evaluator", default=None)
+
+
+def current_evaluator() -> Evaluator | None:
+    """The evaluator that is set, or None."""
+    return _EVALUATOR.get()
+
+
+@contextlib.contextmanager
+def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
+    """Lets `evaluator` compute every composite of the layers that are called within the context."""
+    token = _EVALUATOR.set(evaluator)
+    try:
+        yield
+    finally:
+        _EVALUATOR.reset(token)
+
+
+def composite_of(
+    scoring: Scoring,
+    values: Tensor,
+    masks: Masks,
+    pairs: Pairs,
+    layer: Any,
+    heads: Heads | None = None,
+    normalizer: str = SOFTMAX,
+    bias: Tensor | None = None,
+) -> Composite:
+    """The composite of one call.
+
+    Args:
+        scoring: That of the layer, or of one head.
+        values: `B + (Tk, Dv)`, or `B + (Tk, G Dv)`.
+        masks: All but `queries_mask`, with which a query is without keys: that is for whoever reads the result.
+        pairs: Which pairs take part by their order alone.
+        layer: The layer.
+        heads: The heads, or None where there is no axis for them in the weights.
+        normalizer: A key of `NORMALIZERS`.
+        bias: Floats that broadcast to the weights, or None.
+    """
+    tensors = {**scoring.tensors, "values": values}
+    bias = None if bias is None else ops.cast(bias, dtype_of(values))
+    if masks.valid_lens is not None:
+        tensors["valid_lens"] = masks.valid_lens
+    keys_mask = intersect(masks.keys_mask, masks.values_mask)
+    if keys_mask is not None:
+        tensors["keys_mask"] = keys_mask
+    rank = len(values.shape)
+    for name, pairwise in (("mask", masks.attention_mask), ("bias", bias)):
+        if pairwise is not None:
+            tensors[name] = pairwise if heads is None else for_heads(pairwise, rank)
+            while len(tensors[name].shape) < rank + (heads is not None):
+                tensors[name] = ops.expand_dims(tensors[name], 0)
+    function = partial(_pool_of, scoring.function, heads, pairs, normalizer)
+    return Composite(scoring.name, layer, function, tensors, scoring.options, heads, pairs, normalizer)
+
+
+def pool(
+    scores: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    drop: Callable[[Tensor], Tensor] | None = None,
+    normalizer: str = SOFTMAX,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Weights of scores `B + (Tq, Tk)`, and the mean of values `B + (Tk, Dv)` under them.
+
+    Args:
+        scores: For each pair of query and key.
+        values: They may hold anything where no query sees them.
+        mask: Booleans that broadcast to the scores, or None.
+        drop: Applied to the weights before the mean is taken.
+        normalizer: What makes weights of the scores: a key of `NORMALIZERS`.
+        bias: Floats that broadcast to the scores, added to them in float32 at least; or None.
+
+    Returns:
+        The output `B + (Tq, Dv)`, and the weights before `drop`, both of the dtype of the values.
+    """
+    if bias is not None:
+        scores = at_least_float32(scores) + at_least_float32(bias)
+    weights = ops.cast(NORMALIZERS[normalizer](scores, mask), dtype_of(values))
+    if mask is not None:
+        values = hide(values, ops.any(mask, axis=-2))
+    output = ops.matmul(weights if drop is None else drop(weights), values)
+    return ops.cast(output, dtype_of(values)), weights  # on torch Keras gives float32 for float64
+
+
+def _pool_of(
+    score: Callable[..., Tensor],
+    heads: Heads | None,
+    pairs: Pairs,
+    normalizer: str,
+    *,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    valid_lens: Tensor | None = None,
+    keys_mask: Tensor | None = None,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    **read_by_score: Tensor,
+) -> tuple[Tensor, Tensor]:
+    masks, rank = Masks(valid_lens, mask, None, keys_mask, None), len(values.shape)
+    if heads is not None:
+        masks = with_heads_axis(masks, rank)
+        queries = split_heads(queries, heads.of_queries)
+        times = heads.of_queries // heads.of_keys
+        keys, values = (repeat_heads(split_heads(each, heads.of_keys), times) for each in (keys, values))
+    mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys)[-2], len(values.shape))
+    scores = score(queries=queries, keys=keys, **read_by_score)
+    output, weights = pool(scores, values, mask, normalizer=normalizer, bias=bias)
+    return output if heads is None else join_heads(output), weights

@@ -1,0 +1,64 @@
+"""Biases of scores that fall with the distance."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from .._tensors import Tensor
+from .bias import PositionBias
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class LinearBias(PositionBias):
+    """Biases of scores that fall with the distance between query and key, in each head at a rate of its own: ALiBi.
+
+    `bias[h, i, j] = -slope[h] |i - j|`, with `slope[h] = 2^(-8 (h + 1) / H)` for `h` from 0 where H is a power of two.
+    For other numbers of heads the slopes are those of the next lower power of two P, and then every other one of those
+    of `2 P`, from the first on. Nothing is learned.
+
+    Args:
+        num_heads: H, the number of heads.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        queries: `B + (Tq, Dq)`; only their number is read.
+        keys: `B + (Tk, Dk)`, likewise; None for those of the queries. Their positions start at 0.
+        offset: Position of the first query: one integer, or integers B, one for each example. A tensor, where it
+            changes from call to call.
+
+    Returns:
+        Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` where each example has an offset: to be passed
+        as `score_bias`.
+
+    Masking:
+        None is read, and the biases carry none. Keys behind the query count as those before it; the authors hide them
+        with a causal mask.
+
+    Numerics:
+        Computed in float32 at least, and rounded once. In float16 no bias is below -65504.
+
+    Raises:
+        TypeError: If the offset is not integers.
+        ValueError: If an axis is missing, or the offset does not agree with the batch.
+
+    Example:
+        >>> attend = MultiHeadAttention(DotProductAttention(), num_heads=4)
+        >>> output = attend(x, x, x, score_bias=LinearBias(num_heads=4)(x), use_causal_mask=True)
+
+    Source: Press, Smith and Lewis 2022, section 3, and their code for numbers of heads that are no power of two.
+    """
+
+    def _by_gap(self, gaps: Tensor) -> Tensor:
+        dtype = "float64" if self.compute_dtype == "float64" else "float32"
+        distances = ops.expand_dims(ops.cast(ops.abs(gaps), dtype), -1)
+        biases = distances * ops.convert_to_tensor([-slope for slope in _slopes(self.num_heads)], dtype)
+        if self.compute_dtype == "float16":  # infinities would leave a row that sees only far keys without numbers
+            biases = ops.maximum(biases, float(np.finfo("float16").min))
+        return ops.cast(biases, self.compute_dtype)
+
+
+def _slopes(num_heads: int) -> list[float]:
+    """The slope of each head."""
+    power = 1 << (num_heads.bit_length() - 1)  # the largest power of two that is not above
+    slopes = [2.0 ** (-8 * head / power) for head in range(1, power + 1)]
+    return slopes if power == num_heads else slopes + _slopes(2 * power)[0::2][: num_heads - power]

@@ -1,0 +1,143 @@
+"""Biases of scores that are learned, one for each bucket of distances."""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from .._checks.arguments import check_flag, check_positive_integer
+from .._tensors import Tensor
+from .bias import PositionBias
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class RelativePositionBias(PositionBias):
+    """Learned biases of the scores of each head, one for each bucket of distances between query and key, as in T5.
+
+    `bias[h, i, j] = embeddings[bucket(j - i), h]`. Of `N` buckets for one direction the first `E = N // 2` hold one
+    distance `d` each; those behind them hold distances of equal ratio, and the last all from about `M` on:
+
+    `bucket(d) = d` for `d < E`, `min(E + floor((N - E) log(d / E) / log(M / E)), N - 1)` for others
+
+    In both directions `N = num_buckets // 2`: the first N buckets are for the key of the query's own position and those
+    before it, the next N for keys behind it. In one direction `N = num_buckets`, and keys behind the query are in
+    bucket 0: they are for a causal mask to hide.
+
+    Args:
+        num_heads: H, the number of heads.
+        num_buckets: The number of buckets.
+        max_distance: M, above E. Keys that far or farther are all alike.
+        bidirectional: Whether keys behind the query have buckets of their own.
+        embeddings_initializer: Initializer of the biases, (num_buckets, H).
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        queries: `B + (Tq, Dq)`; only their number is read.
+        keys: `B + (Tk, Dk)`, likewise; None for those of the queries. Their positions start at 0.
+        offset: Position of the first query: one integer, or integers B, one for each example. A tensor, where it
+            changes from call to call.
+
+    Returns:
+        Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` where each example has an offset: to be passed
+        as `score_bias`.
+
+    Masking:
+        None is read, and the biases carry none.
+
+    Numerics:
+        Where a bucket begins is computed in whole numbers, from `d^(N-E) >= M^k E^(N-E-k)` for the k-th behind E, so no
+        rounding of a logarithm puts a distance into the bucket beside its own. The authors' code takes logarithms in
+        float32. With T5's sizes that gives the same; with a few others, such as 36 buckets for one direction and M=392,
+        it is one off at a border that is a whole number.
+
+    Raises:
+        TypeError: If the offset is not integers.
+        ValueError: If an axis is missing, or the offset does not agree with the batch.
+
+    Example:
+        >>> position_bias = RelativePositionBias(num_heads=4)
+        >>> output = MultiHeadAttention(DotProductAttention(), num_heads=4)(x, x, x, score_bias=position_bias(x))
+
+    Source: Raffel et al. 2020, section 2.1, and their code, `_relative_position_bucket`.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        *,
+        embeddings_initializer: Any = "uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_heads, **kwargs)
+        self.num_buckets = check_positive_integer("num_buckets", num_buckets)
+        self.max_distance = check_positive_integer("max_distance", max_distance)
+        self.bidirectional = check_flag("bidirectional", bidirectional)
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        if self._one_direction < 2:
+            raise ValueError(
+                "`num_buckets` must be at least 2 for each direction that has buckets. "
+                f"Received: num_buckets={num_buckets}, bidirectional={bidirectional}."
+            )
+        if self.max_distance <= self._one_direction // 2:
+            raise ValueError(
+                "`max_distance` must be above the number of buckets that hold one distance each, here "
+                f"{self._one_direction // 2}. Received: max_distance={max_distance}, num_buckets={num_buckets}, "
+                f"bidirectional={bidirectional}."
+            )
+        self._starts = np.array(_starts(self._one_direction, self.max_distance), "int32")
+
+    @property
+    def _one_direction(self) -> int:
+        return self.num_buckets // 2 if self.bidirectional else self.num_buckets
+
+    def build(self, queries_shape: Any = None) -> None:
+        """Makes the biases."""
+        shape = (self.num_buckets, self.num_heads)
+        self.embeddings = self.add_weight(shape=shape, initializer=self.embeddings_initializer, name="embeddings")
+
+    def _by_gap(self, gaps: Tensor) -> Tensor:
+        distances = ops.abs(gaps) if self.bidirectional else ops.maximum(-gaps, 0)
+        begun = ops.greater_equal(ops.expand_dims(distances, -1), ops.convert_to_tensor(self._starts))
+        buckets = ops.sum(ops.cast(begun, "int32"), axis=-1)
+        if self.bidirectional:
+            buckets = ops.where(gaps > 0, buckets + self._one_direction, buckets)
+        return ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        return {
+            **super().get_config(),
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+            "bidirectional": self.bidirectional,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }
+
+
+def _starts(num_buckets: int, max_distance: int) -> list[int]:
+    """The least distance in each bucket but the first: a distance is in bucket `b` when it has reached `b` of them.
+
+    Args:
+        num_buckets: N, the number of buckets for one direction, at least 2.
+        max_distance: M, above `N // 2`.
+    """
+    exact = num_buckets // 2
+    wide = num_buckets - exact
+    # log(d/E) (N-E) / log(M/E) >= k is (d/E)^(N-E) >= (M/E)^k, since M > E
+    powers = (max_distance**k * exact ** (wide - k) for k in range(1, wide))
+    return [*range(1, exact + 1), *(_least_with_power(wide, power) for power in powers)]
+
+
+def _least_with_power(exponent: int, power: int) -> int:
+    """The least whole number whose power is at least that: a root, rounded up."""
+    root = round(math.exp(math.log(power) / exponent))  # may be off by rounding
+    while root**exponent < power:
+        root += 1
+    while (root - 1) ** exponent >= power:
+        root -= 1
+    return root

@@ -1,0 +1,1 @@
+"""Recurrent cells that attend, and the loop around them."""

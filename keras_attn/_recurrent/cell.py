@@ -1,0 +1,282 @@
+"""A recurrent cell that attends to a memory at each step."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import keras
+from keras import ops
+
+from .._checks.arguments import check_flag, check_positive_integer, check_switch
+from .._keras.projections import kernel_config, policy_with_quantized_sublayers, projection, set_kernel_options
+from .._pooling.layer import AttentionLayer
+from .._tensors import Tensor, dtype_of, merge_shapes, shape_of
+from .given import (
+    NOT_BUILT,
+    When,
+    check_not_precomputed,
+    check_parts,
+    check_passed,
+    checked,
+    of_one_step,
+    shapes_of,
+    shapes_of_memory,
+)
+from .keras_cells import dropout_drawn_once, hidden_place, output_size, packed
+from .states import CellStates, States
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class AttentionCell(CellStates):
+    """A recurrent cell that attends to a memory at each step: the decoder of Bahdanau, or that of Luong.
+
+    With `c = attention(query, memory)`, a step from the state `s'` to `s` gives `o`:
+
+    `when="before"`: the state before the step asks, `c` of `s'`, then `o, s = cell([c; x], s')`.
+    `when="after"`: the state after it asks, `h, s = cell(x, s')`, then `c` of `h`, and `o = [c; h]`.
+
+    With an `attention_size` the output is `tanh(W_c [c; o])` and `tanh(W_c [c; h])`. `AttentionRNN` runs a cell over
+    sequences; called by itself it makes one step, for decoding.
+
+    Args:
+        cell: Any recurrent cell of Keras, such as `GRUCell`, `LSTMCell` or `StackedRNNCells`.
+        attention: Any layer of this package that pools, such as `AdditiveAttention`; or `MultiHeadAttention`.
+        when: `"before"` or `"after"` the step of the cell.
+        attention_size: Size of the output, which a dense layer without bias, `W_c`, makes of context and output of the
+            cell. None for no such layer.
+        activation: What is applied to `W_c [c; o]`.
+        input_feeding: Whether a step gets the output of the one before, behind its input. That is one more state.
+        kernel_initializer: Initializer of the kernel of `W_c`.
+        kernel_regularizer: Regularizer of that kernel, or None.
+        kernel_constraint: Constraint on that kernel, or None.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Floats (B, Dx).
+        states: A list: the states of the cell one after another, (B, units) each; the output of the step before, if
+            there is `input_feeding`; and (B, Tk) of weights, if `attention` is a `LocationSensitiveAttention`.
+            `get_initial_state` gives the first.
+        memory: Floats (B, Tk, Dv), keys and values at once; or what `precompute(memory)` gave, which saves each step
+            what does not change.
+        valid_lens: Integers (B,). Key `j` takes part if `j < valid_lens`.
+        memory_mask: Booleans (B, Tk). Filled by Keras from the mask that `memory` carries, unless given.
+        return_attention_scores: Whether to return the weights as well.
+        training: Whether dropout acts.
+
+    Returns:
+        A pair: the output (B, size), and the list of the next states. With `return_attention_scores=True` a pair of
+        that and the weights (B, Tk), or (B, H, Tk) of several heads.
+
+    Masking:
+        That of the attention: padding of the memory reaches nothing, and a memory without keys is a context of zeros.
+
+    Raises:
+        TypeError: If `cell` or `attention` is something else.
+        ValueError: If ranks or sizes do not agree.
+
+    Example:
+        >>> cell = AttentionCell(keras.layers.GRUCell(32), AdditiveAttention(32))
+        >>> outputs = AttentionRNN(cell)(inputs, memory, valid_lens)
+        >>> output, states = cell(inputs[:, 0], cell.get_initial_state(batch_size=2), cell.precompute(memory))
+
+    Source: `"before"`: Bahdanau, Cho and Bengio 2014, appendix A.2.2; `"after"`, `W_c` and input feeding: Luong, Pham
+        and Manning 2015, equation 5 and section 3.3. TensorFlow Addons' `AttentionWrapper` is `when="after"` with
+        `input_feeding=True` and `attention_size`, its `attention_layer` by default `activation=None`.
+    """
+
+    def __init__(
+        self,
+        cell: Any,
+        attention: AttentionLayer,
+        *,
+        when: When = "before",
+        attention_size: int | None = None,
+        activation: Any = "tanh",
+        input_feeding: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**{"autocast": False, **kwargs})  # weights so far may be sums, and keep float32
+        check_parts(cell, attention, when)
+        self.supports_masking = True
+        self.cell, self.attention, self.when = cell, attention, when
+        self.attention_size = (
+            None if attention_size is None else check_positive_integer("attention_size", attention_size)
+        )
+        self.activation = keras.activations.get(activation)
+        self.input_feeding = check_flag("input_feeding", input_feeding)
+        set_kernel_options(
+            self,
+            kernel_initializer=kernel_initializer,
+            kernel_regularizer=kernel_regularizer,
+            kernel_constraint=kernel_constraint,
+        )
+        # Dx, Dm and the size of the context, once it is built
+        self.inputs_size: int | None = None
+        self.memory_size: int | None = None
+        self.context_size: int | None = None
+        self.W_c = None if self.attention_size is None else projection(self, "W_c", self.attention_size)
+
+    def build(self, inputs_shape: Any, states_shape: Any = None, memory_shape: Any = None) -> None:
+        """Builds the attention, the cell and `W_c`."""
+        check_passed(memory=memory_shape)
+        check_not_precomputed(NOT_BUILT, memory_shape)
+        memory_shape, of_inputs = tuple(memory_shape), of_one_step(tuple(inputs_shape))
+        shapes = shapes_of(self, of_inputs, memory_shape)
+        batch = shapes.weights[:1]
+        if not self.attention.built:
+            self.attention.build((*batch, 1, self.query_size), memory_shape, memory_shape)
+        self.inputs_size, self.memory_size, self.context_size = of_inputs[-1], memory_shape[-1], shapes.context_size
+        if not self.cell.built:
+            self.cell.build((*batch, self._size_of_cell_inputs(inputs_shape[-1])))
+            self.cell.built = True
+        if self.W_c is not None:
+            self.W_c.build((*batch, (self.context_size or 0) + output_size(self.cell)))
+
+    def dropout_for(self, inputs: Tensor, training: bool | None) -> Any:
+        """A context in which all steps of inputs (B, T, Dx) drop the same units of the cell in this one."""
+        size = self._size_of_cell_inputs(inputs.shape[-1])
+        example = ops.zeros((ops.shape(inputs)[0], size), self.cell.compute_dtype)
+        return dropout_drawn_once(self.cell, example, training)
+
+    def precompute(self, memory: Tensor) -> dict[str, Tensor]:
+        """What depends on the memory alone, to be passed in its place at each step.
+
+        Args:
+            memory: Floats (B, Tk, Dv). Padding should be finite, unless no gradient is taken through it.
+
+        Returns:
+            A dict with the tensors `"projected_keys"` and `"projected_values"`.
+        """
+        if not self.built:
+            raise ValueError(
+                f"`{self.name}` must be built before `precompute`: call it once, or its method "
+                "`build(inputs_shape, None, memory_shape)`."
+            )
+        check_passed(memory=memory)
+        memory_shape = shapes_of_memory(memory)
+        check_not_precomputed("`precompute`", memory_shape)
+        shapes_of(self, (None, 1, self.inputs_size), memory_shape)
+        state: dict[str, Tensor] = self.attention.precompute(memory, memory)
+        return state
+
+    def call(
+        self,
+        inputs: Tensor,
+        states: Any,
+        memory: Any,
+        valid_lens: Any = None,
+        *,
+        memory_mask: Any = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Makes one step."""
+        check_passed(inputs=inputs, states=states, memory=memory)
+        given = checked(self, of_one_step(shape_of(inputs)), memory, valid_lens, memory_mask)
+        before = self._split(states, given.shapes.states)
+        inputs = ops.cast(inputs, self.compute_dtype)
+        if before.fed is not None:
+            inputs = ops.concatenate([inputs, ops.cast(before.fed, self.compute_dtype)], axis=-1)
+        returns_weights = check_switch("return_attention_scores", return_attention_scores)
+        attend = partial(
+            self._attended,
+            memory=memory,
+            valid_lens=given.valid_lens,
+            memory_mask=given.memory_mask,
+            previous=before.weights,
+            return_attention_scores=returns_weights or self._reads_weights,
+            training=training,
+        )
+        if self.when == "before":
+            context, weights = attend(before.of_cell[hidden_place(self.cell)])
+            output, of_cell = self._moved(ops.concatenate([context, inputs], axis=-1), before.of_cell, training)
+        else:
+            output, of_cell = self._moved(inputs, before.of_cell, training)
+            context, weights = attend(output)
+        output = self._joined(context, output)
+        so_far = None if before.weights is None else self.attention.next_weights(before.weights, weights)
+        after = States(of_cell, output if self.input_feeding else None, so_far)
+        result = output, [ops.cast(new, dtype_of(old)) for new, old in zip(after.flat(), before.flat(), strict=True)]
+        return (result, ops.cast(weights, self.compute_dtype)) if returns_weights else result
+
+    def compute_output_spec(
+        self,
+        inputs: Tensor,
+        states: Any,
+        memory: Any,
+        valid_lens: Any = None,
+        *,
+        memory_mask: Any = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """The shapes and dtypes of what `call` returns."""
+        check_passed(inputs=inputs, states=states, memory=memory)
+        given = checked(self, of_one_step(shape_of(inputs)), memory, valid_lens, memory_mask)
+        before = self._split(states, given.shapes.states).flat()
+        after = [
+            keras.KerasTensor(merge_shapes(shape, shape_of(state)), dtype_of(state))
+            for shape, state in zip(given.shapes.states, before, strict=True)
+        ]
+        batch, *heads, _, places = given.shapes.weights
+        result = keras.KerasTensor((batch, given.shapes.output_size), self.compute_dtype), after
+        weights = keras.KerasTensor((batch, *heads, places), self.compute_dtype)
+        return (result, weights) if check_switch("return_attention_scores", return_attention_scores) else result
+
+    def _attended(
+        self, query: Tensor, *, memory: Any, memory_mask: Any, previous: Tensor | None, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """The context (B, Dv) of a query (B, Dq), and the weights where they are wanted."""
+        values = None if isinstance(memory, Mapping) else memory
+        if previous is not None:
+            options["previous_weights"] = previous
+        found = self.attention(ops.expand_dims(query, 1), memory, values, keys_mask=memory_mask, **options)
+        context, weights = found if options["return_attention_scores"] else (found, None)
+        context = ops.cast(ops.squeeze(context, 1), self.compute_dtype)
+        return context, None if weights is None else ops.squeeze(weights, -2)
+
+    def _size_of_cell_inputs(self, size: int) -> int:
+        fed = self.output_size if self.input_feeding else 0
+        context = self.context_size if self.when == "before" else 0
+        return size + (fed or 0) + (context or 0)
+
+    def _moved(self, inputs: Tensor, states: list[Tensor], training: bool | None) -> tuple[Tensor, list[Tensor]]:
+        """What a step of the cell gives, and its next states one after another."""
+        output, states = self.cell(inputs, packed(self.cell, states), training=training)
+        return ops.cast(output, self.compute_dtype), list(keras.tree.flatten(states))
+
+    def _joined(self, context: Tensor, output: Tensor) -> Tensor:
+        if self.W_c is None and self.when == "before":
+            return output
+        both = ops.concatenate([context, output], axis=-1)
+        return both if self.W_c is None else self.activation(self.W_c(both))
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        """None: one step has no axis of time."""
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this cell again."""
+        parts = {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in ("cell", "attention")}
+        for part in parts.values():
+            part.pop("build_config", None)  # this layer builds both
+        config = {
+            **super().get_config(),
+            **parts,
+            "when": self.when,
+            "attention_size": self.attention_size,
+            "activation": keras.activations.serialize(self.activation),
+            "input_feeding": self.input_feeding,
+            **kernel_config(self),
+        }
+        quantized = self.W_c is not None and self.W_c.quantization_mode is not None
+        policies = policy_with_quantized_sublayers(self) if quantized else None
+        return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "AttentionCell":
+        """The cell with the arguments of `get_config`."""
+        parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("cell", "attention")}
+        return cls(**{**config, **parts})

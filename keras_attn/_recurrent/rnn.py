@@ -1,0 +1,234 @@
+"""The loop around a recurrent cell that attends to a memory."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from .._checks.arguments import check_flag, check_switch
+from .._keras.private import VariedOutputs, loop_over_time, set_keras_mask
+from .._maths.masks import hide
+from .._tensors import Shape, Tensor, dtype_of, shape_of
+from .cell import AttentionCell
+from .given import Given, Shapes, check_passed, checked, last_output, seen_steps, shapes_of, without_padding
+from .keras_cells import draws_of_steps, state_sizes
+from .states import check_first_states
+
+_OF_KERAS = ("go_backwards", "stateful", "unroll", "zero_output_for_mask")
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class AttentionRNN(VariedOutputs, keras.layers.RNN):
+    """Runs an `AttentionCell` over sequences: a recurrent decoder with attention.
+
+    What depends on the memory alone is computed once, before the loop.
+
+    Args:
+        cell: The cell.
+        return_sequences: Whether to return the outputs of all steps, and not the last alone.
+        return_state: Whether to return the states behind the last step as well.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Floats (B, T, Dx).
+        memory: Floats (B, Tk, Dv), or what `cell.precompute(memory)` gave.
+        valid_lens: Integers (B,). Key `j` of the memory takes part if `j < valid_lens`.
+        input_lens: Integers (B,). Step `t` is made if `t < input_lens`.
+        initial_state: The first states, as a tensor or a list: those of the cell in the cell, or all of them. None for
+            `cell.get_initial_state`.
+        inputs_mask: Booleans (B, T). Filled by Keras from the mask that `inputs` carries, unless given.
+        memory_mask: Booleans (B, Tk), likewise.
+        return_attention_scores: Whether to return the weights of all steps as well.
+        training: Whether dropout acts. That of the cell drops the same units at each step, that of the weights others.
+
+    Returns:
+        Outputs (B, T, size), or the last (B, size); with `return_state=True` a tuple of that and the states. With
+        `return_attention_scores=True` a pair of that and the weights (B, T, Tk), or (B, H, T, Tk) of several heads.
+
+    Masking:
+        A step that is masked leaves the states as they are and gives zeros, in the outputs and in the weights; the last
+        output is that of the last step that was made, or zeros. NaN there, or in the padding of the memory, reaches
+        neither outputs nor gradients.
+
+    Raises:
+        TypeError: If lengths are not integers or a mask is not boolean.
+        ValueError: If ranks or sizes do not agree.
+
+    Example:
+        >>> decode = AttentionRNN(AttentionCell(keras.layers.GRUCell(32), AdditiveAttention(32)))
+        >>> outputs, weights = decode(embedded, encoded, valid_lens, return_attention_scores=True)
+
+    Source: that of `AttentionCell`.
+    """
+
+    def __init__(
+        self, cell: AttentionCell, return_sequences: bool = True, return_state: bool = False, **kwargs: Any
+    ) -> None:
+        if not isinstance(cell, AttentionCell):
+            raise TypeError(
+                "`cell` must be an `AttentionCell`; `keras.layers.RNN` runs others. "
+                f"Received: cell of type {type(cell).__name__}."
+            )
+        if refused := [name for name in _OF_KERAS if name in kwargs]:
+            raise ValueError(f"`AttentionRNN` has no {', '.join(refused)}, as `keras.layers.RNN` has. Leave it out.")
+        # as in the cell: states of weights so far may be sums, and keep float32
+        kwargs = {"autocast": False, **kwargs}
+        returns = {"return_sequences": return_sequences, "return_state": return_state}
+        super().__init__(cell, **{name: check_flag(name, value) for name, value in returns.items()}, **kwargs)
+
+    def build(self, inputs_shape: Any, memory_shape: Any = None) -> None:
+        """Builds the cell."""
+        if not self.cell.built:
+            check_passed(memory=memory_shape)
+            shapes_of(self.cell, tuple(inputs_shape), _as_shapes(memory_shape))
+            self.cell.build((inputs_shape[0], *inputs_shape[2:]), None, memory_shape)
+            self.cell.built = True
+
+    def call(
+        self,
+        inputs: Tensor,
+        memory: Any,
+        valid_lens: Any = None,
+        *,
+        input_lens: Any = None,
+        initial_state: Any = None,
+        inputs_mask: Any = None,
+        memory_mask: Any = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Makes all steps."""
+        given = self._checked(initial_state, inputs, memory, valid_lens, memory_mask, input_lens, inputs_mask)
+        inputs = ops.cast(inputs, self.compute_dtype)
+        if not isinstance(memory, Mapping):
+            memory = ops.cast(memory, self.compute_dtype)
+        kept = seen_steps(given.inputs_mask, given.input_lens, ops.shape(inputs)[1])
+        if kept is not None:
+            inputs = hide(inputs, kept)
+        if not isinstance(memory, Mapping):
+            memory = self.cell.precompute(without_padding(memory, given))
+        first = self._first_states(initial_state, inputs, memory)
+        returns_weights = check_switch("return_attention_scores", return_attention_scores)
+
+        def step(inputs: Tensor, states: Any) -> tuple[Tensor, list[Tensor]]:
+            made: Any = self.cell(
+                inputs,
+                states,
+                memory,
+                given.valid_lens,
+                memory_mask=given.memory_mask,
+                return_attention_scores=returns_weights,
+                training=training,
+            )
+            if not returns_weights:
+                output, states = made
+                return output, states
+            (output, states), weights = made
+            flat = ops.reshape(weights, (ops.shape(weights)[0], -1))
+            return ops.concatenate([output, flat], axis=-1), states
+
+        outputs, states = self._looped(step, inputs, first, kept, training)
+        outputs, weights = self._parted(outputs)
+        output = outputs if self.return_sequences else last_output(outputs, kept)
+        if self.return_sequences and kept is not None:
+            set_keras_mask(output, kept)
+        result = (output, *states) if self.return_state else output
+        return (result, self._by_heads(weights, given.shapes)) if returns_weights else result
+
+    def _looped(
+        self, step: Any, inputs: Tensor, states: list[Tensor], kept: Tensor | None, training: bool | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Outputs (B, T, ...) of all steps, and the states behind the last."""
+        if kept is None:
+            options: dict[str, Any] = {}
+        else:
+            options = {"mask": kept, "zero_output_for_mask": True}
+        with self.cell.dropout_for(inputs, training), draws_of_steps(self.cell, step, inputs, training) as looped:
+            _, outputs, states = loop_over_time(*looped, states, input_length=inputs.shape[1], **options)
+        return ops.cast(outputs, self.compute_dtype), list(states)
+
+    def _checked(self, initial_state: Any, inputs: Tensor, memory: Any, *lengths_and_masks: Any) -> Given:
+        """Checks what a call, symbolic or not, was given."""
+        check_passed(inputs=inputs, memory=memory)
+        given = checked(self.cell, shape_of(inputs), memory, *lengths_and_masks)
+        first = [shape_of(state) for state in _listed(initial_state)]
+        check_first_states(first, given.shapes.states, len(state_sizes(self.cell.cell)))
+        return given
+
+    def _first_states(self, initial_state: Any, inputs: Tensor, memory: Any) -> list[Tensor]:
+        states: list[Tensor] = self.cell.get_initial_state(batch_size=ops.shape(inputs)[0], memory=memory)
+        for place, state in enumerate(_listed(initial_state)):
+            states[place] = ops.cast(state, dtype_of(states[place]))
+        return states
+
+    def _parted(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs, whose size is known, and the weights beside them."""
+        size = self.cell.output_size
+        return ops.reshape(outputs[..., :size], (*ops.shape(outputs)[:2], size)), outputs[..., size:]
+
+    def _by_heads(self, weights: Tensor, shapes: Shapes) -> Tensor:
+        """Weights (B, T, H Tk) as (B, H, T, Tk), those without heads as they are."""
+        if len(shapes.weights) == 3:
+            return weights
+        batch, steps, both = ops.shape(weights)
+        heads = shapes.weights[1]
+        return ops.transpose(ops.reshape(weights, (batch, steps, heads, both // heads)), (0, 2, 1, 3))
+
+    def compute_output_spec(
+        self,
+        inputs: Tensor,
+        memory: Any,
+        valid_lens: Any = None,
+        *,
+        input_lens: Any = None,
+        initial_state: Any = None,
+        inputs_mask: Any = None,
+        memory_mask: Any = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """The shapes and dtypes of what `call` returns."""
+        given = self._checked(initial_state, inputs, memory, valid_lens, memory_mask, input_lens, inputs_mask)
+        (shape, *states), weights_shape = self._returned(given.shapes)
+        output = keras.KerasTensor(shape, self.compute_dtype)
+        if self.return_sequences and given.inputs_mask is not None:
+            set_keras_mask(output, given.inputs_mask)
+        after = map(keras.KerasTensor, states, self.cell.state_dtypes)
+        result = (output, *after) if self.return_state else output
+        if not check_switch("return_attention_scores", return_attention_scores):
+            return result
+        return result, keras.KerasTensor(weights_shape, self.compute_dtype)
+
+    def compute_output_shape(
+        self, inputs_shape: Any, memory_shape: Any, *, return_attention_scores: bool = False
+    ) -> Any:
+        """The shapes of what `call` returns."""
+        returned, weights_shape = self._returned(shapes_of(self.cell, tuple(inputs_shape), _as_shapes(memory_shape)))
+        result = tuple(returned) if self.return_state else returned[0]
+        return (result, weights_shape) if return_attention_scores else result
+
+    def _returned(self, shapes: Shapes) -> tuple[list[Shape], Shape]:
+        """The shapes of output and states, and of the weights."""
+        batch, *_, steps, _ = shapes.weights
+        output = (batch, steps, shapes.output_size) if self.return_sequences else (batch, shapes.output_size)
+        return [output, *shapes.states], shapes.weights
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """The mask of the outputs: that of the inputs, where there is one output for each step."""
+        return previous_mask if self.return_sequences else None
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        return {name: value for name, value in super().get_config().items() if name not in _OF_KERAS}
+
+
+def _listed(states: Any) -> list[Tensor]:
+    return [] if states is None else list(keras.tree.flatten(states))
+
+
+def _as_shapes(memory_shape: Any) -> Any:
+    """The shape of a memory as a tuple, or those of its parts."""
+    if isinstance(memory_shape, Mapping):
+        return {name: tuple(shape) for name, shape in memory_shape.items()}
+    return tuple(memory_shape)

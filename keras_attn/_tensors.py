@@ -1,0 +1,94 @@
+"""What every file needs: names of types, shapes, dtypes, and arithmetic on sizes of axes.
+
+A size is an integer where it is known, and a scalar tensor while a graph is traced without it; what is made of integers
+is one.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import keras
+from keras import ops
+
+# A tensor of TensorFlow, JAX or torch, or a `keras.KerasTensor`, whose shape may hold None: they share no base class.
+Tensor: TypeAlias = Any
+
+Shape: TypeAlias = tuple[int | None, ...]
+
+# How many keys before and after its own position a query sees; None for all of them.
+Window: TypeAlias = tuple[int | None, int | None]
+
+
+class Pairs(NamedTuple):
+    """Which pairs of positions a query may see by their order alone."""
+
+    causal: bool = False
+    window: Window | None = None
+
+
+class Masks(NamedTuple):
+    """What a call may pass to say which pairs of query and key take part; None lets all of them."""
+
+    valid_lens: Tensor | None
+    attention_mask: Tensor | None
+    queries_mask: Tensor | None
+    keys_mask: Tensor | None
+    values_mask: Tensor | None
+
+
+def as_tensor(value: Any) -> Tensor:
+    """Returns `value` itself when it is a tensor, else a tensor made of it."""
+    return value if ops.is_tensor(value) or isinstance(value, keras.KerasTensor) else ops.convert_to_tensor(value)
+
+
+def shape_of(tensor: Tensor) -> Shape:
+    """The static shape of a tensor, with None for each unknown size."""
+    return tuple(tensor.shape)
+
+
+def dtype_of(tensor: Tensor) -> str:
+    """The dtype of a tensor as Keras spells it."""
+    return str(keras.backend.standardize_dtype(tensor.dtype))
+
+
+def sizes_agree(first: int | None, second: int | None) -> bool:
+    """Whether two sizes can be the same."""
+    return first is None or second is None or first == second
+
+
+def shapes_agree(first: Shape, second: Shape) -> bool:
+    """Whether two shapes can be the same."""
+    return len(first) == len(second) and all(map(sizes_agree, first, second))
+
+
+def merge_shapes(*shapes: Shape) -> Shape:
+    """The known sizes of shapes that agree with each other."""
+    return tuple(next((size for size in sizes if size is not None), None) for sizes in zip(*shapes, strict=True))
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32, or float64 if it is."""
+    return ops.cast(tensor, "float64" if dtype_of(tensor) == "float64" else "float32")
+
+
+def holds(condition: Any) -> bool:
+    """Whether a condition on sizes is known to be true."""
+    return condition is True
+
+
+def largest(size: Any, other: Any) -> Any:
+    """The larger of two sizes."""
+    return max(size, other) if _are_known(size, other) else ops.maximum(size, other)
+
+
+def smallest(size: Any, other: Any) -> Any:
+    """The smaller of two sizes."""
+    return min(size, other) if _are_known(size, other) else ops.minimum(size, other)
+
+
+def ceil_div(size: Any, divisor: Any) -> Any:
+    """A quotient, rounded up. Not as `-(-size // divisor)`: ONNX rounds that of a negative integer towards zero."""
+    return (size + divisor - 1) // divisor
+
+
+def _are_known(*sizes: Any) -> bool:
+    return all(isinstance(size, int) for size in sizes)

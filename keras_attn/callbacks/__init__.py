@@ -1,0 +1,210 @@
+"""Callbacks of `keras.Model.fit` that show what attention layers do."""
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import keras
+
+from .._checks.arguments import check_positive_integer
+from .._heatmaps import matplotlib_figure
+from ._examples import check_inputs, first_examples, named_inputs
+from ._files import PictureFiles, PictureWriter
+from ._pictures import picture
+from ._tensorboard import TensorBoardPictures, summaries
+from ._tokens import Tokens, Vocabulary, axis_tokens, check_labels, tokens_of
+from ._watched import Watched, chosen_layers, collect_weights, is_chosen
+
+__all__ = ["AttentionLogger"]
+
+Format = Literal["tensorboard", "png"]
+
+
+class AttentionLogger(keras.callbacks.Callback):
+    """Writes heat maps of attention weights while a model trains, to TensorBoard or to PNG files.
+
+    After each epoch, or every so many batches, the model is called with chosen inputs as in inference, and each
+    attention layer in it is asked for its weights: the model need not return them. Training goes on as if there were no
+    logger: weights, seeds, metrics and the compiled step stay what they are.
+
+    Attention layers are those whose `call` takes `return_attention_scores`: the layers of this package, Keras's own,
+    and yours. They are found at any depth and named by their path, such as `encoder/attention`. A layer that is called
+    again in the same model has a second picture, `encoder/attention/1`. Calls with one query each are steps of a loop,
+    and become the rows of one picture.
+
+    A picture has a map for each example and head, of queries down and keys across, on one colour scale from 0 to the
+    largest weight. Weights of exactly zero, as masked keys have, are striped grey; what is no number is black.
+
+    Args:
+        log_dir: Folder to write to, as a path. TensorBoard shows the pictures as the run `attention`, under images; PNG
+            files are `log_dir/attention/PATH/STEP.png`.
+        inputs: What the model is called with: arrays `(B, ...)`, or a list, tuple or dict of them, in the dtypes that
+            `fit` is given. Lengths and masks among them.
+        layers: Names, paths or layers, or None for all. A dict also says which inputs the queries and the keys are,
+            where `labels` does not tell by their lengths: `{"attention": ("target", "source")}`.
+        every: `"epoch"`, or a number of batches.
+        max_examples: Examples to show at most: the first ones.
+        max_heads: Heads to show at most of each example.
+        labels: Tokens for the axes, as a dict from the name of an input of ids, `(B, T)`, to its vocabulary: tokens in
+            the order of their ids, or a dict from id to token. An axis gets those of the input that has its length, if
+            there is just one. Where the model has one input, any name means it.
+        format: `"tensorboard"`, `"png"`, or None: TensorBoard where Keras runs on TensorFlow, else PNG files.
+
+    The step of a picture is the number of the epoch, from 0, as in `keras.callbacks.TensorBoard`; or, with `every` a
+    number, that of the batches trained so far with this logger.
+
+    A picture that cannot be written is a `RuntimeWarning`, and training goes on. Each is written out at once, so that
+    nothing is lost after Ctrl-C.
+
+    Raises:
+        ImportError: If matplotlib is not installed, or TensorFlow where `format` asks for it.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range; and when training begins, if the model has no attention layer, none
+            of a name in `layers`, or does not take the inputs.
+        OSError: When training begins, if the folder cannot be made.
+
+    Example:
+        >>> logger = AttentionLogger("logs", [x_val[:4], lengths_val[:4]])
+        >>> model.fit([x, lengths], y, epochs=10, callbacks=[logger])
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        inputs: Any,
+        *,
+        layers: Iterable[Any] | Mapping[str, tuple[str, str]] | None = None,
+        every: int | Literal["epoch"] = "epoch",
+        max_examples: int = 4,
+        max_heads: int = 8,
+        labels: Mapping[str, Vocabulary] | None = None,
+        format: Format | None = None,
+    ) -> None:
+        """Checks the arguments; the model is looked at when training begins."""
+        super().__init__()
+        matplotlib_figure("AttentionLogger")
+        self.log_dir = os.fspath(log_dir)
+        self.every = _checked_every(every)
+        self.max_examples = check_positive_integer("max_examples", max_examples)
+        self.max_heads = check_positive_integer("max_heads", max_heads)
+        self.layers = _listed(layers)
+        self.labels = check_labels(labels, self.layers)
+        self.format = _checked_format(format)
+        self.inputs = check_inputs(inputs)
+        # Keras waits for every batch where a callback may look at it, unless that says it need not.
+        self.async_safe = self.every == "epoch"
+        self._examples: Any = None
+        self._tokens: Mapping[str, Tokens] = {}
+        self._watched: Mapping[str, Watched] = {}
+        self._writer: PictureWriter | None = None
+        self._batches = self._batches_before = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Finds the layers, and tries the inputs before time is spent on training."""
+        self._watched = {}
+        if self.model.built:
+            self._find()
+        self._close()
+        self._writer = (TensorBoardPictures if self.format == "tensorboard" else PictureFiles)(self.log_dir)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Goes on counting batches."""
+        self._batches_before = self._batches
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Looks at a model that the first batch has built: on TensorFlow one without declared inputs."""
+        if not self._watched and self.model.built:
+            self._find()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Draws after every so many batches; of several that ran in one step, after the last."""
+        if self.every == "epoch":
+            return
+        last, self._batches = self._batches, self._batches_before + batch + 1
+        if self._batches // self.every > last // self.every:
+            self._log(self._batches)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Draws after an epoch."""
+        if self.every == "epoch":
+            self._log(epoch)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Closes what is open."""
+        self._close()
+
+    def _find(self) -> None:
+        """Finds the layers, and tries the inputs."""
+        self._examples = first_examples(self.model, self.inputs, self.max_examples)
+        watched = chosen_layers(self.model, self.layers)
+        self._tokens = tokens_of(named_inputs(self.model, self._examples), self.labels)
+        collect_weights(self.model, self._examples, watched)
+        self._watched = watched
+
+    def _log(self, step: int) -> None:
+        if self._writer is None:
+            raise RuntimeError(
+                "`on_train_begin` must come first. In a loop of your own call the methods as `fit` does."
+            )
+        if not self._watched:
+            self._find()
+        for path, weights in collect_weights(self.model, self._examples, self._watched).items():
+            try:
+                self._writer.write(path, step, self._picture(path, weights, step))
+            except OSError as error:
+                warnings.warn(
+                    f"The picture of layer {path!r} at step {step} could not be written to {self.log_dir!r}: {error}. "
+                    "It is left out, and training goes on.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+    def _picture(self, path: str, weights: Any, step: int) -> bytes:
+        queries, keys = self._axes_of(path)
+        num_queries, num_keys = weights.shape[-2:]
+        what = "epoch" if self.every == "epoch" else "batch"
+        return picture(
+            weights,
+            f"{path}, {what} {step}",
+            max_examples=self.max_examples,
+            max_heads=self.max_heads,
+            queries=axis_tokens(len(weights), num_queries, queries, self._tokens),
+            keys=axis_tokens(len(weights), num_keys, keys, self._tokens),
+        )
+
+    def _axes_of(self, path: str) -> tuple[str | None, str | None]:
+        """The inputs that queries and keys are, where `layers` says so."""
+        if isinstance(self.layers, Mapping):
+            for choice, (queries, keys) in self.layers.items():
+                watched = self._watched.get(path) or self._watched[path.rpartition("/")[0]]  # of a further call
+                if is_chosen(choice, path, watched.layer):
+                    return queries, keys
+        return None, None
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+
+def _listed(layers: Any) -> Any:
+    if layers is None or isinstance(layers, Mapping):
+        return layers
+    return [layers] if isinstance(layers, str | keras.layers.Layer) else [*layers]
+
+
+def _checked_every(every: Any) -> Any:
+    if isinstance(every, str) and every != "epoch":
+        raise ValueError(f'`every` must be "epoch" or a number of batches. Received: every={every!r}.')
+    return every if every == "epoch" else check_positive_integer("every", every)
+
+
+def _checked_format(format: Any) -> str:
+    if format is None:
+        return "tensorboard" if keras.backend.backend() == "tensorflow" else "png"
+    if format not in ("tensorboard", "png"):
+        raise ValueError(f'`format` must be "tensorboard", "png" or None. Received: format={format!r}.')
+    if format == "tensorboard":
+        summaries()
+    return str(format)

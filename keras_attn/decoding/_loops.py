@@ -1,0 +1,159 @@
+"""The loop around a step, on any backend: a search goes on in each row until that is done, or steps run out.
+
+Where a backend has dynamic shapes, rows that are done leave: an inner loop steps until more than half of its rows are
+done, and an outer one goes on with the others; where a step takes one batch only, the inner one goes on until all are.
+Where shapes are static, one loop over all rows ends with the last.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from .._keras.private import is_compiled_by_xla
+from .._tensors import Tensor, dtype_of, shape_of
+from ._ops import take
+from ._search import Carry, Found, Loops, Search, Tensors, first_entries, goes_on, most_done
+
+
+class PythonLoops:
+    """Both loops where operations run one by one."""
+
+    def inner(self, search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
+        """Steps for as long as `goes_on` says."""
+        latest: list[Tensors] = []
+        step, most = first, most_done(search, carry.rows["done"])
+        entries = first_entries(carry, search.width)
+        while not latest or goes_on(search, step, search.limit - 1, carry.rows["done"], most):
+            carry, kept = search.advance(step, carry, memory, entries)
+            latest.append(kept)
+            step = step + 1
+        return step, carry, {name: ops.stack([kept[name] for kept in latest]) for name in latest[0]}
+
+    def outer(self, search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
+        """Calls `body` until no row is left or no step."""
+        values = body(*first, {})
+        while values[0] < search.limit and ops.any(values[2]):
+            values = body(*values)
+        return values
+
+
+def run(search: Search) -> Found:
+    """Runs a search to its end."""
+    backend = keras.backend.backend()
+    if backend == "jax" or (backend == "tensorflow" and is_compiled_by_xla()):
+        return _run_static(search)
+    return _run_dynamic(search, _graph_loops() if backend == "tensorflow" else PythonLoops())
+
+
+def _graph_loops() -> Loops:
+    from ._graph_loops import GraphLoops  # TensorFlow may not be there
+
+    return GraphLoops()
+
+
+def _run_dynamic(search: Search, loops: Loops) -> Found:
+    """Runs a search where rows can leave."""
+    first = ops.convert_to_tensor(0, "int32")
+    if not search.ends:
+        _, carry, steps = loops.inner(search, first, search.carry, widened(search.memory, search.width))
+        return Found(carry.rows, steps)
+
+    def body(step: Tensor, carry: Carry, running: Tensor, rows: Tensors, steps: Tensors) -> tuple[Any, ...]:
+        index = _places(running)
+        memory = {name: take(x, _widened_index(index, search.width)) for name, x in search.memory.items()}
+        step, carry, latest = loops.inner(search, step, carry, memory)
+        # Rows that have left get what is another's: it is not read.
+        place = ops.maximum(ops.cumsum(ops.cast(running, "int32")) - 1, 0)
+        found = {name: take(x, place) for name, x in carry.rows.items()}
+        rows = {name: _where_rows(running, found[name], x) for name, x in rows.items()}
+        steps = {
+            name: _joined(steps.get(name), take(x, _entries(place, search.width), axis=1)) for name, x in latest.items()
+        }
+        still = _places(ops.logical_not(carry.rows["done"]))
+        carry = Carry(
+            {name: take(x, still) for name, x in carry.rows.items()},
+            {name: take(x, _entries(still, search.width)) for name, x in carry.states.items()},
+        )
+        return step, carry, ops.logical_not(rows["done"]), rows, steps
+
+    rows = search.carry.rows
+    values = loops.outer(search, body, (first, search.carry, ops.logical_not(rows["done"]), rows))
+    # After the last step all rows are done: what stands there is not read either.
+    place = ops.minimum(ops.arange(search.limit, dtype="int32"), values[0] - 1)
+    return Found(values[3], {name: take(x, place) for name, x in values[4].items()})
+
+
+def _places(condition: Tensor) -> Tensor:
+    """Where a condition `(n,)` holds."""
+    return ops.cast(ops.nonzero(condition)[0], "int32")
+
+
+def _widened_index(index: Tensor, width: int) -> Tensor:
+    return index if width == 1 else ops.repeat(index, width)
+
+
+def _entries(index: Tensor, width: int) -> Tensor:
+    """The places of the W entries of each row that an index names."""
+    if width == 1:
+        return index
+    return ops.reshape(ops.expand_dims(index * width, 1) + ops.arange(width, dtype="int32"), (-1,))
+
+
+def widened(tensors: Tensors, width: int) -> Tensors:
+    """Each row W times."""
+    return tensors if width == 1 else {name: ops.repeat(x, width, axis=0) for name, x in tensors.items()}
+
+
+def _where_rows(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    return ops.where(ops.reshape(condition, (-1, *[1] * (len(no.shape) - 1))), yes, no)
+
+
+def _joined(before: Tensor | None, latest: Tensor) -> Tensor:
+    """Steps after steps. Before the first there are none, of a shape that may not be known yet."""
+    if before is None:
+        return latest
+    if None in shape_of(latest)[2:]:
+        before = ops.reshape(before, (*ops.shape(before)[:2], *ops.shape(latest)[2:]))
+    return ops.concatenate([before, latest], axis=0)
+
+
+def _run_static(search: Search) -> Found:
+    """Runs a search over all rows to the end of the last."""
+    memory, entries = widened(search.memory, search.width), first_entries(search.carry, search.width)
+    # The first step stands before the loop: it shows the shapes of what is kept.
+    carry, kept = search.advance(ops.convert_to_tensor(0, "int32"), search.carry, memory, entries)
+    _check_no_growth(search.carry.states, carry.states)
+    steps = {name: _with_step(_room(x, search.limit), 0, x) for name, x in kept.items()}
+
+    def condition(step: Tensor, carry: Carry, steps: Tensors) -> Tensor:
+        left = ops.less(step, search.limit)
+        return ops.logical_and(left, ops.logical_not(ops.all(carry.rows["done"]))) if search.ends else left
+
+    def body(step: Tensor, carry: Carry, steps: Tensors) -> tuple[Any, ...]:
+        carry, kept = search.advance(step, carry, memory, entries)
+        return step + 1, carry, {name: _with_step(x, step, kept[name]) for name, x in steps.items()}
+
+    if search.limit > 1:
+        _, carry, steps = ops.while_loop(condition, body, (ops.convert_to_tensor(1, "int32"), carry, steps))
+    return Found(carry.rows, steps)
+
+
+def _room(x: Tensor, limit: int) -> Tensor:
+    return ops.zeros((limit, *ops.shape(x)), dtype_of(x))
+
+
+def _with_step(steps: Tensor, step: Any, latest: Tensor) -> Tensor:
+    zeros = [0] * len(latest.shape)
+    return ops.slice_update(steps, [step, *zeros], ops.expand_dims(latest, 0))
+
+
+def _check_no_growth(before: Tensors, after: Tensors) -> None:
+    for name, x in before.items():
+        if shape_of(x)[1:] != shape_of(after[name])[1:]:
+            raise ValueError(
+                f"The state `{name}` must keep its shape from step to step: this backend, or XLA, compiles a loop "
+                f"for one shape. Received: shape {shape_of(x)} before a step, {shape_of(after[name])} after it. Use a "
+                "cache of fixed capacity: give its input a length, and let the step write at its `position`."
+            )

@@ -1,0 +1,188 @@
+"""Weights trained elsewhere, turned into those of our layers: PyTorch, TensorFlow, Flax, MXNet, Paddle, Addons, Keras.
+
+A state is a mapping of names to arrays, as each framework gives it; none of them is imported here. What each calls its
+weights and how it lays them out is in the tables of `_migrate_layouts` and `_migrate_heads`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+
+from .._checks.arguments import check_scale
+from .._layers.additive import AdditiveAttention
+from .._layers.bilinear import BilinearAttention
+from .._layers.dot_product import DotProductAttention
+from .._layers.multi_head import MultiHeadAttention
+from .._recurrent.cell import AttentionCell
+from .._recurrent.rnn import AttentionRNN
+from ._cells import attention_cell_layouts, check_inputs_beside_memory, check_is_whole
+from ._heads import multi_head_layouts
+from ._layouts import Array, Entry, Layout, additive_layouts, bilinear_layouts, dot_product_layouts
+from ._sizes import INPUT_SIZES, OF_INPUTS, Part, check_shape, sizes_of
+from ._state import array_of, listed, values_below
+
+__all__ = ["from_state"]
+
+Source = Literal["torch", "tensorflow", "flax", "mxnet", "paddle", "tfa", "keras"]
+LayerT = TypeVar("LayerT")
+
+_LAYOUTS: dict[type, Callable[[Any, str], tuple[Layout, ...]]] = {
+    AdditiveAttention: additive_layouts,
+    DotProductAttention: dot_product_layouts,
+    BilinearAttention: bilinear_layouts,
+    MultiHeadAttention: multi_head_layouts,
+    AttentionCell: attention_cell_layouts,
+}
+
+
+def from_state(
+    layer: LayerT, state: Mapping[Any, Any], source: Source, *, prefix: str = "", strict: bool = True
+) -> LayerT:
+    """Sets the weights of a layer to those of a layer that was trained elsewhere.
+
+    All of them are set, or an error says what does not fit and nothing has changed.
+
+    Args:
+        layer: An `AdditiveAttention`, `DotProductAttention`, `BilinearAttention` or `MultiHeadAttention`, made with the
+            options of the layer that was trained; or an `AttentionCell` or `AttentionRNN` like the textbook's recurrent
+            decoder, without what goes into it and what reads it. If it is not built, it takes its sizes from the state.
+        state: Names and arrays, such as `{name: tensor.numpy() for name, tensor in module.state_dict().items()}`, flat
+            or nested. Words of a name are joined by `/` or `.`; `:0` or what TensorFlow checkpoints add may follow it.
+        source: Where the state is from, which decides names and orientation: `"torch"`, `"tensorflow"`, `"flax"`,
+            `"mxnet"` and `"paddle"`, for the textbook's layers and their own, `"tfa"` for TensorFlow Addons, `"keras"`
+            for Keras's own layers.
+        prefix: What stands before the names of this layer in the state of a whole model, such as `"decoder.attention"`.
+        strict: Whether to refuse a state with further entries below the prefix. Those of further recurrent layers are
+            always refused.
+
+    Returns:
+        The layer. A `DotProductAttention` has no weights; from `"keras"` it gets the scale, a number that models which
+        have already run do not read again: compile them anew.
+
+    Raises:
+        TypeError: If the prefix is no string.
+        ValueError: If there is no such source, or no such layer in it, if an entry is missing or not known, if a shape
+            does not fit, or if a number is too large for the dtype of the layer.
+
+    Example:
+        >>> state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+        >>> layer = from_state(AdditiveAttention(num_hiddens=8), state, source="torch")
+    """
+    if not isinstance(prefix, str):
+        raise TypeError(f"`prefix` must be a string. Received: prefix of type {type(prefix).__name__}.")
+    if isinstance(layer, AttentionRNN):
+        from_state(layer.cell, state, source, prefix=prefix, strict=strict)
+        return layer
+    layouts = _layouts_of(layer, source)
+    values = values_below(prefix, state, source)
+    layout, keys = _choose(layouts, values)
+    _check_names(layout, keys, values, source, strict)
+    if isinstance(layer, AttentionCell):
+        check_is_whole(layer, sorted(values.keys() - keys.values()))
+    _check_plain(layer)
+    parts = [Part(entry, values[key][0], array_of(*values[key])) for entry, key in keys.items()]
+    sizes = sizes_of(layer, layout, parts)
+    free = () if _is_built(layer) else OF_INPUTS
+    for part in parts:
+        check_shape(part, {name: size for name, size in sizes.items() if name not in free}, source)
+    if isinstance(layer, AttentionCell):
+        check_inputs_beside_memory(sizes)
+    weights = layout.weights({part.entry.names[0]: part.array for part in parts}, sizes)
+    _check_range(layer, weights)
+    if not _is_built(layer):
+        _build(layer, sizes)
+    for name, array in weights.items():
+        _set(layer, name, array)
+    return layer
+
+
+def _layouts_of(layer: Any, source: str) -> tuple[Layout, ...]:
+    if source not in get_args(Source):
+        raise ValueError(f"`source` must be one of {listed(get_args(Source))}. Received: source={source!r}.")
+    maker = next((_LAYOUTS[kind] for kind in type(layer).__mro__ if kind in _LAYOUTS), None)
+    layouts = maker(layer, source) if maker else ()
+    if not layouts:
+        raise ValueError(f"From {source!r} there is nothing that becomes a layer of type {type(layer).__name__}.")
+    return layouts
+
+
+def _choose(layouts: tuple[Layout, ...], values: Mapping[str, Any]) -> tuple[Layout, dict[Entry, str]]:
+    """The first of the layouts with the most entries there, and the names of these."""
+
+    def entries_in(layout: Layout) -> dict[Entry, str]:
+        names = ((entry, next((name for name in entry.names if name in values), None)) for entry in layout.entries)
+        return {entry: name for entry, name in names if name is not None}
+
+    layout = max(layouts, key=lambda layout: len(entries_in(layout)))
+    return layout, entries_in(layout)
+
+
+def _check_names(
+    layout: Layout, keys: Mapping[Entry, str], values: Mapping[str, tuple[str, Any]], source: str, strict: bool
+) -> None:
+    missing = [entry.names[0] for entry in layout.entries if not entry.optional and entry not in keys]
+    if missing:
+        raise ValueError(
+            f"Entries of {layout.origin} are missing from the state: {listed(missing)}. "
+            f"Received: {listed(name for name, _ in values.values())}, from {source!r}. "
+            "Options of the layer, such as `use_bias`, decide which there must be, and `prefix` which are looked at."
+        )
+    unknown = [name for key, (name, _) in values.items() if key not in keys.values()]
+    if unknown and strict:
+        raise ValueError(
+            f"The state has entries that this layer has no weight for: {listed(unknown)}. Of {layout.origin} from "
+            f"{source!r} it takes {listed(entry.names[0] for entry in layout.entries)}. Give it the options of the "
+            "layer that was trained, or pass `strict=False` to leave them out."
+        )
+
+
+def _check_plain(layer: Any) -> None:
+    """Checks that kernels are variables that hold numbers as they are."""
+    layer = layer.attention if isinstance(layer, AttentionCell) else layer
+    for part in (layer, *(getattr(layer, name, None) for name in ("W_q", "W_k", "w_v", "W", "W_v", "W_o"))):
+        policy = getattr(part, "dtype_policy", None)
+        if getattr(policy, "quantization_mode", None) or getattr(part, "lora_enabled", False):
+            raise ValueError(f"`{part.name}` must not be quantized or have LoRA yet. Call `from_state` before that.")
+
+
+def _check_range(layer: Any, weights: Mapping[str, Array]) -> None:
+    """Checks that no number becomes infinite in the dtype of its part; infinities that were there are taken over."""
+    for name, array in weights.items():
+        dtype = _dtype_of(layer, name)
+        largest = np.finfo("float32" if dtype == "bfloat16" else dtype).max  # the largest bfloat16 is 0.4 % smaller
+        beyond = np.abs(array[np.isfinite(array)]).max(initial=0.0)
+        if beyond > largest:
+            raise ValueError(
+                f"`{name}` of the layer holds {dtype} and the state {beyond:.3g}, which is too large for it."
+            )
+
+
+def _dtype_of(layer: Any, name: str) -> str:
+    """The dtype of a weight: that of the innermost layer on the way to it, which need not be built."""
+    dtype, part = layer.variable_dtype, layer
+    for word in name.split("."):
+        part = part[int(word)] if word.isdigit() else getattr(part, word, None)
+        dtype = getattr(part, "variable_dtype", dtype)
+    return str(dtype)
+
+
+def _is_built(layer: Any) -> bool:
+    return bool(layer.built)
+
+
+def _build(layer: Any, sizes: Mapping[str, int]) -> None:
+    if isinstance(layer, AttentionCell):
+        layer.build((None, sizes["X"] - sizes["M"]), None, (None, None, sizes["M"]))
+    elif "Dq" in sizes:  # a dot product has no sizes, and is built by its first call
+        layer.build(*((None, None, sizes.get(name)) for name in INPUT_SIZES))
+
+
+def _set(layer: Any, name: str, array: Array) -> None:
+    if name == "scale":  # a number that `DotProductAttention` is made with, no variable
+        layer.scale = check_scale(float(array))
+        return
+    variable = layer
+    for part in name.split("."):
+        variable = variable[int(part)] if part.isdigit() else getattr(variable, part)
+    variable.assign(array)
