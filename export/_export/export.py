@@ -17,7 +17,7 @@ from .._options import ADAPTIVE, Options, check_options, checked_static_axes
 from .._progress import Progress, shown_progress
 from .._report.write_report import beside, check_place
 from .._standalone import verify
-from .._tracing.saved_model_run import SavedModelRun
+from .._tracing.fresh_process import SavedModelRun
 from .model_file import check_model, loaded_model
 
 if TYPE_CHECKING:

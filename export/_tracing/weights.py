@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 
-from .traced import Weights
+from .._graphs.traced import Weights
 
 LIMIT = 2**31 - 2**27  # bytes of weights that still fit one protobuf together with the graph
 LARGE = 2**12  # bytes from which a weight is kept out of the graph: one page

@@ -11,9 +11,9 @@ from unproven import Unproven
 
 from keras_attn_export import export_model, load_bundle, verify_bundle
 from keras_attn_export._analysis.first_difference import first_difference
+from keras_attn_export._graphs.walk import all_nodes, graphs_in
 from keras_attn_export._tracing import weights
 from keras_attn_export._tracing.attention_calls import DOMAIN
-from keras_attn_export._tracing.nodes import all_nodes, graphs_in
 
 
 def file_of(bundle):

@@ -16,13 +16,13 @@ from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import ParityError, ParityReport, export_model, verify_bundle
+from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._lowerings import text
-from keras_attn_export._precision.convert import convert
 from keras_attn_export._precision.float16_rules import PRODUCTS
 from keras_attn_export._precision.int8 import _silent_logging
+from keras_attn_export._precision.lower_precision import convert
 from keras_attn_export._standalone.verify import CASES, MODEL, load_cases
 from keras_attn_export._tracing import weights
-from keras_attn_export._tracing.nodes import all_nodes
 from keras_attn_export._tracing.onnx_file import read
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
@@ -225,7 +225,7 @@ def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(1.5), tensor.name))
         return converted
 
-    monkeypatch.setattr("keras_attn_export._precision.convert.convert", wrong)
+    monkeypatch.setattr("keras_attn_export._precision.lower_precision.convert", wrong)
     model = small_model()
     steps = []
     with pytest.raises(ParityError, match=r"ONNX in float16 output `.*` is outside the tolerance") as caught:

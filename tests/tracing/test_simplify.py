@@ -11,7 +11,7 @@ from keras import layers, ops
 from onnx import helper, numpy_helper, parser
 from traced_models import run
 
-from keras_attn_export._tracing.simplify import simplify
+from keras_attn_export._graphs.simplify import simplify
 from keras_attn_export._tracing.weights import with_weights
 
 RNG = np.random.default_rng(0)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from .._bundle.parity import ParityReport, compared
+from .._graphs.traced import Traced
 from .._progress import Progress
 from .._standalone import verify
 from .._standalone.verify import Case
 from .._tracing.onnx_file import read, write
-from .._tracing.traced import Traced
 from .._tracing.weights import DATA
 from .float16 import to_float16
 from .gains import gains, top1
