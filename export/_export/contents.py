@@ -9,6 +9,7 @@ from typing import Any
 from .._bundle.bundle import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityReport, checked_tolerance, compared
 from .._errors import ExportError, ProviderError, UntraceableError
+from .._graphs.onnx_file import write
 from .._internals.keras_internals import layers_of
 from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_model
@@ -21,7 +22,6 @@ from .._precision.lower_precision import converted
 from .._progress import Progress
 from .._standalone import verify
 from .._tracing.fresh_process import SavedModelRun
-from .._tracing.onnx_file import write
 from .._tracing.saved_model import write_saved_model
 from .._tracing.time_steps import steps_as_rows
 from .._tracing.untraceable import untraceable_axes

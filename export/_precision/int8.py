@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import UnsupportedModelError
 from .._graphs.loop_state import capture_unchanged
+from .._graphs.onnx_file import read, write
 from .._graphs.traced import Traced
 from .._graphs.walk import graphs_in, names_read
-from .._tracing.onnx_file import read, write
 
 FEWEST_COLUMNS = 8
 

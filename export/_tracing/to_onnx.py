@@ -17,13 +17,13 @@ from .._graphs.counted_loops import drop_conditions
 from .._graphs.folding import fold_in_bodies, folded
 from .._graphs.loop_state import capture_unchanged
 from .._graphs.simplify import simplify
-from .._graphs.traced import Traced
+from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._internals import tf2onnx_internals
 from .._operators import buckets, elementwise, fourier, near_zero, slices, tensor_lists
 from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
-from .attention_calls import DOMAIN, Call
+from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen, restore_domain
 
 

@@ -10,11 +10,10 @@ import onnx
 from onnx import inliner, version_converter
 
 from .._errors import ExportError, UnsupportedModelError
-from .._graphs.loop_invariants import hoist
-from .._graphs.traced import Traced
 from .._options import TRACED_OPSET
-from .attention_calls import DOMAIN
-from .weights import take_out, with_weights, write_data
+from .external_data import take_out, with_weights, write_data
+from .loop_invariants import hoist
+from .traced import DOMAIN, Traced
 
 Axes = Mapping[str, tuple[str | int, ...]]
 
