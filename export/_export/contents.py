@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._bundle.bundle import REPORT, SAVED_MODEL, seal
+from .._bundle.folder import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityReport, checked_tolerance, compared
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._graphs.onnx_file import write
