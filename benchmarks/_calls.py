@@ -11,11 +11,12 @@ from onnx import TensorProto, helper
 
 from keras_attn._pooling.composite import Heads
 from keras_attn._tensors import Pairs
+from keras_attn_export._graphs.onnx_file import with_functions
+from keras_attn_export._graphs.traced import DOMAIN
 from keras_attn_export._lowerings import adaptive, bodies, ragged
 from keras_attn_export._lowerings.text import function
 from keras_attn_export._options import ADAPTIVE
-from keras_attn_export._tracing.attention_calls import DOMAIN, Call
-from keras_attn_export._tracing.onnx_file import with_functions
+from keras_attn_export._tracing.attention_calls import Call
 
 SMALL, LARGE = "small", "large"
 DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._bundle.bundle import SAVED_MODEL, Bundle
+from .._bundle.folder import SAVED_MODEL
 from .._bundle.parity import ROUGH
 from .._errors import ExportError
+from .._loaded_bundle import Bundle
 from .._progress import Progress
 from .._standalone import verify
 from .onnx_graph import OnnxGraph

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._bundle.bundle import Bundle, load_bundle
 from .._errors import BundleError, ExportError, ProviderError
+from .._loaded_bundle import Bundle, load_bundle
 from .alone import alike, feeds_alone
 from .feeds import feeds_of, longest_of
 from .job import Job, specs_of

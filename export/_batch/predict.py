@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .._bundle.bundle import Bundle, load_bundle
 from .._errors import InputError
+from .._loaded_bundle import Bundle, load_bundle
 from .._machine import usable_cpus
 from .._standalone.verify import check_provider
 from .destination import Destination

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._bundle.bundle import Bundle
 from .._errors import InputError
+from .._loaded_bundle import Bundle
 
 _NO_MEMORY = (
     "available memory of",

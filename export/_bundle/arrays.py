@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -40,3 +41,40 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
     if array.dtype.kind == "f" and np.any(np.isinf(converted) & np.isfinite(array)):
         raise InputError(f"{name} holds numbers that are infinite in {dtype}.")
     return converted
+
+
+def checked_inputs(manifest: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the inputs as arrays of the manifest's dtypes.
+
+    Raises:
+        InputError: A name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
+    """
+    specs, multiples = manifest["inputs"], manifest.get("multiples", {})
+    names = [spec["name"] for spec in specs]
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"Inputs must be a mapping from names to arrays. Received: {type(inputs).__name__}.")
+    if missing := [name for name in names if name not in inputs]:
+        raise InputError(f"Inputs {missing} are missing. The model takes {names}.")
+    if unknown := [name for name in inputs if name not in names]:
+        raise InputError(f"Inputs {unknown} are unknown. The model takes {names}.")
+    sizes: dict[str, tuple[int, str]] = {}
+    return {spec["name"]: _checked_input(spec, inputs[spec["name"]], sizes, multiples) for spec in specs}
+
+
+def _checked_input(
+    spec: Mapping[str, Any], value: Any, sizes: dict[str, tuple[int, str]], multiples: Mapping[str, int]
+) -> np.ndarray:
+    name, shape = spec["name"], spec["shape"]
+    array = as_dtype(f"Input `{name}`", value, spec["dtype"])
+    if array.ndim != len(shape):
+        raise InputError(f"Input `{name}` must have shape {tuple(shape)}. Received: {array.shape}.")
+    for want, have in zip(shape, array.shape, strict=True):
+        known, whose = sizes.setdefault(want, (have, name)) if isinstance(want, str) else (want, name)
+        rule = None
+        if known != have:
+            rule = f"`{want}` is {known} in input `{whose}`" if isinstance(want, str) else f"{want} is fixed"
+        elif have % (step := multiples.get(want, 1)):
+            rule = f"`{want}` is a multiple of {step}"
+        if rule:
+            raise InputError(f"Input `{name}` must have shape {tuple(shape)}, where {rule}. Received: {array.shape}.")
+    return array

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._errors import ExportError
 from .._standalone.verify import LENIENCE, Arrays, Case, compare
-from .coverage import warnings_of
+from .unproven import warnings_of
 
 ROUGH = {"relative": 1e-5, "absolute": 1e-6}  # for tensors of which it is not known what rounding may do to them
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from .._errors import BundleError, ExportError
-from .bundle import load_bundle
+from .folder import read_manifest
 
 SUFFIX = ".sig"
 
@@ -33,7 +33,7 @@ def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | No
         ExportError: The key cannot be used, the signature cannot be written, or `keras-attn[sign]` is not installed.
     """
     folder, target = Path(path), _place(Path(path), signature)
-    load_bundle(folder)
+    read_manifest(folder)
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(folder)):
         raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
     library = _library("signing")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from .._analysis.bench import SECONDS, Bench, Timing, bench_bundle
+from .._analysis.bench_bundle import SECONDS, Bench, Timing, bench_bundle
 from .._progress import shown_progress
 from .._report.page_numbers import bytes_text
 from .shared import add_json, add_provider, new_parser, read_arrays

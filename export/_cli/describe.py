@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._bundle.bundle import SAVED_MODEL, VERIFY, Bundle
+from .._bundle.folder import SAVED_MODEL, VERIFY
+from .._loaded_bundle import Bundle
 from .._report.page_numbers import bytes_text
 from .._standalone import verify
 

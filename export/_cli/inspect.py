@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .._bundle.bundle import Bundle, load_bundle
 from .._errors import BundleError
+from .._loaded_bundle import Bundle, load_bundle
 from .._standalone import verify
 from .describe import describe
 from .shared import add_json, new_parser, print_bundle_json

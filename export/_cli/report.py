@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .._bundle.bundle import load_bundle
 from .._errors import InputError
+from .._loaded_bundle import load_bundle
 from .shared import new_parser, read_arrays
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._bundle.bundle import load_bundle
 from .._errors import ExportError
+from .._loaded_bundle import load_bundle
 from .._whole_file import whole_file
 from .shared import add_provider, new_parser, read_arrays
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .._bundle.bundle import Bundle
 from .._errors import ExportError, InputError
+from .._loaded_bundle import Bundle
 from .._standalone import verify
 from .native_messages import hidden_native_messages
 

@@ -9,10 +9,10 @@ import textwrap
 from typing import Any
 
 from .._analysis.first_difference import Comparison, first_difference, format_layers
-from .._bundle.bundle import load_bundle
 from .._bundle.parity import ParityError, ParityReport
 from .._errors import InputError
 from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
+from .._loaded_bundle import load_bundle
 from .._progress import shown_progress
 from .._standalone import verify
 from .describe import WIDTH

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._bundle.bundle import REPORT, SAVED_MODEL, seal
+from .._bundle.folder import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityReport, checked_tolerance, compared
 from .._errors import ExportError, ProviderError, UntraceableError
+from .._graphs.onnx_file import write
 from .._internals.keras_internals import layers_of
 from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_model
@@ -17,12 +18,11 @@ from .._model.attention_outputs import attention_outputs, is_attention
 from .._model.reference import Reference
 from .._model.trial_runs import outputs_of
 from .._options import ADAPTIVE, PORTABLE, PRECISIONS, Options, check_onnxruntime, lowest_onnxruntime
-from .._precision.convert import converted
+from .._precision.lower_precision import converted
 from .._progress import Progress
 from .._standalone import verify
-from .._tracing.onnx_file import write
+from .._tracing.fresh_process import SavedModelRun
 from .._tracing.saved_model import write_saved_model
-from .._tracing.saved_model_run import SavedModelRun
 from .._tracing.time_steps import steps_as_rows
 from .._tracing.untraceable import untraceable_axes
 from .collected_weights import collected_weights

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._bundle.bundle import SAVED_MODEL, Bundle, load_bundle
+from .._bundle.folder import SAVED_MODEL
 from .._bundle.parity import ParityError, ParityReport, ParityRow, rows_of
 from .._errors import ExportError, UnsupportedModelError
+from .._loaded_bundle import Bundle, load_bundle
 from .._options import PRECISIONS
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._bundle.atomic_folder import staged_folder
-from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import checked_tolerance
 from .._errors import ExportError, UntraceableError
+from .._loaded_bundle import Bundle, load_bundle
 from .._options import ADAPTIVE, Options, check_options, checked_static_axes
 from .._progress import Progress, shown_progress
 from .._report.write_report import beside, check_place
 from .._standalone import verify
-from .._tracing.saved_model_run import SavedModelRun
+from .._tracing.fresh_process import SavedModelRun
 from .model_file import check_model, loaded_model
 
 if TYPE_CHECKING:

@@ -109,7 +109,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _carry_out(task: Task, step: Progress) -> None:
-    from .._tracing.saved_model_run import SavedModelRun
+    from .._tracing.fresh_process import SavedModelRun
 
     with SavedModelRun() as fresh:  # which imports TensorFlow too, meanwhile
         step("Loading TensorFlow and the model")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import ParityReport, ParityRow, rows_of
 from .._bundle.signing import check_signature_if_asked
 from .._errors import InputError
+from .._loaded_bundle import Bundle, load_bundle
 from .._options import PRECISIONS
 from .._standalone import verify
 from .._standalone.verify import Case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
-from .._tracing.nodes import all_nodes
+from .._graphs.walk import all_nodes
 
 
 def on_device(function: onnx.FunctionProto) -> None:

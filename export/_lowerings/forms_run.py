@@ -11,14 +11,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from .._graphs.onnx_file import write
+from .._graphs.traced import DOMAIN, Traced
+from .._graphs.walk import graphs_in
 from .._model.dynamic_axes import BATCH
 from .._model.golden_cases import Cases
 from .._model.long_cases import LONG, NOT_RUN
 from .._standalone import verify
-from .._tracing.attention_calls import DOMAIN, Call
-from .._tracing.nodes import graphs_in
-from .._tracing.onnx_file import write
-from .._tracing.traced import Traced
+from .._tracing.attention_calls import Call
 from . import adaptive
 
 _NO_ROWS, _ROW = "sizes/none", "sizes/row"

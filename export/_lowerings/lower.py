@@ -10,15 +10,15 @@ import keras
 
 from keras_attn import AttentionPooling
 
+from .._graphs.traced import DOMAIN, Traced
+from .._graphs.walk import all_nodes
 from .._internals.keras_internals import layers_of
 from .._internals.stock_attention import is_stock_attention
 from .._model.signature import Signature, layer_names
 from .._options import Options
-from .._tracing.attention_calls import DOMAIN, Call, Tagger
-from .._tracing.nodes import all_nodes
+from .._tracing.attention_calls import Call, Tagger
 from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
-from .._tracing.traced import Traced
 from .bodies import lowering_of
 from .lowered import Lowered
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._errors import UnsupportedModelError
+from .._graphs.onnx_file import finish
+from .._graphs.traced import Traced
 from .._model.golden_cases import Cases
 from .._options import PORTABLE, TRACED_OPSET, asked_by
 from .._tracing.attention_calls import Call
-from .._tracing.onnx_file import finish
-from .._tracing.traced import Traced
 from .bodies import form_of, function_of, lowest_opset, opset_of
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import onnx
 from onnx import parser
 
-from .._tracing.attention_calls import DOMAIN, Call
-from .._tracing.nodes import all_nodes
+from .._graphs.traced import DOMAIN
+from .._graphs.walk import all_nodes
+from .._tracing.attention_calls import Call
 from .device import on_device
 
 CONTRIB = "com.microsoft"  # operators of onnxruntime's own

@@ -18,9 +18,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .._tracing.loop_state import capture_unchanged, names_used
-from .._tracing.nodes import graphs_in
-from .._tracing.traced import Traced
+from .._graphs.loop_state import capture_unchanged, names_used
+from .._graphs.traced import Traced
+from .._graphs.walk import graphs_in
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT

@@ -14,10 +14,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import UnsupportedModelError
-from .._tracing.loop_state import capture_unchanged
-from .._tracing.nodes import graphs_in, names_read
-from .._tracing.onnx_file import read, write
-from .._tracing.traced import Traced
+from .._graphs.loop_state import capture_unchanged
+from .._graphs.onnx_file import read, write
+from .._graphs.traced import Traced
+from .._graphs.walk import graphs_in, names_read
 
 FEWEST_COLUMNS = 8
 

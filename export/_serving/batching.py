@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._bundle.bundle import Bundle
 from .._errors import ExportError
+from .._loaded_bundle import Bundle
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
 

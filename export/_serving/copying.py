@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from .._bundle.bundle import SAVED_MODEL, Bundle
+from .._bundle.folder import SAVED_MODEL
 from .._errors import BundleError
+from .._loaded_bundle import Bundle
 from .._standalone import verify
 
 

@@ -7,7 +7,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from .._bundle.bundle import Bundle
+from .._loaded_bundle import Bundle
 from .._standalone import verify
 from .copying import copy_files
 from .specs import datatype

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from .._bundle.bundle import SAVED_MODEL, Bundle
+from .._bundle.folder import SAVED_MODEL
 from .._errors import BundleError, ExportError
+from .._loaded_bundle import Bundle
 from .copying import copy_files, saved_model_files
 from .specs import unchecked_multiples
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._bundle.bundle import Bundle
+from .._loaded_bundle import Bundle
 from .._standalone import verify
 from .batching import why_not_merged
 from .copying import copy_files, onnx_files

@@ -13,11 +13,10 @@ import tensorflow as tf
 from keras_attn._pooling.composite import Composite, Heads, evaluated_by
 from keras_attn._tensors import Pairs
 
+from .._graphs.traced import DOMAIN
 from .._internals.stock_attention import StockAttention, through_stock_attention
 from .._internals.tensorflow_internals import KEPT_APART, runs_in_place
 from .stock_calls import evaluated
-
-DOMAIN = "keras_attn"
 
 
 @dataclass(frozen=True, eq=False)  # each is itself alone, and a key of dicts

@@ -14,12 +14,12 @@ import tensorflow as tf
 from onnx import TensorProto
 
 from .._errors import ExportError
+from .._graphs.traced import DOMAIN, Weights
+from .._graphs.walk import all_nodes
 from .._internals import tensorflow_internals, tf2onnx_internals
 from .._internals.tf2onnx_internals import make_name
-from .attention_calls import DOMAIN, Call
+from .attention_calls import Call
 from .needed_calls import needed_calls
-from .nodes import all_nodes
-from .traced import Weights
 from .weights import is_large, move_out
 
 

@@ -13,18 +13,18 @@ import onnx
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
+from .._graphs.counted_loops import drop_conditions
+from .._graphs.folding import fold_in_bodies, folded
+from .._graphs.loop_state import capture_unchanged
+from .._graphs.simplify import simplify
+from .._graphs.traced import DOMAIN, Traced
+from .._graphs.walk import all_nodes
 from .._internals import tf2onnx_internals
+from .._operators import buckets, elementwise, fourier, near_zero, slices, tensor_lists
 from .._options import TRACED_OPSET
-from . import buckets, fourier, near_zero, slices, tensor_lists, tf2onnx_fixes
 from .assigned import SEEDS, assigned
-from .attention_calls import DOMAIN, Call
-from .counted_loops import drop_conditions
-from .folding import fold_in_bodies, folded
+from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen, restore_domain
-from .loop_state import capture_unchanged
-from .nodes import all_nodes
-from .simplify import simplify
-from .traced import Traced
 
 
 def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> Traced:
@@ -48,13 +48,13 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     renames = {name: written.get(node, node) for name, node in nodes.items()}  # TensorFlow calls the node of `X` `x`
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
     _refuse_state(function, layers)
-    with _listening() as unmapped, tf2onnx_fixes.reshapes_merged_where_right():
+    with _listening() as unmapped, elementwise.reshapes_merged_where_right():
         graph = tf.compat.v1.GraphDef()
         try:
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
             renames |= {f"{name}:0": name for name in found.weights}
-            handlers = dict(tf2onnx_fixes.HANDLERS)
+            handlers = dict(elementwise.HANDLERS)
             for more in (fourier, near_zero, buckets, slices, tensor_lists):
                 handlers |= more.HANDLERS
             if calls:

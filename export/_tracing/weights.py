@@ -1,25 +1,20 @@
 """Weights on their way around TensorFlow's and tf2onnx's optimizers, which copy a graph with all in it a dozen times.
 
-A large weight is an input of the graph while that is optimized, and becomes an initializer when the file is written. A
-protobuf ends at 2 GiB: beyond, the content of these initializers lies in a second file.
+A large weight is an input of the graph while that is optimized, and becomes an initializer when the file is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import tensorflow as tf
 
-from .traced import Weights
+from .._graphs.external_data import fit_in_one_file
+from .._graphs.traced import Weights
 
-LIMIT = 2**31 - 2**27  # bytes of weights that still fit one protobuf together with the graph
 LARGE = 2**12  # bytes from which a weight is kept out of the graph: one page
-DATA = "model.onnx.data"
-_PAGE = 4096  # onnxruntime maps weights from the file when they start at a page
 
 # Ops that are written alike whether they take a constant or not, once `folding` has laid it out. Loops are not: tf2onnx
 # makes an LSTM of one only if its weights are constants.
@@ -47,7 +42,7 @@ def move_out(
     Returns:
         The content of each new input by its name, which is the path of the variable.
     """
-    whole = sum(map(_bytes, left_out.values())) <= LIMIT
+    whole = fit_in_one_file(sum(map(_bytes, left_out.values())))
     users = _users(graph, left_out)
     taken = {*taken, *(node.name for node in graph.node)}
     renamed: dict[str, str] = {}
@@ -113,54 +108,3 @@ def _array(variable: tf.Variable) -> np.ndarray:
 
 def _bytes(tensor: Any) -> int:
     return int(np.prod(tensor.shape, dtype=np.int64)) * int(tf.as_dtype(tensor.dtype).size)
-
-
-def with_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Return a model with these weights as initializers, those beyond 2 GiB with their content in a second file."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
-    if _all_bytes(weights) <= LIMIT:
-        whole.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
-        return whole
-    for name, array, offset in _layout(weights):
-        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensor = onnx.TensorProto(name=name, data_type=kind, dims=array.shape, data_location=onnx.TensorProto.EXTERNAL)
-        for key, value in (("location", DATA), ("offset", offset), ("length", array.nbytes)):
-            tensor.external_data.add(key=key, value=str(value))
-        whole.graph.initializer.append(tensor)
-    return whole
-
-
-def take_out(graph: onnx.GraphProto, folder: Path) -> Weights:
-    """Remove the initializers whose content lies in a second file, and return that content, which stays on the disk."""
-    weights: dict[str, np.ndarray] = {}
-    for index in reversed(range(len(graph.initializer))):
-        tensor = graph.initializer[index]
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            where = {each.key: each.value for each in tensor.external_data}
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            offset, shape = int(where.get("offset", 0)), tuple(tensor.dims)
-            weights[tensor.name] = np.memmap(folder / where["location"], dtype, "r", offset, shape)
-            del graph.initializer[index]
-    return weights
-
-
-def write_data(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
-    """Write the second file that `with_weights` refers to, if it refers to one."""
-    if _all_bytes(weights) <= LIMIT:
-        return
-    with (folder / DATA).open("wb") as file:
-        for _, array, offset in _layout(weights):
-            file.seek(offset)
-            np.ascontiguousarray(array).tofile(file)
-
-
-def _all_bytes(weights: Mapping[str, np.ndarray]) -> int:
-    return sum(array.nbytes for array in weights.values())
-
-
-def _layout(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray, int]]:
-    offset = 0
-    for name, array in weights.items():
-        yield name, array, offset
-        offset += -(-array.nbytes // _PAGE) * _PAGE

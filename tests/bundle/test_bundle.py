@@ -9,7 +9,7 @@ from bundles import Dk, alter_manifest, read_manifest, reseal, small_inputs
 from tolerances import assert_identical
 
 from keras_attn_export import BundleError, InputError, ProviderError, load_bundle, verify_bundle
-from keras_attn_export._bundle.bundle import checked_inputs
+from keras_attn_export._bundle.arrays import checked_inputs
 from keras_attn_export._standalone.verify import MODEL
 
 pytest_plugins = ("bundle_fixtures",)

@@ -10,8 +10,8 @@ from keras import layers
 
 import keras_attn
 from keras_attn_export import ProviderError, export_model, verify_bundle
+from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._standalone import verify
-from keras_attn_export._tracing.nodes import all_nodes
 
 LATER = pytest.mark.out_of_turn
 BLOCKS = "all examples at once, in blocks of queries"

@@ -22,9 +22,9 @@ from unproven import Unproven
 
 from keras_attn.decoding import beam, greedy
 from keras_attn_export import export_model
+from keras_attn_export._graphs.walk import all_nodes, graphs_in
 from keras_attn_export._model.growing_caches import EMPTY_CACHE
 from keras_attn_export._standalone import verify
-from keras_attn_export._tracing.nodes import all_nodes, graphs_in
 
 CASES = {
     "attention": lambda: (greedy(*attending(), **{**OPTIONS, "max_length": 4}, outputs=["weights"]), ids_of),

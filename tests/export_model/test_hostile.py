@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import BundleError, ExportError, InputError, UnsupportedModelError, export_model, load_bundle
-from keras_attn_export._bundle.bundle import checked_inputs
+from keras_attn_export._bundle.arrays import checked_inputs
 from keras_attn_export._standalone.verify import MODEL
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")

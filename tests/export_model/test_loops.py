@@ -11,9 +11,10 @@ from unproven import Unproven
 
 from keras_attn_export import export_model, load_bundle, verify_bundle
 from keras_attn_export._analysis.first_difference import first_difference
+from keras_attn_export._graphs import external_data
+from keras_attn_export._graphs.traced import DOMAIN
+from keras_attn_export._graphs.walk import all_nodes, graphs_in
 from keras_attn_export._tracing import weights
-from keras_attn_export._tracing.attention_calls import DOMAIN
-from keras_attn_export._tracing.nodes import all_nodes, graphs_in
 
 
 def file_of(bundle):
@@ -118,7 +119,7 @@ def test_the_proof_of_such_files_passes(layer, lowering, precision, tmp_path):
 
 def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
     """Weights of the loop lie in a second file, as if there were gigabytes of them."""
-    monkeypatch.setattr(weights, "LIMIT", 100)
+    monkeypatch.setattr(external_data, "LIMIT", 100)
     monkeypatch.setattr(weights, "LARGE", 64)
     bundle = export_model(looped(Refined), tmp_path / "bundle")
     proto = file_of(bundle)

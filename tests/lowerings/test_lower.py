@@ -11,12 +11,13 @@ from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention,
 from keras_attn._pooling.composite import current_evaluator
 from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model
 from keras_attn_export._cli.describe import describe
+from keras_attn_export._graphs import onnx_file
+from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._internals import tf2onnx_internals
 from keras_attn_export._lowerings import flash, ragged
 from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._thresholds import LARGE, From
-from keras_attn_export._tracing import freeze, onnx_file
-from keras_attn_export._tracing.nodes import all_nodes
+from keras_attn_export._tracing import freeze
 
 LATER = pytest.mark.out_of_turn
 

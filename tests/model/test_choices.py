@@ -8,8 +8,8 @@ from keras import layers
 from test_rounding import rounding
 
 from keras_attn_export import export_model
+from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._model.choices import note, widen
-from keras_attn_export._tracing.nodes import all_nodes
 
 STEPS = 4
 

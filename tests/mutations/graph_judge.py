@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_attn_export import Bundle, ExportError, verify_bundle
-from keras_attn_export._bundle.bundle import seal
+from keras_attn_export._bundle.folder import seal
 from keras_attn_export._standalone import verify
 
 ENDLESS = 20  # seconds after which the loop of a mutant is taken to go on for ever

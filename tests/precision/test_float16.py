@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto
 from small_graphs import small_graph
 
+from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._precision import float16
-from keras_attn_export._tracing.traced import Traced
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.standard_normal((4, 4)).astype("float32")

@@ -6,8 +6,8 @@ import onnxruntime
 import pytest
 from small_graphs import small_graph
 
+from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._precision.int8 import to_int8
-from keras_attn_export._tracing.traced import Traced
 
 RNG = np.random.default_rng(0)
 N = 8

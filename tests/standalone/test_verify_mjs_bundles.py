@@ -41,7 +41,7 @@ def bundles(exported, tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a softmax over one key
             if "outside" in name:
-                patch.setattr("keras_attn_export._tracing.weights.LIMIT", 10)
+                patch.setattr("keras_attn_export._graphs.external_data.LIMIT", 10)
                 patch.setattr("keras_attn_export._tracing.weights.LARGE", 20)
             found[name] = export_model(build(), folder / name, **options).path
     return found

@@ -41,7 +41,7 @@ def worker():
 
 
 class WorkerRun:
-    """`keras_attn_export._tracing.saved_model_run.SavedModelRun`, by the one process."""
+    """`keras_attn_export._tracing.fresh_process.SavedModelRun`, by the one process."""
 
     _latest = None
 

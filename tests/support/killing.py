@@ -19,7 +19,7 @@ from unittest.mock import patch
 from keras_attn_export import BundleError, load_bundle
 from keras_attn_export._bundle import atomic_folder
 from keras_attn_export._bundle.atomic_folder import staged_folder
-from keras_attn_export._bundle.bundle import seal
+from keras_attn_export._bundle.folder import seal
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 SYSTEMS = {"exchanges": atomic_folder.ctypes.CDLL, "renames twice": lambda *_, **__: object()}

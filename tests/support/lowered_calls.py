@@ -13,13 +13,13 @@ from tolerances import assert_close, assert_identical
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.composite import Heads
 from keras_attn._tensors import Pairs
+from keras_attn_export._graphs.onnx_file import with_functions
+from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._lowerings import bodies, ragged
 from keras_attn_export._lowerings.text import function
 from keras_attn_export._options import BATCHED
 from keras_attn_export._precision.float16 import to_float16
 from keras_attn_export._tracing.attention_calls import Call
-from keras_attn_export._tracing.onnx_file import with_functions
-from keras_attn_export._tracing.traced import Traced
 
 SCALE = 0.5
 DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}

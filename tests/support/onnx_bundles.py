@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 
-from keras_attn_export._bundle.bundle import seal
+from keras_attn_export._bundle.folder import seal
 from keras_attn_export._standalone import verify
 
 

@@ -8,8 +8,8 @@ import onnx
 import onnxruntime as ort
 import tensorflow as tf
 
+from keras_attn_export._graphs.external_data import with_weights
 from keras_attn_export._tracing.to_onnx import trace
-from keras_attn_export._tracing.weights import with_weights
 
 
 class Converted:

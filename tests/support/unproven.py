@@ -10,6 +10,8 @@ from unittest.mock import patch
 
 import keras
 
+from keras_attn_export._graphs.onnx_file import write
+from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._internals.keras_internals import layers_of
 from keras_attn_export._lowerings.lower import _is_written_plainly, _lowered, _traced
 from keras_attn_export._model.attention_outputs import is_attention
@@ -18,9 +20,7 @@ from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._standalone import verify
 from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing.attention_calls import Call
-from keras_attn_export._tracing.onnx_file import write
 from keras_attn_export._tracing.saved_model import traced_function
-from keras_attn_export._tracing.traced import Traced
 
 
 @dataclass

@@ -12,13 +12,14 @@ from traced_models import run, traced
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import export_model, load_bundle, verify_bundle
+from keras_attn_export._graphs import external_data
+from keras_attn_export._graphs.onnx_file import finish
 from keras_attn_export._tracing import weights
-from keras_attn_export._tracing.onnx_file import finish
 
 
 @pytest.mark.parametrize("opset", [pytest.param(18, marks=pytest.mark.out_of_turn), 24])
 def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "LIMIT", 100)
+    monkeypatch.setattr(external_data, "LIMIT", 100)
     monkeypatch.setattr(weights, "LARGE", 200)
     ids = keras.Input((None,), dtype="int32", name="ids")
     embedded = layers.Embedding(20, 8, mask_zero=True)(ids)
@@ -56,7 +57,7 @@ def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
     assert set(ops[0] - ops[1]) == set()
     assert set(ops[1] - ops[0]) <= {"Shape"}
     ids = np.random.default_rng(0).integers(0, 50, (3, 6)).astype("int32")
-    ours, theirs = (run(weights.with_weights(each.model, each.weights), ids=ids)["y"] for each in found)
+    ours, theirs = (run(external_data.with_weights(each.model, each.weights), ids=ids)["y"] for each in found)
     assert_identical(ours, theirs)
     np.testing.assert_allclose(ours, model(ids)["y"], rtol=1e-4, atol=1e-6)
 

@@ -16,14 +16,14 @@ from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import ParityError, ParityReport, export_model, verify_bundle
+from keras_attn_export._graphs import external_data
+from keras_attn_export._graphs.onnx_file import read
+from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._lowerings import text
-from keras_attn_export._precision.convert import convert
 from keras_attn_export._precision.float16_rules import PRODUCTS
 from keras_attn_export._precision.int8 import _silent_logging
+from keras_attn_export._precision.lower_precision import convert
 from keras_attn_export._standalone.verify import CASES, MODEL, load_cases
-from keras_attn_export._tracing import weights
-from keras_attn_export._tracing.nodes import all_nodes
-from keras_attn_export._tracing.onnx_file import read
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
@@ -81,12 +81,12 @@ def test_weights_in_a_second_file(precision, tmp_path, monkeypatch):
     outputs = layers.Dense(64)(layers.SimpleRNN(128, return_sequences=True)(hidden))
     model = as_if_trained(keras.Model(ids, {"y": outputs}))
     bundles = []
-    for limit in (weights.LIMIT, 100):
-        monkeypatch.setattr(weights, "LIMIT", limit)
+    for limit in (external_data.LIMIT, 100):
+        monkeypatch.setattr(external_data, "LIMIT", limit)
         bundles.append(export_model(model, tmp_path / str(limit), precision=precision, tolerance=1))
     inside, outside = bundles
     assert {path.name for path in inside.path.glob(f"{MODEL}*")} == {MODEL}
-    assert {path.name for path in outside.path.glob(f"{MODEL}*")} == {MODEL, weights.DATA}
+    assert {path.name for path in outside.path.glob(f"{MODEL}*")} == {MODEL, external_data.DATA}
     dtypes = Counter(array.dtype.name for array in read(outside.path / MODEL).weights.values())
     assert dtypes == ({"float16": 5} if precision == "float16" else {"uint8": 4, "float32": 1})
     assert outside.report.precision["size_ratio"] < 0.9
@@ -225,7 +225,7 @@ def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(1.5), tensor.name))
         return converted
 
-    monkeypatch.setattr("keras_attn_export._precision.convert.convert", wrong)
+    monkeypatch.setattr("keras_attn_export._precision.lower_precision.convert", wrong)
     model = small_model()
     steps = []
     with pytest.raises(ParityError, match=r"ONNX in float16 output `.*` is outside the tolerance") as caught:

@@ -5,8 +5,8 @@ import pytest
 from onnx import numpy_helper, parser
 from traced_models import changed
 
-from keras_attn_export._tracing.loop_invariants import hoist
-from keras_attn_export._tracing.nodes import graphs_in
+from keras_attn_export._graphs.loop_invariants import hoist
+from keras_attn_export._graphs.walk import graphs_in
 
 X, M = np.array([[1, 2], [3, 4]], "float32"), np.array([[0.5, -1], [2, 0.25]], "float32")
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .nodes import Nodes, graphs_in
+from .walk import Nodes, graphs_in
 
 _PASS_ON = ("Cast", "Identity")
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from .._bundle.parity import ParityReport, compared
+from .._graphs.external_data import DATA
+from .._graphs.onnx_file import read, write
+from .._graphs.traced import Traced
 from .._progress import Progress
 from .._standalone import verify
 from .._standalone.verify import Case
-from .._tracing.onnx_file import read, write
-from .._tracing.traced import Traced
-from .._tracing.weights import DATA
 from .float16 import to_float16
 from .gains import gains, top1
 from .int8 import to_int8

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from .nodes import drop_unread, graphs_in, names_read
 from .traced import Weights
+from .walk import drop_unread, graphs_in, names_read
 
 
 def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:

@@ -11,10 +11,9 @@ from onnx import inliner, version_converter
 
 from .._errors import ExportError, UnsupportedModelError
 from .._options import TRACED_OPSET
-from .attention_calls import DOMAIN
+from .external_data import take_out, with_weights, write_data
 from .loop_invariants import hoist
-from .traced import Traced
-from .weights import take_out, with_weights, write_data
+from .traced import DOMAIN, Traced
 
 Axes = Mapping[str, tuple[str | int, ...]]
 

@@ -4,9 +4,9 @@ import pytest
 from onnx import helper, parser
 
 from keras_attn_export import ExportError
+from keras_attn_export._graphs.onnx_file import finish, write
+from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._options import OPSETS
-from keras_attn_export._tracing.onnx_file import finish, write
-from keras_attn_export._tracing.traced import Traced
 
 
 def small_model():

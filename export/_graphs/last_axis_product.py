@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .nodes import Nodes, Sizes
+from .walk import Nodes, Sizes
 
 
 def written(node: onnx.NodeProto, nodes: Nodes) -> onnx.NodeProto | None:

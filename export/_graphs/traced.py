@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
+DOMAIN = "keras_attn"  # of the nodes that stand for calls of attention layers
 Shapes = Mapping[str, tuple[int | None, ...]]
 Weights = Mapping[str, np.ndarray]
 

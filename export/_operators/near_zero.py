@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from .tf2onnx_fixes import Handler, constant
+from .elementwise import Handler, constant
 
 NUMPY = {TensorProto.FLOAT16: np.float16, TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64}
 Write = Callable[..., str]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import onnx
 from onnx import helper
 
-from .nodes import drop_unread, graphs_in, names_read
+from .walk import drop_unread, graphs_in, names_read
 
 
 def capture_unchanged(graph: onnx.GraphProto) -> None:

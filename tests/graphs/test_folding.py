@@ -5,9 +5,9 @@ import pytest
 from onnx import parser
 from traced_models import changed, run
 
-from keras_attn_export._tracing.folding import fold_in_bodies, folded
-from keras_attn_export._tracing.nodes import all_nodes
-from keras_attn_export._tracing.weights import with_weights
+from keras_attn_export._graphs.external_data import with_weights
+from keras_attn_export._graphs.folding import fold_in_bodies, folded
+from keras_attn_export._graphs.walk import all_nodes
 
 WEIGHT = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
 X = np.random.default_rng(1).standard_normal((3, 4)).astype("float32")

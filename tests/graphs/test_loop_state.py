@@ -4,7 +4,7 @@ import numpy as np
 from onnx import parser
 from traced_models import changed, run
 
-from keras_attn_export._tracing.loop_state import capture_unchanged
+from keras_attn_export._graphs.loop_state import capture_unchanged
 
 X, W = np.array([[1, 2], [3, 4]], "float32"), np.array([[0.5, -1], [2, 0.25]], "float32")
 

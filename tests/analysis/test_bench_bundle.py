@@ -12,8 +12,8 @@ from bundles import small_inputs
 from onnx import helper
 
 from keras_attn_export import Bundle, BundleError, ExportError, InputError
-from keras_attn_export._analysis import bench
-from keras_attn_export._analysis.bench import bench_bundle
+from keras_attn_export._analysis import bench_bundle as bench
+from keras_attn_export._analysis.bench_bundle import bench_bundle
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Case
 

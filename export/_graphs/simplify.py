@@ -10,7 +10,7 @@ import onnx
 from onnx import numpy_helper
 
 from . import last_axis_product, layer_normalization
-from .nodes import all_graphs, drop_unread
+from .walk import all_graphs, drop_unread
 
 RULES = (last_axis_product.written, layer_normalization.written)
 

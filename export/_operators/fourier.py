@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from .tf2onnx_fixes import Handler, constant
+from .elementwise import Handler, constant
 
 READ_BY = {"FFT", "FFT2D", "IFFT", "IFFT2D", "Real", "Imag", "ComplexAbs"}
 

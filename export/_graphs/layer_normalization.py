@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .nodes import Nodes, attribute
+from .walk import Nodes, attribute
 
 
 class _Factor(NamedTuple):

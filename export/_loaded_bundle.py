@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,17 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import BundleError, InputError
-from .._report.content import content_of
-from .._report.write_report import beside, check_place, write_page
-from .._standalone import verify
-from .arrays import as_dtype
-from .parity import ParityReport
-from .session_options import checked_config, session_options
-
-REPORT = "parity/report.json"
-SAVED_MODEL = "saved_model"
-VERIFY = "verify.py"
+from ._bundle.arrays import checked_inputs
+from ._bundle.folder import REPORT, read_manifest
+from ._bundle.parity import ParityReport
+from ._bundle.session_options import checked_config, session_options
+from ._errors import BundleError
+from ._report.content import content_of
+from ._report.write_report import beside, check_place, write_page
+from ._standalone import verify
 
 
 @dataclass(frozen=True)
@@ -166,66 +162,4 @@ def load_bundle(path: str | Path) -> Bundle:
         BundleError: The folder is missing, incomplete or altered, holds something else, is of an unknown schema
             version, or needs a newer onnxruntime than is installed.
     """
-    folder = Path(path)
-    try:
-        return Bundle(folder, verify.read_manifest(folder))
-    except BundleError as error:
-        if _is_in_steps(folder):
-            raise BundleError(
-                f"{folder} is a decoder in steps, two bundles with a manifest around them, which is no longer read. "
-                f"Load {folder / 'encoder'} and {folder / 'step'}; docs/whole-answers.md has a loop over them."
-            ) from error
-        raise
-
-
-def _is_in_steps(folder: Path) -> bool:
-    try:
-        return verify.opened_manifest(folder).get("kind") == "decoder in steps"
-    except (BundleError, OSError):
-        return False  # what is wrong with it has been said
-
-
-def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Add `verify.py`, hash every file, and write the manifest: the last step of writing a bundle."""
-    shutil.copyfile(verify.__file__, folder / VERIFY)
-    files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
-    hashes = {name: verify.sha256(folder / name) for name in files}
-    content = {"schema_version": verify.SCHEMA_VERSION, **manifest, "sha256": hashes}
-    (folder / verify.MANIFEST).write_bytes(verify.manifest_bytes(content))
-
-
-def checked_inputs(manifest: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the inputs as arrays of the manifest's dtypes.
-
-    Raises:
-        InputError: A name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
-    """
-    specs, multiples = manifest["inputs"], manifest.get("multiples", {})
-    names = [spec["name"] for spec in specs]
-    if not isinstance(inputs, Mapping):
-        raise InputError(f"Inputs must be a mapping from names to arrays. Received: {type(inputs).__name__}.")
-    if missing := [name for name in names if name not in inputs]:
-        raise InputError(f"Inputs {missing} are missing. The model takes {names}.")
-    if unknown := [name for name in inputs if name not in names]:
-        raise InputError(f"Inputs {unknown} are unknown. The model takes {names}.")
-    sizes: dict[str, tuple[int, str]] = {}
-    return {spec["name"]: _checked_input(spec, inputs[spec["name"]], sizes, multiples) for spec in specs}
-
-
-def _checked_input(
-    spec: Mapping[str, Any], value: Any, sizes: dict[str, tuple[int, str]], multiples: Mapping[str, int]
-) -> np.ndarray:
-    name, shape = spec["name"], spec["shape"]
-    array = as_dtype(f"Input `{name}`", value, spec["dtype"])
-    if array.ndim != len(shape):
-        raise InputError(f"Input `{name}` must have shape {tuple(shape)}. Received: {array.shape}.")
-    for want, have in zip(shape, array.shape, strict=True):
-        known, whose = sizes.setdefault(want, (have, name)) if isinstance(want, str) else (want, name)
-        rule = None
-        if known != have:
-            rule = f"`{want}` is {known} in input `{whose}`" if isinstance(want, str) else f"{want} is fixed"
-        elif have % (step := multiples.get(want, 1)):
-            rule = f"`{want}` is a multiple of {step}"
-        if rule:
-            raise InputError(f"Input `{name}` must have shape {tuple(shape)}, where {rule}. Received: {array.shape}.")
-    return array
+    return Bundle(Path(path), read_manifest(Path(path)))

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from .._errors import UnsupportedModelError
 from .._internals.tf2onnx_internals import converted_while, function_of, make_name
-from .tf2onnx_fixes import Handler
+from .elementwise import Handler
 
 MADE = ("TensorListReserve", "TensorListResize")
 _PASS_ON = ("Cast", "Identity")

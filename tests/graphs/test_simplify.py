@@ -11,8 +11,8 @@ from keras import layers, ops
 from onnx import helper, numpy_helper, parser
 from traced_models import run
 
-from keras_attn_export._tracing.simplify import simplify
-from keras_attn_export._tracing.weights import with_weights
+from keras_attn_export._graphs.external_data import with_weights
+from keras_attn_export._graphs.simplify import simplify
 
 RNG = np.random.default_rng(0)
 NORMALIZED = {"ReduceMean": 1, "Sub": 1, "LayerNormalization": 1}

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from .nodes import all_nodes, graphs_in, names_read
+from .walk import all_nodes, graphs_in, names_read
 
 
 def hoist(model: onnx.ModelProto) -> None:

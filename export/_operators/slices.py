@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from .tf2onnx_fixes import Handler, constant
+from .elementwise import Handler, constant
 
 
 def _update(graph: Any, node: Any, name: str, args: Any) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .._bundle.bundle import Bundle, checked_inputs, load_bundle
+from .._bundle.arrays import checked_inputs
 from .._bundle.parity import finite
 from .._errors import ExportError, InputError
+from .._loaded_bundle import Bundle, load_bundle
 from .._machine import environment, usable_cpus
 from .._progress import Progress
 from .._standalone import peak_memory, verify

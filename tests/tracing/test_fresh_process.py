@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 
 from keras_attn_export import ExportError
-from keras_attn_export._tracing.saved_model_run import SavedModelRun
+from keras_attn_export._tracing.fresh_process import SavedModelRun
 
 # starts a run, tells of it, and waits to be killed
 PARENT = """
 import sys, time
 from pathlib import Path
-from keras_attn_export._tracing.saved_model_run import SavedModelRun
+from keras_attn_export._tracing.fresh_process import SavedModelRun
 run = SavedModelRun()
 run.begin(*map(Path, sys.argv[1:]))
 print(run._process.pid, flush=True)
