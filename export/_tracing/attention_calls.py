@@ -28,7 +28,7 @@ class Call:
         layer: The path of the layer.
         owner: The identity of the layer: two may have the same path.
         name: The name of its scoring function.
-        shapes: Static shape of each argument by name, in order; see `keras_attn._composite.Composite`.
+        shapes: Static shape of each argument by name, in order; see `keras_attn._pooling.composite.Composite`.
         dtypes: Their dtypes.
         constants: Arguments with a value that is known: nothing else sees them, or it would be moved into the function.
         options: Numbers the scoring function depends on.
@@ -132,7 +132,7 @@ class Tagger:
 
     Attributes:
         calls: All calls of the latest trace.
-        hides_unseen: See `keras_attn._composite.Evaluator`.
+        hides_unseen: See `keras_attn._pooling.composite.Evaluator`.
     """
 
     def __init__(self, *, hides_unseen: bool) -> None:
@@ -149,7 +149,7 @@ class Tagger:
             yield
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Any, Any]:
-        """Return what the composite's function would; see `keras_attn._composite.Evaluator`."""
+        """Return what the composite's function would; see `keras_attn._pooling.composite.Evaluator`."""
         tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in composite.tensors.items()}
         if not self._is_kept() or tensors["values"].dtype != tf.float32:
             return composite.function(**tensors)
