@@ -20,7 +20,7 @@ from ._private_torch import is_transformed
 from ._scores import dot_product_scores
 from ._types import Tensor
 
-# As benchmarks/multi_head_training.py measures it. On TensorFlow and, on a CPU, on JAX it is the same operations again.
+# As benchmarks/training.py measures it. On TensorFlow and, on a CPU, on JAX it is the same operations again.
 FASTER_ON = ("torch",)
 
 _HARMLESS_FOR: ContextVar[Any] = ContextVar("keras_attn_harmless_for", default=None)
