@@ -40,7 +40,7 @@ def serving(options: Options) -> dict[str, Any]:
     for text, inputs, what, instead in advice:
         contestants = [
             Contestant(label, "_serving.server", {"bundle": str(bundle.path), "threads": options.threads, **how})
-            for label, how in (("so", what), ("instead", instead))
+            for label, how in (("as advised", what), ("instead", instead))
         ]
         cases.append(options.race(Case(inputs, contestants, {"size": text}, "instead")))
     return {"cases": cases}

@@ -13,12 +13,7 @@ NEVER = 2**40  # pairs of query and key: no request has more
 def markdown(result: Result) -> str:
     """Return a result's machine, tables and aims."""
     tables = TABLES.get(result["name"], _by_size)
-    parts = [
-        *tables(result),
-        *_aims([] if result["quick"] else result["bars"]),
-        *_missing(result),
-        _machine(result["environment"]),
-    ]
+    parts = [*tables(result), *_aims(result), *_missing(result), _machine(result["environment"])]
     return "\n\n".join(parts)
 
 
@@ -29,7 +24,7 @@ def _machine(environment: dict[str, Any]) -> str:
     return f"Measured {environment['date']}: {machine}, {how}; {versions}."
 
 
-def _aims(bars: list[dict[str, Any]]) -> list[str]:
+def _aims(result: Result) -> list[str]:
     said = {True: "yes", False: "**no**", None: "not measured"}
     rows = [
         [
@@ -38,7 +33,7 @@ def _aims(bars: list[dict[str, Any]]) -> list[str]:
             "" if bar["value"] is None else number(bar["value"]),
             said[bar["reached"]],
         ]
-        for bar in bars
+        for bar in ([] if result["quick"] else result["bars"])
     ]
     return [table(["aim", "asked", "measured", "reached"], rows)] if rows else []
 
@@ -103,7 +98,7 @@ def _training_defaults(result: Result) -> list[str]:
 
 
 def _serving(result: Result) -> list[str]:
-    return [by_case("what", result["cases"], speed=lambda case: factor(speed(case, "so")))]
+    return [by_case("what", result["cases"], speed=lambda case: factor(speed(case, "as advised")))]
 
 
 def _decoding(result: Result) -> list[str]:
