@@ -1,74 +1,59 @@
 """Run benchmarks, all or by name, and write their tables into docs/performance.md."""
 
 import argparse
-import contextlib
+import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from keras_attn_export import ProviderError
-from keras_attn_export._standalone import verify
+import _report
+from _harness import HERE, QUESTIONS, RESULTS, measure
 
-HERE = Path(__file__).resolve().parent
-
-
-def questions() -> dict[str, str]:
-    """Return the benchmarks and what each asks: the scripts whose names do not begin with an underscore."""
-    scripts = [file for file in sorted(HERE.glob("*.py")) if not file.stem.startswith("_") and file.stem != "report"]
-    return {file.stem: file.read_text(encoding="utf-8").splitlines()[0].strip('"') for file in scripts}
+SPAWN = multiprocessing.get_context("spawn")
 
 
 def main() -> None:
-    asked = questions()
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run, see --list; all if none is named")
-    parser.add_argument("--list", action="store_true", help="name the benchmarks and what each asks")
-    parser.add_argument(
-        "--report", action="store_true", help="only write the tables again from the results that are there"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes and few repeats; nothing that is kept is written"
-    )
-    parser.add_argument("--provider", choices=("cpu", "cuda"), default="cpu", help="where the ONNX files run")
-    parser.add_argument("--threads", type=int, default=2, help="how many threads a run uses (2)")
-    given = parser.parse_args()
-    if unknown := sorted(set(given.names) - asked.keys()):
-        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(asked)}")
+    given = _arguments()
     if given.list:
-        for name, question in asked.items():
-            print(f"{name:24}{question}")
-        return
-    try:
-        verify.check_provider(given.provider)  # before TensorFlow is loaded and says much
-    except ProviderError as error:
-        sys.exit(f"scripts/bench: {error}")
-    passed = ["--provider", given.provider, "--threads", str(given.threads), *(["--quick"] if given.quick else [])]
-    with _report_arguments(given.quick) as (results, report):
-        for name in [] if given.report else given.names or asked:
-            print(f"\n## {name}: {asked[name]}\n", flush=True)
-            _python(f"{name}.py", *passed, *results)
-        _python("report.py", *results, *report)
-
-
-@contextlib.contextmanager
-def _report_arguments(quick: bool) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield where results and the document go: those of a quick run into a folder that is removed."""
-    if not quick:
-        yield [], []
+        for question, parts in QUESTIONS.items():
+            asked = (HERE / f"{question}.py").read_text(encoding="utf-8").splitlines()[0].strip('"')
+            print(f"{question:16}{asked}", *(f"    {part}" for part in parts if part != question), sep="\n")
         return
     with tempfile.TemporaryDirectory(prefix="keras_attn_quick_") as folder:
-        yield ["--results", folder], ["--output", str(Path(folder) / "performance.md")]
+        kept = given.output or (Path(folder) if given.quick else None)
+        results = kept or RESULTS
+        for question, parts in QUESTIONS.items():
+            wanted = [part for part in parts if not given.names or {question, part} & set(given.names)]
+            if wanted and not given.report:
+                print(f"\n## {question}\n", flush=True)
+                # in a process that ends with the question, and gives back the memory of what it imported
+                process = SPAWN.Process(target=measure, args=(question, wanted, given.quick, given.threads, results))
+                process.start()
+                process.join()
+                if process.exitcode:
+                    sys.exit(process.exitcode)
+        _report.write(results, kept / _report.DOCUMENT.name if kept else _report.DOCUMENT)
 
 
-def _python(script: str, *arguments: str) -> None:
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
-    done = subprocess.run([sys.executable, str(HERE / script), *arguments], env=environment, check=False)
-    if done.returncode != 0:
-        sys.exit(done.returncode)
+def _arguments() -> argparse.Namespace:
+    names = list(dict.fromkeys(name for question, parts in QUESTIONS.items() for name in (question, *parts)))
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="questions or parts of them, see --list; all if none")
+    parser.add_argument("--list", action="store_true", help="name the questions, what each asks, and its parts")
+    parser.add_argument("--report", action="store_true", help="only write the tables again, of the results there are")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes and few repeats; nothing is kept")
+    parser.add_argument("--output", type=Path, help="a folder to keep results, page and plots in, in place of this one")
+    parser.add_argument("--provider", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=2, help="how many threads a run uses (2)")
+    given = parser.parse_args()
+    if given.provider:
+        parser.error("files are timed on a CPU; scripts/replay_bundles.py times bundles on a GPU, see docs/gpu.md")
+    if unknown := sorted(set(given.names) - set(names)):
+        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(names)}")
+    return given
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     main()

@@ -1,13 +1,12 @@
 """Single attention calls as ONNX files, in each of the forms that the `adaptive` lowering decides between."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from _sizes import ALL_VALID
-from onnx import TensorProto, helper
+from _plans import ALL_VALID, spread
+from onnx import helper
 
 from keras_attn._pooling.composite import Heads
 from keras_attn._tensors import Pairs
@@ -20,7 +19,6 @@ from keras_attn_export._tracing.attention_calls import Call
 
 SMALL, LARGE = "small", "large"
 DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}
-ELEMENTS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 LENGTHS, KEYS, CAUSAL, WINDOW, QUERY_LENGTHS, PAIRS = "lengths", "keys", "causal", "window", "query lengths", "pairs"
 BAND = 64  # keys to either side that a window shows
 
@@ -51,14 +49,6 @@ class Single:
     weights: bool = False
     fill: str = ALL_VALID
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @property
-    def file(self) -> str:
-        """What files are called that do for all batches, lengths and fills of such calls."""
-        return f"{self.name}_{self.mask.replace(' ', '_')}_{self.H}_{self.D}_{self.weights}"
-
     def call(self) -> Call:
         """Return the call, as a trace would give it."""
         wide = self.H * self.D
@@ -78,14 +68,9 @@ class Single:
 
     def inputs(self) -> dict[str, np.ndarray]:
         """Return normal numbers and the masks."""
-        rng = np.random.default_rng(0)
-        wide = self.H * self.D
-        shapes = {
-            "queries": (self.B, self.Tq, wide),
-            "keys": (self.B, self.Tk, wide),
-            "values": (self.B, self.Tk, wide),
-        }
-        arrays = {name: rng.standard_normal(shape, dtype="float32") for name, shape in shapes.items()}
+        rng, wide = np.random.default_rng(0), self.H * self.D
+        lengths = {"queries": self.Tq, "keys": self.Tk, "values": self.Tk}
+        arrays = {name: rng.standard_normal((self.B, T, wide), dtype="float32") for name, T in lengths.items()}
         if self.name == "additive":
             arrays["w_v"] = rng.standard_normal((self.D, 1), dtype="float32") * np.float32(self.D**-0.5)
         return arrays | self._masks()
@@ -93,52 +78,36 @@ class Single:
     def _masks(self) -> dict[str, np.ndarray]:
         if self.mask in (LENGTHS, KEYS):
             lengths = self._lengths((self.B,))
-            return (
-                {"valid_lens": lengths}
-                if self.mask == LENGTHS
-                else {"keys_mask": np.arange(self.Tk) < lengths[:, None]}
-            )
-        if self.mask in (QUERY_LENGTHS, PAIRS):
-            lengths = self._lengths((self.B, self.Tq))
-            if self.mask == QUERY_LENGTHS:
-                return {"valid_lens": lengths}
-            pairs = np.arange(self.Tk) < lengths[..., None]
+            return {"valid_lens": lengths} if self.mask == LENGTHS else {"keys_mask": self._seen(lengths)}
+        if self.mask == QUERY_LENGTHS:
+            return {"valid_lens": self._lengths((self.B, self.Tq))}
+        if self.mask == PAIRS:
+            pairs = self._seen(self._lengths((self.B, self.Tq)))
             return {"mask": pairs if self.H == 1 else pairs[:, None]}
         return {}
 
+    def _seen(self, lengths: np.ndarray) -> np.ndarray:
+        return np.asarray(np.arange(self.Tk) < lengths[..., None])
+
     def _lengths(self, shape: tuple[int, ...]) -> np.ndarray:
-        if self.fill == ALL_VALID:
-            return np.full(shape, self.Tk, "int32")
-        count = int(np.prod(shape))
-        return np.maximum(1, np.linspace(0, self.Tk, count + 2)[1:-1]).astype("int32").reshape(shape)
+        return np.full(shape, self.Tk, "int32") if self.fill == ALL_VALID else spread(self.Tk, shape)
 
 
 def write(single: Single, form: str, folder: Path) -> Path:
-    """Write the file of a call in a form, or in a lowering of that name, unless it is there."""
-    file = folder / f"{single.file}_{form}.onnx"
+    """Write the file of a call in a form, unless it is there: it does for all batches, lengths and fills."""
+    file = folder / f"{single.name} {single.mask} {single.H} {single.D} {single.weights} {form}.onnx"
     if not file.exists():
         call = single.call()
         opset = bodies.opset_of(call, ADAPTIVE)
-        if form == SMALL:
-            body = function(call, adaptive.small(call, opset, SMALL), opset)
-        elif form == LARGE:
-            body = function(call, ragged.body(call), opset)
-        else:
-            body = bodies.function_of(call, form, opset)
-        onnx.save(_model(call, body, opset), str(file))
+        body = adaptive.small(call, opset, SMALL) if form == SMALL else ragged.body(call)
+        onnx.save(_model(call, function(call, body, opset), opset), str(file))
     return file
 
 
 def _model(call: Call, body: onnx.FunctionProto, opset: int) -> onnx.ModelProto:
-    inputs = [
-        helper.make_tensor_value_info(name, ELEMENTS[call.dtypes[name]], _named(name, shape))
-        for name, shape in call.shapes.items()
-    ]
     ranks = {"output": call.rank, "weights": call.rank + (call.heads is not None)}
-    outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, _named(name, (None,) * ranks[name]))
-        for name in call.outputs
-    ]
+    inputs = [_tensor(name, call.dtypes[name], shape) for name, shape in call.shapes.items()]
+    outputs = [_tensor(name, "float32", (None,) * ranks[name]) for name in call.outputs]
     node = helper.make_node(call.op, list(call.shapes), list(call.outputs), domain=DOMAIN)
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
@@ -146,5 +115,6 @@ def _model(call: Call, body: onnx.FunctionProto, opset: int) -> onnx.ModelProto:
     return with_functions(model, [body])
 
 
-def _named(name: str, shape: tuple[int | None, ...]) -> list[str | int]:
-    return [f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape)]
+def _tensor(name: str, dtype: str, shape: tuple[int | None, ...]) -> onnx.ValueInfoProto:
+    sizes = [f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape)]
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), sizes)

@@ -1,7 +1,11 @@
 """Cells of Markdown tables, and tables of them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from _stats import rows_of
+
+Case = dict[str, Any]
 
 
 def table(heads: list[str], rows: Iterable[list[str]]) -> str:
@@ -10,14 +14,26 @@ def table(heads: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def times(spread: dict[str, float]) -> str:
-    """Return a median and its spread."""
-    return f"{number(spread['median'])} ({number(spread['p10'])} to {number(spread['p90'])})"
+def by_case(what: str, cases: list[Case], **columns: Callable[[Case], str]) -> str:
+    """Return a table with a row for each case, a column for the times of each contestant, and others."""
+    labels = list(dict.fromkeys(label for case in cases for label in rows_of(case)))
+    heads = [what, *(f"{label}: ms (p10 to p90)" for label in labels), *columns]
+    rows = (
+        [case["size"], *(cell(case, label) for label in labels), *(column(case) for column in columns.values())]
+        for case in cases
+    )
+    return table(heads, rows)
 
 
-def speed(row: dict[str, Any]) -> str:
-    """Return how many times faster than the peer."""
-    return f"{number(row['faster']['median'])}x" if row["faster"] else ""
+def cell(case: Case, label: str) -> str:
+    """Return the median time of a contestant and its spread; nothing where it was not timed."""
+    row = rows_of(case).get(label)
+    return "{} ({} to {})".format(*(number(row["ms"][part]) for part in ("median", "p10", "p90"))) if row else ""
+
+
+def factor(value: float | None) -> str:
+    """Return how many times something is something else; nothing where that is not known."""
+    return "" if value is None else f"{number(value)}x"
 
 
 def number(value: float) -> str:

@@ -1,10 +1,10 @@
-"""A loop in Python over the file of a step, as one writes it first; in a process of its own, see `_worker.py`."""
+"""A loop in Python over the file of a step, as one writes it first."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _runner import Arrays, Build, Runner
+from _contestant import Arrays, Build, Runner
 
 from keras_attn_export._standalone import verify
 
@@ -16,8 +16,7 @@ def loop(spec: dict[str, Any]) -> Build:
 
     def build(inputs: Arrays) -> Runner:
         encode, step = (
-            verify.open_session(Path(options[part]), spec["provider"], threads=spec["threads"])
-            for part in ("encoder", "step")
+            verify.open_session(Path(options[part]), "cpu", threads=spec["threads"]) for part in ("encoder", "step")
         )
         encoded_names = [output.name for output in encode.get_outputs()]
         wanted = {each.name for each in step.get_inputs()} - {"token", "state"}

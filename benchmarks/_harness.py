@@ -1,21 +1,40 @@
-"""What every benchmark does: read its arguments, describe the machine, write the results and print the tables."""
+"""What every benchmark does: it has options, describes the machine, writes its results and prints their tables."""
 
-import argparse
-import contextlib
+import importlib
 import json
-import sys
+import os
+import platform
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import _machine
+from _race import Case, race
+from _tables import markdown
 
-from keras_attn_export import ProviderError
-from keras_attn_export._standalone import verify
+from keras_attn_export._machine import processor, usable_cpus
 
-RESULTS = Path(__file__).with_name("results")
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+
+# The scripts, one a question, and the parts of each: functions in it that measure, whose results have a file and a
+# table by that name.
+QUESTIONS = {
+    "against_keras": (
+        "layers", "additive_inference", "dot_product_inference", "order_of_positions", "cost_against_keys",
+        "thresholds",
+    ),
+    "training": ("additive_training", "training_defaults", "multi_head_training"),
+    "export_cost": ("export_cost",),
+    "batch": ("predict", "serving"),
+    "decoding": ("decoding",),
+}  # fmt: skip
+
+
+PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "torch", "jax", "numpy")
 
 
 @dataclass(frozen=True)
@@ -24,58 +43,55 @@ class Options:
 
     Attributes:
         quick: Tiny sizes and few repeats, to see that it runs; the numbers mean nothing.
-        provider: `"cpu"` or `"cuda"`.
         threads: How many threads a run uses.
         results: Where the results are written.
         work: A folder for files of no further use.
     """
 
     quick: bool
-    provider: str
     threads: int
     results: Path
     work: Path
 
-    def pace(self, rounds: int = 15, turn: float = 0.1) -> dict[str, Any]:
-        """Return the arguments of `race` for this many rounds; fewer and shorter ones when quick."""
-        rounds, turn = (3, 0.01) if self.quick else (rounds, turn)
-        return {"provider": self.provider, "threads": self.threads, "rounds": rounds, "turn": turn}
+    def race(self, case: Case, rounds: int = 15, turn: float = 0.1) -> dict[str, Any]:
+        """Race a case for so many rounds; for fewer and shorter ones when quick."""
+        if self.quick:
+            rounds, turn = min(rounds, 3), min(turn, 0.01)
+        folder = Path(tempfile.mkdtemp(dir=self.work))
+        return race(case, folder, threads=self.threads, rounds=rounds, turn=turn)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes and few repeats; results go to a temporary folder"
-    )
-    parser.add_argument("--provider", choices=("cpu", "cuda"), default="cpu", help="where the ONNX files run")
-    parser.add_argument("--threads", type=int, default=2, help="how many threads a run uses (2)")
-    parser.add_argument("--results", type=Path, help="where the JSON goes (benchmarks/results)")
-
-
-def run(name: str, description: str, measure: Callable[[Options], dict[str, Any]]) -> None:
-    """Measure and write `name`.json, for which `measure` gives title, cases and bars."""
-    parser = argparse.ArgumentParser(description=description)
-    add_arguments(parser)
-    given = parser.parse_args()
-    with _options(given) as options:
-        try:
-            verify.check_provider(options.provider)
-        except ProviderError as error:
-            sys.exit(f"benchmarks: {error}")
-        environment = _machine.environment(options.provider, options.threads)
-        result = {"name": name, "quick": options.quick, "environment": environment, **measure(options)}
-        file = options.results / (f"{name}.json" if options.provider == "cpu" else f"{name}.{options.provider}.json")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(_rounded(result), indent=1) + "\n", encoding="utf-8")
-        from _tables import markdown
-
-        print(markdown(json.loads(file.read_text(encoding="utf-8"))))
-
-
-@contextlib.contextmanager
-def _options(given: argparse.Namespace) -> Iterator[Options]:
+def measure(question: str, parts: Sequence[str], quick: bool, threads: int, results: Path) -> None:
+    """Measure parts of a question, write the results of each, and print their tables."""
+    results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="keras_attn_bench_") as work:
-        results = given.results or (Path(work) / "results" if given.quick else RESULTS)
-        yield Options(given.quick, given.provider, given.threads, results, Path(work))
+        for part in parts:
+            (own := Path(work) / part).mkdir()
+            options = Options(quick, threads, results, own)
+            result = {"name": part, "quick": quick, "environment": environment_of(threads), "bars": []}
+            result = _rounded(result | getattr(importlib.import_module(question), part)(options))
+            (results / f"{part}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            print(f"### {part}\n\n{markdown(result)}\n", flush=True)
+
+
+def environment_of(threads: int) -> dict[str, Any]:
+    """Return what the numbers depend on."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "processor": processor(),
+        "cores": usable_cpus(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "threads": threads,
+        "versions": {"python": platform.python_version(), **{name: v for name in PACKAGES if (v := _version(name))}},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _rounded(value: Any) -> Any:

@@ -1,112 +1,106 @@
-"""Who takes part in the inference benchmarks."""
+"""Parts of `against_keras.py` that look closer at one layer: beside TensorFlow, with masks of order, with more keys."""
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-import _models
-import numpy as np
+import _files
+from _contestant import Contestant
+from _files import OURS, PORTABLE, THEIRS
 from _harness import Options
-from _process import Contestant
+from _in_keras import options_of
+from _plans import HALF_FILLED, Plan, Shape
 from _race import Case
-from _sizes import ALL_VALID, DOT, Size, random_inputs
+from _stats import bar, speed
 
-from keras_attn_export import ExportError, ParityError
-from keras_attn_export._options import ADAPTIVE
+PLAIN = "plain ONNX, as Keras exports it"  # our layer, without blocks of queries
 
-PEER = "plain ONNX, as Keras exports it"
-LOWERINGS = (ADAPTIVE, "portable")
+# --------------------------------------------------------------------------- beside TensorFlow
 
-
-def ours(lowering: str) -> str:
-    """Return what tables call our export."""
-    return f'ours, lowering="{lowering}"'
+SIZES = {"additive": ((128, 8, 64), (256, 8, 128), (256, 2, 512)), "dot": ((64, 8, 512), (64, 1, 4096))}  # D, B, T
 
 
-class Contenders:
-    """The contestants on one size: the files are written once, whatever the lengths."""
-
-    def __init__(self, size: Size, options: Options, work: Path) -> None:
-        self.size, self.options, self.work = size, options, work
-        self.model = _models.attention_model(size)
-        work.mkdir(parents=True)
-        self.weights = str(work / "weights.npz")
-        np.savez(self.weights, *self.model.get_weights())
-        self.stock = _models.stock_export(self.model, work / "stock.onnx")
-        self.exports: dict[str, Contestant] = {}
-
-    def case(self, fill: str, contestants: list[Contestant], size: Size | None = None, **facts: Any) -> Case:
-        """Return a case of these contestants, with lengths that fill so much of this size or of another one."""
-        size = size or self.size
-        shown = {"size": str(size), "shape": size.to_json(), "elements": size.elements, "fill": fill}
-        return Case(random_inputs(size, fill), contestants, {**shown, **facts}, PEER)
-
-    def peer(self) -> Contestant:
-        """Return the file that Keras writes, in onnxruntime."""
-        return Contestant(PEER, options={"model": str(self.stock)})
-
-    def ours(self, lowering: str) -> Contestant:
-        """Return our file; where this version cannot write it, a contestant that says so."""
-        if lowering not in self.exports:
-            self.exports[lowering] = self._export(lowering)
-        return self.exports[lowering]
-
-    def _export(self, lowering: str) -> Contestant:
-        try:
-            file, chosen = _models.our_export(self.model, self.work / lowering, lowering, self.options.provider)
-        except ParityError:
-            raise  # a wrong file is no missing one
-        except ExportError as error:
-            return Contestant(ours(lowering), unavailable=str(error))
-        return Contestant(ours(lowering), options={"model": str(file)}, note="" if chosen == lowering else chosen)
-
-    def tensorflow(self) -> list[Contestant]:
-        """Return our layer in TensorFlow, as a graph and compiled, and the layer that Keras has."""
-        named = "Attention" if self.size.layer == DOT else "AdditiveAttention"
-        xla = self._tensorflow(f"keras.layers.{named}, TensorFlow XLA", layer="keras", jit=True)
-        return [
-            self._tensorflow("our layer, TensorFlow graph"),
-            self._tensorflow("our layer, TensorFlow XLA", jit=True),
-            self._tensorflow(f"keras.layers.{named}, TensorFlow graph", layer="keras"),
-            *([] if self.options.quick else [xla]),
-        ]
-
-    def _tensorflow(self, label: str, *, layer: str = "ours", jit: bool = False) -> Contestant:
-        options = {"size": self.size.to_json(), "weights": self.weights, "layer": layer, "jit": jit}
-        return Contestant(label, "tensorflow", options, optional=jit)
-
-    def torch(self, fill: str) -> list[Contestant]:
-        """Return the same in PyTorch: eager, compiled, and with its fused function for dot products."""
-        layer = self.size.layer
-        forms = [(layer, "PyTorch eager", False), (layer, "PyTorch torch.compile", True)]
-        if layer == DOT:
-            forms.append(("sdpa", "PyTorch SDPA, mask", False))
-            if fill == ALL_VALID:
-                forms.append(("sdpa without mask", "PyTorch SDPA, no mask", False))
-        return [
-            Contestant(label, "torch", {"form": form, "compile": compiled, "weights": self.weights}, optional=compiled)
-            for form, label, compiled in forms
-            if not (compiled and self.options.quick)
-        ]
-
-    def everyone(self, fill: str) -> Case:
-        """Return a case with all of them."""
-        ours = [self.ours(lowering) for lowering in LOWERINGS]
-        return self.case(fill, [self.peer(), *ours, *self.tensorflow(), *self.torch(fill)])
+def additive_inference(options: Options) -> dict[str, Any]:
+    """Race additive attention in files and in TensorFlow."""
+    return {"cases": _beside_tensorflow("additive", options)}
 
 
-def find(results: list[dict[str, Any]], size: Size, fill: str, label: str) -> dict[str, Any] | None:
-    """Return the row of a contestant, or None where it was not timed."""
-    rows = (row for r in results if (r["size"], r["fill"]) == (str(size), fill) for row in r["rows"])
-    return next((row for row in rows if row["contestant"] == label and "ms" in row), None)
+def dot_product_inference(options: Options) -> dict[str, Any]:
+    """Race scaled dot-product attention in files and in TensorFlow."""
+    return {"cases": _beside_tensorflow("dot", options)}
 
 
-def speed(results: list[dict[str, Any]], size: Size, fill: str) -> float | None:
-    """Return how many times faster than the peer ours is."""
-    row = find(results, size, fill, ours(ADAPTIVE))
-    return row["faster"]["median"] if row and row["faster"] else None
+def _beside_tensorflow(kind: str, options: Options) -> list[dict[str, Any]]:
+    cases = []
+    for D, B, T in ((8, 2, 16),) if options.quick else SIZES[kind]:
+        plan = Plan(kind, D)
+        contestants = [*_files_of(plan, options), *_in_tensorflow(plan)]
+        for shape in (Shape(plan, B, T), Shape(plan, B, T, HALF_FILLED)):
+            cases.append(options.race(Case(shape.inputs(), contestants, shape.facts(), PLAIN)))
+    return cases
 
 
-def memory_share(results: list[dict[str, Any]], size: Size, fill: str) -> float | None:
-    """Return the extra memory of ours over that of the peer."""
-    row, peer = find(results, size, fill, ours(ADAPTIVE)), find(results, size, fill, PEER)
-    return row["memory"] / peer["memory"] if row and peer else None
+def _files_of(plan: Plan, options: Options) -> list[Contestant]:
+    import _models
+
+    ours = _models.ours(plan)
+    return [
+        _files.of_keras(PLAIN, _models.ours(plan, query_block_size=None), options.work / f"{plan}.onnx"),
+        _files.of_ours(OURS, ours, options.work / f"{plan}"),
+        _files.of_ours(PORTABLE, ours, options.work / f"{plan} portable", lowering="portable"),
+    ]
+
+
+def _in_tensorflow(plan: Plan) -> list[Contestant]:
+    return [
+        Contestant(f"{layer}, TensorFlow {form}", "_in_keras.inference", options_of(plan, whose, jit), optional=jit)
+        for layer, whose in (("our layer", "ours"), ("Keras's layer", "theirs"))
+        for form, jit in (("graph", False), ("XLA", True))
+    ]
+
+
+# --------------------------------------------------------------------------- masks of order
+
+REACH = 128  # keys to either side: a window of 256
+FULL, CAUSAL, WINDOW = "all keys", "causal", f"window of {2 * REACH}"
+
+
+def order_of_positions(options: Options) -> dict[str, Any]:
+    """Race causal masks and windows against a layer that sees all keys."""
+    import _models
+
+    size, length = (8, 64) if options.quick else (64, 4096)
+    full = Shape(Plan("dot", size, lengths=""), 1, length)
+    plans = {FULL: full.plan, CAUSAL: Plan("dot", size, lengths="", causal=True)}
+    plans[WINDOW] = Plan("dot", size, lengths="", window=(REACH, REACH))
+    contestants = []
+    for name, plan in plans.items():
+        ours = _files.of_ours(f"{OURS}, {name}", _models.ours(plan), options.work / name)
+        contestants.append(replace(ours, computes=name))
+        if name != WINDOW:  # which Keras's layer does not have
+            theirs = _files.of_keras(f"{THEIRS}, {name}", _models.theirs(plan), options.work / f"{name}.onnx")
+            contestants.append(replace(theirs, computes=name))
+    case = options.race(Case(full.inputs(), contestants, full.facts(), f"{OURS}, {FULL}"))
+    causal, window = (speed(case, f"{OURS}, {name}") or 0.0 for name in (CAUSAL, WINDOW))
+    bars = [
+        bar(f"{CAUSAL}: speed over our layer that sees all keys", causal, 1.6),
+        bar(f"{WINDOW}: speed over our layer that sees all keys", window, 6.0),
+        bar(f"{WINDOW}: speed over our causal layer", window / causal, 3.0),
+    ]
+    return {"cases": [case], "bars": bars}
+
+
+# --------------------------------------------------------------------------- more keys
+
+KEYS, QUICK_KEYS = (128, 256, 512, 1024, 2048, 4096), (16, 32, 64)
+
+
+def cost_against_keys(options: Options) -> dict[str, Any]:
+    """Race the plain file and ours over ever more keys."""
+    D, Tq, keys = (8, 16, QUICK_KEYS) if options.quick else (64, 128, KEYS)
+    cases = []
+    for plan in (Plan("additive", D), Plan("dot", D)):
+        plain, ours, _ = _files_of(plan, options)
+        for shape in (Shape(plan, 1, Tk, Tq=Tq) for Tk in keys):
+            facts = {**shape.facts(), "layer": str(plan), "keys": shape.Tk}
+            cases.append(options.race(Case(shape.inputs(), [plain, ours], facts, PLAIN)))
+    return {"cases": cases}

@@ -1,57 +1,38 @@
-"""A contestant, and the process it runs in."""
+"""The process that a contestant runs in."""
 
 import contextlib
 import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import _stats
+from _contestant import Contestant
 
 SCRIPT = Path(__file__).with_name("_worker.py")
 
-# glibc gives memory back to the system after a step or keeps it, by where in the heap a block happens to lie. In two
-# processes that allocate the same, one step may thus cost a quarter more. These keep it; other allocators ignore them.
-KEPT_PAGES = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
-
-
-@dataclass
-class Contestant:
-    """One way to compute one case.
-
-    Attributes:
-        label: What the tables call it.
-        kind: A key of `_contestants.KINDS`.
-        options: What that kind needs.
-        optional: Whether a failure is told in the tables instead of ending the benchmark, as without a compiler.
-        unavailable: Why it cannot take part; empty if it can.
-        note: What the tables say beside it.
-        computes: What it computes, where not all of a case compute the same; those that do must agree.
-    """
-
-    label: str
-    kind: str = "onnx"
-    options: dict[str, Any] = field(default_factory=dict)
-    optional: bool = False
-    unavailable: str = ""
-    note: str = ""
-    computes: str = ""
-
 
 class Process:
-    """A contestant's process."""
+    """A contestant's process.
 
-    def __init__(self, contestant: Contestant, inputs: Path, folder: Path, provider: str, threads: int) -> None:
-        self.contestant = contestant
+    Attributes:
+        unavailable: Why it dropped out; empty if it did not.
+        built: What it said of its making: memory in bytes, and the seconds of making and of the first runs.
+        rounds: The seconds of each run, by round.
+        difference: How far its answer is from the first one's, relative.
+    """
+
+    def __init__(self, contestant: Contestant, inputs: Path, folder: Path, threads: int) -> None:
+        self.contestant, self.unavailable = contestant, ""
         self.answer = folder / "answer.npz"
+        self.built: dict[str, Any] = {}
         self.rounds: list[list[float]] = []
-        self.memory, self.difference = 0, 0.0
+        self.difference = 0.0
         spec = {
             "kind": contestant.kind, "options": contestant.options, "inputs": str(inputs), "answer": str(self.answer),
-            "provider": provider, "threads": threads,
+            "threads": threads,
         }  # fmt: skip
         (folder / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
         self.log = folder / "log.txt"
@@ -59,7 +40,7 @@ class Process:
             self.process = subprocess.Popen(
                 [sys.executable, str(SCRIPT), str(folder / "spec.json")],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-                env={**os.environ, "OMP_NUM_THREADS": str(threads), **_environment(contestant)},
+                env={**os.environ, "OMP_NUM_THREADS": str(threads), **contestant.environment},
             )  # fmt: skip
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -77,7 +58,7 @@ class Process:
         reply: dict[str, Any] = json.loads(said) if said else {"failed": "the process ended without a word"}
         if "failed" in reply and not self.contestant.optional:
             raise RuntimeError(f"{self.contestant.label}: {reply['failed']}\n{self.log.read_text('utf-8')[-3000:]}")
-        self.contestant.unavailable = reply.get("unavailable") or reply.get("failed", "")
+        self.unavailable = reply.get("unavailable") or reply.get("failed", "")
         return reply
 
     def end(self) -> None:
@@ -85,17 +66,16 @@ class Process:
         self.process.communicate()
 
     def row(self, peer: "Process | None") -> dict[str, Any]:
-        """Return what the results say of this contestant: times in ms, memory in MiB."""
+        """Return what the results say of this contestant: times in ms, memory in MiB; of one not timed, its making."""
+        if self.unavailable:
+            return {"contestant": self.contestant.label, "unavailable": self.unavailable}
+        if not self.rounds:
+            return {"contestant": self.contestant.label, **self.built}
         times = [seconds * 1e3 for taken in self.rounds for seconds in taken]
         return {
             "contestant": self.contestant.label,
-            "note": self.contestant.note,
-            "ms": {**_stats.spread(times), "runs": len(times)},
-            "memory": self.memory / 2**20,
+            "ms": {**_stats.spread(times), "min": min(times), "runs": len(times)},
+            "memory": self.built["memory"] / 2**20,
             "difference": self.difference,
-            "faster": _stats.ratio(self.rounds, peer.rounds) if peer else None,
+            "faster": _stats.ratio(self.rounds, peer.rounds) if peer and peer.rounds else None,
         }
-
-
-def _environment(contestant: Contestant) -> dict[str, str]:
-    return {"KERAS_BACKEND": contestant.options["backend"], **KEPT_PAGES} if "backend" in contestant.options else {}

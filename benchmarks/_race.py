@@ -7,13 +7,14 @@ from typing import Any
 
 import _stats
 import numpy as np
-from _process import Contestant, Process
+from _contestant import Contestant
+from _process import Process
 
 TOLERANCE = 1e-4  # relative; whoever computes something else is not timed
 PAUSE = 0.01  # seconds between turns, in which the threads of the one before fall asleep
 
 
-@dataclass
+@dataclass(frozen=True)
 class Case:
     """Contestants on the same inputs. The first that computes something gives the answer that all who do must give.
 
@@ -27,54 +28,45 @@ class Case:
     inputs: dict[str, np.ndarray]
     contestants: list[Contestant]
     facts: dict[str, Any]
-    peer: str
+    peer: str = ""
 
 
 class WrongAnswerError(Exception):
     """A contestant does not compute what the others do."""
 
 
-def race(
-    cases: list[Case], work: Path, *, provider: str, threads: int, rounds: int, turn: float
-) -> list[dict[str, Any]]:
-    """Measure the memory of every contestant of every case, check their answers, and time them all in turns.
+def race(case: Case, work: Path, *, threads: int, rounds: int, turn: float) -> dict[str, Any]:
+    """Measure the memory of every contestant, check the answers, and time all of them in turns.
 
     Args:
-        cases: What to run.
-        work: A folder for files of no further use.
-        provider: `"cpu"` or `"cuda"`.
+        case: What to run.
+        work: An empty folder for files of no further use.
         threads: How many threads a run uses.
-        rounds: How often each has its turn.
+        rounds: How often each has its turn. With none, the results say what making each and its first runs took.
         turn: How many seconds a turn lasts; at least one run.
 
     Raises:
-        WrongAnswerError: A contestant differs from the first of its case by more than `TOLERANCE`.
+        WrongAnswerError: A contestant differs from the first one by more than `TOLERANCE`.
     """
-    teams: list[list[Process]] = []
+    np.savez(inputs := work / "inputs.npz", **case.inputs)
+    started: dict[str, Process] = {}
     try:
-        for case in cases:
-            teams.append(_start(case, work, provider, threads))
-        for team in teams:
-            _build(team)
-        _take_turns([worker for team in teams for worker in team if not worker.contestant.unavailable], rounds, turn)
+        for contestant in case.contestants:
+            if not contestant.unavailable:
+                (own := work / str(len(started))).mkdir()
+                started[contestant.label] = Process(contestant, inputs, own, threads)
+        _build(list(started.values()))
+        _take_turns([worker for worker in started.values() if not worker.unavailable], rounds, turn)
     finally:
-        for team in teams:
-            for worker in team:
-                worker.end()
-    return [_result(case, team) for case, team in zip(cases, teams, strict=True)]
-
-
-def _start(case: Case, work: Path, provider: str, threads: int) -> list[Process]:
-    folder = work / f"case{len(list(work.glob('case*')))}"
-    folder.mkdir()
-    np.savez(folder / "inputs.npz", **case.inputs)
-    team = []
-    for contestant in case.contestants:
-        if contestant.unavailable:
-            continue
-        (own := folder / str(len(team))).mkdir()
-        team.append(Process(contestant, folder / "inputs.npz", own, provider, threads))
-    return team
+        for worker in started.values():
+            worker.end()
+    rows = [
+        started[each.label].row(started.get(case.peer))
+        if each.label in started
+        else {"contestant": each.label, "unavailable": each.unavailable}
+        for each in case.contestants
+    ]
+    return {**case.facts, "peer": case.peer, "rows": rows}
 
 
 def _build(team: list[Process]) -> None:
@@ -83,10 +75,9 @@ def _build(team: list[Process]) -> None:
     for worker in team:
         worker.reply()
     for worker in team:
-        if worker.contestant.unavailable:
-            continue
-        worker.memory = worker.ask(build=True).get("memory", 0)
-        if worker.contestant.unavailable:
+        if not worker.unavailable:
+            worker.built = worker.ask(build=True)
+        if worker.unavailable:
             continue
         with np.load(worker.answer) as arrays:
             answer = list(arrays.values())
@@ -110,12 +101,3 @@ def _take_turns(workers: list[Process], rounds: int, turn: float) -> None:
             worker.rounds.append(reply["times"])
             time.sleep(PAUSE)
         order.reverse()
-
-
-def _result(case: Case, team: list[Process]) -> dict[str, Any]:
-    live = {worker.contestant.label: worker for worker in team if not worker.contestant.unavailable}
-    rows = []
-    for contestant in case.contestants:
-        worker, row = live.get(contestant.label), {"contestant": contestant.label}
-        rows.append(worker.row(live.get(case.peer)) if worker else {**row, "unavailable": contestant.unavailable})
-    return {**case.facts, "peer": case.peer, "rows": rows}

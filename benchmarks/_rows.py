@@ -1,4 +1,4 @@
-"""Tables whose rows are of any length, and who runs a bundle on them; each in a process of its own, see `_worker.py`.
+"""Tables whose rows are of any length, and contestants that run a bundle on them.
 
 Imports neither Keras nor TensorFlow, as those who run bundles do not.
 """
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _runner import Arrays, Build, Runner
+from _contestant import Arrays, Build, Runner
 
 from keras_attn_export import load_bundle, predict
-from keras_attn_export._batch import columns, results, windows
+from keras_attn_export._batch import windows
 
 LONGEST = 400
 LOOP_ROWS = 32  # of a batch
@@ -69,7 +69,7 @@ def loop(spec: dict[str, Any]) -> Build:
 
     def run(source: Path, destination: Path) -> None:
         bundle = load_bundle(spec["options"]["bundle"])
-        session = bundle.session(spec["provider"], threads=spec["threads"])
+        session = bundle.session(threads=spec["threads"])
         names = [output["name"] for output in bundle.manifest["outputs"]]
         for file in sorted(source.glob("*.parquet")):
             done = []
@@ -105,24 +105,17 @@ def _padded(rows: list[dict[str, Any]], lengths: list[int], manifest: dict[str, 
 
 
 def ours(spec: dict[str, Any]) -> Build:
-    """Ours, with what the options say; `without` names what is taken away, which no option of the product does."""
+    """`predict` with what is asked of it, or with rows in their order, for which it has no option."""
     options = spec["options"]
     if "address" in options:
         os.environ["RAY_ADDRESS"] = options["address"]
-    if "without" in options:
-        WITHOUT[options["without"]]()
+    if "in_order" in options:
+        assert windows.Batches.of is not _cut_in_order
+        windows.Batches.of = _cut_in_order
 
     def run(source: Path, destination: Path) -> None:
-        done = predict(
-            options["bundle"],
-            source,
-            destination,
-            engine=options.get("engine", "local"),
-            batch_size=options.get("batch_size"),
-            workers=options.get("workers", spec["threads"]),
-            provider=spec["provider"],
-            progress=False,
-        )
+        asked = {"workers": spec["threads"], **options.get("asked", {})}
+        done = predict(options["bundle"], source, destination, progress=False, **asked)
         if done.errors or done.exact_axes or done.one_by_one:
             raise RuntimeError(f"rows failed, or did not run together: {done}")
 
@@ -156,46 +149,5 @@ def _written(folder: Path) -> list[np.ndarray]:
     return found
 
 
-# --------------------------------------------------------------- ours without ...
-
-
-def _without_buckets() -> None:
-    def in_order(self: windows.Batches, lengths: Any, rows: np.ndarray) -> list[np.ndarray]:
-        return [rows[start : start + self.most] for start in range(0, len(rows), self.most)]
-
-    _replace(windows.Batches, "of", in_order)
-
-
-def _without_buffers() -> None:
-    _replace(windows, "read_column", _from_objects)
-    _replace(results, "to_lists", _to_objects)
-
-
-def _from_objects(column: Any, spec: dict[str, Any]) -> tuple[columns.Ragged, columns.Problems]:
-    """Read a column through Python's numbers."""
-    arrays = [np.array(row, spec["dtype"]) for row in column.to_pylist()]
-    values = np.concatenate([array.ravel() for array in arrays])
-    return columns.Ragged(values, _offsets(np.array([array.size for array in arrays])), _sizes(arrays)), {}
-
-
-def _sizes(arrays: list[np.ndarray]) -> np.ndarray:
-    return np.stack([np.array(array.shape, np.int64) for array in arrays])
-
-
-def _to_objects(values: np.ndarray, sizes: np.ndarray) -> Any:
-    """Make a column of Python's numbers."""
-    ends = np.cumsum(np.prod(sizes, axis=1))
-    rows = np.split(values, ends[:-1])
-    made = pa.from_numpy_dtype(values.dtype)
-    for _ in range(sizes.shape[1]):
-        made = pa.list_(made)
-    return pa.array([row.reshape(size).tolist() for row, size in zip(rows, sizes, strict=True)], made)
-
-
-def _replace(owner: Any, name: str, by: Any) -> None:
-    """Put something else in place of what is there, and fail where it is no longer called so."""
-    getattr(owner, name)
-    setattr(owner, name, by)
-
-
-WITHOUT = {"buckets": _without_buckets, "buffers": _without_buffers}
+def _cut_in_order(self: windows.Batches, lengths: Any, rows: np.ndarray) -> list[np.ndarray]:
+    return [rows[start : start + self.most] for start in range(0, len(rows), self.most)]

@@ -1,4 +1,4 @@
-"""Medians, spread and fits of what was timed."""
+"""Medians and spread of what was timed; and what the results say."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,14 +17,6 @@ def ratio(ours: Sequence[Sequence[float]], peer: Sequence[Sequence[float]]) -> d
     return spread([float(np.median(b) / np.median(a)) for a, b in zip(ours, peer, strict=True)])
 
 
-def line(x: Sequence[float], y: Sequence[float]) -> dict[str, float]:
-    """Return the least squares line of y on x, and R squared."""
-    slope, start = (float(value) for value in np.polyfit(x, y, 1))
-    left = np.asarray(y) - (slope * np.asarray(x) + start)
-    total = np.asarray(y) - np.mean(y)
-    return {"slope": slope, "start": start, "r2": 1 - float(left @ left) / float(total @ total)}
-
-
 def largest_difference(ours: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
     """Return the largest difference of any output, relative to the largest magnitude of that output."""
     if [array.shape for array in ours] != [array.shape for array in reference]:
@@ -34,7 +26,34 @@ def largest_difference(ours: Sequence[np.ndarray], reference: Sequence[np.ndarra
     )
 
 
-def bar(text: str, value: float | None, limit: float, *, at_least: bool) -> dict[str, Any]:
-    """Return a bar as the reports have it: what was asked, what was measured, and whether it is reached."""
+def rows_of(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the contestants of a case that were timed, by label."""
+    return {row["contestant"]: row for row in case["rows"] if "ms" in row}
+
+
+def speed(case: dict[str, Any], label: str) -> float | None:
+    """Return how many times faster than its peer a contestant is; `None` where one of them was not timed."""
+    row = rows_of(case).get(label)
+    return row["faster"]["median"] if row and row["faster"] else None
+
+
+def share(case: dict[str, Any], label: str, of: str) -> float | None:
+    """Return the extra memory of a contestant over that of another; `None` where one of them was not timed."""
+    rows = rows_of(case)
+    return rows[label]["memory"] / rows[of]["memory"] if {label, of} <= rows.keys() else None
+
+
+def inverse(value: float | None) -> float | None:
+    """Return a time for a speed."""
+    return None if value is None else 1 / value
+
+
+def bar(text: str, measured: Any, limit: float, *, at_least: bool = True) -> dict[str, Any]:
+    """Return an aim as the reports have it: what was asked, what was measured, and whether it is reached.
+
+    Of several numbers the worst counts. One that was not measured, `None`, leaves the whole open.
+    """
+    values = measured if isinstance(measured, list) else [measured]
+    value = None if None in values or not values else (min if at_least else max)(values)
     reached = None if value is None else (value >= limit if at_least else value <= limit)
     return {"bar": text, "limit": limit, "at_least": at_least, "value": value, "reached": reached}

@@ -2,37 +2,50 @@
 
 from typing import Any
 
-import _tables_of_decoding
-import _tables_of_rows
-import _tables_of_sizes
-from _cells import number, speed, table, times
+import _tables_of_batch
+from _cells import by_case, cell, factor, number, table
+from _stats import inverse, rows_of, speed
 
 Result = dict[str, Any]
+NEVER = 2**40  # pairs of query and key: no request has more
 
 
 def markdown(result: Result) -> str:
-    """Return a result's machine, tables and bars."""
-    known = {
-        "against_keras": _tables_of_sizes.against_keras,
-        "batch": _tables_of_rows.batch,
-        "decoding": _tables_of_decoding.decoding,
-        "cost_against_keys": _cost_against_keys,
-        "export_cost": _export_cost,
-        "serving": _serving,
-        "thresholds": _tables_of_sizes.thresholds,
-        "training_defaults": _training_defaults,
-    }
-    tables = known.get(result["name"], _by_size)
-    parts = [*tables(result), *_bars(result["bars"]), *_missing(result), _machine(result["environment"])]
+    """Return a result's machine, tables and aims."""
+    tables = TABLES.get(result["name"], _by_size)
+    parts = [*tables(result), *_aims(result), *_missing(result), _machine(result["environment"])]
     return "\n\n".join(parts)
 
 
 def _machine(environment: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
-    gpu = f", {environment['gpu']}" if environment["gpu"] else ""
-    machine = f"{environment['processor']}{gpu}, {environment['cores']} cores ({environment['system']})"
+    machine = f"{environment['processor']}, {environment['cores']} cores ({environment['system']})"
     how = f"{environment['threads']} threads, load {environment['load']} before"
     return f"Measured {environment['date']}: {machine}, {how}; {versions}."
+
+
+def _aims(result: Result) -> list[str]:
+    said = {True: "yes", False: "**no**", None: "not measured"}
+    rows = [
+        [
+            bar["bar"],
+            f"{'at least' if bar['at_least'] else 'at most'} {number(bar['limit'])}",
+            "" if bar["value"] is None else number(bar["value"]),
+            said[bar["reached"]],
+        ]
+        for bar in ([] if result["quick"] else result["bars"])
+    ]
+    return [table(["aim", "asked", "measured", "reached"], rows)] if rows else []
+
+
+def _missing(result: Result) -> list[str]:
+    """Return a line for each contestant that could not take part, and why."""
+    rows = [row for case in result["cases"] for row in case["rows"] if "unavailable" in row]
+    said = dict.fromkeys(f"- {row['contestant']}, not available: {row['unavailable']}" for row in rows)
+    return ["\n".join(said)] if said else []
+
+
+# --------------------------------------------------------------------------- a row for each contestant
 
 
 def _by_size(result: Result) -> list[str]:
@@ -42,116 +55,119 @@ def _by_size(result: Result) -> list[str]:
 
 
 def _size_table(cases: list[dict[str, Any]]) -> str:
-    additive = cases[0]["shape"]["layer"] == "additive"
-    names = ["ms (p10 to p90)", *(["ns an element"] if additive else []), "speed", "extra MiB"]
-    heads = [f"{cases[0]['size']}", *(f"{case['fill']}: {names[0]}" for case in cases[:1]), *names[1:]]
-    for case in cases[1:]:
-        heads += [f"{case['fill']}: {names[0]}", *names[1:]]
-    labels = dict.fromkeys(row["contestant"] for case in cases for row in case["rows"] if "ms" in row)
-    return table(heads, ([label, *(c for case in cases for c in _cells(case, label, additive))] for label in labels))
+    element = ["ns an element"] if "elements" in cases[0] else []
+    heads = [cases[0]["size"]]
+    for case in cases:
+        heads += [f"{case['fill']}: ms (p10 to p90)", *element, "speed", "extra MiB"]
+    labels = dict.fromkeys(label for case in cases for label in rows_of(case))
+    return table(heads, ([label, *(c for case in cases for c in _cells(case, label))] for label in labels))
 
 
-def _cells(case: dict[str, Any], label: str, additive: bool) -> list[str]:
-    row = next((row for row in case["rows"] if row["contestant"] == label and "ms" in row), None)
+def _cells(case: dict[str, Any], label: str) -> list[str]:
+    row = rows_of(case).get(label)
     if row is None:
-        return [""] * (4 if additive else 3)
-    element = [number(row["ms"]["median"] * 1e6 / case["elements"])] if additive else []
-    note = f" ({row['note']})" if row["note"] else ""
-    return [times(row["ms"]) + note, *element, speed(row), f"{row['memory']:.0f}"]
+        return [""] * (4 if "elements" in case else 3)
+    element = [number(row["ms"]["median"] * 1e6 / case["elements"])] if "elements" in case else []
+    return [cell(case, label), *element, factor(speed(case, label)), f"{row['memory']:.0f}"]
 
 
-def _serving(result: Result) -> list[str]:
-    heads = ["what", "ms (p10 to p90)", "instead: ms (p10 to p90)", "speed"]
-    rows = ([row["advice"], times(row["ms"]), times(row["instead"]), speed(row)] for row in result["rows"])
-    return [table(heads, rows)]
+# --------------------------------------------------------------------------- a row for each case
 
 
-def _cost_against_keys(result: Result) -> list[str]:
-    heads = ["", "ns a key", "R²", "cost of a key, most over fewest keys", "extra MiB, fewest keys", "most keys"]
-    fits = [
-        [
-            f"{f['layer']}: {f['contestant']}",
-            number(f["ns_per_key"]),
-            f"{f['r2']:.4f}",
-            f"{f['growth']:.2f}",
-            *memory(f),
-        ]
-        for f in result["fits"]
-    ]
-    keys = list(dict.fromkeys(case["shape"]["Tk"] for case in result["cases"]))
-    found: dict[str, list[str]] = {}
-    for case in result["cases"]:
-        for row in case["rows"]:
-            if "ms" in row:
-                found.setdefault(f"{case['layer']}: {row['contestant']}", []).append(number(row["ms"]["median"]))
-    timed = table(["ms for so many keys", *(str(count) for count in keys)], ([name, *ms] for name, ms in found.items()))
-    return [timed, table(heads, fits)]
+def _beside_peer(result: Result) -> list[str]:
+    """A row for each shape; the contestants are Keras's file, ours, and others that ours is compared with."""
+    peer, ours, *others = dict.fromkeys(row["contestant"] for case in result["cases"] for row in case["rows"])
+    asked = ["asked"] if "asked" in result["cases"][0] else []
+    heads = ["shape", f"{peer}: ms (p10 to p90)", f"{ours}: ms (p10 to p90)", "speed", *asked]
+    heads += [*(f"speed of: {label}" for label in others), "extra MiB: Keras's", ours]
+    return [table(heads, (_shape(case, peer, ours, others) for case in result["cases"]))]
+
+
+def _shape(case: dict[str, Any], peer: str, ours: str, others: list[str]) -> list[str]:
+    rows, asked, found = rows_of(case), case.get("asked", 0), speed(case, ours)
+    ms = [cell(case, label) for label in (peer, ours)]
+    memory = [f"{rows[label]['memory']:.0f}" if label in rows else "" for label in (peer, ours)]
+    shown = f"**{factor(found)}**" if found and found < asked else factor(found)
+    speeds = [factor(speed(case, label)) for label in others]
+    return [f"{case['size']}, {case['fill']}", *ms, shown, *([factor(asked)] if asked else []), *speeds, *memory]
 
 
 def _training_defaults(result: Result) -> list[str]:
-    """One row for each size, and a group of columns for each backend."""
-    forms = list(dict.fromkeys(case["form"] for case in result["cases"]))
-    found = {(case["form"], case["size"]): case["rows"] for case in result["cases"]}
-    heads = ["size", *(f"{form}: {name}" for form in forms for name in ("plain, ms", "default, ms", "over the plain"))]
-    rows = [
-        [size, *(cell for form in forms for cell in _beside_plain(*found[form, size]))]
-        for size in dict.fromkeys(case["size"] for case in result["cases"])
+    cases = [{**case, "size": f"{case['backend']}, {case['size']}"} for case in result["cases"]]
+    return [by_case("size", cases, **{"over the plain": lambda case: factor(inverse(_last_speed(case)))})]
+
+
+def _serving(result: Result) -> list[str]:
+    return [by_case("what", result["cases"], speed=lambda case: factor(speed(case, "as advised")))]
+
+
+def _decoding(result: Result) -> list[str]:
+    """A table of whole answers, and one of a step by the number of tokens so far."""
+    over = {"a loop in Python, over one file": lambda case: factor(inverse(speed(case, "a loop in Python")))}
+    without = {"the same without the encoder": _without_encoder}
+    faster = {"the cache is faster": lambda case: factor(inverse(_last_speed(case)))}
+    return [
+        by_case("answers", result["answers"], **over, **without),
+        by_case("a step after so many tokens", result["cases"], **faster),
     ]
-    return [table(heads, rows)]
 
 
-def _beside_plain(plain: dict[str, Any], default: dict[str, Any]) -> list[str]:
-    if "ms" not in default:
-        return [""] * 3
-    ratio = number(1 / default["faster"]["median"])
-    return [number(plain["ms"]["median"]), number(default["ms"]["median"]), ratio]
+def _without_encoder(case: dict[str, Any]) -> str:
+    one, loop, encoder = (row["ms"]["median"] for row in case["rows"])
+    return factor((loop - encoder) / (one - encoder)) if one > encoder else ""
+
+
+def _last_speed(case: dict[str, Any]) -> float | None:
+    return speed(case, case["rows"][-1]["contestant"])
 
 
 def _export_cost(result: Result) -> list[str]:
     heads = ["model", "MB of weights", "exported by", "seconds", "GB at most", "of these before", "of another process"]
-    rows = [
-        [
-            case["model"],
-            number(case["weights"] / 1e6),
-            row["contestant"],
-            *(
-                [row["failed"], "", "", ""]
-                if "failed" in row
-                else [
-                    number(row["seconds"]),
-                    *(number(row[each] / 1e9) for each in ("memory", "before", "started")),
-                ]
-            ),
-        ]
-        for case in result["cases"]
-        for row in case["rows"]
-    ]
-    return [table(heads, rows)]
+    cases = result["cases"]
+    return [table(heads, (_export(case["model"], row) for case in cases for row in case["rows"] if "seconds" in row))]
 
 
-def memory(fit: dict[str, Any]) -> list[str]:
-    """Return the cells of the memory at the fewest and at the most keys."""
-    return [f"{value:.0f}" for value in fit["memory"]]
+def _export(model: str, row: dict[str, Any]) -> list[str]:
+    sizes = [row["memory"] + row["before"], row["before"], row["started"]]
+    numbers = [row["seconds"], *(size / 1e9 for size in sizes)]
+    return [model, number(row["weights"] / 1e6), row["contestant"], *map(number, numbers)]
 
 
-def _bars(bars: list[dict[str, Any]]) -> list[str]:
-    if not bars:
-        return []
-    said = {True: "yes", False: "**no**", None: "not measured"}
-    rows = [
-        [
-            bar["bar"],
-            f"{'at least' if bar['at_least'] else 'at most'} {number(bar['limit'])}",
-            "" if bar["value"] is None else number(bar["value"]),
-            said[bar["reached"]],
-        ]
-        for bar in bars
-    ]
-    return [table(["aim", "asked", "measured", "reached"], rows)]
+# --------------------------------------------------------------------------- a row for each rule
 
 
-def _missing(result: Result) -> list[str]:
-    """Return a line for each contestant that could not take part, and why."""
-    rows = [row for case in result["cases"] for row in case["rows"] if "unavailable" in row]
-    said = dict.fromkeys(f"- {row['contestant']}, not available: {row['unavailable']}" for row in rows)
-    return ["\n".join(said)] if said else []
+def _thresholds(result: Result) -> list[str]:
+    """The rules, and what remains: how much longer the form that they take needs than the faster one."""
+    heads = ["kind of call", "queries left out", "fewest pairs", "sizes", "loss, mean", "worst", "at"]
+    heads += ["worst if always small", "always large"]
+    grid = [point for machine in result["machines"] for point in machine["grid"]]
+    rows = (
+        _rule(kind, rule, [point for point in grid if point["kind"] == kind]) for kind, rule in result["rules"].items()
+    )
+    known = [machine["kind"] for machine in result["machines"]]
+    machines = "; ".join(
+        f"{cpu}, {cores} cores, {threads} threads, onnxruntime {ort}" for cpu, cores, threads, ort in known
+    )
+    return [table(heads, rows), f"Measured on: {machines}."]
+
+
+def _rule(kind: str, rule: dict[str, Any], points: list[dict[str, Any]]) -> list[str]:
+    bounds = ["never", ""] if rule["pairs"] > NEVER else [str(rule["queries"]), str(rule["pairs"])]
+    at = rule["where"]
+    shape = " ".join(f"{axis}{at[axis]}" for axis in ("B", "H", "Tq", "Tk", "D"))
+    always = [max(point[form] / min(point["small"], point["large"]) for point in points) for form in ("small", "large")]
+    mean, worst, small, large = map(factor, [rule["mean"], rule["worst"], *always])
+    where = ", ".join(part for part in (at["mask"], shape, at["fill"]) if part)
+    return [kind, *bounds, str(len(points)), mean, worst, where, small, large]
+
+
+TABLES = {
+    "layers": _beside_peer,
+    "cost_against_keys": _beside_peer,
+    "thresholds": _thresholds,
+    "training_defaults": _training_defaults,
+    "export_cost": _export_cost,
+    "predict": _tables_of_batch.predict,
+    "serving": _serving,
+    "decoding": _decoding,
+}

@@ -1,17 +1,20 @@
 """The process of one contestant: `python _worker.py SPEC.json`. Started and spoken to by `_process.py`.
 
-It imports, loads the inputs and waits for requests, a line of JSON each, on standard input: `{"build": true}` makes the
-model, runs it a few times and answers with what that took of memory; `{"seconds": s}` runs it for about that long and
-answers with the time of each run.
+The kind of a contestant names a function, which is called with the spec, imports what it needs and returns `build`;
+`build(inputs)` makes the model and returns a `Runner`: so memory can be measured from between them. Then the process
+waits for requests, a line of JSON each, on standard input: `{"build": true}` makes the model, runs it a few times and
+answers with what that took; `{"seconds": s}` runs it for about that long and answers with the time of each run.
 """
 
 import contextlib
+import importlib
+import itertools
 import json
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +30,10 @@ FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX"}  # not brought along
 def main(file: str) -> None:
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not be taken for a reply
-    spec = json.loads(Path(file).read_text(encoding="utf-8"))
-    state: dict[str, Any] = {}
-    for step in _steps(spec, state):
+    spec, state = json.loads(Path(file).read_text(encoding="utf-8")), {}
+    for request in itertools.chain([{"prepare": True}], map(json.loads, sys.stdin)):
         try:
-            reply = step()
+            reply = _reply(request, spec, state)
         except Exception as error:  # noqa: BLE001 - whatever it is, `_process.py` says it
             traceback.print_exc()
             reply = _trouble(error)
@@ -41,40 +43,32 @@ def main(file: str) -> None:
             return
 
 
-def _steps(spec: dict[str, Any], state: dict[str, Any]) -> Iterator[Callable[[], dict[str, Any]]]:
-    yield lambda: _prepare(spec, state)
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "build" in request:
-            yield lambda: _build(spec, state)
-        else:
-            yield lambda seconds=request["seconds"]: timed(state["runner"].run, seconds)
+def _reply(request: dict[str, Any], spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    if "seconds" in request:
+        return _timed(state["runner"].run, request["seconds"])
+    return _build(spec, state) if "build" in request else _prepare(spec, state)
 
 
 def _prepare(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    if weights := spec["options"].get("weights"):
-        with np.load(weights) as arrays:
-            spec["options"]["weights"] = list(arrays.values())
     with np.load(spec["inputs"]) as arrays:
         state["inputs"] = dict(arrays)
-    from _contestants import KINDS
-
-    state["build"] = KINDS[spec["kind"]](spec)
+    module, name = spec["kind"].split(".")
+    state["build"] = getattr(importlib.import_module(module), name)(spec)
     return {"ready": True}
 
 
 def _build(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    before = peak_memory._resident()
+    before = peak_memory._resident()  # and let the peak start from there
     start = time.perf_counter()
     runner = state["runner"] = state["build"](state["inputs"])
     for _ in range(spec["options"].get("runs", RUNS)):
         runner.run()
-    memory, seconds = peak_memory._peak() - before, time.perf_counter() - start
+    seconds, peak = time.perf_counter() - start, peak_memory._peak()
     np.savez(spec["answer"], *runner.answer())
-    return {"memory": memory, "first_runs": seconds}
+    return {"seconds": seconds, "memory": peak - before, "before": before, **runner.facts()}
 
 
-def timed(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
+def _timed(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
     """Run for about so long and return the seconds of each run; the first counts only where it fills the time."""
     first = _seconds(run)
     times: list[float] = []
@@ -95,8 +89,6 @@ def _trouble(error: Exception) -> dict[str, str]:
     sentence = next((line for line in lines if line), "no message")
     if isinstance(error, ModuleNotFoundError) and error.name in FRAMEWORKS:
         return {"unavailable": f"{FRAMEWORKS[error.name]} is not installed"}
-    if type(error).__name__ == "UnavailableError":
-        return {"unavailable": sentence}
     return {"failed": f"{type(error).__name__}: {sentence}"}
 
 

@@ -1,27 +1,28 @@
-"""How many rows a second does `predict` run, against a plain loop, and when does Ray pay?"""
+"""How many rows a second does `predict` run, against a plain loop, when does Ray pay, and what serves requests fast?"""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import _harness
 import _models  # noqa: F401 - sees to what TensorFlow says before it is imported
 import _rows
 import keras
-from _process import Contestant
-from _race import Case, race
-from _stats import bar
+from _contestant import Contestant
+from _harness import Options
+from _race import Case
+from _serving import serving
+from _stats import bar, inverse, rows_of, speed
 from keras import layers
 
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import export_model
-from keras_attn_export._batch.job import BATCH_ROWS
+
+__all__ = ["predict", "serving"]
 
 FILES = 8
 RAY_ROWS = 240_000  # so many that what is left after the start stands out of the noise of it
-BATCH_SIZES = (8, 16, 32, 64, 128)
+BATCH_SIZES = (8, 16, 32, 128)  # beside the default of 64
 MACHINES = (2, 4, 10)
 FASTER = 3.0  # than a plain loop, on two cores
 ROUNDS, RAY_ROUNDS = 5, 3
@@ -32,13 +33,13 @@ LOOP, OURS = "a plain loop", "`predict`"
 def additive() -> keras.Model:
     """Return additive attention of one query over many keys."""
     queries = keras.Input((1, _rows.KEY_SIZE), name="queries")
-    keys, values = (keras.Input((None, size), name=name) for name, size in _SEQUENCES)
+    keys, values = (
+        keras.Input((None, _rows.KEY_SIZE), name="keys"),
+        keras.Input((None, _rows.VALUE_SIZE), name="values"),
+    )
     lengths = keras.Input((), dtype="int32", name="valid_lens")
     context, weights = AdditiveAttention(32)(queries, keys, values, lengths, return_attention_scores=True)
     return keras.Model([queries, keys, values, lengths], {"context": context, "weights": weights})
-
-
-_SEQUENCES = (("keys", _rows.KEY_SIZE), ("values", _rows.VALUE_SIZE))
 
 
 def tagger() -> keras.Model:
@@ -50,61 +51,41 @@ def tagger() -> keras.Model:
     return keras.Model([words, lengths], {"tags": layers.Dense(8)(x)})
 
 
-@dataclass(frozen=True)
-class Work:
-    """A model, and how many rows it runs."""
-
-    name: str
-    model: Callable[[], keras.Model]
-    write: Callable[[Path, int, int], None]
-    rows: int
-
-
-WORKS = (
-    Work("additive, one query", additive, _rows.write_pairs, 80_000),
-    Work("self-attention over words", tagger, _rows.write_words, 60_000),
+WORKS = (  # a model, who writes its rows, and how many
+    ("additive, one query", additive, _rows.write_pairs, 80_000),
+    ("self-attention over words", tagger, _rows.write_words, 60_000),
 )
 
 
-def measure(options: _harness.Options) -> dict[str, Any]:
+def predict(options: Options) -> dict[str, Any]:
+    """Race `predict` over tables against a plain loop, with one thing less each, and on Ray."""
     cases, bundles = [], []
-    for work in WORKS[:1] if options.quick else WORKS:
+    for name, model, write, rows in WORKS[: 1 if options.quick else None]:
         keras.utils.set_random_seed(0)
         folder = options.work / f"work{len(bundles)}"
-        bundles.append(export_model(work.model(), folder / "bundle", progress=False).path)
-        rows = 200 if options.quick else work.rows
-        work.write(folder / "source", rows, FILES)
-        given = {"bundle": str(bundles[-1]), "source": str(folder / "source"), "runs": 1}
-        facts = {"size": work.name, "rows_of_table": rows}
-        case = Case({}, _contestants(given, quick=options.quick), facts, OURS)
-        cases += race([case], folder, **options.pace(ROUNDS))
-    result = {"title": "Batch inference", "cases": cases, "bars": [] if options.quick else _bars(cases)}
-    if options.quick or options.provider != "cpu":
-        return result  # Ray alone takes longer to start than a quick run may
-    return {**result, "ray": _ray(bundles[0], options)}
+        bundles.append(export_model(model(), folder / "bundle", progress=False).path)
+        rows = 200 if options.quick else rows
+        write(folder / "source", rows, FILES)
+        contestants = _contestants(bundles[-1], folder / "source", BATCH_SIZES[: 1 if options.quick else None])
+        cases.append(options.race(Case({}, contestants, {"size": name, "rows_of_table": rows}, OURS), ROUNDS))
+    bars = [bar(f"{case['size']}: speed over {LOOP}", inverse(speed(case, LOOP)), FASTER) for case in cases]
+    # Ray alone takes longer to start than a quick run may
+    ray = {} if options.quick else {"ray": _ray(bundles[0], options)}
+    return {"cases": cases, "bars": bars, **ray}
 
 
-def _contestants(given: dict[str, Any], *, quick: bool) -> list[Contestant]:
-    others = [
-        Contestant(f"{OURS}, batches of {size}", "predict", {**given, "batch_size": size}) for size in BATCH_SIZES
-    ]
+def _contestants(bundle: Path, source: Path, sizes: tuple[int, ...]) -> list[Contestant]:
     return [
-        Contestant(LOOP, "loop over rows", given),
-        Contestant(OURS, "predict", given),
-        Contestant(f"{OURS}, rows in their order", "predict", {**given, "without": "buckets"}),
-        Contestant(f"{OURS}, one worker", "predict", {**given, "workers": 1}),
-        Contestant(f"{OURS}, through Python's lists", "predict", {**given, "without": "buffers"}),
-        *([] if quick else [other for other in others if other.options["batch_size"] != BATCH_ROWS]),
+        _contestant(LOOP, bundle, source, run="loop"),
+        _contestant(OURS, bundle, source),
+        _contestant(f"{OURS}, rows in their order", bundle, source, in_order=True),
+        _contestant(f"{OURS}, one worker", bundle, source, asked={"workers": 1}),
+        *(_contestant(f"{OURS}, batches of {size}", bundle, source, asked={"batch_size": size}) for size in sizes),
     ]
 
 
-def _bars(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        bar(f"{case['size']}: speed over {LOOP}", 1 / row["faster"]["median"], FASTER, at_least=True)
-        for case in cases
-        for row in case["rows"]
-        if row["contestant"] == LOOP
-    ]
+def _contestant(label: str, bundle: Path, source: Path, run: str = "ours", **more: Any) -> Contestant:
+    return Contestant(label, f"_rows.{run}", {"bundle": str(bundle), "source": str(source), "runs": 1, **more})
 
 
 # --------------------------------------------------------------------------- Ray
@@ -112,25 +93,21 @@ def _bars(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 LOCAL, RAY, CLUSTER = "this process", "Ray, started for it", "Ray, a cluster that runs"
 
 
-def _ray(bundle: Path, options: _harness.Options) -> dict[str, Any]:
+def _ray(bundle: Path, options: Options) -> dict[str, Any]:
     """Return what Ray costs on this machine: few rows tell how long it takes to start, many how fast it is then."""
     sizes = [16 * FILES, RAY_ROWS]
+    cases = []
     with _cluster(options.threads) as address:
-        cases = [_engines_on(rows, bundle, address, options) for rows in sizes]
-        found = race(cases, options.work, **options.pace(RAY_ROUNDS))
-    return {"rows": sizes, "engines": _engines(found), "machines": MACHINES}
-
-
-def _engines_on(rows: int, bundle: Path, address: str, options: _harness.Options) -> Case:
-    folder = options.work / f"ray{rows}"
-    _rows.write_pairs(folder / "source", rows, FILES)
-    given = {"bundle": str(bundle), "source": str(folder / "source"), "runs": 1}
-    contestants = [
-        Contestant(LOCAL, "predict", given),
-        Contestant(RAY, "predict", {**given, "engine": "ray"}),
-        Contestant(CLUSTER, "predict", {**given, "engine": "ray", "address": address}),
-    ]
-    return Case({}, contestants, {"rows_of_table": rows}, LOCAL)
+        for rows in sizes:
+            _rows.write_pairs(source := options.work / f"ray{rows}", rows, FILES)
+            ray = {"asked": {"engine": "ray"}}
+            contestants = [
+                _contestant(LOCAL, bundle, source),
+                _contestant(RAY, bundle, source, **ray),
+                _contestant(CLUSTER, bundle, source, **ray, address=address),
+            ]
+            cases.append(options.race(Case({}, contestants, {"rows_of_table": rows}, LOCAL), RAY_ROUNDS))
+    return {"rows": sizes, "engines": _engines(*cases), "machines": MACHINES}
 
 
 @contextlib.contextmanager
@@ -147,17 +124,12 @@ def _cluster(cores: int) -> Iterator[str]:
         ray.shutdown()
 
 
-def _engines(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _engines(few: dict[str, Any], many: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the seconds of both tables, and the line through them: T = start + rows / rate."""
-    few, many = cases
     engines = []
-    for short, long in zip(few["rows"], many["rows"], strict=True):
-        seconds = [row["ms"]["median"] / 1e3 for row in (short, long)]
+    for label, short in rows_of(few).items():
+        seconds = [row["ms"]["median"] / 1e3 for row in (short, rows_of(many)[label])]
         rate = (many["rows_of_table"] - few["rows_of_table"]) / (seconds[1] - seconds[0])
         start = seconds[0] - few["rows_of_table"] / rate
-        engines.append({"engine": short["contestant"], "seconds": seconds, "start": start, "rate": rate})
+        engines.append({"engine": label, "seconds": seconds, "start": start, "rate": rate})
     return engines
-
-
-if __name__ == "__main__":
-    _harness.run("batch", __doc__, measure)

@@ -1,20 +1,22 @@
 """How much faster is a whole answer in one file than a loop over a step, and a cache than the full pass?"""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import _harness
 import _models  # noqa: F401 - sees to what TensorFlow says before it is imported
 import keras
 import numpy as np
-from _process import Contestant
-from _race import Case, race
-from _stats import bar
+from _contestant import Contestant
+from _files import of_ours
+from _harness import Options
+from _race import Case
+from _stats import bar, inverse, speed
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention, RotaryEmbedding
 from keras_attn.decoding import greedy
-from keras_attn_export import export_model
 
 WIDTH, TOKENS, START, END = 64, 12, 11, 0  # those of examples/step_translator.py, which writes ten characters
 BATCHES = (1, 32)
@@ -27,49 +29,42 @@ ONE_FILE, LOOP, ENCODER = "one file", "a loop in Python", "the encoder alone"
 CACHE, FULL = "a cache", "the full pass"
 
 
-def measure(options: _harness.Options) -> dict[str, Any]:
-    answers = _answers(options)
-    steps = _steps(options)
-    bars = [] if options.quick else [*_bars(answers)]
-    return {"title": "Decoding", "answers": answers, "cases": steps, "bars": bars}
+def decoding(options: Options) -> dict[str, Any]:
+    """Race whole answers, and a step with and without a cache."""
+    answers, steps = list(_answers(options)), list(_steps(options))
+    text = "speed of one file over a loop"
+    bars = [bar(f"{case['size']}: {text}", inverse(speed(case, LOOP)), FASTER) for case in answers]
+    return {"answers": answers, "cases": steps, "bars": bars}
 
 
 # --------------------------------------------------------------------------- a whole answer
 
 
-def _answers(options: _harness.Options) -> list[dict[str, Any]]:
-    found = []
+def _answers(options: Options) -> Iterator[dict[str, Any]]:
     kinds = [("none ends early", None, STEPS), ("answers of 1 to 40 steps", END, LONG_STEPS)]
     for name, end, limit in kinds[: 1 if options.quick else None]:
         keras.utils.set_random_seed(2)
         encoder, step, state = _translator()
-        folder = options.work / name
-        models = {
-            "encoder": encoder,
-            "step": step,
-            "answer": greedy(encoder, step, state, start=START, end=end, max_length=limit),
-        }
-        files = {key: _exported(model, folder / key) for key, model in models.items()}
-        cases = [_answer_case(files, batch, end, limit, name) for batch in BATCHES[: 1 if options.quick else None]]
-        folder = options.work / f"cases {name}"
-        folder.mkdir()
-        found += race(cases, folder, **options.pace())
-    return found
+        answer = greedy(encoder, step, state, start=START, end=end, max_length=limit)
+        models = {"encoder": encoder, "step": step, "answer": answer}
+        files = {key: _exported(key, model, options.work / f"{name} {key}") for key, model in models.items()}
+        loop = {key: files[key].options["model"] for key in ("encoder", "step")}
+        loop |= {"start": START, "end": end, "limit": limit}
+        contestants = [
+            replace(files["answer"], label=ONE_FILE, computes="answers"),
+            Contestant(LOOP, "_decoding_loop.loop", loop, computes="answers"),
+            replace(files["encoder"], label=ENCODER, computes="encoded"),
+        ]
+        for batch in BATCHES[: 1 if options.quick else None]:
+            yield options.race(Case(_letters(batch), contestants, {"size": f"{name}, batch {batch}"}, ONE_FILE))
 
 
-def _answer_case(files: dict[str, str], batch: int, end: int | None, limit: int, name: str) -> Case:
+def _letters(batch: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    inputs = {
+    return {
         "characters": rng.integers(1, 40, (batch, LETTERS)).astype("int32"),
         "valid_lens": rng.integers(LETTERS // 2, LETTERS + 1, batch).astype("int32"),
     }
-    loop = {"encoder": files["encoder"], "step": files["step"], "start": START, "end": end, "limit": limit}
-    contestants = [
-        Contestant(ONE_FILE, options={"model": files["answer"]}, computes="answers"),
-        Contestant(LOOP, "decoding loop", loop, computes="answers"),
-        Contestant(ENCODER, options={"model": files["encoder"]}, computes="encoded"),
-    ]
-    return Case(inputs, contestants, {"size": f"{name}, batch {batch}"}, ONE_FILE)
 
 
 def _translator() -> tuple[keras.Model, keras.Model, dict[str, str]]:
@@ -95,30 +90,17 @@ def _translator() -> tuple[keras.Model, keras.Model, dict[str, str]]:
     return encoder, keras.Model([token, lens, state, seen, keys], outputs), {"next_state": "state"}
 
 
-def _exported(model: keras.Model, folder: Path) -> str:
-    folder.parent.mkdir(exist_ok=True)
+def _exported(label: str, model: keras.Model, folder: Path) -> Contestant:
     # nothing tells the exporter that the mask of a GRU is made of lengths
-    lengths = (
-        {"valid_lens": np.array([2, 5, 3], "int32")}
-        if any(tensor.name == "valid_lens" for tensor in model.inputs)
-        else None
-    )
-    return str(export_model(model, folder, sample_inputs=lengths, progress=False).path / "model.onnx")
-
-
-def _bars(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        bar(f"{case['size']}: speed of one file over a loop", 1 / row["faster"]["median"], FASTER, at_least=True)
-        for case in answers
-        for row in case["rows"]
-        if row["contestant"] == LOOP
-    ]
+    has_lengths = any(tensor.name == "valid_lens" for tensor in model.inputs)
+    lengths = {"valid_lens": np.array([2, 5, 3], "int32")} if has_lengths else None
+    return of_ours(label, model, folder, sample_inputs=lengths)
 
 
 # --------------------------------------------------------------------------- a step
 
 
-def _steps(options: _harness.Options) -> list[dict[str, Any]]:
+def _steps(options: Options) -> Iterator[dict[str, Any]]:
     keras.utils.set_random_seed(2)
     width = HEADS * SIZE
     attend = MultiHeadAttention(DotProductAttention(), HEADS, num_kv_heads=KV_HEADS, process_heads=RotaryEmbedding())
@@ -128,17 +110,9 @@ def _steps(options: _harness.Options) -> list[dict[str, Any]]:
     cache = {name: keras.Input((KV_HEADS, None, SIZE), name=name) for name in ("projected_keys", "projected_values")}
     grown = attend.append(cache, last, last)
     step = keras.Model({"last": last, **cache}, {"output": attend(last, grown, use_causal_mask=True)})
-    files = {CACHE: _exported(step, options.work / "step"), FULL: _exported(full, options.work / "full")}
-    cases = []
+    contestants = [_exported(CACHE, step, options.work / "step"), _exported(FULL, full, options.work / "full")]
     for length in LENGTHS[: 1 if options.quick else None]:
         given = np.random.default_rng(0).normal(size=(1, length, width)).astype("float32")
         held = attend.precompute(given[:, :-1], given[:, :-1])
         inputs = {"tokens": given, "last": given[:, -1:]} | {n: np.asarray(x) for n, x in held.items()}
-        contestants = [Contestant(label, options={"model": file}) for label, file in files.items()]
-        cases.append(Case(inputs, contestants, {"length": length}, CACHE))
-    (folder := options.work / "steps").mkdir()
-    return race(cases, folder, **options.pace())
-
-
-if __name__ == "__main__":
-    _harness.run("decoding", __doc__, measure)
+        yield options.race(Case(inputs, contestants, {"size": f"{length:,}"}, CACHE))

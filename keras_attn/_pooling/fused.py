@@ -19,7 +19,7 @@ from .._maths.scores import dot_product_scores
 from .._tensors import Tensor, dtype_of
 from .composite import pool
 
-# As benchmarks/multi_head_training.py measures it. On TensorFlow and, on a CPU, on JAX it is the same operations again.
+# As benchmarks/training.py measures it. On TensorFlow and, on a CPU, on JAX it is the same operations again.
 FASTER_ON = ("torch",)
 
 _HARMLESS_FOR: ContextVar[Any] = ContextVar("keras_attn_harmless_for", default=None)

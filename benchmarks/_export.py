@@ -1,15 +1,8 @@
-"""One export in a process of its own: `python _export_worker.py SPEC.json`, where `export_cost.py` says what is in it.
+"""An export as a contestant: what it takes of time and memory is measured from after its imports and its model."""
 
-It imports all that an export imports, makes the model and runs it once; then it exports, and prints a line of JSON with
-the seconds that took, and in bytes the highest resident memory of this process, that before the export, and the highest
-of a process that it started and waited for.
-"""
-
-import json
-import os
 import resource
-import sys
-import time
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +12,41 @@ import onnx  # noqa: F401 - so that no exporter's time has it
 import onnxruntime  # noqa: F401
 import tensorflow as tf  # noqa: F401
 import tf2onnx  # noqa: F401
+from _contestant import Build, Runner
 from keras import layers
 
 from keras_attn_export import export_model
-from keras_attn_export._standalone import peak_memory
 
 BYTES = 4  # of a float32
 KIB = 1024
+
+
+def by_keras(spec: dict[str, Any]) -> Build:
+    """An export by Keras's own exporter."""
+    return _build(spec["options"], lambda model, path: model.export(str(path), format="onnx", verbose=False))
+
+
+def by_ours(spec: dict[str, Any]) -> Build:
+    """An export by ours, with the proof."""
+    return _build(spec["options"], export_model)
+
+
+def _build(options: dict[str, Any], export: Callable[[keras.Model, Path], Any]) -> Build:
+    keras.utils.set_random_seed(0)
+    model = MODELS[options["model"]](options["weights"])
+    (tensor,) = model.inputs
+    model(np.zeros([size or 2 for size in tensor.shape], tensor.dtype))
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            export(model, Path(folder) / "exported")
+
+    def facts() -> dict[str, int]:
+        """Return the bytes of weights, and the highest memory of a process that this one started and waited for."""
+        weights = sum(int(np.prod(variable.shape)) * BYTES for variable in model.variables)
+        return {"weights": weights, "started": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * KIB}
+
+    return lambda inputs: Runner(run, lambda: [], facts)
 
 
 def encoder(weights: int) -> keras.Model:
@@ -59,34 +80,3 @@ def one_layer(weights: int) -> keras.Model:
 
 
 MODELS = {"one layer": one_layer, "encoder": encoder, "convolutions": convolutions}
-
-
-def main(file: str) -> None:
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever an exporter prints must not be taken for the reply
-    spec = json.loads(Path(file).read_text(encoding="utf-8"))
-    keras.utils.set_random_seed(0)
-    model = MODELS[spec["model"]](spec["weights"])
-    model(_zeros(model))
-    export = _with_keras if spec["by"] == "keras" else export_model
-    before = peak_memory._resident()  # and let the peak start from there
-    start = time.perf_counter()
-    export(model, Path(spec["folder"]) / "exported")
-    seconds = time.perf_counter() - start
-    weights = sum(int(np.prod(variable.shape)) * BYTES for variable in model.variables)
-    found = {"seconds": seconds, "memory": peak_memory._peak(), "before": before, "weights": weights}
-    found["started"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * KIB
-    replies.write(json.dumps(found) + "\n")
-
-
-def _with_keras(model: keras.Model, path: Path) -> None:
-    model.export(str(path), format="onnx", verbose=False)
-
-
-def _zeros(model: keras.Model) -> Any:
-    (tensor,) = model.inputs
-    return np.zeros([size or 2 for size in tensor.shape], tensor.dtype)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

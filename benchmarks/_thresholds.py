@@ -1,21 +1,25 @@
-"""From which sizes on is the form for large sizes of `lowering="adaptive"` the faster one?"""
+"""From which sizes on is the form for large sizes of `lowering="adaptive"` the faster one?
+
+A part of `against_keras.py`. Both forms of single calls are timed in turns, as files, over sizes and masks, and the
+table of export/_thresholds.py that fits best is printed.
+"""
 
 import itertools
 import json
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from math import log2, prod
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from math import log2
 from typing import Any
 
 import _calls
-import _harness
-import _machine
-import _stats
 import numpy as np
 from _calls import BAND, CAUSAL, KEYS, LARGE, LENGTHS, PAIRS, QUERY_LENGTHS, SMALL, WINDOW, Single
-from _sizes import ALL_VALID, HALF_FILLED
-from _timer import Timer
+from _contestant import Contestant
+from _files import SESSION
+from _harness import Options, environment_of
+from _plans import ALL_VALID, HALF_FILLED
+from _race import Case
+from _stats import rows_of
 
 from keras_attn_export._lowerings import windows
 from keras_attn_export._lowerings.adaptive import kind_of
@@ -25,8 +29,8 @@ LENGTHS_OF_ALL = (16, 64, 128, 256, 512, 1024, 2048, 4096)  # as many queries as
 UNEVEN = ((1, 64), (1, 1024), (1, 8192), (8, 4096), (64, 4096), (1024, 16))  # queries and keys
 AROUND_WINDOW = (160, 192, 224)  # where a window of `BAND` begins to pay
 BATCHES = ((1, 1), (8, 1), (4, 8), (64, 1))  # examples and heads
-MOST_SCORES, MOST_FEATURES = 2**24, 2**25
-ROUNDS, TURN, PAUSE = 5, 0.02, 0.002
+MOST = {"dot_product": 2**24 * 64, "additive": 2**25}  # features: of pairs, heads and what a head has
+ROUNDS, TURN = 5, 0.02
 QUERIES = (0, 1, 2, 4, 8, 16, 32, 64, 128)  # how many of them a rule may leave out
 EXPONENTS = np.arange(8, 19, 0.5)  # of 2: the fewest pairs; with more, a golden case of both forms would take too long
 FORMS = (SMALL, LARGE)
@@ -51,7 +55,7 @@ def singles() -> list[Single]:
             )
         ),
     ]
-    return [each for each in every if _size(each) <= (MOST_FEATURES if each.name == "additive" else MOST_SCORES)]
+    return [each for each in every if each.B * each.H * each.Tq * each.Tk <= MOST[each.name] // each.D]
 
 
 def _places() -> list[tuple[int, int]]:
@@ -62,22 +66,16 @@ def _masked(unmasked: Iterable[Single], mask: str, *fills: str) -> list[Single]:
     return [replace(each, mask=mask, fill=fill) for each in unmasked for fill in fills or (HALF_FILLED,)]
 
 
-def _size(single: Single) -> int:
-    return prod((single.B, single.H, single.Tq, single.Tk, single.D if single.name == "additive" else 1))
-
-
-def measure(options: _harness.Options) -> dict[str, Any]:
-    chosen = singles()[::60] if options.quick else singles()
-    rounds, turn = (2, 0.002) if options.quick else (ROUNDS, TURN)
-    with Timer(options.threads, options.provider) as small, Timer(options.threads, options.provider) as large:
-        grid = [_timed(single, {SMALL: small, LARGE: large}, options, rounds, turn) for single in chosen]
+def thresholds(options: Options) -> dict[str, Any]:
+    """Time both forms everywhere, and find the rules that lose the least."""
+    grid = [_timed(single, options) for single in (singles()[::60] if options.quick else singles())]
     machines = _machines(options, grid)
     everywhere = [point for machine in machines for point in machine["grid"]]
     kinds = dict.fromkeys(point["kind"] for point in everywhere)
     rules = {kind: best_rule(_decided(kind, everywhere)) for kind in kinds}
     if not options.quick:
         print(_to_paste(rules))
-    return {"title": "Where the form changes", "cases": [], "bars": [], "machines": machines, "rules": rules}
+    return {"cases": [], "machines": machines, "rules": rules}
 
 
 def _decided(kind: str, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -87,29 +85,17 @@ def _decided(kind: str, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return partly or own
 
 
-def _timed(
-    single: Single, timers: dict[str, Timer], options: _harness.Options, rounds: int, turn: float
-) -> dict[str, Any]:
-    """Time both forms of a call in turns, each in its process, whose only session it is."""
-    inputs = options.work / "inputs.npz"
-    np.savez(inputs, **single.inputs())
-    for form, timer in timers.items():
-        timer.open(_calls.write(single, form, options.work), inputs)
-    taken: dict[str, list[list[float]]] = {form: [] for form in FORMS}
-    order = list(FORMS)
-    for _ in range(rounds):
-        for form in order:
-            taken[form].append(timers[form].time(turn))
-            time.sleep(PAUSE)  # in which the threads of the one before fall asleep
-        order.reverse()
+def _timed(single: Single, options: Options) -> dict[str, Any]:
+    files = {form: str(_calls.write(single, form, options.work)) for form in FORMS}
+    contestants = [Contestant(form, SESSION, {"model": file}) for form, file in files.items()]
+    rows = rows_of(options.race(Case(single.inputs(), contestants, {}), ROUNDS, TURN))
     # What disturbs a run makes it longer: where others use the machine, the fastest tenth tells the most.
-    ms = {form: _stats.spread([seconds * 1e3 for each in taken[form] for seconds in each])["p10"] for form in FORMS}
-    return {"kind": kind_of(single.call()), **single.to_json(), **ms}
+    return {"kind": kind_of(single.call()), **asdict(single), **{form: rows[form]["ms"]["p10"] for form in FORMS}}
 
 
-def _machines(options: _harness.Options, grid: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _machines(options: Options, grid: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what was measured on each kind of machine so far; of two measurements on one kind, the new one."""
-    environment = _machine.environment(options.provider, options.threads)
+    environment = environment_of(options.threads)
     kind = [environment["processor"], environment["cores"], options.threads, environment["versions"]["onnxruntime"]]
     file = options.results / "thresholds.json"
     known = json.loads(file.read_text(encoding="utf-8"))["machines"] if file.exists() and not options.quick else []
@@ -122,14 +108,9 @@ def best_rule(points: list[dict[str, Any]]) -> dict[str, Any]:
     A rule takes the form for large sizes where `(Tq - queries) * Tk >= pairs`; of additive scores where it is so times
     the units.
     """
-    rules = [_judged(points, queries, pairs) for queries, pairs in _rules()]
+    bounds = [(queries, round(2**exponent)) for queries, exponent in itertools.product(QUERIES, EXPONENTS)]
+    rules = [_judged(points, queries, pairs) for queries, pairs in [(0, NEVER), *bounds]]
     return min(rules, key=lambda rule: (round(rule["worst"], 1), round(rule["mean"], 3)))
-
-
-def _rules() -> Iterator[tuple[int, int]]:
-    yield 0, NEVER
-    for queries, exponent in itertools.product(QUERIES, EXPONENTS):
-        yield queries, round(2**exponent)
 
 
 def _judged(points: list[dict[str, Any]], queries: int, pairs: int) -> dict[str, Any]:
@@ -159,7 +140,3 @@ def _to_paste(rules: dict[str, dict[str, Any]]) -> str:
         for kind, rule in rules.items()
     ]
     return "\n".join(["LARGE = {", *lines, "}"])
-
-
-if __name__ == "__main__":
-    _harness.run("thresholds", __doc__, measure)

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from _cells import number, table
+from _cells import factor, number, table
+from _stats import inverse, rows_of, speed
 
 Result = dict[str, Any]
 
 
-def batch(result: Result) -> list[str]:
+def predict(result: Result) -> list[str]:
     """A table for each model, and what Ray costs."""
     return [*(_contestants(case) for case in result["cases"]), *(_ray(result["ray"]) if "ray" in result else [])]
 
@@ -17,13 +18,13 @@ def _contestants(case: dict[str, Any]) -> str:
     heads += [f"{case['peer']} over it", "extra MiB"]
     rows = (
         [
-            row["contestant"],
+            label,
             f"{case['rows_of_table'] / row['ms']['median'] * 1e3:,.0f}",
             _seconds(row["ms"]),
-            f"{number(1 / row['faster']['median'])}x",
+            factor(inverse(speed(case, label))),
             f"{row['memory']:.0f}",
         ]
-        for row in case["rows"]
+        for label, row in rows_of(case).items()
     )
     return table(heads, rows)
 
