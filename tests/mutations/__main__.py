@@ -66,7 +66,8 @@ def changed_lines(file: Path, revision: str) -> set[int]:
 def run(tests: list[str], scratch: str) -> int:
     """Runs tests on the packages in a folder until one fails, and returns pytest's exit code."""
     command = [sys.executable, "-P", "-m", "pytest", *PYTEST.split(), *ENDLESS.split(), "-m", "", *tests]
-    resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))  # bytes: a fault may ask for any number of them
+    resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))  # bytes, of which a fault may ask for any number
+    resource.setrlimit(resource.RLIMIT_CPU, (1000, 1000))  # seconds: an import may not end either
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": scratch, "TMPDIR": scratch}, process_group=0)
     try:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -44,9 +44,8 @@ def drawn(given: Sequence[Fault], limit: int, seed: int) -> list[Fault]:
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST]]:
     """Of a node and all in it: the kind of a fault, a node, and what comes in its place."""
     match node:
-        # what does not say how code works
         case ast.Assert() | ast.Import() | ast.ImportFrom() | ast.JoinedStr() | ast.Raise() | ast.Expr(ast.Constant()):
-            return
+            return  # it does not say how code works, and nor do the next
         case ast.Assign(targets=[ast.Name("__all__" | "__version__")]) | ast.If(test=ast.Name("TYPE_CHECKING")):
             return
         case ast.Call(func=ast.Attribute(attr=name) | ast.Name(name)) | ast.keyword(arg=name) if name in SILENT:
