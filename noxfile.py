@@ -195,7 +195,7 @@ def record(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def mutate(session: nox.Session) -> None:
-    """Draws faults in the code and lists those that no test sees; --since REV for what changed, --help for more."""
+    """Draws faults in the code and shows which of them no test sees; --since REV for what changed, --help for more."""
     in_venv(session, "mutations")
 
 

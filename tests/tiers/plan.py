@@ -57,15 +57,13 @@ def slices(tests: Collection[Item], durations: Durations, *, size: float = SLICE
 
     What shares a dear fixture stays together, and so do the cheap cases of a function.
     """
-    if not tests:
-        return [[]]
     groups: dict[tuple[str, ...], list[Item]] = defaultdict(list)
     for test in tests:
         dear = [name for name in test.fixtures if durations.fixtures.get(name, 0) > QUICK]
         alone = test.nodeid if durations.seconds(test.nodeid) > QUICK else test.nodeid.partition("[")[0]
         groups[test.file, *(dear or [alone])].append(test)
     costs = {key: cost(group, durations) for key, group in groups.items()}
-    packed: list[list[str]] = [[] for _ in range(math.ceil(sum(costs.values()) / size))]
+    packed: list[list[str]] = [[] for _ in range(max(1, math.ceil(sum(costs.values()) / size)))]
     filled = [0.0 for _ in packed]
     for key in sorted(groups, key=lambda key: (-costs[key], key)):
         into = filled.index(min(filled))

@@ -106,11 +106,12 @@ def merged(
 
 def _recorded(before: Function | None, ran: Mapping[str, float], cases: list[str]) -> Function:
     before = before or Function()
+    if len(cases) == 1:
+        return Function(1, ran.get(cases[0], before.seconds))
     dear = {case: took for case, took in {**before.dear, **ran}.items() if took > QUICK and case in cases}
-    if ran and 2 * len(dear) >= len(cases):  # most are: their mean says as much
-        return Function(len(cases), float(np.mean([*ran.values()])))
     cheap = [took for took in ran.values() if took <= QUICK]
-    return Function(len(cases), float(np.mean(cheap)) if cheap else before.seconds, dear)
+    others = [*dear.values()] if len(dear) == len(cases) else [before.seconds]  # what a new case will take
+    return Function(len(cases), float(np.mean(cheap or others)), dear)
 
 
 def _entry(function: Function) -> Any:

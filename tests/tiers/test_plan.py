@@ -91,9 +91,10 @@ def test_a_record_is_merged_saved_and_read(tmp_path):
     second = records.merged(first, {f"{FILE}::test_some[xla]": 0.2}, {}, collected[:4])
     assert second.functions[FILE] == {"test_some": Function(4, 0.2)}
     assert second.fixtures == first.fixtures
-    # where most cases are dear, one number says it
-    dear = records.merged(Durations(), {nodeid: 1.0 for nodeid in collected[:3]}, {}, collected[:4])
-    assert dear.functions[FILE] == {"test_some": Function(4, 1.0)}
+    # where all cases are dear, a new one is taken to be as well
+    dear = records.merged(first, dict(zip(collected, (1.0, 2.0, 3.0, 4.0, 5.0), strict=True)), {}, collected)
+    cases = {"a": 1.0, "b": 2.0, "c": 3.0, "xla": 4.0}
+    assert dear.functions[FILE] == {"test_some": Function(4, 2.5, cases), "test_quick": Function(1, 5.0)}
 
 
 @pytest.mark.parametrize(

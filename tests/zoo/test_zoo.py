@@ -1,6 +1,6 @@
 """Every model of the zoo is exported and proven, or refused with the sentence that it says.
 
-`nox -s zoo` runs them all, in half an hour.
+`nox -s zoo` runs them all, in a quarter of an hour.
 """
 
 import re
