@@ -13,7 +13,7 @@ from keras import ops
 
 from .._keras.private import is_compiled_by_xla
 from .._tensors import Tensor, dtype_of, shape_of
-from ._ops import take
+from ._ops import repeat, take, where
 from ._search import Carry, Found, Loops, Search, Tensors, first_entries, goes_on, most_done
 
 
@@ -44,30 +44,27 @@ def run(search: Search) -> Found:
     backend = keras.backend.backend()
     if backend == "jax" or (backend == "tensorflow" and is_compiled_by_xla()):
         return _run_static(search)
-    return _run_dynamic(search, _graph_loops() if backend == "tensorflow" else PythonLoops())
+    if backend != "tensorflow":
+        return _run_dynamic(search, PythonLoops())
+    from ._tensorflow import GraphLoops  # TensorFlow may not be there
 
-
-def _graph_loops() -> Loops:
-    from ._graph_loops import GraphLoops  # TensorFlow may not be there
-
-    return GraphLoops()
+    return _run_dynamic(search, GraphLoops())
 
 
 def _run_dynamic(search: Search, loops: Loops) -> Found:
     """Runs a search where rows can leave."""
     first = ops.convert_to_tensor(0, "int32")
     if not search.ends:
-        _, carry, steps = loops.inner(search, first, search.carry, widened(search.memory, search.width))
+        _, carry, steps = loops.inner(search, first, search.carry, _whole_memory(search))
         return Found(carry.rows, steps)
 
     def body(step: Tensor, carry: Carry, running: Tensor, rows: Tensors, steps: Tensors) -> tuple[Any, ...]:
-        index = _places(running)
-        memory = {name: take(x, _widened_index(index, search.width)) for name, x in search.memory.items()}
+        index = repeat(_places(running), search.width)
+        memory = {name: take(x, index) for name, x in search.memory.items()}
         step, carry, latest = loops.inner(search, step, carry, memory)
         # Rows that have left get what is another's: it is not read.
         place = ops.maximum(ops.cumsum(ops.cast(running, "int32")) - 1, 0)
-        found = {name: take(x, place) for name, x in carry.rows.items()}
-        rows = {name: _where_rows(running, found[name], x) for name, x in rows.items()}
+        rows = {name: where(running, take(carry.rows[name], place), x) for name, x in rows.items()}
         steps = {
             name: _joined(steps.get(name), take(x, _entries(place, search.width), axis=1)) for name, x in latest.items()
         }
@@ -90,8 +87,8 @@ def _places(condition: Tensor) -> Tensor:
     return ops.cast(ops.nonzero(condition)[0], "int32")
 
 
-def _widened_index(index: Tensor, width: int) -> Tensor:
-    return index if width == 1 else ops.repeat(index, width)
+def _whole_memory(search: Search) -> Tensors:
+    return {name: repeat(x, search.width) for name, x in search.memory.items()}
 
 
 def _entries(index: Tensor, width: int) -> Tensor:
@@ -99,15 +96,6 @@ def _entries(index: Tensor, width: int) -> Tensor:
     if width == 1:
         return index
     return ops.reshape(ops.expand_dims(index * width, 1) + ops.arange(width, dtype="int32"), (-1,))
-
-
-def widened(tensors: Tensors, width: int) -> Tensors:
-    """Each row W times."""
-    return tensors if width == 1 else {name: ops.repeat(x, width, axis=0) for name, x in tensors.items()}
-
-
-def _where_rows(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    return ops.where(ops.reshape(condition, (-1, *[1] * (len(no.shape) - 1))), yes, no)
 
 
 def _joined(before: Tensor | None, latest: Tensor) -> Tensor:
@@ -121,11 +109,12 @@ def _joined(before: Tensor | None, latest: Tensor) -> Tensor:
 
 def _run_static(search: Search) -> Found:
     """Runs a search over all rows to the end of the last."""
-    memory, entries = widened(search.memory, search.width), first_entries(search.carry, search.width)
+    memory, entries = _whole_memory(search), first_entries(search.carry, search.width)
     # The first step stands before the loop: it shows the shapes of what is kept.
     carry, kept = search.advance(ops.convert_to_tensor(0, "int32"), search.carry, memory, entries)
     _check_no_growth(search.carry.states, carry.states)
-    steps = {name: _with_step(_room(x, search.limit), 0, x) for name, x in kept.items()}
+    empty = {name: ops.zeros((search.limit, *ops.shape(x)), dtype_of(x)) for name, x in kept.items()}
+    steps = {name: _with_step(x, 0, kept[name]) for name, x in empty.items()}
 
     def condition(step: Tensor, carry: Carry, steps: Tensors) -> Tensor:
         left = ops.less(step, search.limit)
@@ -138,10 +127,6 @@ def _run_static(search: Search) -> Found:
     if search.limit > 1:
         _, carry, steps = ops.while_loop(condition, body, (ops.convert_to_tensor(1, "int32"), carry, steps))
     return Found(carry.rows, steps)
-
-
-def _room(x: Tensor, limit: int) -> Tensor:
-    return ops.zeros((limit, *ops.shape(x)), dtype_of(x))
 
 
 def _with_step(steps: Tensor, step: Any, latest: Tensor) -> Tensor:

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
-from .._tensors import Shape, Tensor
+from .._tensors import Shape, Tensor, dtype_of, shape_of
 
 Tensors = dict[str, Tensor]
-Specs = dict[str, tuple[Shape, str]]
+Spec = tuple[Shape, str]
+Specs = dict[str, Spec]
 
 
 class Carry(NamedTuple):
@@ -37,7 +38,6 @@ class Search(NamedTuple):
         ends: Whether a row can be done before that.
         rows_stay: Whether rows that are done stay: the step takes one batch only.
         states: Shape and dtype of each state, with None for each size that may change.
-        rows: Likewise of what is in the rows of a carry.
         kept: Gives the same of what is kept of a step, to loops that must know it before.
     """
 
@@ -49,7 +49,6 @@ class Search(NamedTuple):
     ends: bool
     rows_stay: bool
     states: Specs
-    rows: Specs
     kept: Callable[[], Specs]
 
 
@@ -73,6 +72,11 @@ class Loops(Protocol):
 
     def outer(self, search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
         """Calls `body` once, and again until no row is left or no step."""
+
+
+def spec_of(tensor: Any) -> Spec:
+    """Shape and dtype of a tensor, with None for the batch."""
+    return (None, *shape_of(tensor)[1:]), dtype_of(tensor)
 
 
 def most_done(search: Search, done: Tensor) -> Tensor:

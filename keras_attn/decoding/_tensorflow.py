@@ -1,12 +1,16 @@
-"""The loops of a search in a graph of TensorFlow, and so in an ONNX file."""
+"""A search on TensorFlow: its loops in a graph, and so in an ONNX file, and an eager call as one such graph."""
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import tensorflow as tf
 
-from .._tensors import Tensor
-from ._search import Carry, Search, Specs, Tensors, first_entries, goes_on, most_done
+from .._keras.private import stateless_scope
+from .._tensors import Shape, Tensor, dtype_of
+from ._search import Carry, Search, Specs, Tensors, first_entries, goes_on, most_done, spec_of
+
+_PROGRAMS: weakref.WeakKeyDictionary[Any, tuple[Hashable, Any]] = weakref.WeakKeyDictionary()
 
 
 class GraphLoops:
@@ -47,19 +51,41 @@ class GraphLoops:
             # A first time for a batch without rows too, which shows the shapes of what is kept.
             return tf.equal(step, 0) | (tf.less(step, search.limit) & tf.reduce_any(running))
 
-        invariants = (
-            tf.TensorShape([]),
-            _carry_shapes(search),
-            tf.TensorShape([None]),
-            _shapes(search.rows),
-            {name: tf.TensorShape([None, *shape]) for name, (shape, _) in kept.items()},
-        )
+        of_carry = _carry_shapes(search)
+        of_steps = {name: tf.TensorShape([None, *shape]) for name, (shape, _) in kept.items()}
+        invariants = (tf.TensorShape([]), of_carry, tf.TensorShape([None]), of_carry.rows, of_steps)
         return tf.while_loop(condition, body, (*first, steps), shape_invariants=invariants)
 
 
 def _carry_shapes(search: Search) -> Carry:
-    return Carry(_shapes(search.rows), _shapes(search.states))
+    rows = {name: spec_of(x) for name, x in search.carry.rows.items()}
+    return Carry(_shapes(rows), _shapes(search.states))
 
 
 def _shapes(specs: Specs) -> dict[str, tf.TensorShape]:
     return {name: tf.TensorShape(shape) for name, (shape, _) in specs.items()}
+
+
+def run_as_program(method: Any, inputs: Tensors, count: Any, shapes: dict[str, Shape]) -> Tensors:
+    """Calls a method of a layer as a program, traced once for all sizes: its loops would take fifty times as long.
+
+    It is traced anew where it would compute with others than the variables that it was traced with: those of a
+    quantized layer, or the values that a stateless scope puts in their place.
+
+    Args:
+        method: It takes tensors by name and a number of rows.
+        inputs: The tensors.
+        count: The number of rows.
+        shapes: The shapes of the tensors by name, with None for each size that may change.
+    """
+    layer, scope = method.__self__, stateless_scope()
+    of = (*(id(variable) for variable in layer.variables), *((name, dtype_of(x)) for name, x in inputs.items()))
+    made_of: Hashable = (None if scope is None else weakref.ref(scope), of)
+    if layer not in _PROGRAMS or _PROGRAMS[layer][0] != made_of:
+        owned: Any = weakref.WeakMethod(method)  # or the program would keep its layer alive, and that the program
+        signature = {name: tf.TensorSpec(shapes[name], x.dtype, name=name) for name, x in inputs.items()}
+        specs = [signature, tf.TensorSpec([], tf.int32)]
+        program = tf.function(lambda inputs, count: owned()(inputs, count), input_signature=specs, autograph=False)
+        _PROGRAMS[layer] = made_of, program
+    found: Tensors = _PROGRAMS[layer][1](inputs, tf.constant(count, tf.int32))
+    return found
