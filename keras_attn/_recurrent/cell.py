@@ -13,6 +13,8 @@ from .._pooling.layer import AttentionLayer
 from .._tensors import Tensor, dtype_of, merge_shapes, shape_of
 from .given import (
     NOT_BUILT,
+    Masking,
+    Shapes,
     When,
     check_not_precomputed,
     check_parts,
@@ -45,7 +47,7 @@ class AttentionCell(CellStates):
         attention_size: Size of the output, which a dense layer without bias, `W_c`, makes of context and output of the
             cell. None for no such layer.
         activation: What is applied to `W_c [c; o]`.
-        input_feeding: Whether a step gets the output of the one before, behind its input. That is one more state.
+        input_feeding: Whether the output of the step before is appended to the input. That is one more state.
         kernel_initializer: Initializer of the kernel of `W_c`.
         kernel_regularizer: Regularizer of that kernel, or None.
         kernel_constraint: Constraint on that kernel, or None.
@@ -174,9 +176,7 @@ class AttentionCell(CellStates):
         training: bool | None = None,
     ) -> Any:
         """Makes one step."""
-        check_passed(inputs=inputs, states=states, memory=memory)
-        given = checked(self, of_one_step(shape_of(inputs)), memory, valid_lens, memory_mask)
-        before = self._split(states, given.shapes.states)
+        before, masking, _ = self._checked(inputs, states, memory, Masking(valid_lens, memory_mask))
         inputs = ops.cast(inputs, self.compute_dtype)
         if before.fed is not None:
             inputs = ops.concatenate([inputs, ops.cast(before.fed, self.compute_dtype)], axis=-1)
@@ -184,8 +184,7 @@ class AttentionCell(CellStates):
         attend = partial(
             self._attended,
             memory=memory,
-            valid_lens=given.valid_lens,
-            memory_mask=given.memory_mask,
+            masking=masking,
             previous=before.weights,
             return_attention_scores=returns_weights or self._reads_weights,
             training=training,
@@ -203,37 +202,36 @@ class AttentionCell(CellStates):
         return (result, ops.cast(weights, self.compute_dtype)) if returns_weights else result
 
     def compute_output_spec(
-        self,
-        inputs: Tensor,
-        states: Any,
-        memory: Any,
-        valid_lens: Any = None,
-        *,
-        memory_mask: Any = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
+        self, inputs: Tensor, states: Any, memory: Any, valid_lens: Any = None, **options: Any
     ) -> Any:
-        """The shapes and dtypes of what `call` returns."""
-        check_passed(inputs=inputs, states=states, memory=memory)
-        given = checked(self, of_one_step(shape_of(inputs)), memory, valid_lens, memory_mask)
-        before = self._split(states, given.shapes.states).flat()
+        """The shapes and dtypes of what `call` returns, which takes the same."""
+        given = Masking(valid_lens, options.get("memory_mask"))
+        before, _, shapes = self._checked(inputs, states, memory, given)
         after = [
             keras.KerasTensor(merge_shapes(shape, shape_of(state)), dtype_of(state))
-            for shape, state in zip(given.shapes.states, before, strict=True)
+            for shape, state in zip(shapes.states, before.flat(), strict=True)
         ]
-        batch, *heads, _, places = given.shapes.weights
-        result = keras.KerasTensor((batch, given.shapes.output_size), self.compute_dtype), after
+        batch, *heads, _, places = shapes.weights
+        result = keras.KerasTensor((batch, shapes.output_size), self.compute_dtype), after
         weights = keras.KerasTensor((batch, *heads, places), self.compute_dtype)
-        return (result, weights) if check_switch("return_attention_scores", return_attention_scores) else result
+        returns_weights = check_switch("return_attention_scores", options.get("return_attention_scores"))
+        return (result, weights) if returns_weights else result
+
+    def _checked(self, inputs: Tensor, states: Any, memory: Any, given: Masking) -> tuple[States, Masking, Shapes]:
+        """Checks what a call, symbolic or not, was given."""
+        check_passed(inputs=inputs, states=states, memory=memory)
+        masking, shapes = checked(self, of_one_step(shape_of(inputs)), memory, given)
+        return self._split(states, shapes.states), masking, shapes
 
     def _attended(
-        self, query: Tensor, *, memory: Any, memory_mask: Any, previous: Tensor | None, **options: Any
+        self, query: Tensor, *, memory: Any, masking: Masking, previous: Tensor | None, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
         """The context (B, Dv) of a query (B, Dq), and the weights where they are wanted."""
         values = None if isinstance(memory, Mapping) else memory
         if previous is not None:
             options["previous_weights"] = previous
-        found = self.attention(ops.expand_dims(query, 1), memory, values, keys_mask=memory_mask, **options)
+        options |= {"valid_lens": masking.valid_lens, "keys_mask": masking.memory_mask}
+        found = self.attention(ops.expand_dims(query, 1), memory, values, **options)
         context, weights = found if options["return_attention_scores"] else (found, None)
         context = ops.cast(ops.squeeze(context, 1), self.compute_dtype)
         return context, None if weights is None else ops.squeeze(weights, -2)
