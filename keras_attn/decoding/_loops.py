@@ -14,29 +14,7 @@ from keras import ops
 from .._keras.private import is_compiled_by_xla
 from .._tensors import Tensor, dtype_of, shape_of
 from ._ops import repeat, take, where
-from ._search import Carry, Found, Loops, Search, Tensors, first_entries, goes_on, most_done
-
-
-class PythonLoops:
-    """Both loops where operations run one by one."""
-
-    def inner(self, search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
-        """Steps for as long as `goes_on` says."""
-        latest: list[Tensors] = []
-        step, most = first, most_done(search, carry.rows["done"])
-        entries = first_entries(carry, search.width)
-        while not latest or goes_on(search, step, search.limit - 1, carry.rows["done"], most):
-            carry, kept = search.advance(step, carry, memory, entries)
-            latest.append(kept)
-            step = step + 1
-        return step, carry, {name: ops.stack([kept[name] for kept in latest]) for name in latest[0]}
-
-    def outer(self, search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
-        """Calls `body` until no row is left or no step."""
-        values = body(*first, {})
-        while values[0] < search.limit and ops.any(values[2]):
-            values = body(*values)
-        return values
+from ._search import Carry, Found, Search, Tensors, first_entries, goes_on, most_done
 
 
 def run(search: Search) -> Found:
@@ -45,23 +23,24 @@ def run(search: Search) -> Found:
     if backend == "jax" or (backend == "tensorflow" and is_compiled_by_xla()):
         return _run_static(search)
     if backend != "tensorflow":
-        return _run_dynamic(search, PythonLoops())
-    from ._tensorflow import GraphLoops  # TensorFlow may not be there
+        return _run_dynamic(search, _inner, _outer)
+    from ._tensorflow import inner, outer  # TensorFlow may not be there
 
-    return _run_dynamic(search, GraphLoops())
+    return _run_dynamic(search, inner, outer)
 
 
-def _run_dynamic(search: Search, loops: Loops) -> Found:
-    """Runs a search where rows can leave."""
+def _run_dynamic(search: Search, inner: Callable[..., Any], outer: Callable[..., Any]) -> Found:
+    """Runs a search where rows can leave, in two loops like `_inner` and `_outer`."""
     first = ops.convert_to_tensor(0, "int32")
     if not search.ends:
-        _, carry, steps = loops.inner(search, first, search.carry, _whole_memory(search))
+        _, carry, steps = inner(search, first, search.carry, _whole_memory(search))
         return Found(carry.rows, steps)
 
-    def body(step: Tensor, carry: Carry, running: Tensor, rows: Tensors, steps: Tensors) -> tuple[Any, ...]:
+    def body(step: Tensor, carry: Carry, rows: Tensors, steps: Tensors) -> tuple[Any, ...]:
+        running = ops.logical_not(rows["done"])
         index = repeat(_places(running), search.width)
         memory = {name: take(x, index) for name, x in search.memory.items()}
-        step, carry, latest = loops.inner(search, step, carry, memory)
+        step, carry, latest = inner(search, step, carry, memory)
         # Rows that have left get what is another's: it is not read.
         place = ops.maximum(ops.cumsum(ops.cast(running, "int32")) - 1, 0)
         rows = {name: where(running, take(carry.rows[name], place), x) for name, x in rows.items()}
@@ -73,13 +52,32 @@ def _run_dynamic(search: Search, loops: Loops) -> Found:
             {name: take(x, still) for name, x in carry.rows.items()},
             {name: take(x, _entries(still, search.width)) for name, x in carry.states.items()},
         )
-        return step, carry, ops.logical_not(rows["done"]), rows, steps
+        return step, carry, rows, steps
 
-    rows = search.carry.rows
-    values = loops.outer(search, body, (first, search.carry, ops.logical_not(rows["done"]), rows))
+    step, _, rows, steps = outer(search, body, (first, search.carry, search.carry.rows))
     # After the last step all rows are done: what stands there is not read either.
-    place = ops.minimum(ops.arange(search.limit, dtype="int32"), values[0] - 1)
-    return Found(values[3], {name: take(x, place) for name, x in values[4].items()})
+    place = ops.minimum(ops.arange(search.limit, dtype="int32"), step - 1)
+    return Found(rows, {name: take(x, place) for name, x in steps.items()})
+
+
+def _inner(search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
+    """Steps for as long as `goes_on` says; gives the number of the next step, the carry and what was kept."""
+    latest: list[Tensors] = []
+    step, most = first, most_done(search, carry.rows["done"])
+    entries = first_entries(carry, search.width)
+    while not latest or goes_on(search, step, search.limit - 1, carry.rows["done"], most):
+        carry, kept = search.advance(step, carry, memory, entries)
+        latest.append(kept)
+        step = step + 1
+    return step, carry, {name: ops.stack([kept[name] for kept in latest]) for name in latest[0]}
+
+
+def _outer(search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
+    """Calls `body` once, and again until no row is left or no step."""
+    step, carry, rows, steps = body(*first, {})
+    while step < search.limit and not ops.all(rows["done"]):
+        step, carry, rows, steps = body(step, carry, rows, steps)
+    return step, carry, rows, steps
 
 
 def _places(condition: Tensor) -> Tensor:

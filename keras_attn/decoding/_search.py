@@ -1,7 +1,7 @@
 """A search as the loops of a backend see it: what goes from step to step, and when another step is taken."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from keras import ops
 
@@ -62,16 +62,6 @@ class Found(NamedTuple):
 
     rows: Tensors
     steps: Tensors
-
-
-class Loops(Protocol):
-    """The two loops of a backend with dynamic shapes."""
-
-    def inner(self, search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
-        """Steps for as long as `goes_on` says, and gives the number of the next step, the carry and what was kept."""
-
-    def outer(self, search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
-        """Calls `body` once, and again until no row is left or no step."""
 
 
 def spec_of(tensor: Any) -> Spec:
