@@ -110,8 +110,8 @@ class AttentionRNN(VariedOutputs, keras.layers.RNN):
         first = self._first_states(initial_state, inputs, memory)
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
 
-        def step(inputs: Tensor, states: Any) -> tuple[Tensor, list[Tensor]]:
-            made: Any = self.cell(
+        def step(inputs: Tensor, states: Any) -> Any:
+            made = self.cell(
                 inputs,
                 states,
                 memory,
@@ -121,8 +121,7 @@ class AttentionRNN(VariedOutputs, keras.layers.RNN):
                 training=training,
             )
             if not returns_weights:
-                output, states = made
-                return output, states
+                return made
             (output, states), weights = made
             flat = ops.reshape(weights, (ops.shape(weights)[0], -1))
             return ops.concatenate([output, flat], axis=-1), states

@@ -13,7 +13,7 @@ from .._tensors import Tensor, at_least_float32
 from ._layer import Decoding
 from ._names import outputs_of
 from ._ops import amax, gather, take, top_k, where
-from ._search import Carry, Found, Tensors
+from ._search import Carry, Tensors
 
 NONE = float("-inf")  # the score of a sequence that there is not
 
@@ -131,8 +131,8 @@ class BeamDecoding(Decoding):
         here = ops.equal(ops.arange(self.max_length, dtype="int32"), number)
         return ops.where(here, ops.expand_dims(codes, -1), history)
 
-    def _answer(self, found: Found) -> Tensors:
-        rows, limit, longest = found.rows, self.max_length, float(self._penalties[-1])
+    def _answer(self, rows: Tensors, steps: Tensors) -> Tensors:
+        limit, longest = self.max_length, float(self._penalties[-1])
         if self.end is None:
             scores, codes = rows["live"][:, : self.best], rows["codes"][:, : self.best]
             best = {"best": scores / longest, "best_codes": codes}
@@ -150,7 +150,7 @@ class BeamDecoding(Decoding):
             "tokens": where(there, best["best_codes"] - slots * self._vocabulary, self.end or 0),
             "lengths": lengths,
             "scores": ops.where(lost, float("nan"), best["best"]),
-            **{name: where(there, self._of_slots(x, slots), 0) for name, x in found.steps.items()},
+            **{name: where(there, self._of_slots(x, slots), 0) for name, x in steps.items()},
         }
 
     def _of_slots(self, steps: Tensor, slots: Tensor) -> Tensor:

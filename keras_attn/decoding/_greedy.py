@@ -8,7 +8,7 @@ from keras import ops
 from .._tensors import Tensor, at_least_float32
 from ._layer import Decoding
 from ._ops import amax, argmax, where
-from ._search import Carry, Found, Specs, Tensors
+from ._search import Carry, Specs, Tensors
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -32,8 +32,8 @@ class GreedyDecoding(Decoding):
         kept = {"tokens": token, "scores": ops.cast(score, "float32"), **outputs}
         return Carry({"token": token, "done": done}, states), kept
 
-    def _answer(self, found: Found) -> Tensors:
-        steps = {name: ops.swapaxes(x, 0, 1) for name, x in found.steps.items()}
+    def _answer(self, rows: Tensors, steps: Tensors) -> Tensors:
+        steps = {name: ops.swapaxes(x, 0, 1) for name, x in steps.items()}
         tokens = steps.pop("tokens")
         if self.end is None:
             running = ops.ones_like(tokens, dtype="bool")

@@ -12,7 +12,7 @@ from .._tensors import Shape, Tensor, dtype_of, shape_of
 from ._loops import run
 from ._names import POSITION, batch_of, batches_of, called, check_given, check_pair, check_step, inputs_of, names_of
 from ._ops import repeat
-from ._search import Carry, Found, Search, Specs, Tensors, spec_of
+from ._search import Carry, Search, Specs, Tensors, spec_of
 
 
 class Decoding(keras.layers.Layer):
@@ -87,7 +87,7 @@ class Decoding(keras.layers.Layer):
             states={name: spec_of(inputs[name]) for name in self._names.state.values()},
             kept=lambda: self._kept_specs(given),
         )
-        return self._answer(run(search))
+        return self._answer(*run(search))
 
     def compute_output_spec(self, inputs: Mapping[str, Any], training: bool | None = None) -> dict[str, Any]:
         """The shape and dtype of what `call` returns."""
@@ -147,8 +147,8 @@ class Decoding(keras.layers.Layer):
         """One step, as `Search.advance`."""
         raise NotImplementedError
 
-    def _answer(self, found: Found) -> Tensors:
-        """The outputs."""
+    def _answer(self, rows: Tensors, steps: Tensors) -> Tensors:
+        """The outputs, from what a search found."""
         raise NotImplementedError
 
     def _kept_specs(self, given: Tensors) -> Specs:

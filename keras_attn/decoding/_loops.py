@@ -14,11 +14,16 @@ from keras import ops
 from .._keras.private import is_compiled_by_xla
 from .._tensors import Tensor, dtype_of, shape_of
 from ._ops import repeat, take, where
-from ._search import Carry, Found, Search, Tensors, first_entries, goes_on, most_done
+from ._search import Carry, Search, Tensors, first_entries, goes_on, most_done
 
 
-def run(search: Search) -> Found:
-    """Runs a search to its end."""
+def run(search: Search) -> tuple[Tensors, Tensors]:
+    """Runs a search to its end.
+
+    Returns:
+        The rows of the last carry, `(B, ...)` each; and what was kept of every step, `(L, B W, ...)` each, which of a
+        row that is done may be anything.
+    """
     backend = keras.backend.backend()
     if backend == "jax" or (backend == "tensorflow" and is_compiled_by_xla()):
         return _run_static(search)
@@ -29,12 +34,12 @@ def run(search: Search) -> Found:
     return _run_dynamic(search, inner, outer)
 
 
-def _run_dynamic(search: Search, inner: Callable[..., Any], outer: Callable[..., Any]) -> Found:
+def _run_dynamic(search: Search, inner: Callable[..., Any], outer: Callable[..., Any]) -> tuple[Tensors, Tensors]:
     """Runs a search where rows can leave, in two loops like `_inner` and `_outer`."""
     first = ops.convert_to_tensor(0, "int32")
     if not search.ends:
         _, carry, steps = inner(search, first, search.carry, _whole_memory(search))
-        return Found(carry.rows, steps)
+        return carry.rows, steps
 
     def body(step: Tensor, carry: Carry, rows: Tensors, steps: Tensors) -> tuple[Any, ...]:
         running = ops.logical_not(rows["done"])
@@ -57,7 +62,7 @@ def _run_dynamic(search: Search, inner: Callable[..., Any], outer: Callable[...,
     step, _, rows, steps = outer(search, body, (first, search.carry, search.carry.rows))
     # After the last step all rows are done: what stands there is not read either.
     place = ops.minimum(ops.arange(search.limit, dtype="int32"), step - 1)
-    return Found(rows, {name: take(x, place) for name, x in steps.items()})
+    return rows, {name: take(x, place) for name, x in steps.items()}
 
 
 def _inner(search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
@@ -105,7 +110,7 @@ def _joined(before: Tensor | None, latest: Tensor) -> Tensor:
     return ops.concatenate([before, latest], axis=0)
 
 
-def _run_static(search: Search) -> Found:
+def _run_static(search: Search) -> tuple[Tensors, Tensors]:
     """Runs a search over all rows to the end of the last."""
     memory, entries = _whole_memory(search), first_entries(search.carry, search.width)
     # The first step stands before the loop: it shows the shapes of what is kept.
@@ -124,7 +129,7 @@ def _run_static(search: Search) -> Found:
 
     if search.limit > 1:
         _, carry, steps = ops.while_loop(condition, body, (ops.convert_to_tensor(1, "int32"), carry, steps))
-    return Found(carry.rows, steps)
+    return carry.rows, steps
 
 
 def _with_step(steps: Tensor, step: Any, latest: Tensor) -> Tensor:

@@ -52,18 +52,6 @@ class Search(NamedTuple):
     kept: Callable[[], Specs]
 
 
-class Found(NamedTuple):
-    """What a search found.
-
-    Attributes:
-        rows: Those of the last carry, `(B, ...)` each.
-        steps: What was kept of every step, `(L, B W, ...)` each. Of a row that is done it may hold anything.
-    """
-
-    rows: Tensors
-    steps: Tensors
-
-
 def spec_of(tensor: Any) -> Spec:
     """Shape and dtype of a tensor, with None for the batch."""
     return (None, *shape_of(tensor)[1:]), dtype_of(tensor)
