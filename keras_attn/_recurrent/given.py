@@ -218,15 +218,15 @@ def _checked_lengths(name: str, lengths: Any, batch: int | None) -> Tensor | Non
     return lengths
 
 
-def seen_steps(mask: Tensor | None, lengths: Tensor | None, size: Any) -> Tensor | None:
-    """True (B, T) where a mask and lengths let a position be seen; None where there is neither."""
+def steps_mask(mask: Tensor | None, lengths: Tensor | None, size: Any) -> Tensor | None:
+    """True (B, T) where a mask and lengths let a position take part; None where there is neither."""
     return intersect(mask, None if lengths is None else lengths_mask(lengths, 2, size))
 
 
 def without_padding(memory: Tensor, masking: Masking) -> Tensor:
-    """Zeros where no query sees the memory, before anything is computed of it: zero times NaN is NaN."""
-    seen = seen_steps(masking.memory_mask, masking.valid_lens, ops.shape(memory)[1])
-    return memory if seen is None else hide(memory, seen)
+    """Zeros where the memory is masked, before anything is computed of it: zero times NaN is NaN."""
+    mask = steps_mask(masking.memory_mask, masking.valid_lens, ops.shape(memory)[1])
+    return memory if mask is None else hide(memory, mask)
 
 
 def last_output(outputs: Tensor, kept: Tensor | None) -> Tensor:

@@ -11,7 +11,7 @@ from .._keras.private import VariedOutputs, loop_over_time, set_keras_mask
 from .._maths.masks import hide
 from .._tensors import Shape, Tensor, dtype_of, shape_of
 from .cell import AttentionCell
-from .given import Masking, Shapes, check_passed, checked, last_output, seen_steps, shapes_of, without_padding
+from .given import Masking, Shapes, check_passed, checked, last_output, shapes_of, steps_mask, without_padding
 from .keras_cells import draws_of_steps, state_sizes
 from .states import check_first_states
 
@@ -102,7 +102,7 @@ class AttentionRNN(VariedOutputs, keras.layers.RNN):
         given = Masking(valid_lens, memory_mask, input_lens, inputs_mask)
         masking, shapes = self._checked(inputs, memory, initial_state, given)
         inputs = ops.cast(inputs, self.compute_dtype)
-        kept = seen_steps(masking.inputs_mask, masking.input_lens, ops.shape(inputs)[1])
+        kept = steps_mask(masking.inputs_mask, masking.input_lens, ops.shape(inputs)[1])
         if kept is not None:
             inputs = hide(inputs, kept)
         if not isinstance(memory, Mapping):
@@ -172,7 +172,7 @@ class AttentionRNN(VariedOutputs, keras.layers.RNN):
 
     def compute_output_spec(self, inputs: Tensor, memory: Any, valid_lens: Any = None, **options: Any) -> Any:
         """The shapes and dtypes of what `call` returns, which takes the same."""
-        given = Masking(valid_lens, *map(options.get, ("memory_mask", "input_lens", "inputs_mask")))
+        given = Masking(valid_lens, options.get("memory_mask"), options.get("input_lens"), options.get("inputs_mask"))
         masking, shapes = self._checked(inputs, memory, options.get("initial_state"), given)
         (shape, *states), weights_shape = self._returned(shapes)
         output = keras.KerasTensor(shape, self.compute_dtype)

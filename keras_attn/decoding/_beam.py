@@ -66,7 +66,7 @@ class BeamDecoding(Decoding):
             "tokens": ops.repeat(ops.expand_dims(self._first_tokens(given, count), 1), width, axis=1),
             "codes": ops.zeros((count, width, limit), "int32"),
             "done": ops.zeros((count,), "bool"),
-            "lost": ops.zeros((count,), "bool"),
+            "has_nan": ops.zeros((count,), "bool"),
         }
         if self.end is not None:
             rows |= {
@@ -87,7 +87,7 @@ class BeamDecoding(Decoding):
         # NaN has no place in an order, and another one in each runtime: a row that meets it has no answer.
         is_nan = ops.isnan(scores)
         scores = ops.where(is_nan, NONE, scores)
-        lost = ops.logical_or(rows["lost"], ops.any(is_nan, axis=-1))
+        has_nan = ops.logical_or(rows["has_nan"], ops.any(is_nan, axis=-1))
         # Of each sequence one can end, so that twice the width holds enough that go on.
         most = width if self.end is None else min(2 * width, width * vocabulary)
         scores, codes = top_k(scores, most)
@@ -107,7 +107,7 @@ class BeamDecoding(Decoding):
             "tokens": codes - slots * vocabulary,
             "codes": self._written(number, gather(rows["codes"], slots), codes),
             "done": rows["done"],
-            "lost": lost,
+            "has_nan": has_nan,
             **ended,
         }
         return Carry(following, {name: take(x, parents) for name, x in states.items()}), outputs
@@ -142,14 +142,14 @@ class BeamDecoding(Decoding):
             live = rows["live"] / longest
             lengths = ops.full_like(rows["tokens"], limit)
             best = self._best_of(rows, {"best": live, "best_codes": rows["codes"], "best_lengths": lengths})
-        lost = ops.expand_dims(rows["lost"], -1)
-        lengths = ops.where(ops.logical_and(best["best"] > NONE, ops.logical_not(lost)), best["best_lengths"], 0)
+        has_nan = ops.expand_dims(rows["has_nan"], -1)
+        lengths = ops.where(ops.logical_and(best["best"] > NONE, ops.logical_not(has_nan)), best["best_lengths"], 0)
         there = ops.arange(limit, dtype="int32") < ops.expand_dims(lengths, -1)
         slots = best["best_codes"] // self._vocabulary
         return {
             "tokens": where(there, best["best_codes"] - slots * self._vocabulary, self.end or 0),
             "lengths": lengths,
-            "scores": ops.where(lost, float("nan"), best["best"]),
+            "scores": ops.where(has_nan, float("nan"), best["best"]),
             **{name: where(there, self._of_slots(x, slots), 0) for name, x in steps.items()},
         }
 
