@@ -1,7 +1,6 @@
 """A recurrent cell that attends to a memory at each step."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import keras
@@ -104,9 +103,9 @@ class AttentionCell(CellStates):
         check_parts(cell, attention, when)
         self.supports_masking = True
         self.cell, self.attention, self.when = cell, attention, when
-        self.attention_size = (
-            None if attention_size is None else check_positive_integer("attention_size", attention_size)
-        )
+        if attention_size is not None:
+            attention_size = check_positive_integer("attention_size", attention_size)
+        self.attention_size = attention_size
         self.activation = keras.activations.get(activation)
         self.input_feeding = check_flag("input_feeding", input_feeding)
         set_kernel_options(
@@ -181,20 +180,20 @@ class AttentionCell(CellStates):
         if before.fed is not None:
             inputs = ops.concatenate([inputs, ops.cast(before.fed, self.compute_dtype)], axis=-1)
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
-        attend = partial(
-            self._attended,
-            memory=memory,
-            masking=masking,
-            previous=before.weights,
-            return_attention_scores=returns_weights or self._reads_weights,
-            training=training,
-        )
+        options = {
+            "valid_lens": masking.valid_lens,
+            "keys_mask": masking.memory_mask,
+            "return_attention_scores": returns_weights or self._reads_weights,
+            "training": training,
+        }
+        if before.weights is not None:
+            options["previous_weights"] = before.weights
         if self.when == "before":
-            context, weights = attend(before.of_cell[hidden_place(self.cell)])
+            context, weights = self._attended(before.of_cell[hidden_place(self.cell)], memory, options)
             output, of_cell = self._moved(ops.concatenate([context, inputs], axis=-1), before.of_cell, training)
         else:
             output, of_cell = self._moved(inputs, before.of_cell, training)
-            context, weights = attend(output)
+            context, weights = self._attended(output, memory, options)
         output = self._joined(context, output)
         so_far = None if before.weights is None else self.attention.next_weights(before.weights, weights)
         after = States(of_cell, output if self.input_feeding else None, so_far)
@@ -223,14 +222,9 @@ class AttentionCell(CellStates):
         masking, shapes = checked(self, of_one_step(shape_of(inputs)), memory, given)
         return self._split(states, shapes.states), masking, shapes
 
-    def _attended(
-        self, query: Tensor, *, memory: Any, masking: Masking, previous: Tensor | None, **options: Any
-    ) -> tuple[Tensor, Tensor | None]:
+    def _attended(self, query: Tensor, memory: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
         """The context (B, Dv) of a query (B, Dq), and the weights where they are wanted."""
         values = None if isinstance(memory, Mapping) else memory
-        if previous is not None:
-            options["previous_weights"] = previous
-        options |= {"valid_lens": masking.valid_lens, "keys_mask": masking.memory_mask}
         found = self.attention(ops.expand_dims(query, 1), memory, values, **options)
         context, weights = found if options["return_attention_scores"] else (found, None)
         context = ops.cast(ops.squeeze(context, 1), self.compute_dtype)
