@@ -1,7 +1,6 @@
 """A recurrent cell that attends to a memory at each step."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import keras
@@ -13,6 +12,8 @@ from .._pooling.layer import AttentionLayer
 from .._tensors import Tensor, dtype_of, merge_shapes, shape_of
 from .given import (
     NOT_BUILT,
+    Masking,
+    Shapes,
     When,
     check_not_precomputed,
     check_parts,
@@ -45,7 +46,7 @@ class AttentionCell(CellStates):
         attention_size: Size of the output, which a dense layer without bias, `W_c`, makes of context and output of the
             cell. None for no such layer.
         activation: What is applied to `W_c [c; o]`.
-        input_feeding: Whether a step gets the output of the one before, behind its input. That is one more state.
+        input_feeding: Whether the output of the step before is appended to the input. That is one more state.
         kernel_initializer: Initializer of the kernel of `W_c`.
         kernel_regularizer: Regularizer of that kernel, or None.
         kernel_constraint: Constraint on that kernel, or None.
@@ -102,9 +103,9 @@ class AttentionCell(CellStates):
         check_parts(cell, attention, when)
         self.supports_masking = True
         self.cell, self.attention, self.when = cell, attention, when
-        self.attention_size = (
-            None if attention_size is None else check_positive_integer("attention_size", attention_size)
-        )
+        if attention_size is not None:
+            attention_size = check_positive_integer("attention_size", attention_size)
+        self.attention_size = attention_size
         self.activation = keras.activations.get(activation)
         self.input_feeding = check_flag("input_feeding", input_feeding)
         set_kernel_options(
@@ -174,28 +175,25 @@ class AttentionCell(CellStates):
         training: bool | None = None,
     ) -> Any:
         """Makes one step."""
-        check_passed(inputs=inputs, states=states, memory=memory)
-        given = checked(self, of_one_step(shape_of(inputs)), memory, valid_lens, memory_mask)
-        before = self._split(states, given.shapes.states)
+        before, masking, _ = self._checked(inputs, states, memory, Masking(valid_lens, memory_mask))
         inputs = ops.cast(inputs, self.compute_dtype)
         if before.fed is not None:
             inputs = ops.concatenate([inputs, ops.cast(before.fed, self.compute_dtype)], axis=-1)
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
-        attend = partial(
-            self._attended,
-            memory=memory,
-            valid_lens=given.valid_lens,
-            memory_mask=given.memory_mask,
-            previous=before.weights,
-            return_attention_scores=returns_weights or self._reads_weights,
-            training=training,
-        )
+        options = {
+            "valid_lens": masking.valid_lens,
+            "keys_mask": masking.memory_mask,
+            "return_attention_scores": returns_weights or self._reads_weights,
+            "training": training,
+        }
+        if before.weights is not None:
+            options["previous_weights"] = before.weights
         if self.when == "before":
-            context, weights = attend(before.of_cell[hidden_place(self.cell)])
+            context, weights = self._attended(before.of_cell[hidden_place(self.cell)], memory, options)
             output, of_cell = self._moved(ops.concatenate([context, inputs], axis=-1), before.of_cell, training)
         else:
             output, of_cell = self._moved(inputs, before.of_cell, training)
-            context, weights = attend(output)
+            context, weights = self._attended(output, memory, options)
         output = self._joined(context, output)
         so_far = None if before.weights is None else self.attention.next_weights(before.weights, weights)
         after = States(of_cell, output if self.input_feeding else None, so_far)
@@ -203,37 +201,31 @@ class AttentionCell(CellStates):
         return (result, ops.cast(weights, self.compute_dtype)) if returns_weights else result
 
     def compute_output_spec(
-        self,
-        inputs: Tensor,
-        states: Any,
-        memory: Any,
-        valid_lens: Any = None,
-        *,
-        memory_mask: Any = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
+        self, inputs: Tensor, states: Any, memory: Any, valid_lens: Any = None, **options: Any
     ) -> Any:
-        """The shapes and dtypes of what `call` returns."""
-        check_passed(inputs=inputs, states=states, memory=memory)
-        given = checked(self, of_one_step(shape_of(inputs)), memory, valid_lens, memory_mask)
-        before = self._split(states, given.shapes.states).flat()
+        """The shapes and dtypes of what `call` returns, which takes the same."""
+        given = Masking(valid_lens, options.get("memory_mask"))
+        before, _, shapes = self._checked(inputs, states, memory, given)
         after = [
             keras.KerasTensor(merge_shapes(shape, shape_of(state)), dtype_of(state))
-            for shape, state in zip(given.shapes.states, before, strict=True)
+            for shape, state in zip(shapes.states, before.flat(), strict=True)
         ]
-        batch, *heads, _, places = given.shapes.weights
-        result = keras.KerasTensor((batch, given.shapes.output_size), self.compute_dtype), after
+        batch, *heads, _, places = shapes.weights
+        result = keras.KerasTensor((batch, shapes.output_size), self.compute_dtype), after
         weights = keras.KerasTensor((batch, *heads, places), self.compute_dtype)
-        return (result, weights) if check_switch("return_attention_scores", return_attention_scores) else result
+        returns_weights = check_switch("return_attention_scores", options.get("return_attention_scores"))
+        return (result, weights) if returns_weights else result
 
-    def _attended(
-        self, query: Tensor, *, memory: Any, memory_mask: Any, previous: Tensor | None, **options: Any
-    ) -> tuple[Tensor, Tensor | None]:
+    def _checked(self, inputs: Tensor, states: Any, memory: Any, given: Masking) -> tuple[States, Masking, Shapes]:
+        """Checks what a call, symbolic or not, was given."""
+        check_passed(inputs=inputs, states=states, memory=memory)
+        masking, shapes = checked(self, of_one_step(shape_of(inputs)), memory, given)
+        return self._split(states, shapes.states), masking, shapes
+
+    def _attended(self, query: Tensor, memory: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
         """The context (B, Dv) of a query (B, Dq), and the weights where they are wanted."""
         values = None if isinstance(memory, Mapping) else memory
-        if previous is not None:
-            options["previous_weights"] = previous
-        found = self.attention(ops.expand_dims(query, 1), memory, values, keys_mask=memory_mask, **options)
+        found = self.attention(ops.expand_dims(query, 1), memory, values, **options)
         context, weights = found if options["return_attention_scores"] else (found, None)
         context = ops.cast(ops.squeeze(context, 1), self.compute_dtype)
         return context, None if weights is None else ops.squeeze(weights, -2)

@@ -40,14 +40,13 @@ class Shapes(NamedTuple):
     states: list[Shape]
 
 
-class Given(NamedTuple):
-    """What a call was given, checked, and the shapes of what comes out."""
+class Masking(NamedTuple):
+    """The lengths and masks that a call may be given: of the memory, and of inputs that are a sequence."""
 
-    valid_lens: Tensor | None
-    input_lens: Tensor | None
-    inputs_mask: Tensor | None
-    memory_mask: Tensor | None
-    shapes: Shapes
+    valid_lens: Tensor | None = None
+    memory_mask: Any = None
+    input_lens: Tensor | None = None
+    inputs_mask: Tensor | None = None
 
 
 def check_parts(cell: Any, attention: Any, when: Any) -> None:
@@ -93,28 +92,18 @@ def of_one_step(inputs_shape: Shape) -> Shape:
     return inputs_shape[0], 1, inputs_shape[1]
 
 
-def checked(
-    cell: Any,
-    inputs_shape: Shape,
-    memory: Any,
-    valid_lens: Any,
-    memory_mask: Any,
-    input_lens: Any = None,
-    inputs_mask: Any = None,
-) -> Given:
-    """Checks what a call, symbolic or not, was given."""
+def checked(cell: Any, inputs_shape: Shape, memory: Any, given: Masking) -> tuple[Masking, Shapes]:
+    """Checks what a call, symbolic or not, was given; returns lengths and masks as tensors."""
     shapes = shapes_of(cell, inputs_shape, shapes_of_memory(memory))
     batch, *_, steps, places = shapes.weights
-    valid_lens = None if valid_lens is None else _checked_lengths("valid_lens", as_lengths(valid_lens), batch)
-    input_lens = None if input_lens is None else _checked_lengths("input_lens", as_lengths(input_lens), batch)
-    if isinstance(memory_mask, Mapping):
-        memory_mask = memory_mask.get(PROJECTED)
-    inputs_mask = None if inputs_mask is None else as_mask(inputs_mask)
-    memory_mask = None if memory_mask is None else as_mask(memory_mask)
-    for owner, mask, size in (("inputs", inputs_mask, steps), ("memory", memory_mask, places)):
-        if mask is not None:
-            check_position_mask(f"{owner}_mask", mask, owner, (batch, size, None))
-    return Given(valid_lens, input_lens, inputs_mask, memory_mask, shapes)
+    of_memory = given.memory_mask.get(PROJECTED) if isinstance(given.memory_mask, Mapping) else given.memory_mask
+    masking = Masking(
+        _checked_lengths("valid_lens", given.valid_lens, batch),
+        _checked_mask("memory", of_memory, batch, places),
+        _checked_lengths("input_lens", given.input_lens, batch),
+        _checked_mask("inputs", given.inputs_mask, batch, steps),
+    )
+    return masking, shapes
 
 
 def shapes_of_memory(memory: Any) -> Any:
@@ -203,7 +192,18 @@ def _received(memory_shape: Any) -> str:
     return ", ".join(f"memory[{name!r}] shape {tuple(shape)}" for name, shape in memory_shape.items())
 
 
-def _checked_lengths(name: str, lengths: Tensor, batch: int | None) -> Tensor:
+def _checked_mask(owner: str, mask: Any, batch: int | None, size: int | None) -> Tensor | None:
+    if mask is None:
+        return None
+    mask = as_mask(mask)
+    check_position_mask(f"{owner}_mask", mask, owner, (batch, size, None))
+    return mask
+
+
+def _checked_lengths(name: str, lengths: Any, batch: int | None) -> Tensor | None:
+    if lengths is None:
+        return None
+    lengths = as_lengths(lengths)
     dtype, shape = dtype_of(lengths), shape_of(lengths)
     if not keras.backend.is_int_dtype(dtype):
         raise TypeError(
@@ -218,15 +218,15 @@ def _checked_lengths(name: str, lengths: Tensor, batch: int | None) -> Tensor:
     return lengths
 
 
-def seen_steps(mask: Tensor | None, lengths: Tensor | None, size: Any) -> Tensor | None:
-    """True (B, T) where a mask and lengths let a position be seen; None where there is neither."""
+def steps_mask(mask: Tensor | None, lengths: Tensor | None, size: Any) -> Tensor | None:
+    """True (B, T) where a mask and lengths let a position take part; None where there is neither."""
     return intersect(mask, None if lengths is None else lengths_mask(lengths, 2, size))
 
 
-def without_padding(memory: Tensor, given: Given) -> Tensor:
-    """Zeros where no query sees the memory, before anything is computed of it: zero times NaN is NaN."""
-    seen = seen_steps(given.memory_mask, given.valid_lens, ops.shape(memory)[1])
-    return memory if seen is None else hide(memory, seen)
+def without_padding(memory: Tensor, masking: Masking) -> Tensor:
+    """Zeros where the memory is masked, before anything is computed of it: zero times NaN is NaN."""
+    mask = steps_mask(masking.memory_mask, masking.valid_lens, ops.shape(memory)[1])
+    return memory if mask is None else hide(memory, mask)
 
 
 def last_output(outputs: Tensor, kept: Tensor | None) -> Tensor:

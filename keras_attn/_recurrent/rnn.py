@@ -11,7 +11,7 @@ from .._keras.private import VariedOutputs, loop_over_time, set_keras_mask
 from .._maths.masks import hide
 from .._tensors import Shape, Tensor, dtype_of, shape_of
 from .cell import AttentionCell
-from .given import Given, Shapes, check_passed, checked, last_output, seen_steps, shapes_of, without_padding
+from .given import Masking, Shapes, check_passed, checked, last_output, shapes_of, steps_mask, without_padding
 from .keras_cells import draws_of_steps, state_sizes
 from .states import check_first_states
 
@@ -27,7 +27,7 @@ class AttentionRNN(VariedOutputs, keras.layers.RNN):
     Args:
         cell: The cell.
         return_sequences: Whether to return the outputs of all steps, and not the last alone.
-        return_state: Whether to return the states behind the last step as well.
+        return_state: Whether to return the states after the last step as well.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -99,31 +99,29 @@ class AttentionRNN(VariedOutputs, keras.layers.RNN):
         training: bool | None = None,
     ) -> Any:
         """Makes all steps."""
-        given = self._checked(initial_state, inputs, memory, valid_lens, memory_mask, input_lens, inputs_mask)
+        given = Masking(valid_lens, memory_mask, input_lens, inputs_mask)
+        masking, shapes = self._checked(inputs, memory, initial_state, given)
         inputs = ops.cast(inputs, self.compute_dtype)
-        if not isinstance(memory, Mapping):
-            memory = ops.cast(memory, self.compute_dtype)
-        kept = seen_steps(given.inputs_mask, given.input_lens, ops.shape(inputs)[1])
+        kept = steps_mask(masking.inputs_mask, masking.input_lens, ops.shape(inputs)[1])
         if kept is not None:
             inputs = hide(inputs, kept)
         if not isinstance(memory, Mapping):
-            memory = self.cell.precompute(without_padding(memory, given))
+            memory = self.cell.precompute(without_padding(ops.cast(memory, self.compute_dtype), masking))
         first = self._first_states(initial_state, inputs, memory)
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
 
-        def step(inputs: Tensor, states: Any) -> tuple[Tensor, list[Tensor]]:
-            made: Any = self.cell(
+        def step(inputs: Tensor, states: Any) -> Any:
+            made = self.cell(
                 inputs,
                 states,
                 memory,
-                given.valid_lens,
-                memory_mask=given.memory_mask,
+                masking.valid_lens,
+                memory_mask=masking.memory_mask,
                 return_attention_scores=returns_weights,
                 training=training,
             )
             if not returns_weights:
-                output, states = made
-                return output, states
+                return made
             (output, states), weights = made
             flat = ops.reshape(weights, (ops.shape(weights)[0], -1))
             return ops.concatenate([output, flat], axis=-1), states
@@ -134,27 +132,24 @@ class AttentionRNN(VariedOutputs, keras.layers.RNN):
         if self.return_sequences and kept is not None:
             set_keras_mask(output, kept)
         result = (output, *states) if self.return_state else output
-        return (result, self._by_heads(weights, given.shapes)) if returns_weights else result
+        return (result, self._by_heads(weights, shapes)) if returns_weights else result
 
     def _looped(
         self, step: Any, inputs: Tensor, states: list[Tensor], kept: Tensor | None, training: bool | None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs (B, T, ...) of all steps, and the states behind the last."""
-        if kept is None:
-            options: dict[str, Any] = {}
-        else:
-            options = {"mask": kept, "zero_output_for_mask": True}
+        """Outputs (B, T, ...) of all steps, and the states after the last."""
+        options: dict[str, Any] = {} if kept is None else {"mask": kept, "zero_output_for_mask": True}
         with self.cell.dropout_for(inputs, training), draws_of_steps(self.cell, step, inputs, training) as looped:
             _, outputs, states = loop_over_time(*looped, states, input_length=inputs.shape[1], **options)
         return ops.cast(outputs, self.compute_dtype), list(states)
 
-    def _checked(self, initial_state: Any, inputs: Tensor, memory: Any, *lengths_and_masks: Any) -> Given:
+    def _checked(self, inputs: Tensor, memory: Any, initial_state: Any, given: Masking) -> tuple[Masking, Shapes]:
         """Checks what a call, symbolic or not, was given."""
         check_passed(inputs=inputs, memory=memory)
-        given = checked(self.cell, shape_of(inputs), memory, *lengths_and_masks)
+        masking, shapes = checked(self.cell, shape_of(inputs), memory, given)
         first = [shape_of(state) for state in _listed(initial_state)]
-        check_first_states(first, given.shapes.states, len(state_sizes(self.cell.cell)))
-        return given
+        check_first_states(first, shapes.states, len(state_sizes(self.cell.cell)))
+        return masking, shapes
 
     def _first_states(self, initial_state: Any, inputs: Tensor, memory: Any) -> list[Tensor]:
         states: list[Tensor] = self.cell.get_initial_state(batch_size=ops.shape(inputs)[0], memory=memory)
@@ -175,28 +170,17 @@ class AttentionRNN(VariedOutputs, keras.layers.RNN):
         heads = shapes.weights[1]
         return ops.transpose(ops.reshape(weights, (batch, steps, heads, both // heads)), (0, 2, 1, 3))
 
-    def compute_output_spec(
-        self,
-        inputs: Tensor,
-        memory: Any,
-        valid_lens: Any = None,
-        *,
-        input_lens: Any = None,
-        initial_state: Any = None,
-        inputs_mask: Any = None,
-        memory_mask: Any = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
-    ) -> Any:
-        """The shapes and dtypes of what `call` returns."""
-        given = self._checked(initial_state, inputs, memory, valid_lens, memory_mask, input_lens, inputs_mask)
-        (shape, *states), weights_shape = self._returned(given.shapes)
+    def compute_output_spec(self, inputs: Tensor, memory: Any, valid_lens: Any = None, **options: Any) -> Any:
+        """The shapes and dtypes of what `call` returns, which takes the same."""
+        given = Masking(valid_lens, options.get("memory_mask"), options.get("input_lens"), options.get("inputs_mask"))
+        masking, shapes = self._checked(inputs, memory, options.get("initial_state"), given)
+        (shape, *states), weights_shape = self._returned(shapes)
         output = keras.KerasTensor(shape, self.compute_dtype)
-        if self.return_sequences and given.inputs_mask is not None:
-            set_keras_mask(output, given.inputs_mask)
+        if self.return_sequences and masking.inputs_mask is not None:
+            set_keras_mask(output, masking.inputs_mask)
         after = map(keras.KerasTensor, states, self.cell.state_dtypes)
         result = (output, *after) if self.return_state else output
-        if not check_switch("return_attention_scores", return_attention_scores):
+        if not check_switch("return_attention_scores", options.get("return_attention_scores")):
             return result
         return result, keras.KerasTensor(weights_shape, self.compute_dtype)
 

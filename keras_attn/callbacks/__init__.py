@@ -9,12 +9,19 @@ import keras
 
 from .._checks.arguments import check_positive_integer
 from .._heatmaps import matplotlib_figure
-from ._examples import check_inputs, first_examples, named_inputs
-from ._files import PictureFiles, PictureWriter
+from ._inputs import (
+    Tokens,
+    Vocabulary,
+    axis_tokens,
+    check_inputs,
+    check_labels,
+    first_examples,
+    named_inputs,
+    tokens_of,
+)
 from ._pictures import picture
-from ._tensorboard import TensorBoardPictures, summaries
-from ._tokens import Tokens, Vocabulary, axis_tokens, check_labels, tokens_of
-from ._watched import Watched, chosen_layers, collect_weights, is_chosen
+from ._watched import Watched, chosen_layers, collect_weights
+from ._writers import PictureFiles, TensorBoardPictures, import_tensorflow
 
 __all__ = ["AttentionLogger"]
 
@@ -97,7 +104,7 @@ class AttentionLogger(keras.callbacks.Callback):
         self._examples: Any = None
         self._tokens: Mapping[str, Tokens] = {}
         self._watched: Mapping[str, Watched] = {}
-        self._writer: PictureWriter | None = None
+        self._writer: PictureFiles | TensorBoardPictures | None = None
         self._batches = self._batches_before = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -161,26 +168,17 @@ class AttentionLogger(keras.callbacks.Callback):
                 )
 
     def _picture(self, path: str, weights: Any, step: int) -> bytes:
-        queries, keys = self._axes_of(path)
-        num_queries, num_keys = weights.shape[-2:]
-        what = "epoch" if self.every == "epoch" else "batch"
+        watched = self._watched.get(path) or self._watched[path.rpartition("/")[0]]  # of a further call
+        sizes = zip(weights.shape[-2:], watched.axes, strict=True)
+        queries, keys = (axis_tokens(len(weights), size, name, self._tokens) for size, name in sizes)
         return picture(
             weights,
-            f"{path}, {what} {step}",
+            f"{path}, {'epoch' if self.every == 'epoch' else 'batch'} {step}",
             max_examples=self.max_examples,
             max_heads=self.max_heads,
-            queries=axis_tokens(len(weights), num_queries, queries, self._tokens),
-            keys=axis_tokens(len(weights), num_keys, keys, self._tokens),
+            queries=queries,
+            keys=keys,
         )
-
-    def _axes_of(self, path: str) -> tuple[str | None, str | None]:
-        """The inputs that queries and keys are, where `layers` says so."""
-        if isinstance(self.layers, Mapping):
-            for choice, (queries, keys) in self.layers.items():
-                watched = self._watched.get(path) or self._watched[path.rpartition("/")[0]]  # of a further call
-                if is_chosen(choice, path, watched.layer):
-                    return queries, keys
-        return None, None
 
     def _close(self) -> None:
         writer, self._writer = self._writer, None
@@ -206,5 +204,5 @@ def _checked_format(format: Any) -> str:
     if format not in ("tensorboard", "png"):
         raise ValueError(f'`format` must be "tensorboard", "png" or None. Received: format={format!r}.')
     if format == "tensorboard":
-        summaries()
+        import_tensorflow()
     return str(format)

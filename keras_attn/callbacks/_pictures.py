@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._heatmaps import matplotlib_figure
-from ._tokens import Tokens
+from ._inputs import Tokens
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,11 +32,9 @@ class _Map(NamedTuple):
     keys: Sequence[str] | None
 
 
-def picture(
-    weights: Any, title: str, *, max_examples: int, max_heads: int, queries: Tokens | None, keys: Tokens | None
-) -> bytes:
-    """A PNG file of weights `B + (Tq, Tk)` or `B + (H, Tq, Tk)`; queries and keys are the tokens of each example."""
-    figure = weights_figure(weights, title, max_examples=max_examples, max_heads=max_heads, queries=queries, keys=keys)
+def picture(weights: Any, title: str, **options: Any) -> bytes:
+    """A PNG file of `weights_figure`."""
+    figure = weights_figure(weights, title, **options)
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a font without some script draws boxes
@@ -47,7 +45,16 @@ def picture(
 def weights_figure(
     weights: Any, title: str, *, max_examples: int, max_heads: int, queries: Tokens | None, keys: Tokens | None
 ) -> Figure:
-    """The figure of `picture`: weights of exactly zero are striped grey, and those that are no number black."""
+    """A figure of weights `B + (Tq, Tk)` or `B + (H, Tq, Tk)`, where zeros are striped grey and NaN is black.
+
+    Args:
+        weights: An array.
+        title: What stands above.
+        max_examples: How many examples are shown.
+        max_heads: How many heads of each.
+        queries: The tokens of the queries of each example.
+        keys: Likewise of the keys.
+    """
     queries, keys = _if_they_fit(queries), _if_they_fit(keys)
     rows = [
         _maps(index, each, max_heads, *(None if tokens is None else tokens[index] for tokens in (queries, keys)))

@@ -15,7 +15,6 @@ from .._keras.private import children_of
 from .._tensors import Tensor
 
 ASKS = "return_attention_scores"
-_UNSET = object()
 
 
 class Watched(NamedTuple):
@@ -24,10 +23,12 @@ class Watched(NamedTuple):
     Attributes:
         layer: The layer.
         in_loop: Whether a `keras.layers.RNN` calls it at each step.
+        axes: The names of the inputs that queries and keys are, where they are known.
     """
 
     layer: Any
     in_loop: bool
+    axes: tuple[str | None, str | None] = (None, None)
 
 
 def attention_layers(model: Any) -> dict[str, Watched]:
@@ -49,6 +50,10 @@ def attention_layers(model: Any) -> dict[str, Watched]:
 def chosen_layers(model: Any, chosen: Iterable[Any] | None) -> dict[str, Watched]:
     """Those of the attention layers of a model that are named, by their path or the end of it, or given themselves.
 
+    Args:
+        model: The model.
+        chosen: Names, paths or layers; None for all. A dict has the axes of each.
+
     Raises:
         ValueError: If there is none, or none of a name.
     """
@@ -62,17 +67,19 @@ def chosen_layers(model: Any, chosen: Iterable[Any] | None) -> dict[str, Watched
         return known
     found: dict[str, Watched] = {}
     for choice in chosen:
-        fitting = {path: watched for path, watched in known.items() if is_chosen(choice, path, watched.layer)}
+        fitting = {path: watched for path, watched in known.items() if _is_chosen(choice, path, watched.layer)}
         if not fitting:
             raise ValueError(
                 "`layers` must name attention layers of the model. "
                 f"Received: {_shown(choice)}. There are: {', '.join(map(repr, known))}."
             )
-        found.update(fitting)
+        for path, watched in fitting.items():
+            axes = chosen[choice] if isinstance(chosen, Mapping) else watched.axes
+            found.setdefault(path, watched._replace(axes=axes))
     return found
 
 
-def is_chosen(choice: Any, path: str, layer: Any) -> bool:
+def _is_chosen(choice: Any, path: str, layer: Any) -> bool:
     """Whether a name, a path or a layer means the layer at a path."""
     return choice is layer or (isinstance(choice, str) and f"/{path}".endswith(f"/{choice}")) or choice == layer.name
 
@@ -133,7 +140,7 @@ def _below(
 @contextlib.contextmanager
 def _asked(layer: Any, note: Callable[[Any], None]) -> Iterator[None]:
     """Lets calls of a layer in this thread note their weights; they return what they would have returned."""
-    original, own = layer.call, vars(layer).get("call", _UNSET)
+    original, is_own = layer.call, "call" in vars(layer)
     signature, asker = inspect.signature(original), threading.get_ident()
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -153,10 +160,10 @@ def _asked(layer: Any, note: Callable[[Any], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        if own is _UNSET:
-            del vars(layer)["call"]
+        if is_own:
+            vars(layer)["call"] = original
         else:
-            vars(layer)["call"] = own
+            del vars(layer)["call"]
 
 
 def _as_array(weights: Tensor) -> Any:

@@ -1,7 +1,6 @@
 """The likeliest sequences among those that a beam of a given width meets."""
 
 import math
-from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
@@ -11,10 +10,10 @@ from keras import ops
 
 from .._checks.arguments import check_positive_integer
 from .._tensors import Tensor, at_least_float32
-from ._layer import Decoding, kept_where, spec_of
-from ._names import batches_of, inputs_of, outputs_of
-from ._ops import largest, largest_first, take, take_in_rows
-from ._search import Carry, Found, Search, Tensors
+from ._layer import Decoding
+from ._names import outputs_of
+from ._ops import amax, gather, take, top_k, where
+from ._search import Carry, Tensors
 
 NONE = float("-inf")  # the score of a sequence that there is not
 
@@ -31,13 +30,14 @@ class BeamDecoding(Decoding):
         self, *args: Any, width: int = 4, best: int | None = None, length_penalty: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.width = self._width = check_positive_integer("width", width)
+        self.width = check_positive_integer("width", width)
         self.best = self.width if best is None else check_positive_integer("best", best)
         if self.best > self.width:
             raise ValueError(
                 "`best` must be at most `width`: a beam keeps no more sequences. "
                 f"Received: best={best}, width={width}. Make the beam wider."
             )
+        self._ranks = (self.best,)
         self.length_penalty = _check_penalty(length_penalty)
         lengths = np.arange(1, self.max_length + 1)
         with np.errstate(over="ignore"):
@@ -58,7 +58,7 @@ class BeamDecoding(Decoding):
         own = {"width": self.width, "best": self.best, "length_penalty": self.length_penalty}
         return {**super().get_config(), **own}
 
-    def _search(self, given: Tensors, count: Any) -> Search:
+    def _first_rows(self, given: Tensors, count: Any) -> Tensors:
         width, best, limit = self.width, self.best, self.max_length
         live = np.array([0.0] + [NONE] * (width - 1), "float32")  # at first all are the same sequence
         rows = {
@@ -66,7 +66,7 @@ class BeamDecoding(Decoding):
             "tokens": ops.repeat(ops.expand_dims(self._first_tokens(given, count), 1), width, axis=1),
             "codes": ops.zeros((count, width, limit), "int32"),
             "done": ops.zeros((count,), "bool"),
-            "lost": ops.zeros((count,), "bool"),
+            "has_nan": ops.zeros((count,), "bool"),
         }
         if self.end is not None:
             rows |= {
@@ -74,40 +74,29 @@ class BeamDecoding(Decoding):
                 "best_codes": ops.zeros((count, best, limit), "int32"),
                 "best_lengths": ops.zeros((count, best), "int32"),
             }
-        return Search(
-            advance=self._advance,
-            carry=Carry(rows, self._first_states(given, count)),
-            memory=self._memory(given),
-            width=width,
-            limit=limit,
-            ends=self.end is not None,
-            rows_stay=bool(batches_of(inputs_of(self.step))),
-            states=self._state_specs(),
-            rows={name: spec_of(x) for name, x in rows.items()},
-            kept=lambda: self._kept_specs(given),
-        )
+        return rows
 
     def _advance(self, number: Tensor, carry: Carry, memory: Tensors, entries: Tensor) -> tuple[Carry, Tensors]:
         width, vocabulary, rows = self.width, self._vocabulary, carry.rows
-        out = self._stepped(number, ops.reshape(rows["tokens"], (-1,)), carry.states, memory)
-        logits = at_least_float32(out[self._names.logits])
+        logits, states, outputs = self._stepped(number, ops.reshape(rows["tokens"], (-1,)), carry.states, memory)
+        logits = at_least_float32(logits)
         # Where no token can be next, a softmax would be of nothing.
-        is_dead = ops.expand_dims(ops.equal(largest(logits), NONE), -1)
+        is_dead = ops.expand_dims(ops.equal(amax(logits), NONE), -1)
         scores = ops.cast(ops.where(is_dead, NONE, ops.log_softmax(logits, axis=-1)), "float32")
         scores = ops.reshape(ops.reshape(rows["live"], (-1, 1)) + scores, (-1, width * vocabulary))
         # NaN has no place in an order, and another one in each runtime: a row that meets it has no answer.
         is_nan = ops.isnan(scores)
         scores = ops.where(is_nan, NONE, scores)
-        lost = ops.logical_or(rows["lost"], ops.any(is_nan, axis=-1))
+        has_nan = ops.logical_or(rows["has_nan"], ops.any(is_nan, axis=-1))
         # Of each sequence one can end, so that twice the width holds enough that go on.
         most = width if self.end is None else min(2 * width, width * vocabulary)
-        scores, codes = largest_first(scores, most)
+        scores, codes = top_k(scores, most)
         ended: Tensors = {}
         if self.end is not None:
             ends = ops.equal(codes % vocabulary, self.end)
             ended = self._with_ended(number, rows, scores, codes, ends)
-            scores, place = largest_first(ops.where(ends, NONE, scores), width)
-            codes = take_in_rows(codes, place)
+            scores, place = top_k(ops.where(ends, NONE, scores), width)
+            codes = gather(codes, place)
             ended["done"] = ops.greater_equal(
                 ended["best"][:, -1], scores[:, 0] / take(ops.convert_to_tensor(self._reachable), number)
             )
@@ -116,35 +105,34 @@ class BeamDecoding(Decoding):
         following = {
             "live": scores,
             "tokens": codes - slots * vocabulary,
-            "codes": self._written(number, take_in_rows(rows["codes"], slots), codes),
+            "codes": self._written(number, gather(rows["codes"], slots), codes),
             "done": rows["done"],
-            "lost": lost,
+            "has_nan": has_nan,
             **ended,
         }
-        states = {target: take(out[source], parents) for source, target in self._names.state.items()}
-        return Carry(following, states), {name: out[name] for name in self._names.outputs}
+        return Carry(following, {name: take(x, parents) for name, x in states.items()}), outputs
 
     def _with_ended(self, number: Tensor, rows: Tensors, scores: Tensor, codes: Tensor, ends: Tensor) -> Tensors:
         """The best sequences that have ended, with those that end in this step among the first W."""
         scores, codes, ends = (x[:, : self.width] for x in (scores, codes, ends))
         scores = ops.where(ends, scores / take(ops.convert_to_tensor(self._penalties), number), NONE)
-        latest = self._written(number, take_in_rows(rows["codes"], codes // self._vocabulary), codes)
+        latest = self._written(number, gather(rows["codes"], codes // self._vocabulary), codes)
         lengths = ops.full_like(codes, 1) * (number + 1)
         return self._best_of(rows, {"best": scores, "best_codes": latest, "best_lengths": lengths})
 
     def _best_of(self, before: Tensors, latest: Tensors) -> Tensors:
         """The K best of two groups; of equal ones those that were there before."""
         joined = {name: ops.concatenate([before[name], x], axis=1) for name, x in latest.items()}
-        scores, place = largest_first(joined.pop("best"), self.best)
-        return {"best": scores, **{name: take_in_rows(x, place) for name, x in joined.items()}}
+        scores, place = top_k(joined.pop("best"), self.best)
+        return {"best": scores, **{name: gather(x, place) for name, x in joined.items()}}
 
     def _written(self, number: Tensor, history: Tensor, codes: Tensor) -> Tensor:
         """Codes `(n, k, L)` with those of one step, `(n, k)`."""
         here = ops.equal(ops.arange(self.max_length, dtype="int32"), number)
         return ops.where(here, ops.expand_dims(codes, -1), history)
 
-    def _answer(self, found: Found) -> Tensors:
-        rows, limit, longest = found.rows, self.max_length, float(self._penalties[-1])
+    def _answer(self, rows: Tensors, steps: Tensors) -> Tensors:
+        limit, longest = self.max_length, float(self._penalties[-1])
         if self.end is None:
             scores, codes = rows["live"][:, : self.best], rows["codes"][:, : self.best]
             best = {"best": scores / longest, "best_codes": codes}
@@ -154,15 +142,15 @@ class BeamDecoding(Decoding):
             live = rows["live"] / longest
             lengths = ops.full_like(rows["tokens"], limit)
             best = self._best_of(rows, {"best": live, "best_codes": rows["codes"], "best_lengths": lengths})
-        lost = ops.expand_dims(rows["lost"], -1)
-        lengths = ops.where(ops.logical_and(best["best"] > NONE, ops.logical_not(lost)), best["best_lengths"], 0)
+        has_nan = ops.expand_dims(rows["has_nan"], -1)
+        lengths = ops.where(ops.logical_and(best["best"] > NONE, ops.logical_not(has_nan)), best["best_lengths"], 0)
         there = ops.arange(limit, dtype="int32") < ops.expand_dims(lengths, -1)
         slots = best["best_codes"] // self._vocabulary
         return {
-            "tokens": kept_where(best["best_codes"] - slots * self._vocabulary, there, self.end or 0),
+            "tokens": where(there, best["best_codes"] - slots * self._vocabulary, self.end or 0),
             "lengths": lengths,
-            "scores": ops.where(lost, float("nan"), best["best"]),
-            **{name: kept_where(self._of_slots(x, slots), there, 0) for name, x in found.steps.items()},
+            "scores": ops.where(has_nan, float("nan"), best["best"]),
+            **{name: where(there, self._of_slots(x, slots), 0) for name, x in steps.items()},
         }
 
     def _of_slots(self, steps: Tensor, slots: Tensor) -> Tensor:
@@ -172,15 +160,6 @@ class BeamDecoding(Decoding):
         place = ops.arange(self.max_length, dtype="int32") * entries + first + slots
         found = take(ops.reshape(steps, (self.max_length * entries, *ops.shape(steps)[2:])), ops.reshape(place, (-1,)))
         return ops.reshape(found, (*ops.shape(slots), *ops.shape(steps)[2:]))
-
-    def _answer_spec(self, count: int | None, step: Mapping[str, Any]) -> dict[str, Any]:
-        shape = (count, self.best, self.max_length)
-        return {
-            "tokens": keras.KerasTensor(shape, "int32"),
-            "lengths": keras.KerasTensor(shape[:2], "int32"),
-            "scores": keras.KerasTensor(shape[:2], "float32"),
-            **{n: keras.KerasTensor((*shape, *step[n].shape[1:]), step[n].dtype) for n in self._names.outputs},
-        }
 
 
 def _check_penalty(penalty: Any) -> float:

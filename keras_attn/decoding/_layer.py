@@ -1,6 +1,6 @@
 """What both ways of decoding share: the models a layer holds, and how each input of the step is fed."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -9,21 +9,21 @@ from keras import ops
 from .._checks.arguments import check_positive_integer
 from .._keras.private import is_eager
 from .._tensors import Shape, Tensor, dtype_of, shape_of
-from ._config import models_config, with_models
-from ._eager import run_as_program
 from ._loops import run
-from ._names import POSITION, batch_of, called, check_given, check_pair, check_step, inputs_of, names_of, outputs_of
-from ._search import Found, Search, Specs, Tensors
+from ._names import POSITION, batch_of, batches_of, called, check_given, check_pair, check_step, inputs_of, names_of
+from ._ops import repeat
+from ._search import Carry, Search, Specs, Tensors, spec_of
 
 
 class Decoding(keras.layers.Layer):
     """A layer that runs a step until each row has ended, from what an encoder gives.
 
     It is called with the encoder's inputs by name, and holds both models themselves: what trains them later counts.
-    A subclass gives `_search`, `_answer` and `_answer_spec`.
+    A subclass gives `_first_rows`, `_advance` and `_answer`.
     """
 
-    _width = 1
+    width = 1  # W, of sequences that go on in a row
+    _ranks: tuple[int, ...] = ()  # the axis of those that are given, where there are several
 
     def __init__(
         self,
@@ -45,9 +45,8 @@ class Decoding(keras.layers.Layer):
         self.start = start if isinstance(start, str) else _check_token("start", start)
         self.end = None if end is None else _check_token("end", end)
         self.max_length = check_positive_integer("max_length", max_length)
-        check_step(step, self._names)
+        check_step(step, self._names, self.end)
         check_pair(encoder, step, self._names, self.start)
-        _check_end(self.end, outputs_of(step)[self._names.logits].shape[-1])
         self.encoder, self.step = encoder, step
         self.supports_masking = True  # a mask of what is given is ignored, and says nothing of the answer
         # Under XLA no row leaves. Keras then refuses `jit_compile=True`; a `tf.function` of one's own may compile it.
@@ -57,7 +56,7 @@ class Decoding(keras.layers.Layer):
     @property
     def batch(self) -> int | None:
         """How many rows are decoded at a time where a model takes one batch only, else None."""
-        return batch_of(self.encoder, self.step, self._width)
+        return batch_of(self.encoder, self.step, self.width)
 
     def call(self, inputs: Tensors, training: bool | None = None) -> Tensors:
         """Decodes. Nothing is trained here, so `training` makes no difference."""
@@ -67,14 +66,28 @@ class Decoding(keras.layers.Layer):
         # Copies, because a tensor may carry an implicit mask, which the step must not see.
         given = {name: ops.copy(x) for name, x in {**inputs, **encoded}.items() if name in read}
         if keras.backend.backend() == "tensorflow" and is_eager():
+            from ._tensorflow import run_as_program
+
             known = {**inputs_of(self.encoder), **self.encoder.output}
             shapes = {name: (None, *shape_of(known[name])[1:]) for name in given}
-            return run_as_program(self, "_decoded", given, count, shapes)
+            return run_as_program(self._decoded, given, count, shapes)
         return self._decoded(given, count)
 
     def _decoded(self, given: Tensors, count: Any) -> Tensors:
         """The outputs, from what the step is given by name, in `count` rows."""
-        return self._answer(run(self._search(given, count)))
+        inputs = inputs_of(self.step)
+        search = Search(
+            advance=self._advance,
+            carry=Carry(self._first_rows(given, count), self._first_states(given, count)),
+            memory={name: ops.cast(given[name], dtype_of(inputs[name])) for name in self._memory_names(given)},
+            width=self.width,
+            limit=self.max_length,
+            ends=self.end is not None,
+            rows_stay=bool(batches_of(inputs)),
+            states={name: spec_of(inputs[name]) for name in self._names.state.values()},
+            kept=lambda: self._kept_specs(given),
+        )
+        return self._answer(*run(search))
 
     def compute_output_spec(self, inputs: Mapping[str, Any], training: bool | None = None) -> dict[str, Any]:
         """The shape and dtype of what `call` returns."""
@@ -82,16 +95,28 @@ class Decoding(keras.layers.Layer):
         given = {**inputs, **encoded}
         check_given(self.step, self._names, given)
         self._check_outputs_stay(given)
-        return self._answer_spec(shape_of(next(iter(inputs.values())))[0], self._step_spec(given))
+        shape = (shape_of(next(iter(inputs.values())))[0], *self._ranks, self.max_length)
+        step = self._step_spec(given)
+        return {
+            "tokens": keras.KerasTensor(shape, "int32"),
+            "lengths": keras.KerasTensor(shape[:-1], "int32"),
+            "scores": keras.KerasTensor(shape[:-1], "float32"),
+            **{n: keras.KerasTensor((*shape, *step[n].shape[1:]), step[n].dtype) for n in self._names.outputs},
+        }
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         """None: masks end here."""
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
+        of_encoder = {id(layer): layer.name for layer in self.encoder.layers}
         return {
             **super().get_config(),
-            **models_config(self.encoder, self.step),
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "step": keras.saving.serialize_keras_object(self.step),
+            # Keras saves a layer of two functional models as one, but loads each model as if the layer's calls in it
+            # were the first. So it is said which layers of the step are those of the encoder.
+            "shared": {layer.name: of_encoder[id(layer)] for layer in self.step.layers if id(layer) in of_encoder},
             "state": dict(self._names.state),
             "start": self.start,
             "end": self.end,
@@ -103,24 +128,45 @@ class Decoding(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Decoding":
-        """The layer of a config."""
-        return cls(**with_models(config))
+        """The layer of a config, with the encoder's layers in the step where that called them."""
+        shared, *models = (config[name] for name in ("shared", "encoder", "step"))
+        encoder, step = map(keras.saving.deserialize_keras_object, models)
+        if shared:
+            step = keras.models.clone_model(
+                step,
+                clone_function=lambda layer: encoder.get_layer(shared[layer.name]) if layer.name in shared else layer,
+            )
+        options = {name: value for name, value in config.items() if name != "shared"}
+        return cls(**{**options, "encoder": encoder, "step": step})
 
-    def _search(self, given: Tensors, count: Any) -> Search:
-        """The search in `count` rows, from what is given to the step by name."""
+    def _first_rows(self, given: Tensors, count: Any) -> Tensors:
+        """The rows of the first carry, from what is given to the step by name."""
         raise NotImplementedError
 
-    def _answer(self, found: Found) -> Tensors:
-        """The outputs."""
+    def _advance(self, number: Tensor, carry: Carry, memory: Tensors, entries: Tensor) -> tuple[Carry, Tensors]:
+        """One step, as `Search.advance`."""
         raise NotImplementedError
 
-    def _answer_spec(self, count: int | None, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Their shapes and dtypes, from those of the step's outputs."""
+    def _answer(self, rows: Tensors, steps: Tensors) -> Tensors:
+        """The outputs, from what a search found."""
         raise NotImplementedError
+
+    def _kept_specs(self, given: Tensors) -> Specs:
+        """Shape and dtype of what is kept of a step."""
+        step = self._step_spec(given)
+        return {name: spec_of(step[name]) for name in self._names.outputs}
 
     def _check_outputs_stay(self, given: Mapping[str, Any]) -> None:
         """Raises ValueError if an output that is given for every step gets another shape as a cache grows."""
-        first, second = (self._step_spec(given, filled=size) for size in (5, 6))
+        inputs, states = inputs_of(self.step), self._names.state
+        after = self._step_spec(given, dict.fromkeys(states.values(), 5))
+        # A state that the encoder gives may have any size and keep it, such as weights so far.
+        caches = [
+            target
+            for source, target in states.items()
+            if target not in given or _grows(shape_of(inputs[target]), shape_of(after[source]), 5)
+        ]
+        first, second = (self._step_spec(given, dict.fromkeys(caches, size)) for size in (5, 6))
         for name in self._names.outputs:
             if shape_of(first[name]) != shape_of(second[name]):
                 raise ValueError(
@@ -129,65 +175,32 @@ class Decoding(keras.layers.Layer):
                     "Leave it out, or use a cache of fixed capacity."
                 )
 
-    def _step_spec(self, given: Mapping[str, Any], filled: int | None = None) -> dict[str, Any]:
-        """The shapes and dtypes of what a step gives, for any batch, and for a cache that holds any or so many."""
-        inputs, rows = inputs_of(self.step), None if self.batch is None else self.batch * self._width
-        memory = self._memory_names(given)
-        for name, tensor in inputs.items():
-            shape = shape_of(given[name] if name in memory else tensor)
-            inputs[name] = keras.KerasTensor((rows, *shape[1:]), dtype_of(tensor))
-
-        def spec_with(states: Collection[str], size: int) -> dict[str, Any]:
-            of_states = {
-                name: keras.KerasTensor(
-                    (rows, *(size if known is None else known for known in shape_of(inputs[name])[1:])),
-                    dtype_of(inputs[name]),
-                )
-                for name in states
-            }
-            spec: dict[str, Any] = self.step.compute_output_spec(called(self.step, {**inputs, **of_states}))
-            return spec
-
-        if filled is None:
-            return spec_with((), 0)
-        after = spec_with(self._names.state.values(), filled)
-        # A state that the encoder gives may have any size and keep it, such as weights so far.
-        caches = [
-            target
-            for source, target in self._names.state.items()
-            if target not in given or _grows(shape_of(inputs[target]), shape_of(after[source]), filled)
-        ]
-        return spec_with(caches, filled)
+    def _step_spec(self, given: Mapping[str, Any], filled: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """The shapes and dtypes of what a step gives, for any batch, and for states that hold any number or so many."""
+        rows = None if self.batch is None else self.batch * self.width
+        memory, filled, fed = self._memory_names(given), filled or {}, {}
+        for name, taken in inputs_of(self.step).items():
+            shape = shape_of(given[name] if name in memory else taken)[1:]
+            sizes = (filled.get(name) if size is None else size for size in shape)
+            fed[name] = keras.KerasTensor((rows, *sizes), dtype_of(taken))
+        spec: dict[str, Any] = self.step.compute_output_spec(called(self.step, fed))
+        return spec
 
     def _memory_names(self, given: Mapping[str, Any]) -> list[str]:
         """The inputs of the step that stay the same."""
         changing = {self._names.token, *self._names.state.values()}
         return [name for name in inputs_of(self.step) if name in given and name not in changing]
 
-    def _memory(self, given: Tensors) -> Tensors:
-        inputs = inputs_of(self.step)
-        return {name: ops.cast(given[name], dtype_of(inputs[name])) for name in self._memory_names(given)}
-
     def _first_states(self, given: Tensors, count: Any) -> Tensors:
         """The states before the first step, `(B W, ...)` each."""
         inputs, first = inputs_of(self.step), {}
         for name in self._names.state.values():
             shape, dtype = shape_of(inputs[name]), dtype_of(inputs[name])
-            if name not in given:
-                first[name] = ops.zeros((count * self._width, *(size or 0 for size in shape[1:])), dtype)
-            elif self._width == 1:
-                first[name] = ops.cast(given[name], dtype)
+            if name in given:
+                first[name] = repeat(ops.cast(given[name], dtype), self.width)
             else:
-                first[name] = ops.repeat(ops.cast(given[name], dtype), self._width, axis=0)
+                first[name] = ops.zeros((count * self.width, *(size or 0 for size in shape[1:])), dtype)
         return first
-
-    def _kept_specs(self, given: Tensors) -> Specs:
-        step = self._step_spec(given)
-        return {name: spec_of(step[name]) for name in self._names.outputs}
-
-    def _state_specs(self) -> Specs:
-        inputs = inputs_of(self.step)
-        return {name: spec_of(inputs[name]) for name in self._names.state.values()}
 
     def _first_tokens(self, given: Tensors, count: Any) -> Tensor:
         """The token before the first, `(B,)`."""
@@ -195,41 +208,22 @@ class Decoding(keras.layers.Layer):
             return ops.cast(given[self.start], "int32")
         return ops.full((count,), self.start, "int32")
 
-    def _stepped(self, number: Tensor, tokens: Tensor, states: Tensors, memory: Tensors) -> Tensors:
-        """What the step gives after the last tokens, `(n W,)`."""
-        inputs = inputs_of(self.step)
-        fed = {**memory, **states, self._names.token: ops.cast(tokens, dtype_of(inputs[self._names.token]))}
+    def _stepped(
+        self, number: Tensor, tokens: Tensor, states: Tensors, memory: Tensors
+    ) -> tuple[Tensor, Tensors, Tensors]:
+        """What the step gives after the last tokens, `(n W,)`: logits, the next states, and the outputs to keep."""
+        inputs, names = inputs_of(self.step), self._names
+        fed = {**memory, **states, names.token: ops.cast(tokens, dtype_of(inputs[names.token]))}
         if POSITION in inputs and POSITION not in fed:
             fed[POSITION] = ops.broadcast_to(ops.cast(number, dtype_of(inputs[POSITION])), ops.shape(tokens))
-        out: Tensors = self.step(called(self.step, fed), training=False)
-        return out
-
-    def _next_states(self, out: Tensors) -> Tensors:
-        return {target: out[source] for source, target in self._names.state.items()}
+        out = self.step(called(self.step, fed), training=False)
+        states = {target: out[source] for source, target in names.state.items()}
+        return out[names.logits], states, {name: out[name] for name in names.outputs}
 
 
 def _grows(before: Shape, after: Shape, filled: int) -> bool:
     """Whether a state that held so many comes out with another size."""
     return any(size is None and found not in (None, filled) for size, found in zip(before[1:], after[1:], strict=True))
-
-
-def spec_of(tensor: Any) -> tuple[Shape, str]:
-    """Shape and dtype of a tensor, with None for the batch."""
-    return (None, *shape_of(tensor)[1:]), dtype_of(tensor)
-
-
-def kept_where(x: Tensor, condition: Tensor, other: Any) -> Tensor:
-    """A tensor where a condition on its first axes holds, another value elsewhere."""
-    for _ in range(len(x.shape) - len(condition.shape)):
-        condition = ops.expand_dims(condition, -1)
-    return ops.where(condition, x, ops.cast(other, dtype_of(x)))
-
-
-def _check_end(end: int | None, vocabulary: int) -> None:
-    if end is not None and not 0 <= end < vocabulary:
-        raise ValueError(
-            f"`end` must be one of the {vocabulary} tokens that `logits` are for, from 0, or None. Received: end={end}."
-        )
 
 
 def _check_token(name: str, token: Any) -> int:

@@ -13,61 +13,42 @@ from keras import ops
 
 from .._keras.private import is_compiled_by_xla
 from .._tensors import Tensor, dtype_of, shape_of
-from ._ops import take
-from ._search import Carry, Found, Loops, Search, Tensors, first_entries, goes_on, most_done
+from ._ops import repeat, take, where
+from ._search import Carry, Search, Tensors, first_entries, goes_on, most_done
 
 
-class PythonLoops:
-    """Both loops where operations run one by one."""
+def run(search: Search) -> tuple[Tensors, Tensors]:
+    """Runs a search to its end.
 
-    def inner(self, search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
-        """Steps for as long as `goes_on` says."""
-        latest: list[Tensors] = []
-        step, most = first, most_done(search, carry.rows["done"])
-        entries = first_entries(carry, search.width)
-        while not latest or goes_on(search, step, search.limit - 1, carry.rows["done"], most):
-            carry, kept = search.advance(step, carry, memory, entries)
-            latest.append(kept)
-            step = step + 1
-        return step, carry, {name: ops.stack([kept[name] for kept in latest]) for name in latest[0]}
-
-    def outer(self, search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
-        """Calls `body` until no row is left or no step."""
-        values = body(*first, {})
-        while values[0] < search.limit and ops.any(values[2]):
-            values = body(*values)
-        return values
-
-
-def run(search: Search) -> Found:
-    """Runs a search to its end."""
+    Returns:
+        The rows of the last carry, `(B, ...)` each; and what was kept of every step, `(L, B W, ...)` each, which of a
+        row that is done may be anything.
+    """
     backend = keras.backend.backend()
     if backend == "jax" or (backend == "tensorflow" and is_compiled_by_xla()):
         return _run_static(search)
-    return _run_dynamic(search, _graph_loops() if backend == "tensorflow" else PythonLoops())
+    if backend != "tensorflow":
+        return _run_dynamic(search, _inner, _outer)
+    from ._tensorflow import inner, outer  # TensorFlow may not be there
+
+    return _run_dynamic(search, inner, outer)
 
 
-def _graph_loops() -> Loops:
-    from ._graph_loops import GraphLoops  # TensorFlow may not be there
-
-    return GraphLoops()
-
-
-def _run_dynamic(search: Search, loops: Loops) -> Found:
-    """Runs a search where rows can leave."""
+def _run_dynamic(search: Search, inner: Callable[..., Any], outer: Callable[..., Any]) -> tuple[Tensors, Tensors]:
+    """Runs a search where rows can leave, in two loops like `_inner` and `_outer`."""
     first = ops.convert_to_tensor(0, "int32")
     if not search.ends:
-        _, carry, steps = loops.inner(search, first, search.carry, widened(search.memory, search.width))
-        return Found(carry.rows, steps)
+        _, carry, steps = inner(search, first, search.carry, _whole_memory(search))
+        return carry.rows, steps
 
-    def body(step: Tensor, carry: Carry, running: Tensor, rows: Tensors, steps: Tensors) -> tuple[Any, ...]:
-        index = _places(running)
-        memory = {name: take(x, _widened_index(index, search.width)) for name, x in search.memory.items()}
-        step, carry, latest = loops.inner(search, step, carry, memory)
+    def body(step: Tensor, carry: Carry, rows: Tensors, steps: Tensors) -> tuple[Any, ...]:
+        running = ops.logical_not(rows["done"])
+        index = repeat(_places(running), search.width)
+        memory = {name: take(x, index) for name, x in search.memory.items()}
+        step, carry, latest = inner(search, step, carry, memory)
         # Rows that have left get what is another's: it is not read.
         place = ops.maximum(ops.cumsum(ops.cast(running, "int32")) - 1, 0)
-        found = {name: take(x, place) for name, x in carry.rows.items()}
-        rows = {name: _where_rows(running, found[name], x) for name, x in rows.items()}
+        rows = {name: where(running, take(carry.rows[name], place), x) for name, x in rows.items()}
         steps = {
             name: _joined(steps.get(name), take(x, _entries(place, search.width), axis=1)) for name, x in latest.items()
         }
@@ -76,13 +57,32 @@ def _run_dynamic(search: Search, loops: Loops) -> Found:
             {name: take(x, still) for name, x in carry.rows.items()},
             {name: take(x, _entries(still, search.width)) for name, x in carry.states.items()},
         )
-        return step, carry, ops.logical_not(rows["done"]), rows, steps
+        return step, carry, rows, steps
 
-    rows = search.carry.rows
-    values = loops.outer(search, body, (first, search.carry, ops.logical_not(rows["done"]), rows))
+    step, _, rows, steps = outer(search, body, (first, search.carry, search.carry.rows))
     # After the last step all rows are done: what stands there is not read either.
-    place = ops.minimum(ops.arange(search.limit, dtype="int32"), values[0] - 1)
-    return Found(values[3], {name: take(x, place) for name, x in values[4].items()})
+    place = ops.minimum(ops.arange(search.limit, dtype="int32"), step - 1)
+    return rows, {name: take(x, place) for name, x in steps.items()}
+
+
+def _inner(search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
+    """Steps for as long as `goes_on` says; gives the number of the next step, the carry and what was kept."""
+    latest: list[Tensors] = []
+    step, most = first, most_done(search, carry.rows["done"])
+    entries = first_entries(carry, search.width)
+    while not latest or goes_on(search, step, search.limit - 1, carry.rows["done"], most):
+        carry, kept = search.advance(step, carry, memory, entries)
+        latest.append(kept)
+        step = step + 1
+    return step, carry, {name: ops.stack([kept[name] for kept in latest]) for name in latest[0]}
+
+
+def _outer(search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
+    """Calls `body` once, and again until no row is left or no step."""
+    step, carry, rows, steps = body(*first, {})
+    while step < search.limit and not ops.all(rows["done"]):
+        step, carry, rows, steps = body(step, carry, rows, steps)
+    return step, carry, rows, steps
 
 
 def _places(condition: Tensor) -> Tensor:
@@ -90,8 +90,8 @@ def _places(condition: Tensor) -> Tensor:
     return ops.cast(ops.nonzero(condition)[0], "int32")
 
 
-def _widened_index(index: Tensor, width: int) -> Tensor:
-    return index if width == 1 else ops.repeat(index, width)
+def _whole_memory(search: Search) -> Tensors:
+    return {name: repeat(x, search.width) for name, x in search.memory.items()}
 
 
 def _entries(index: Tensor, width: int) -> Tensor:
@@ -99,15 +99,6 @@ def _entries(index: Tensor, width: int) -> Tensor:
     if width == 1:
         return index
     return ops.reshape(ops.expand_dims(index * width, 1) + ops.arange(width, dtype="int32"), (-1,))
-
-
-def widened(tensors: Tensors, width: int) -> Tensors:
-    """Each row W times."""
-    return tensors if width == 1 else {name: ops.repeat(x, width, axis=0) for name, x in tensors.items()}
-
-
-def _where_rows(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    return ops.where(ops.reshape(condition, (-1, *[1] * (len(no.shape) - 1))), yes, no)
 
 
 def _joined(before: Tensor | None, latest: Tensor) -> Tensor:
@@ -119,13 +110,14 @@ def _joined(before: Tensor | None, latest: Tensor) -> Tensor:
     return ops.concatenate([before, latest], axis=0)
 
 
-def _run_static(search: Search) -> Found:
+def _run_static(search: Search) -> tuple[Tensors, Tensors]:
     """Runs a search over all rows to the end of the last."""
-    memory, entries = widened(search.memory, search.width), first_entries(search.carry, search.width)
+    memory, entries = _whole_memory(search), first_entries(search.carry, search.width)
     # The first step stands before the loop: it shows the shapes of what is kept.
     carry, kept = search.advance(ops.convert_to_tensor(0, "int32"), search.carry, memory, entries)
     _check_no_growth(search.carry.states, carry.states)
-    steps = {name: _with_step(_room(x, search.limit), 0, x) for name, x in kept.items()}
+    empty = {name: ops.zeros((search.limit, *ops.shape(x)), dtype_of(x)) for name, x in kept.items()}
+    steps = {name: _with_step(x, 0, kept[name]) for name, x in empty.items()}
 
     def condition(step: Tensor, carry: Carry, steps: Tensors) -> Tensor:
         left = ops.less(step, search.limit)
@@ -137,11 +129,7 @@ def _run_static(search: Search) -> Found:
 
     if search.limit > 1:
         _, carry, steps = ops.while_loop(condition, body, (ops.convert_to_tensor(1, "int32"), carry, steps))
-    return Found(carry.rows, steps)
-
-
-def _room(x: Tensor, limit: int) -> Tensor:
-    return ops.zeros((limit, *ops.shape(x)), dtype_of(x))
+    return carry.rows, steps
 
 
 def _with_step(steps: Tensor, step: Any, latest: Tensor) -> Tensor:

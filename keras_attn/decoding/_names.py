@@ -79,8 +79,8 @@ def called(model: Any, tensors: Mapping[str, Tensor]) -> Any:
     return taken if isinstance(model.input, Mapping) else keras.tree.pack_sequence_as(model.input, [*taken.values()])
 
 
-def check_step(step: Any, names: Names) -> None:
-    """Checks names against the inputs and outputs of a step, and these against each other."""
+def check_step(step: Any, names: Names, end: int | None) -> None:
+    """Checks names and a token against the inputs and outputs of a step, and these against each other."""
     inputs, outputs = inputs_of(step), outputs_of(step)
     for role, wanted, there in (
         ("logits", [names.logits], outputs),
@@ -103,11 +103,15 @@ def check_step(step: Any, names: Names) -> None:
             f"Each input of the step must be fed by one thing. Received: `{twice}` twice, in `token` and `state`."
         )
     _check_integers("token", f"the step's input `{names.token}`", inputs[names.token])
-    logits = outputs[names.logits]
-    if len(shape_of(logits)) != 2 or shape_of(logits)[1] is None or not keras.backend.is_float_dtype(dtype_of(logits)):
+    shape, dtype = shape_of(outputs[names.logits]), dtype_of(outputs[names.logits])
+    if len(shape) != 2 or shape[1] is None or not keras.backend.is_float_dtype(dtype):
         raise ValueError(
             "`logits` must be floats (B, V), with V known: one for each token that can be next. "
-            f"Received: the step's output `{names.logits}` with shape {shape_of(logits)}, dtype {dtype_of(logits)}."
+            f"Received: the step's output `{names.logits}` with shape {shape}, dtype {dtype}."
+        )
+    if end is not None and not 0 <= end < shape[1]:
+        raise ValueError(
+            f"`end` must be one of the {shape[1]} tokens that `logits` are for, from 0, or None. Received: end={end}."
         )
     for source, target in names.state.items():
         _check_state(source, outputs[source], target, inputs[target])
@@ -116,8 +120,8 @@ def check_step(step: Any, names: Names) -> None:
 def check_pair(encoder: Any, step: Any, names: Names, start: int | str) -> None:
     """Checks that each input of the step is fed, and by what fits."""
     there = {**inputs_of(encoder, "encoder"), **outputs_of(encoder, "encoder")}
-    fed = {names.token, *names.state.values(), POSITION}
-    missing = [name for name in inputs_of(step) if name not in fed and name not in there]
+    fed = {names.token, *names.state.values(), POSITION, *there}
+    missing = [name for name in inputs_of(step) if name not in fed]
     if missing:
         raise ValueError(
             f"Each input of the step must be the token, a state, `{POSITION}`, or what the encoder gives or is given: "

@@ -1,9 +1,11 @@
 """Operations in the form that costs least in a loop, and that breaks ties alike on every backend."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from .._tensors import Tensor
+from .._tensors import Tensor, dtype_of
 
 
 def take(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
@@ -15,7 +17,22 @@ def take(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
     return tf.gather(x, index, axis=axis)
 
 
-def first_largest(x: Tensor) -> Tensor:
+def repeat(x: Tensor, times: int) -> Tensor:
+    """Each entry of the first axis so many times."""
+    return x if times == 1 else ops.repeat(x, times, axis=0)
+
+
+def gather(x: Tensor, index: Tensor) -> Tensor:
+    """From `(n, M, ...)` the entries of each row that an index `(n, k)` names: `(n, k, ...)`."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.gather(x, index, axis=1, batch_dims=1)
+    index = with_rank(index, len(x.shape))
+    return ops.take_along_axis(x, ops.broadcast_to(index, (*ops.shape(index)[:2], *ops.shape(x)[2:])), axis=1)
+
+
+def argmax(x: Tensor) -> Tensor:
     """The place of the largest on the last axis, the first of equal ones. Keras takes 0.0 to be more than -0.0."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -28,7 +45,7 @@ def first_largest(x: Tensor) -> Tensor:
     return ops.argmax(x, axis=-1)
 
 
-def largest(x: Tensor) -> Tensor:
+def amax(x: Tensor) -> Tensor:
     """The largest on the last axis. Keras refuses a batch without rows."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -37,21 +54,22 @@ def largest(x: Tensor) -> Tensor:
     return ops.top_k(x, 1)[0][..., 0]
 
 
-def take_in_rows(x: Tensor, index: Tensor) -> Tensor:
-    """From `(n, M, ...)` the entries of each row that an index `(n, k)` names: `(n, k, ...)`."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.gather(x, index, axis=1, batch_dims=1)
-    for _ in range(len(x.shape) - 2):
-        index = ops.expand_dims(index, -1)
-    return ops.take_along_axis(x, ops.broadcast_to(index, (*ops.shape(index)[:2], *ops.shape(x)[2:])), axis=1)
-
-
-def largest_first(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest on the last axis in order, of equal ones the first before the others, and their places."""
+def top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest on the last axis in order, of equal ones the first before the others, and their places."""
     if keras.backend.backend() == "torch":  # its `topk` takes equal ones in any order
-        places = ops.argsort(-x, axis=-1)[..., :count]
+        places = ops.argsort(-x, axis=-1)[..., :k]
         return ops.take_along_axis(x, places, axis=-1), places
-    values, places = ops.top_k(x, count)
+    values, places = ops.top_k(x, k)
     return values, ops.cast(places, "int32")
+
+
+def where(condition: Tensor, x: Tensor, other: Any) -> Tensor:
+    """A tensor where a condition on its first axes holds, another or a number elsewhere."""
+    return ops.where(with_rank(condition, len(x.shape)), x, ops.cast(other, dtype_of(x)))
+
+
+def with_rank(x: Tensor, rank: int) -> Tensor:
+    """A tensor with axes of size 1 added at its end."""
+    for _ in range(rank - len(x.shape)):
+        x = ops.expand_dims(x, -1)
+    return x

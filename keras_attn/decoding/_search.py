@@ -1,14 +1,15 @@
 """A search as the loops of a backend see it: what goes from step to step, and when another step is taken."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from keras import ops
 
-from .._tensors import Shape, Tensor
+from .._tensors import Shape, Tensor, dtype_of, shape_of
 
 Tensors = dict[str, Tensor]
-Specs = dict[str, tuple[Shape, str]]
+Spec = tuple[Shape, str]
+Specs = dict[str, Spec]
 
 
 class Carry(NamedTuple):
@@ -37,7 +38,6 @@ class Search(NamedTuple):
         ends: Whether a row can be done before that.
         rows_stay: Whether rows that are done stay: the step takes one batch only.
         states: Shape and dtype of each state, with None for each size that may change.
-        rows: Likewise of what is in the rows of a carry.
         kept: Gives the same of what is kept of a step, to loops that must know it before.
     """
 
@@ -49,30 +49,12 @@ class Search(NamedTuple):
     ends: bool
     rows_stay: bool
     states: Specs
-    rows: Specs
     kept: Callable[[], Specs]
 
 
-class Found(NamedTuple):
-    """What a search found.
-
-    Attributes:
-        rows: Those of the last carry, `(B, ...)` each.
-        steps: What was kept of every step, `(L, B W, ...)` each. Of a row that is done it may hold anything.
-    """
-
-    rows: Tensors
-    steps: Tensors
-
-
-class Loops(Protocol):
-    """The two loops of a backend with dynamic shapes."""
-
-    def inner(self, search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
-        """Steps for as long as `goes_on` says, and gives the number of the next step, the carry and what was kept."""
-
-    def outer(self, search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
-        """Calls `body` once, and again until no row is left or no step."""
+def spec_of(tensor: Any) -> Spec:
+    """Shape and dtype of a tensor, with None for the batch."""
+    return (None, *shape_of(tensor)[1:]), dtype_of(tensor)
 
 
 def most_done(search: Search, done: Tensor) -> Tensor:

@@ -1,15 +1,16 @@
 """Weights trained elsewhere, turned into those of our layers: PyTorch, TensorFlow, Flax, MXNet, Paddle, Addons, Keras.
 
 A state is a mapping of names to arrays, as each framework gives it; none of them is imported here. What each calls its
-weights and how it lays them out is in the tables of `_migrate_layouts` and `_migrate_heads`.
+weights and how it lays them out is in the tables of `_layouts`, `_heads` and `_cells`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 from .._checks.arguments import check_scale
+from .._keras.private import sublayers_of
 from .._layers.additive import AdditiveAttention
 from .._layers.bilinear import BilinearAttention
 from .._layers.dot_product import DotProductAttention
@@ -25,7 +26,7 @@ from ._state import array_of, listed, values_below
 __all__ = ["from_state"]
 
 Source = Literal["torch", "tensorflow", "flax", "mxnet", "paddle", "tfa", "keras"]
-LayerT = TypeVar("LayerT")
+LayerT = TypeVar("LayerT", bound=Any)
 
 _LAYOUTS: dict[type, Callable[[Any, str], tuple[Layout, ...]]] = {
     AdditiveAttention: additive_layouts,
@@ -83,14 +84,14 @@ def from_state(
     _check_plain(layer)
     parts = [Part(entry, values[key][0], array_of(*values[key])) for entry, key in keys.items()]
     sizes = sizes_of(layer, layout, parts)
-    free = () if _is_built(layer) else OF_INPUTS
+    free = () if layer.built else OF_INPUTS
     for part in parts:
         check_shape(part, {name: size for name, size in sizes.items() if name not in free}, source)
     if isinstance(layer, AttentionCell):
         check_inputs_beside_memory(sizes)
     weights = layout.weights({part.entry.names[0]: part.array for part in parts}, sizes)
     _check_range(layer, weights)
-    if not _is_built(layer):
+    if not layer.built:
         _build(layer, sizes)
     for name, array in weights.items():
         _set(layer, name, array)
@@ -139,10 +140,8 @@ def _check_names(
 
 def _check_plain(layer: Any) -> None:
     """Checks that kernels are variables that hold numbers as they are."""
-    layer = layer.attention if isinstance(layer, AttentionCell) else layer
-    for part in (layer, *(getattr(layer, name, None) for name in ("W_q", "W_k", "w_v", "W", "W_v", "W_o"))):
-        policy = getattr(part, "dtype_policy", None)
-        if getattr(policy, "quantization_mode", None) or getattr(part, "lora_enabled", False):
+    for part in (layer, *sublayers_of(layer)):
+        if getattr(part.dtype_policy, "quantization_mode", None) or getattr(part, "lora_enabled", False):
             raise ValueError(f"`{part.name}` must not be quantized or have LoRA yet. Call `from_state` before that.")
 
 
@@ -160,15 +159,16 @@ def _check_range(layer: Any, weights: Mapping[str, Array]) -> None:
 
 def _dtype_of(layer: Any, name: str) -> str:
     """The dtype of a weight: that of the innermost layer on the way to it, which need not be built."""
-    dtype, part = layer.variable_dtype, layer
+    owners = [part for part in (layer, *_parts_to(layer, name)) if hasattr(part, "variable_dtype")]
+    return str(owners[-1].variable_dtype)
+
+
+def _parts_to(layer: Any, name: str) -> Iterator[Any]:
+    """What stands on the way from a layer to a weight in it, and that, which is None before it is built."""
+    part = layer
     for word in name.split("."):
         part = part[int(word)] if word.isdigit() else getattr(part, word, None)
-        dtype = getattr(part, "variable_dtype", dtype)
-    return str(dtype)
-
-
-def _is_built(layer: Any) -> bool:
-    return bool(layer.built)
+        yield part
 
 
 def _build(layer: Any, sizes: Mapping[str, int]) -> None:
@@ -182,7 +182,5 @@ def _set(layer: Any, name: str, array: Array) -> None:
     if name == "scale":  # a number that `DotProductAttention` is made with, no variable
         layer.scale = check_scale(float(array))
         return
-    variable = layer
-    for part in name.split("."):
-        variable = variable[int(part)] if part.isdigit() else getattr(variable, part)
+    *_, variable = _parts_to(layer, name)
     variable.assign(array)

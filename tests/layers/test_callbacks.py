@@ -183,15 +183,16 @@ def test_the_logger_puts_tokens_on_the_axes(tmp_path, monkeypatch):
     expected = [[f"w{each}" for each in row] for row in WORDS[:2]]
     assert list(seen) == ["heads, epoch 0", "again, epoch 0", "again/1, epoch 0", "again, epoch 1", "again/1, epoch 1"]
     assert all(options["queries"] == options["keys"] == expected for options in seen.values())
-    words = keras.Input((6,), dtype="int32")
-    x = layers.Embedding(9, 4)(words)
+    words, x, one = keras.Input((6,), dtype="int32"), keras.Input((6, 4)), DotProductAttention(name="one")
+    pooled = one(x, x, x)
+    part = keras.Model(x, one(pooled, x, x), name="part")
     labels = {"asking": ["a"] * 9, "asked": ["b"] * 9}  # of a lone input, whatever it is called
-    logger = AttentionLogger(tmp_path, WORDS, labels=labels, layers={"one": ("asking", "asked")}, format="png")
-    logger.set_model(keras.Model(words, DotProductAttention(name="one")(x, x, x)))
+    logger = AttentionLogger(tmp_path, WORDS, labels=labels, layers={"part/one": ("asking", "asked")}, format="png")
+    logger.set_model(keras.Model(words, part(layers.Embedding(9, 4)(words))))
     logger.on_train_begin()
     logger.on_epoch_end(2)
-    options = seen["one, epoch 2"]
-    assert (options["queries"], options["keys"]) == ([["a"] * 6] * 4, [["b"] * 6] * 4)
+    for title in ("part/one, epoch 2", "part/one/1, epoch 2"):
+        assert (seen[title]["queries"], seen[title]["keys"]) == ([["a"] * 6] * 4, [["b"] * 6] * 4)
 
 
 @pytest.mark.parametrize(

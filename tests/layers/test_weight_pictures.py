@@ -7,8 +7,8 @@ import pytest
 from keras import ops
 from matplotlib import image
 
+from keras_attn.callbacks._inputs import axis_tokens, tokens_of
 from keras_attn.callbacks._pictures import TOKENS, picture, weights_figure
-from keras_attn.callbacks._tokens import axis_tokens, tokens_of
 
 RANDOM = np.random.default_rng(3)
 
