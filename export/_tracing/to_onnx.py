@@ -20,7 +20,8 @@ from .._graphs.simplify import simplify
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._internals import tf2onnx_internals
-from .._operators import buckets, elementwise, fourier, near_zero, slices, tensor_lists
+from .._operators import table
+from .._operators.reshapes import reshapes_merged_where_right
 from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
 from .attention_calls import Call
@@ -48,17 +49,13 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     renames = {name: written.get(node, node) for name, node in nodes.items()}  # TensorFlow calls the node of `X` `x`
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
     _refuse_state(function, layers)
-    with _listening() as unmapped, elementwise.reshapes_merged_where_right():
+    with _listening() as unmapped, reshapes_merged_where_right():
         graph = tf.compat.v1.GraphDef()
         try:
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
             renames |= {f"{name}:0": name for name in found.weights}
-            handlers = dict(elementwise.HANDLERS)
-            for more in (fourier, near_zero, buckets, slices, tensor_lists):
-                handlers |= more.HANDLERS
-            if calls:
-                handlers |= call_handlers(graph, calls)
+            handlers = table.handlers() | (call_handlers(graph, calls) if calls else {})
             model = tf2onnx_internals.converted(
                 graph,
                 name="keras-attn",
@@ -66,7 +63,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
                 input_names=[*inputs, *(f"{name}:0" for name in found.weights)],
                 output_names=outputs,
                 tensors_to_rename=renames,
-                custom_op_handlers=dict(handlers),
+                custom_op_handlers=handlers,
                 extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)] if calls else None,
             )
         except UnsupportedModelError:
