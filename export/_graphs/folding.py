@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from .edits import drop_unread, keep, refill
 from .traced import Weights
-from .walk import drop_unread, graphs_in, names_read
+from .walk import graphs_in, names_used
 
 
 def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
@@ -34,16 +34,13 @@ def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
             arrays[made] = _FOLDS[node.op_type](arrays[first], node, *(constants[name] for name in rest))
             origins[made] = origins[first]
         else:
-            kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
-    del graph.node[:]
-    graph.node.extend(kept)
-    used = {*(name for node in graph.node for name in names_read(node)), *outputs}
-    _keep(graph.initializer, used)
+            kept.append(node)
+    refill(graph.node, kept)
+    used = {*names_used(graph)}
+    keep(graph.initializer, lambda constant: constant.name in used)
     arrays = {name: array for name, array in arrays.items() if name in used}
     layouts = Counter(origins[name] for name in arrays)
-    within = {
-        name for node in graph.node for inner in graphs_in(node) for each in inner.node for name in names_read(each)
-    }
+    within = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
     names = {name: origins[name] for name in arrays if layouts[origins[name]] == 1 and name not in within}
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
@@ -73,24 +70,15 @@ def _fold(body: onnx.GraphProto, around: Mapping[str, onnx.TensorProto]) -> None
             continue
         for inner in graphs_in(node):
             _fold(inner, constants)
-        kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
-    del body.node[:]
-    body.node.extend(kept)
+        kept.append(node)
+    refill(body.node, kept)
 
 
 def _declare(graph: onnx.GraphProto, before: Weights, after: Weights) -> None:
     inputs = [value for value in graph.input if value.name not in before]
     for name, array in after.items():
         inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape))
-    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in inputs]
-    del graph.input[:]
-    graph.input.extend(copies)
-
-
-def _keep(values: Any, names: Container[str]) -> None:
-    for index in reversed(range(len(values))):
-        if values[index].name not in names:
-            del values[index]
+    refill(graph.input, inputs)
 
 
 def _transposed(array: np.ndarray, node: onnx.NodeProto) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .constants import Held, reads
+from .._graphs.walk import names_read
+from .constants import Held
 from .scopes import MODEL, Path
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def with_feeders(
     found: list[Group | None] = []
     maker: dict[str, int] = {}
     for number, (node, group) in enumerate(zip(nodes, groups, strict=True)):
-        feeding = {found[maker[name]] for name in reads(node) if name in maker} - (set() if left else {None})
+        feeding = {found[maker[name]] for name in names_read(node) if name in maker} - (set() if left else {None})
         is_left = group is not None or len(feeding) != 1 or (left and left[number])
         found.append(group if is_left else feeding.pop())
         maker |= dict.fromkeys(node.output, number)
@@ -80,7 +81,7 @@ def is_other(group: Group) -> bool:
 def _readers(nodes: Sequence[onnx.NodeProto]) -> dict[str, list[int]]:
     readers: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
-        for name in dict.fromkeys(reads(node)):
+        for name in dict.fromkeys(names_read(node)):
             readers.setdefault(name, []).append(number)
     return readers
 
@@ -99,7 +100,7 @@ def unshared(
     makers = {name: number for number, node in enumerate(nodes) for name in node.output}
     prepares: list[bool] = []
     for node, constants in zip(nodes, held, strict=True):
-        made = all(prepares[makers[name]] for name in reads(node) if name in makers)
+        made = all(prepares[makers[name]] for name in names_read(node) if name in makers)
         prepares.append(made and not any(each.count for each in constants))
     does_more = {group for group, prepared in zip(groups, prepares, strict=True) if not prepared}
     found, readers = list(groups), _readers(nodes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._errors import BundleError, ExportError
+from .._graphs.read_only import load_graph
 from . import scopes
 from .constants import Held, held_by, measured
 from .joining import LAYOUT, Group, apart, in_order, is_other, places, settled, unshared, with_feeders
@@ -64,7 +64,7 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
         BundleError: onnx cannot read it.
         ExportError: onnx is not installed.
     """
-    proto = load(model)
+    proto = load_graph(model)
     nodes = list(proto.graph.node)
     kernels = {each.name for each in proto.graph.initializer if len(each.dims) > 1 and measured(each).count}
     paths = scopes.node_paths(nodes, kernels)
@@ -85,19 +85,6 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
     groups = in_order(nodes, apart(nodes, joined), held, parts)
     place = places(groups, held)
     return _layers(proto, groups, sorted(place, key=place.__getitem__), held, attending)
-
-
-def load(model: Path) -> onnx.ModelProto:
-    """Read an ONNX file without external data; see `read_layers`."""
-    try:
-        import onnx
-    except ImportError as error:
-        raise ExportError("The layers of a model are read with onnx: pip install onnx.") from error
-    try:
-        return onnx.load(str(model), load_external_data=False)
-    except Exception as error:
-        # a missing file, or protobuf's own exception, whose class depends on the installed implementation
-        raise BundleError(f"onnx cannot read {model}: {error}") from error
 
 
 def node_names(graph: onnx.GraphProto) -> list[str]:

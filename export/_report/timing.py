@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
-import shutil
 import statistics
 import tempfile
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._graphs.read_only import load_graph, write_beside_weights
 from .._standalone import verify
-from .layers import Layer, load, node_names
+from .layers import Layer, node_names
 
 if TYPE_CHECKING:
     import onnx
@@ -65,7 +65,7 @@ def layer_times(
         ExportError: onnxruntime cannot run it on the inputs.
     """
     verify.check_provider(provider)
-    proto = load(model)
+    proto = load_graph(model)
     places = _Places(proto, layers)
     with tempfile.TemporaryDirectory() as scratch:
         marked = places.marked(proto, model.parent, Path(scratch))
@@ -130,24 +130,14 @@ class _Places:
 
         onnxruntime begins the names of a function's nodes with the function's, but invents names where there are none.
         """
-        import onnx
-
-        copy = onnx.ModelProto()
-        copy.CopyFrom(proto)
-        numbers = {(node.domain, node.op_type): number for number, node in enumerate(copy.graph.node)}
+        marked = deepcopy(proto)
+        numbers = {(node.domain, node.op_type): number for number, node in enumerate(marked.graph.node)}
         counted = itertools.count()
-        for number, node in enumerate(copy.graph.node):
+        for number, node in enumerate(marked.graph.node):
             _mark([node], number, counted)
-        for function in copy.functions:
+        for function in marked.functions:
             _mark(function.node, numbers.get((function.domain, function.name), len(self._nodes)), counted)
-        file = scratch / verify.MODEL
-        file.write_bytes(copy.SerializeToString())
-        for name in {each.value for w in proto.graph.initializer for each in w.external_data if each.key == "location"}:
-            try:
-                os.link(folder / name, scratch / name)  # onnxruntime follows no symbolic link out of the folder
-            except OSError:  # another filesystem
-                shutil.copyfile(folder / name, scratch / name)
-        return file
+        return write_beside_weights(marked, folder, scratch)
 
     def times(self, run: Sequence[tuple[Event, int]], cost: float) -> Counter[str]:
         """Return the microseconds of each layer in a run, but for `cost` for each operator within another."""
