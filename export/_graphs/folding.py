@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
-from .edits import drop_unread, keep, refill
+from .edits import drop_unread, keep, refill, rename_reads
 from .traced import Weights
 from .walk import graphs_in, names_used
+
+_LAY_OUT = {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
@@ -30,8 +33,8 @@ def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
         if first in arrays and node.op_type == "Shape" and not node.attribute:
             constants[made] = np.array(arrays[first].shape, np.int64)
             graph.initializer.append(numpy_helper.from_array(constants[made], made))
-        elif first in arrays and node.op_type in _FOLDS and constants.keys() >= {*rest} and made not in outputs:
-            arrays[made] = _FOLDS[node.op_type](arrays[first], node, *(constants[name] for name in rest))
+        elif first in arrays and node.op_type in _LAY_OUT and constants.keys() >= {*rest} and made not in outputs:
+            arrays[made] = _laid_out(node, arrays[first], *(constants[name] for name in rest))
             origins[made] = origins[first]
         else:
             kept.append(node)
@@ -42,8 +45,7 @@ def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
     layouts = Counter(origins[name] for name in arrays)
     within = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
     names = {name: origins[name] for name in arrays if layouts[origins[name]] == 1 and name not in within}
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
+    rename_reads(graph, names)
     arrays = {names.get(name, name): array for name, array in arrays.items()}
     _declare(graph, weights, arrays)
     return arrays
@@ -62,9 +64,9 @@ def _fold(body: onnx.GraphProto, around: Mapping[str, onnx.TensorProto]) -> None
     constants = {**around, **{each.name: each for each in body.initializer}}
     outputs, kept = {value.name for value in body.output}, []
     for node in body.node:
-        if node.op_type in _FOLDS and constants.keys() >= {*node.input} and node.output[0] not in outputs:
-            first, *rest = (numpy_helper.to_array(constants[name]) for name in node.input)
-            made = numpy_helper.from_array(_FOLDS[node.op_type](first, node, *rest), node.output[0])
+        if node.op_type in _LAY_OUT and constants.keys() >= {*node.input} and node.output[0] not in outputs:
+            arrays = (numpy_helper.to_array(constants[name]) for name in node.input)
+            made = numpy_helper.from_array(_laid_out(node, *arrays), node.output[0])
             body.initializer.append(made)
             constants[made.name] = made
             continue
@@ -81,25 +83,7 @@ def _declare(graph: onnx.GraphProto, before: Weights, after: Weights) -> None:
     refill(graph.input, inputs)
 
 
-def _transposed(array: np.ndarray, node: onnx.NodeProto) -> np.ndarray:
-    return array.transpose(next((list(each.ints) for each in node.attribute if each.name == "perm"), None))
-
-
-def _reshaped(array: np.ndarray, node: onnx.NodeProto, shape: np.ndarray) -> np.ndarray:
-    return array.reshape([size or array.shape[axis] for axis, size in enumerate(shape.tolist())])  # 0: as it is
-
-
-def _squeezed(array: np.ndarray, node: onnx.NodeProto, axes: np.ndarray | None = None) -> np.ndarray:
-    return array.squeeze(None if axes is None else tuple(axes.tolist()))
-
-
-def _unsqueezed(array: np.ndarray, node: onnx.NodeProto, axes: np.ndarray) -> np.ndarray:
-    return np.expand_dims(array, tuple(axes.tolist()))
-
-
-_FOLDS: dict[str, Callable[..., np.ndarray]] = {
-    "Reshape": _reshaped,
-    "Squeeze": _squeezed,
-    "Transpose": _transposed,
-    "Unsqueeze": _unsqueezed,
-}
+def _laid_out(node: onnx.NodeProto, *arrays: np.ndarray) -> np.ndarray:
+    """Return what a node makes of constants: a view of the first, which may be large."""
+    found: list[np.ndarray] = ReferenceEvaluator(node).run(None, dict(zip(node.input, arrays, strict=True)))
+    return found[0]

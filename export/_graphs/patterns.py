@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from .traced import Weights
 from .walk import graphs_in
 
 Sizes = tuple[int | None, ...]
@@ -98,19 +99,28 @@ def views(graph: onnx.GraphProto, known: onnx.GraphProto | None = None, outer: N
             yield from views(inner, of_inner, nodes)
 
 
-def with_shapes(model: onnx.ModelProto) -> onnx.GraphProto:
-    """Return the graph with the shapes that onnx infers; constants take part without their content.
+def inferred(model: onnx.ModelProto, weights: Weights | None = None) -> onnx.GraphProto:
+    """Return the graph with the shapes and types that onnx infers; constants take part without their content.
 
     Where onnx cannot, as with operators that it does not know, there are those of the model.
+
+    Args:
+        model: The model.
+        weights: Those of it that are neither inputs nor initializers.
     """
-    graph = onnx.GraphProto(name="shapes", node=model.graph.node, input=model.graph.input, output=model.graph.output)
+    graph = onnx.GraphProto(name="inferred", node=model.graph.node, input=model.graph.input, output=model.graph.output)
     graph.value_info.extend(model.graph.value_info)
+    arrays = (weights or {}).items()
+    left_out = {name: (helper.np_dtype_to_tensor_dtype(array.dtype), array.shape) for name, array in arrays}
     for each in model.graph.initializer:
         if each.data_type == onnx.TensorProto.INT64:  # shapes and axes
             graph.initializer.append(each)
         else:
-            graph.input.append(helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)))
-    light = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+            left_out[each.name] = each.data_type, tuple(each.dims)
+    graph.input.extend(helper.make_tensor_value_info(name, *what) for name, what in left_out.items())
+    light = helper.make_model(
+        graph, opset_imports=model.opset_import, functions=model.functions, ir_version=model.ir_version
+    )
     with contextlib.suppress(onnx.shape_inference.InferenceError):
         light = onnx.shape_inference.infer_shapes(light)
     return light.graph

@@ -11,7 +11,6 @@ as soon as an op is kept in float32 they wrote models that onnxruntime refuses, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 
@@ -21,7 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .._graphs.edits import keep
 from .._graphs.loop_state import capture_unchanged
-from .._graphs.traced import Traced
+from .._graphs.patterns import inferred
+from .._graphs.traced import Traced, Weights
 from .._graphs.walk import all_graphs, graphs_in, names_used
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
@@ -54,23 +54,10 @@ def _is_tensor(node: onnx.NodeProto) -> bool:
     return bool(node.op_type == "Constant" and node.attribute[0].name == "value")
 
 
-def _element_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Return the element type of every tensor by name, as onnx infers it; the weights themselves are left out."""
-    light = helper.make_model(
-        onnx.GraphProto(name="types", node=model.graph.node, input=model.graph.input, output=model.graph.output),
-        opset_imports=model.opset_import,
-        functions=model.functions,
-        ir_version=model.ir_version,
-    )
-    light.graph.input.extend(
-        helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)) for each in model.graph.initializer
-    )
-    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in weights.items()}
-    light.graph.input.extend(
-        helper.make_tensor_value_info(name, kind, weights[name].shape) for name, kind in kinds.items()
-    )
+def _element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, int]:
+    """Return the element type of every tensor by name, as onnx infers it."""
     types: dict[str, int] = {}
-    for graph in all_graphs(onnx.shape_inference.infer_shapes(light).graph):
+    for graph in all_graphs(inferred(model, weights)):
         types.update((each.name, each.data_type) for each in graph.initializer)
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.HasField("tensor_type"):

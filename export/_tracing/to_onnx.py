@@ -145,11 +145,6 @@ def _listening() -> Iterator[list[tuple[str, str]]]:
 
     tf2onnx only logs such an op, writes it into the file under its TensorFlow name and goes on.
     """
-    with _ONE_AT_A_TIME:
-        yield from _messages()
-
-
-def _messages() -> Iterator[list[tuple[str, str]]]:
     unmapped: list[tuple[str, str]] = []
 
     class Listener(logging.Handler):
@@ -157,13 +152,13 @@ def _messages() -> Iterator[list[tuple[str, str]]]:
             if found := re.search(r"Tensorflow op \[(.+): (\w+)\] is not supported", record.getMessage()):
                 unmapped.append((found[1], found[2]))
 
-    logger, listener = logging.getLogger("tf2onnx"), Listener()
-    level, propagate = logger.level, logger.propagate
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
-    handlers, logger.handlers = logger.handlers, [listener]
-    try:
-        yield unmapped
-    finally:
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
+    with _ONE_AT_A_TIME:
+        logger = logging.getLogger("tf2onnx")
+        before = logger.level, logger.propagate, logger.handlers
+        logger.setLevel(logging.ERROR)
+        logger.propagate, logger.handlers = False, [Listener()]
+        try:
+            yield unmapped
+        finally:
+            logger.setLevel(before[0])
+            logger.propagate, logger.handlers = before[1:]
