@@ -16,10 +16,10 @@ from .._bundle.parity import ParityReport
 from .._errors import BundleError, ProviderError
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
+from .encoding import bytes_text, count_text
 from .labels import checked_labels
 from .layers import read_layers
 from .maps import YOURS, maps_of
-from .page_numbers import bytes_text, count_text
 from .timing import NOT_PLACED, layer_times
 
 SHOWN = ("model", "layers", "opset", "precision", "versions")  # of the manifest, which runs without
