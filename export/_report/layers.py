@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .._graphs.read_only import load_graph
 from . import scopes
 from .constants import Held, held_by, measured
-from .joining import LAYOUT, Group, apart, in_order, is_other, places, settled, unshared, with_feeders
+from .joining import LAYOUT, Group, Wires, apart, in_order, is_other, places, settled, unshared, with_feeders
 
 if TYPE_CHECKING:
     import onnx
@@ -70,7 +70,9 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
     paths = scopes.node_paths(nodes, kernels)
     told = [path for path in paths if path is not None]
     attending = scopes.attention_paths(told, attention)
-    near = with_feeders(nodes, paths)
+    held = held_by(proto)
+    wires = Wires(nodes, [any(each.count for each in constants) for constants in held])
+    near = with_feeders(wires, paths)
     # tf2onnx makes one nameless node of both layers of a `Bidirectional`
     recurrent = {
         path[:depth]
@@ -79,11 +81,9 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
         for depth in range(1, len(path) + 1)
     }
     parts = scopes.taken_apart(told, attending | recurrent)
-    held = held_by(proto)
-    named = [_group(path, each, parts) for path, each in zip(paths, held, strict=True)]
-    joined = unshared(nodes, settled(nodes, named, held), held)
-    groups = in_order(nodes, apart(nodes, joined), held, parts)
-    place = places(groups, held)
+    named = [_group(path, weighty, parts) for path, weighty in zip(paths, wires.weighty, strict=True)]
+    groups = in_order(wires, apart(wires, unshared(wires, settled(wires, named))), parts)
+    place = places(wires, groups)
     return _layers(proto, groups, sorted(place, key=place.__getitem__), held, attending)
 
 
@@ -96,9 +96,9 @@ def node_names(graph: onnx.GraphProto) -> list[str]:
     ]
 
 
-def _group(path: Group | None, held: Sequence[Held], parts: Collection[Group]) -> Group | None:
+def _group(path: Group | None, weighty: bool, parts: Collection[Group]) -> Group | None:
     """Return the group of a node by its path; ops between layers that hold no weights are of none."""
-    if path is None or (path in parts and not any(each.count for each in held)):
+    if path is None or (path in parts and not weighty):
         return None
     return scopes.group_of(path, parts)
 
