@@ -1,7 +1,8 @@
 """The operators of TensorFlow that tf2onnx 1.17 writes wrongly or not at all: what writes each instead, and why.
 
 To add one, write a function that gets tf2onnx's graph and the node and edits the graph in place (`writing.py` has what
-that takes), and give it a row. A node that its function leaves as it is, is refused as an op without mapping.
+that takes), and give it a row. A node that its function leaves as it is, is refused as an op without mapping. Whether
+it gives what TensorFlow does, `tests/support/traced_functions.py` tells in a second.
 """
 
 from __future__ import annotations

@@ -150,11 +150,11 @@ def _merged(body: Any, chain: Sequence[Any]) -> str:
     """Let one node write what several do, a row each, and return the vector of their indices."""
     write, first, last = Writer(body), chain[0], chain[-1]
     indices = [write("Reshape", node.input[1], [-1]) for node in chain]
-    vector = write("Cast", write("Concat", *indices, axis=0, dtype=TensorProto.INT32), to=TensorProto.INT64)
+    vector = write("Cast", write("Concat", *indices, axis=0, gives=TensorProto.INT32), to=TensorProto.INT64)
     if len(chain) > 1:
         kind = body.get_dtype(first.input[2])
-        rows = [write("Unsqueeze", node.input[2], [0], dtype=kind) for node in chain]
-        body.replace_inputs(last, [first.input[0], last.input[1], write("Concat", *rows, axis=0, dtype=kind)])
+        rows = [write("Unsqueeze", node.input[2], [0], gives=kind) for node in chain]
+        body.replace_inputs(last, [first.input[0], last.input[1], write("Concat", *rows, axis=0, gives=kind)])
         for node in chain[:-1]:
             body.remove_node(node.name)
     return vector
@@ -192,9 +192,9 @@ def _put_in_place(graph: Any, scanned: str, index: str | None, written: _Written
     write, zero = Writer(graph), helper.make_tensor("value", kind, [1], [0])
 
     def last(op: str, *inputs: str, **attributes: Any) -> None:
-        write.named(result, op, *inputs, shape=shape, dtype=kind, **attributes)
+        write.named(result, op, *inputs, shape=shape, gives=kind, **attributes)
 
-    length = write("Cast", write("Reshape", written.size, [-1], dtype=TensorProto.INT32), to=TensorProto.INT64)
+    length = write("Cast", write("Reshape", written.size, [-1], gives=TensorProto.INT32), to=TensorProto.INT64)
     if index is None:
         steps, element = write("Shape", scanned, end=1), write("Shape", scanned, start=1)
         left = write("Max", write("Sub", length, steps), [0])
@@ -204,10 +204,10 @@ def _put_in_place(graph: Any, scanned: str, index: str | None, written: _Written
     element = write("Shape", scanned, start=1 if written.each == 1 else 2)
     rows = scanned
     if written.each > 1:
-        rows = write("Reshape", scanned, write("Concat", write("Shape", places), element, axis=0), dtype=kind)
+        rows = write("Reshape", scanned, write("Concat", write("Shape", places), element, axis=0), gives=kind)
     # a row of zeros before them is what places get that nothing was written to; of several writes the last counts
     row = write("ConstantOfShape", write("Concat", [1], element, axis=0), value=zero)
-    rows = write("Concat", row, rows, axis=0, dtype=kind)
+    rows = write("Concat", row, rows, axis=0, gives=kind)
     places = write("Concat", [-1], places, axis=0)
     greatest = write("ReduceMax", write("Concat", write("Sub", length, [1]), places, axis=0), keepdims=0)
     every_place = write("Range", 0, write("Add", greatest, 1), 1)

@@ -26,9 +26,9 @@ class Writer:
     def __init__(self, graph: Any) -> None:
         self.graph = graph
 
-    def __call__(self, op: str, *inputs: Value, dtype: int | None = None, **attributes: Any) -> str:
-        """Write an operator and return its output; the dtype is what ONNX infers, where none is given."""
-        return self._made(op, inputs, attributes, dtypes=None if dtype is None else [dtype])
+    def __call__(self, op: str, *inputs: Value, gives: int | None = None, **attributes: Any) -> str:
+        """Write an operator and return its output, whose dtype is `gives`, or what ONNX infers."""
+        return self._made(op, inputs, attributes, dtypes=None if gives is None else [gives])
 
     def constant(self, value: Value) -> str:
         """Return the name of a constant; that of a tensor as it is."""
@@ -37,9 +37,9 @@ class Writer:
         array = np.asarray(value, np.int64) if isinstance(value, int | list) else np.asarray(value)
         return str(self.graph.make_const(make_name("constant"), array).output[0])
 
-    def named(self, output: str, op: str, *inputs: Value, shape: Shape, dtype: int, **attributes: Any) -> None:
+    def named(self, output: str, op: str, *inputs: Value, shape: Shape, gives: int, **attributes: Any) -> None:
         """Write an operator whose output has this name."""
-        self._made(op, inputs, attributes, outputs=[output], shapes=[shape], dtypes=[dtype])
+        self._made(op, inputs, attributes, outputs=[output], shapes=[shape], dtypes=[gives])
 
     def _made(self, op: str, inputs: tuple[Value, ...], attributes: dict[str, Any], **options: Any) -> str:
         node = self.graph.make_node(op, [self.constant(each) for each in inputs], attr=attributes, **options)
