@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,16 +141,7 @@ class Bundle:
         check_place(page, self.path)
         verify.check_model(self.path, self.manifest, verify.CASES)
         given = None if inputs is None else checked_inputs(self.manifest, inputs)
-        content = content_of(
-            self.path,
-            self.manifest,
-            json.loads(self.report.to_json()),
-            self.report.summary(),
-            self.run,
-            inputs=given,
-            live=live,
-            labels=labels,
-        )
+        content = content_of(self.path, self.manifest, self.report, self.run, inputs=given, live=live, labels=labels)
         return write_page(page, content, live=live)
 
 

@@ -36,6 +36,12 @@ def whole_file(target: Path, *, folder: Path | None = None) -> Iterator[Path]:
             partial.unlink()
 
 
+def check_no_folder(target: Path) -> None:
+    """Raise ExportError where a file would replace what is none: a folder, a link."""
+    if os.path.lexists(target) and (target.is_symlink() or not target.is_file()):
+        raise ExportError(f"{target} is there and is not a file; it will not be replaced. Choose another place.")
+
+
 def reason_of(error: OSError) -> str:
     """Return what the system says of an error, in its own words where it has a number."""
     return os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]

@@ -22,6 +22,7 @@ from .._machine import environment, usable_cpus
 from .._progress import Progress
 from .._standalone import peak_memory, verify
 from .._standalone.verify import Arrays
+from .._stopwatch import timed_in_turns
 
 SECONDS = 3.0
 WARM_UP = 3
@@ -140,7 +141,7 @@ def bench_bundle(
     if against is not None:
         _check_same_inputs(arrays, sessions[1], models[1])
     step(f"Timing for {seconds:g} seconds")
-    outputs, latencies = _alternate(sessions, arrays, seconds)
+    outputs, latencies = timed_in_turns(sessions, arrays, seconds, warm_up=WARM_UP, fewest=FEWEST_RUNS, most=MOST_RUNS)
     memory = []
     for model in models:
         step(f"Measuring the peak memory of {model}")
@@ -201,25 +202,6 @@ def _list(inputs: Mapping[str, tuple[str, list[Any]]]) -> str:
     return ", ".join(
         f"`{name}` {dtype}[{', '.join(str(size) for size in shape)}]" for name, (dtype, shape) in sorted(inputs.items())
     )
-
-
-def _alternate(sessions: list[Any], inputs: Arrays, seconds: float) -> tuple[list[Arrays], list[list[float]]]:
-    """Run the sessions in turns; return their outputs, and the seconds each run took.
-
-    Who begins changes each round, so that neither always runs in the other's caches.
-    """
-    for _ in range(WARM_UP):
-        outputs = [verify.run_session(session, inputs) for session in sessions]
-    latencies: list[list[float]] = [[] for _ in sessions]
-    pairs = list(zip(sessions, latencies, strict=True))
-    end = time.perf_counter() + seconds
-    while len(latencies[0]) < FEWEST_RUNS or (time.perf_counter() < end and len(latencies[0]) < MOST_RUNS):
-        for session, taken in pairs:
-            start = time.perf_counter()
-            session.run(None, inputs)
-            taken.append(time.perf_counter() - start)
-        pairs.reverse()
-    return outputs, latencies
 
 
 def _timing(model: Path, rows: int, load: float, latencies: list[float], memory: Mapping[str, int]) -> Timing:

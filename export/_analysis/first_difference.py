@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._bundle.folder import SAVED_MODEL
-from .._bundle.parity import ROUGH
+from .._bundle.parity import ROUGH, finite
 from .._errors import ExportError
 from .._loaded_bundle import Bundle
 from .._progress import Progress
@@ -75,12 +75,8 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content in the types of JSON; differences that are not finite stand as strings."""
-
-        def plain(value: Any) -> Any:
-            return str(value) if isinstance(value, float) and not np.isfinite(value) else value
-
-        content = asdict(self, dict_factory=lambda items: {key: plain(value) for key, value in items})
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in content.items()}
+        content: dict[str, Any] = finite(asdict(self))
+        return content
 
 
 def first_difference(

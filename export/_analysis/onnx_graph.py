@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .._errors import BundleError, ExportError
+from .._graphs.read_only import load_graph, write_beside_weights
+from .._graphs.walk import names_read
 from .._standalone import verify
 from .._standalone.verify import Arrays
-
-if TYPE_CHECKING:
-    import onnx
 
 
 class OnnxGraph:
@@ -34,17 +31,9 @@ class OnnxGraph:
             BundleError: onnx cannot read it.
             ExportError: onnx is not installed.
         """
-        try:
-            import onnx
-        except ImportError as error:
-            raise ExportError("Naming the first difference needs onnx: pip install onnx.") from error
-        try:
-            self._model = onnx.load(str(file), load_external_data=False)
-        except Exception as error:
-            # protobuf's own exception, whose class depends on the installed implementation
-            raise BundleError(f"onnx cannot read {file}: {error}") from error
+        self._model = load_graph(file)
         self._folder = file.parent
-        self.sources = {name: set(_reads(node)) for node in self._model.graph.node for name in node.output if name}
+        self.sources = {name: set(names_read(node)) for node in self._model.graph.node for name in node.output if name}
         self.ops = {name: node.op_type for node in self._model.graph.node for name in node.output if name}
         self.tensors = list(self._in_order())
         self._continued = self._continuations()
@@ -83,22 +72,10 @@ class OnnxGraph:
         """
         import onnx
 
-        changed = onnx.ModelProto()
-        changed.CopyFrom(self._model)
+        changed = deepcopy(self._model)
         there = {value.name for value in (*changed.graph.output, *changed.graph.initializer)}
         changed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
-        file = scratch / verify.MODEL
-        file.write_bytes(changed.SerializeToString())
-        for name in self._external_files():
-            try:
-                os.link(self._folder / name, scratch / name)  # onnxruntime follows no symbolic link out of the folder
-            except OSError:  # another filesystem
-                shutil.copyfile(self._folder / name, scratch / name)
-        return verify.open_session(file, provider)
-
-    def _external_files(self) -> set[str]:
-        weights = self._model.graph.initializer
-        return {entry.value for weight in weights for entry in weight.external_data if entry.key == "location"}
+        return verify.open_session(write_beside_weights(changed, self._folder, scratch), provider)
 
     def weights(self, names: Iterable[str]) -> Arrays:
         """Return those of these tensors that are weights in the file itself."""
@@ -110,12 +87,3 @@ class OnnxGraph:
             for weight in self._model.graph.initializer
             if weight.name in wanted and weight.data_location != onnx.TensorProto.EXTERNAL
         }
-
-
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield what a node reads, in the bodies of loops and branches too."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                yield from _reads(inner)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .._errors import BundleError
-from .recognise import is_bundle
+from .folder import is_bundle
 
 try:
     import fcntl

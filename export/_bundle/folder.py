@@ -1,18 +1,21 @@
-"""The folder of a bundle: what is in it, how it is sealed, and how its manifest is read."""
+"""The folder of a bundle: what is in it, how it is sealed and read, and what may not be put there."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._errors import BundleError
+from .._errors import BundleError, ExportError
 from .._standalone import verify
 
 REPORT = "parity/report.json"
 SAVED_MODEL = "saved_model"
 VERIFY = "verify.py"
+_ALWAYS_THERE = (verify.MODEL, verify.CASES)  # in bundles of every schema version
 
 
 def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -46,3 +49,25 @@ def _is_in_steps(folder: Path) -> bool:
         return verify.opened_manifest(folder).get("kind") == "decoder in steps"
     except (BundleError, OSError):
         return False  # what is wrong with it has been said
+
+
+def is_bundle(folder: Path) -> bool:
+    """Tell whether a folder is a bundle, of any schema version, whole or damaged.
+
+    Many programs write a `manifest.json`. Ours gives a schema version, and hashes of the ONNX model and of the golden
+    cases among others. A manifest that is no JSON any more says nothing, so then these files must be there.
+    """
+    try:
+        manifest = json.loads((folder / verify.MANIFEST).read_bytes())
+    except OSError:
+        return False
+    except (ValueError, RecursionError):
+        return all((folder / name).is_file() for name in _ALWAYS_THERE)
+    hashes = manifest.get("sha256") if isinstance(manifest, dict) else None
+    return isinstance(hashes, dict) and "schema_version" in manifest and all(name in hashes for name in _ALWAYS_THERE)
+
+
+def check_outside(bundle: Path, target: Path) -> None:
+    """Raise ExportError if a file is to be written into a bundle."""
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(bundle)):
+        raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")

@@ -7,10 +7,10 @@ import io
 import os
 import re
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from .._errors import BundleError, ExportError
-from .folder import read_manifest
+from .folder import check_outside, read_manifest
 
 SUFFIX = ".sig"
 
@@ -34,14 +34,8 @@ def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | No
     """
     folder, target = Path(path), _place(Path(path), signature)
     read_manifest(folder)
-    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(folder)):
-        raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
-    library = _library("signing")
-    try:
-        config = library.Config().use_elliptic_key_signer(private_key=Path(key))
-    except Exception as error:
-        # the system, or whatever the library makes of a file that is no such key
-        raise _unusable(key, "private", error) from error
+    check_outside(folder, target)
+    config = _config(key, "private")
     try:
         config.sign(folder, target)
     except OSError as error:
@@ -61,12 +55,7 @@ def check_signature(path: str | Path, *, public_key: str | Path, signature: str 
         raise BundleError(f"No bundle at {folder}.")
     if not place.is_file():
         raise BundleError(f"{folder} is not signed: there is no {place}. A signature elsewhere needs to be named.")
-    library = _library("verifying")
-    try:
-        config = library.Config().use_elliptic_key_verifier(public_key=Path(public_key))
-    except Exception as error:
-        # as for the private key
-        raise _unusable(public_key, "public", error) from error
+    config = _config(public_key, "public")
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints what it thinks of old signatures
             config.verify(folder, place)
@@ -98,17 +87,23 @@ def _place(folder: Path, signature: str | Path | None) -> Path:
     return whole.with_name(whole.name + SUFFIX)
 
 
-def _library(module: str) -> ModuleType:
-    """Return a module of model-signing, which takes seconds to import, and only signing needs it."""
-    try:
+def _config(key: str | Path, kind: str) -> Any:
+    """Return what signs with a private key, or verifies with a public one."""
+    try:  # here: it takes seconds to import, and only signing needs it
         import model_signing.signing
         import model_signing.verifying
     except ImportError as error:
         raise ExportError(
             f"Signatures need model-signing and pyopenssl ({error}). Install them: pip install 'keras-attn[sign]'"
         ) from error
-    found: ModuleType = getattr(model_signing, module)
-    return found
+    library: Any = model_signing
+    try:
+        if kind == "private":
+            return library.signing.Config().use_elliptic_key_signer(private_key=Path(key))
+        return library.verifying.Config().use_elliptic_key_verifier(public_key=Path(key))
+    except Exception as error:
+        # the system, or whatever the library makes of a file that is no such key
+        raise _unusable(key, kind, error) from error
 
 
 def _unusable(key: str | Path, kind: str, error: Exception) -> ExportError:

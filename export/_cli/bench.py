@@ -8,7 +8,7 @@ from typing import Any
 
 from .._analysis.bench_bundle import SECONDS, Bench, Timing, bench_bundle
 from .._progress import shown_progress
-from .._report.page_numbers import bytes_text
+from .._report.encoding import bytes_text
 from .shared import add_json, add_provider, new_parser, read_arrays
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._bundle.parity import ParityError, ParityReport
 from .._export.convert_bundle import TARGETS, convert_bundle
-from .._report.page_numbers import bytes_text
+from .._report.encoding import bytes_text
 from .describe import WIDTH
 from .shared import add_json, new_parser, prints_beside_json, quiet_backend
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._bundle.folder import SAVED_MODEL, VERIFY
 from .._loaded_bundle import Bundle
-from .._report.page_numbers import bytes_text
+from .._report.encoding import bytes_text
 from .._standalone import verify
 
 WIDTH, INDENT = 80, 12

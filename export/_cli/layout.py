@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from .._report.page_numbers import bytes_text
+from .._report.encoding import bytes_text
 from .._serving.layout import TARGETS, Layout, write_layout
 from .shared import add_json, add_provider, new_parser
 

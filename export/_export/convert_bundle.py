@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._bundle.folder import SAVED_MODEL
+from .._bundle.folder import SAVED_MODEL, check_outside
 from .._bundle.parity import ParityError, ParityReport, ParityRow, rows_of
 from .._errors import ExportError, UnsupportedModelError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import PRECISIONS
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
-from .._whole_file import whole_file
+from .._whole_file import check_no_folder, whole_file
 from .litert import check_litert, run_litert, to_litert
 
 LITERT = "litert"
@@ -71,15 +71,11 @@ def _check_precision(bundle: Bundle) -> None:
 
 
 def _check_place(target: Path, bundle: Path, *, overwrite: bool) -> None:
-    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(bundle)):
-        raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
+    check_outside(bundle, target)
     if not target.parent.is_dir():
         raise ExportError(f"{target} cannot be written: {target.parent} is no folder. Choose another place.")
-    if not os.path.lexists(target):
-        return
-    if target.is_symlink() or not target.is_file():
-        raise ExportError(f"{target} is there and is not a file; it will not be replaced. Choose another place.")
-    if not overwrite:
+    check_no_folder(target)
+    if os.path.lexists(target) and not overwrite:
         raise ExportError(f"{target} already exists. Pass overwrite=True (--overwrite) to replace it.")
 
 

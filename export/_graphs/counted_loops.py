@@ -12,21 +12,19 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .walk import Nodes, graphs_in
+from .patterns import Nodes, views
+from .walk import graphs_in, loops_in
 
 _PASS_ON = ("Cast", "Identity")
 
 
-def drop_conditions(graph: onnx.GraphProto, outer: Nodes | None = None) -> None:
+def drop_conditions(graph: onnx.GraphProto) -> None:
     """Replace, in place, the condition of each loop that only says that the number of steps is not reached yet."""
-    nodes = Nodes(graph, (), outer)
-    for node in graph.node:
-        for inner in graphs_in(node):
-            drop_conditions(inner, nodes)
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx") and node.input[0]:
+    for nodes in views(graph):
+        for node in loops_in(nodes.graph):
             (body,) = graphs_in(node)
             loop = _Loop(node, body, nodes)
-            if all(map(loop.is_before_the_last, loop.conditions())):
+            if node.input[0] and all(map(loop.is_before_the_last, loop.conditions())):
                 _set_condition(body)
 
 
@@ -34,7 +32,7 @@ class _Loop:
     """A loop with a number of steps."""
 
     def __init__(self, node: onnx.NodeProto, body: onnx.GraphProto, around: Nodes) -> None:
-        self._node, self._body, self._around, self._within = node, body, around, Nodes(body, (), around)
+        self._node, self._body, self._around, self._within = node, body, around, Nodes(body, around)
         self._count = around.behind(node.input[0], *_PASS_ON)
 
     def conditions(self) -> Iterator[onnx.NodeProto | None]:

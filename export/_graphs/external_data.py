@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,7 @@ def fit_in_one_file(size: int) -> bool:
 
 def with_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """Return a model with these weights as initializers, those beyond 2 GiB with their content in a second file."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
+    whole = deepcopy(model)
     if fit_in_one_file(_all_bytes(weights)):
         whole.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
         return whole

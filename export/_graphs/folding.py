@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
+from .edits import drop_unread, keep, refill, rename_reads
 from .traced import Weights
-from .walk import drop_unread, graphs_in, names_read
+from .walk import graphs_in, names_used
+
+_LAY_OUT = {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
@@ -30,23 +33,19 @@ def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
         if first in arrays and node.op_type == "Shape" and not node.attribute:
             constants[made] = np.array(arrays[first].shape, np.int64)
             graph.initializer.append(numpy_helper.from_array(constants[made], made))
-        elif first in arrays and node.op_type in _FOLDS and constants.keys() >= {*rest} and made not in outputs:
-            arrays[made] = _FOLDS[node.op_type](arrays[first], node, *(constants[name] for name in rest))
+        elif first in arrays and node.op_type in _LAY_OUT and constants.keys() >= {*rest} and made not in outputs:
+            arrays[made] = _laid_out(node, arrays[first], *(constants[name] for name in rest))
             origins[made] = origins[first]
         else:
-            kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
-    del graph.node[:]
-    graph.node.extend(kept)
-    used = {*(name for node in graph.node for name in names_read(node)), *outputs}
-    _keep(graph.initializer, used)
+            kept.append(node)
+    refill(graph.node, kept)
+    used = {*names_used(graph)}
+    keep(graph.initializer, lambda constant: constant.name in used)
     arrays = {name: array for name, array in arrays.items() if name in used}
     layouts = Counter(origins[name] for name in arrays)
-    within = {
-        name for node in graph.node for inner in graphs_in(node) for each in inner.node for name in names_read(each)
-    }
+    within = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
     names = {name: origins[name] for name in arrays if layouts[origins[name]] == 1 and name not in within}
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
+    rename_reads(graph, names)
     arrays = {names.get(name, name): array for name, array in arrays.items()}
     _declare(graph, weights, arrays)
     return arrays
@@ -65,53 +64,26 @@ def _fold(body: onnx.GraphProto, around: Mapping[str, onnx.TensorProto]) -> None
     constants = {**around, **{each.name: each for each in body.initializer}}
     outputs, kept = {value.name for value in body.output}, []
     for node in body.node:
-        if node.op_type in _FOLDS and constants.keys() >= {*node.input} and node.output[0] not in outputs:
-            first, *rest = (numpy_helper.to_array(constants[name]) for name in node.input)
-            made = numpy_helper.from_array(_FOLDS[node.op_type](first, node, *rest), node.output[0])
+        if node.op_type in _LAY_OUT and constants.keys() >= {*node.input} and node.output[0] not in outputs:
+            arrays = (numpy_helper.to_array(constants[name]) for name in node.input)
+            made = numpy_helper.from_array(_laid_out(node, *arrays), node.output[0])
             body.initializer.append(made)
             constants[made.name] = made
             continue
         for inner in graphs_in(node):
             _fold(inner, constants)
-        kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
-    del body.node[:]
-    body.node.extend(kept)
+        kept.append(node)
+    refill(body.node, kept)
 
 
 def _declare(graph: onnx.GraphProto, before: Weights, after: Weights) -> None:
     inputs = [value for value in graph.input if value.name not in before]
     for name, array in after.items():
         inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape))
-    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in inputs]
-    del graph.input[:]
-    graph.input.extend(copies)
+    refill(graph.input, inputs)
 
 
-def _keep(values: Any, names: Container[str]) -> None:
-    for index in reversed(range(len(values))):
-        if values[index].name not in names:
-            del values[index]
-
-
-def _transposed(array: np.ndarray, node: onnx.NodeProto) -> np.ndarray:
-    return array.transpose(next((list(each.ints) for each in node.attribute if each.name == "perm"), None))
-
-
-def _reshaped(array: np.ndarray, node: onnx.NodeProto, shape: np.ndarray) -> np.ndarray:
-    return array.reshape([size or array.shape[axis] for axis, size in enumerate(shape.tolist())])  # 0: as it is
-
-
-def _squeezed(array: np.ndarray, node: onnx.NodeProto, axes: np.ndarray | None = None) -> np.ndarray:
-    return array.squeeze(None if axes is None else tuple(axes.tolist()))
-
-
-def _unsqueezed(array: np.ndarray, node: onnx.NodeProto, axes: np.ndarray) -> np.ndarray:
-    return np.expand_dims(array, tuple(axes.tolist()))
-
-
-_FOLDS: dict[str, Callable[..., np.ndarray]] = {
-    "Reshape": _reshaped,
-    "Squeeze": _squeezed,
-    "Transpose": _transposed,
-    "Unsqueeze": _unsqueezed,
-}
+def _laid_out(node: onnx.NodeProto, *arrays: np.ndarray) -> np.ndarray:
+    """Return what a node makes of constants: a view of the first, which may be large."""
+    found: list[np.ndarray] = ReferenceEvaluator(node).run(None, dict(zip(node.input, arrays, strict=True)))
+    return found[0]

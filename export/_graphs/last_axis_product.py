@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .walk import Nodes, Sizes
+from .patterns import Nodes, Sizes
 
 
 def written(node: onnx.NodeProto, nodes: Nodes) -> onnx.NodeProto | None:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .walk import Nodes, attribute
+from .patterns import Nodes, attribute
 
 
 class _Factor(NamedTuple):

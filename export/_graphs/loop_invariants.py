@@ -13,7 +13,8 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from .walk import all_nodes, graphs_in, names_read
+from .edits import keep, refill
+from .walk import all_graphs, all_nodes, graphs_in, names_read
 
 
 def hoist(model: onnx.ModelProto) -> None:
@@ -28,7 +29,7 @@ class _Hoisting:
         self._model = model
         self._functions = {(each.domain, each.name): each for each in model.functions}
         self._calls = Counter((node.domain, node.op_type) for node in all_nodes(model.graph))
-        made = Counter(_names_made(model.graph))
+        made = Counter(name for graph in all_graphs(model.graph) for name in _names_made(graph))
         self._made_twice = {name for name, times in made.items() if times > 1}  # in bodies beside each other
 
     def within(self, graph: onnx.GraphProto) -> None:
@@ -37,10 +38,10 @@ class _Hoisting:
         for node in graph.node:
             for inner in graphs_in(node):
                 self.within(inner)
-            if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
-                nodes += self._taken_out(graph, next(graphs_in(node)))
+                if node.op_type == "Loop":
+                    nodes += self._taken_out(graph, inner)
             nodes.append(node)
-        _replace(graph.node, nodes)
+        refill(graph.node, nodes)
 
     def _taken_out(self, graph: onnx.GraphProto, body: onnx.GraphProto) -> list[onnx.NodeProto]:
         """Return what goes before a loop, and take it out of its body."""
@@ -58,7 +59,7 @@ class _Hoisting:
             before += [] if first is None else [first]
             kept.append(node)
         moved = {name for node in before for name in node.output}
-        _replace(body.node, kept)
+        refill(body.node, kept)
         _hand_over(body.value_info, graph.value_info, moved)
         _hand_over(body.initializer, graph.initializer, {name for node in before for name in node.input})
         return before
@@ -116,42 +117,26 @@ def _parts(
             early.append(node)
         else:
             late.append(node)
-    read = _names_read(late)
+    read = {name for node in late for name in names_read(node)}
     crossing = [name for node in early for name in node.output if name in read]
     return _with(constants, early), _with(constants, late), crossing
 
 
 def _with(constants: Iterable[onnx.NodeProto], nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Return copies of nodes behind those of the constants that they read."""
-    read = _names_read(nodes)
+    read = {name for node in nodes for name in names_read(node)}
     found = [*(node for node in constants if node.output[0] in read), *nodes]
     return [onnx.NodeProto.FromString(node.SerializeToString()) for node in found]
 
 
-def _names_read(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """Return what nodes read, and what the graphs in them read and give."""
-    read = {name for node in nodes for name in names_read(node)}
-    return read | {value.name for node in nodes for inner in graphs_in(node) for value in inner.output}
-
-
 def _names_made(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names of what a graph, and those in it, make or hold."""
+    """Yield the names of what a graph makes or holds."""
     yield from (each.name for each in graph.initializer)
     for node in graph.node:
         yield from node.output
-        for inner in graphs_in(node):
-            yield from _names_made(inner)
-
-
-def _replace(held: Any, nodes: Sequence[onnx.NodeProto]) -> None:
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del held[:]
-    held.extend(copies)
 
 
 def _hand_over(source: Any, target: Any, names: Collection[str]) -> None:
     """Move what has one of some names from one list of a graph to that of another."""
-    for index in reversed(range(len(source))):
-        if source[index].name in names:
-            target.add().CopyFrom(source[index])
-            del source[index]
+    target.extend(each for each in source if each.name in names)
+    keep(source, lambda each: each.name not in names)

@@ -7,21 +7,18 @@ or converts a body. The body of a `Loop` may read what is outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 from onnx import helper
 
-from .walk import drop_unread, graphs_in, names_read
+from .edits import drop_unread, rename_reads
+from .walk import all_graphs, graphs_in, loops_in
 
 
 def capture_unchanged(graph: onnx.GraphProto) -> None:
     """Let the body of every loop read what never changes where it is; edits the graph in place."""
-    for node in list(graph.node):
-        for inner in graphs_in(node):
-            capture_unchanged(inner)  # what an inner loop hands on, the outer one may only hand on too
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
-            _capture(graph, node)
+    for each in reversed([*all_graphs(graph)]):  # what an inner loop hands on, the outer one may only hand on too
+        for node in loops_in(each):
+            _capture(each, node)
 
 
 def _capture(graph: onnx.GraphProto, loop: onnx.NodeProto) -> None:
@@ -39,28 +36,9 @@ def _capture(graph: onnx.GraphProto, loop: onnx.NodeProto) -> None:
             # another state takes it over in the next step: what it takes must be made in the body
             body.node.append(helper.make_node("Identity", [outside], [inside], name=f"{inside}/outside"))
         result = loop.output[index - 2]
-        _rename(body, inside, outside)
-        _rename(graph, result, outside)
+        rename_reads(body, {inside: outside})
+        rename_reads(graph, {result: outside})
         del body.input[index], body.output[index - 1], loop.input[index], loop.output[index - 2]
         if result in kept:
             graph.node.append(helper.make_node("Identity", [outside], [result], name=f"{result}/unchanged"))
     drop_unread(body)
-
-
-def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
-    """Let every node of the graph, and of the graphs within, read `new` in place of `old`."""
-    for node in graph.node:
-        for index, name in enumerate(node.input):
-            if name == old:
-                node.input[index] = new
-        for inner in graphs_in(node):
-            _rename(inner, old, new)
-
-
-def names_used(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield every name that a node of the graph, or of the graphs within, reads, and the names of its outputs."""
-    yield from (value.name for value in graph.output)
-    for node in graph.node:
-        yield from names_read(node)
-        for inner in graphs_in(node):
-            yield from names_used(inner)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import inliner, version_converter
 
 from .._errors import ExportError, UnsupportedModelError
 from .._options import TRACED_OPSET
+from .edits import keep, refill
 from .external_data import take_out, with_weights, write_data
 from .loop_invariants import hoist
 from .traced import DOMAIN, Traced
@@ -39,8 +42,7 @@ def finish(
     Raises:
         UnsupportedModelError: onnx has no conversion to `opset` for an op of the model.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(traced.model)  # which may be finished in another form too
+    model = deepcopy(traced.model)  # which may be finished in another form too
     if opset > TRACED_OPSET:
         try:
             model = version_converter.convert_version(model, opset)
@@ -56,9 +58,7 @@ def finish(
     model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     model.producer_name = "keras-attn"
     del model.graph.value_info[:]  # tf2onnx's unrelated `unk__N` axes would contradict the names given here
-    kept = [value for value in model.graph.input if value.name not in traced.weights]
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
+    keep(model.graph.input, lambda value: value.name not in traced.weights)
     _name_axes(model.graph.input, inputs)
     _name_axes(model.graph.output, outputs)
     return replace(traced, model=model)
@@ -76,8 +76,8 @@ def with_functions(model: onnx.ModelProto, functions: Sequence[onnx.FunctionProt
     return model
 
 
-def _name_axes(values: object, axes: Axes) -> None:
-    by_name = {value.name: value for value in values}  # type: ignore[attr-defined]
+def _name_axes(values: Any, axes: Axes) -> None:
+    by_name = {value.name: value for value in values}
     if set(by_name) != set(axes):
         raise ExportError(f"The traced graph has {sorted(by_name)} where {sorted(axes)} were expected.")
     ordered = [by_name[name] for name in axes]
@@ -86,9 +86,7 @@ def _name_axes(values: object, axes: Axes) -> None:
         for size in sizes:
             shape.dim.add(**({"dim_value": size} if isinstance(size, int) else {"dim_param": size}))
         value.type.tensor_type.shape.CopyFrom(shape)
-    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in ordered]
-    del values[:]  # type: ignore[attr-defined]
-    values.extend(copies)  # type: ignore[attr-defined]
+    refill(values, ordered)
 
 
 def read(path: Path) -> Traced:

@@ -10,14 +10,15 @@ import onnx
 from onnx import numpy_helper
 
 from . import last_axis_product, layer_normalization
-from .walk import all_graphs, drop_unread
+from .edits import drop_unread
+from .patterns import inferred, views
 
 RULES = (last_axis_product.written, layer_normalization.written)
 
 
 def simplify(model: onnx.ModelProto) -> None:
     """Replace, in place, what the rules know by one node, in bodies too, and drop what nothing reads then."""
-    graphs = all_graphs(model)
+    graphs = list(views(model.graph, inferred(model)))
     found = [
         (node, written)
         for nodes in graphs

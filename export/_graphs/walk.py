@@ -1,137 +1,28 @@
-"""The nodes of a graph by what they make, as rules that look for patterns ask for them."""
+"""The one walk over a graph: into the bodies of loops and the branches within it. Needs no onnx."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import numpy as np
-import onnx
-from onnx import helper, numpy_helper
-
-Sizes = tuple[int | None, ...]
-
-
-class Nodes:
-    """A graph to look for patterns in: that of a model, or a body or branch in it, from where what is around is seen.
-
-    Attributes:
-        graph: The graph.
-        added: Constants that are needed beside those of the graph, by name.
-    """
-
-    def __init__(self, graph: onnx.GraphProto, values: Iterable[onnx.ValueInfoProto], outer: Nodes | None) -> None:
-        """Read a graph.
-
-        Args:
-            graph: The graph.
-            values: Its tensors with their shapes, as far as they are known.
-            outer: The graph around it.
-        """
-        self.graph, self._outer = graph, outer
-        self._makers = {name: node for node in graph.node for name in node.output}
-        self._constants = {each.name: each for each in graph.initializer}
-        self._sizes = {value.name: _sizes(value) for value in values}
-        self._sizes |= {name: tuple(tensor.dims) for name, tensor in self._constants.items()}
-        self._own = {*self._makers, *self._constants, *(value.name for value in graph.input)}
-        self.added: dict[str, np.ndarray] = {}
-
-    def _owner(self, name: str) -> Nodes:
-        """Return the graph that a tensor belongs to: this one, or one around it."""
-        return self if self._outer is None or name in self._own else self._outer._owner(name)
-
-    def maker(self, name: str, *ops: str) -> onnx.NodeProto | None:
-        """Return the node that makes a tensor, if it is one of these ops."""
-        node = self._owner(name)._makers.get(name)
-        return node if node is not None and node.op_type in ops else None
-
-    def behind(self, name: str, *ops: str) -> str:
-        """Return the first input of the chain of such ops that makes a tensor; its own name where there is none."""
-        while (node := self.maker(name, *ops)) is not None:
-            name = node.input[0]
-        return name
-
-    def constant(self, name: str) -> np.ndarray | None:
-        """Return a small constant: an initializer, and no weight that is kept out of the graph."""
-        tensor = self._owner(name)._constants.get(name)
-        return None if tensor is None else numpy_helper.to_array(tensor)
-
-    def as_vector(self, name: str) -> str:
-        """Return the name under which a constant has one axis."""
-        array = self.constant(name)
-        if array is None or array.ndim == 1:
-            return name
-        self._owner(name).added[f"{name}/vector"] = array.reshape(-1)
-        return f"{name}/vector"
-
-    def sizes(self, name: str) -> Sizes | None:
-        """Return the shape of a tensor as far as it is known, or None where not even its rank is."""
-        return self._owner(name)._sizes.get(name)
-
-    def both_orders(self, node: onnx.NodeProto | None) -> Iterator[tuple[str, str]]:
-        """Yield the two inputs of a node in either order; nothing where there is no node."""
-        if node is not None:
-            yield node.input[0], node.input[1]
-            yield node.input[1], node.input[0]
-
-
-def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
-    """Return a whole number among the attributes of a node."""
-    return next((each.i for each in node.attribute if each.name == name), default)
-
-
-def all_graphs(model: onnx.ModelProto) -> list[Nodes]:
-    """Return the graph of a model and those in it, each after that around it."""
-    return list(_within(model.graph, _inferred(model), None))
-
-
-def _within(graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Nodes | None) -> Iterator[Nodes]:
-    nodes = Nodes(graph, (*inferred.value_info, *inferred.input), outer)
-    yield nodes
-    for node, same in zip(graph.node, inferred.node, strict=True):
-        for inner, known in zip(graphs_in(node), graphs_in(same), strict=True):
-            yield from _within(inner, known, nodes)
-
-
-def _inferred(model: onnx.ModelProto) -> onnx.GraphProto:
-    """Return the graph with the shapes that onnx infers; constants take part without their content.
-
-    Where onnx cannot, as with operators that it does not know, there are those of the model.
-    """
-    graph = onnx.GraphProto(name="shapes", node=model.graph.node, input=model.graph.input, output=model.graph.output)
-    graph.value_info.extend(model.graph.value_info)
-    for each in model.graph.initializer:
-        if each.data_type == onnx.TensorProto.INT64:  # shapes and axes
-            graph.initializer.append(each)
-        else:
-            graph.input.append(helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)))
-    light = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    with contextlib.suppress(onnx.shape_inference.InferenceError):
-        light = onnx.shape_inference.infer_shapes(light)
-    return light.graph
-
-
-def _sizes(value: onnx.ValueInfoProto) -> Sizes | None:
-    kind = value.type.tensor_type
-    if not kind.HasField("shape"):
-        return None
-    return tuple(axis.dim_value if axis.HasField("dim_value") else None for axis in kind.shape.dim)
-
-
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads, and those that the nodes of the graphs within it read."""
-    yield from node.input
-    for inner in graphs_in(node):
-        for each in inner.node:
-            yield from names_read(each)
+if TYPE_CHECKING:
+    import onnx
 
 
 def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the graphs among the attributes of a node: bodies and branches."""
     for each in node.attribute:
-        if each.type == onnx.AttributeProto.GRAPH:
+        if each.HasField("g"):
             yield each.g
         yield from each.graphs
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and those within it, each after that around it."""
+    yield graph
+    for node in graph.node:
+        for inner in graphs_in(node):
+            yield from all_graphs(inner)
 
 
 def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
@@ -142,19 +33,20 @@ def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Node
             yield from all_nodes(inner)
 
 
-def drop_unread(graph: onnx.GraphProto) -> None:
-    """Drop, in place, what nothing reads, in bodies too."""
+def loops_in(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Return the loops of a graph, without those within its bodies and branches."""
+    return [node for node in graph.node if node.op_type == "Loop" and node.domain in ("", "ai.onnx")]
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node reads, and those that the graphs within it read or give."""
+    yield from filter(None, node.input)
+    for inner in graphs_in(node):
+        yield from names_used(inner)
+
+
+def names_used(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield every name that a node of a graph, or of the graphs within it, reads, and the names of its outputs."""
+    yield from (value.name for value in graph.output)
     for node in graph.node:
-        for inner in graphs_in(node):
-            drop_unread(inner)
-    read = {value.name for value in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if not read.isdisjoint(node.output):
-            read.update(names_read(node))
-            kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
-    for index in reversed(range(len(graph.initializer))):
-        if graph.initializer[index].name not in read:
-            del graph.initializer[index]
+        yield from names_read(node)

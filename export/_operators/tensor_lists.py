@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from onnx import TensorProto, helper
 
 from .._errors import UnsupportedModelError
 from .._internals.tf2onnx_internals import converted_while, function_of, make_name
-from .elementwise import Handler
+from .writing import Writer
 
 MADE = ("TensorListReserve", "TensorListResize")
 _PASS_ON = ("Cast", "Identity")
@@ -46,21 +45,22 @@ class _Written:
     is_full: bool
 
 
-def _while(graph: Any, node: Any, name: str, args: Any) -> None:
+def loop(graph: Any, node: Any) -> None:
     """`While` as tf2onnx converts it, but for the lists that it writes."""
-    loop = _Loop(graph, node)
-    written = [] if loop.body.ragged_variant_list_writes else list(loop.written())
+    found = _Loop(graph, node)
+    body = found.body
+    written = [] if body.ragged_variant_list_writes else list(found.written())
     converted_while(graph, node)
-    for each in loop.body.inputs[:2]:  # the number of the step, and whether to go on: onnxruntime must know their rank
-        loop.body.set_shape(each.output[0], [])
-    found = graph.get_node_by_name(f"{name}_loop")
+    for each in body.inputs[:2]:  # the number of the step, and whether to go on: onnxruntime must know their rank
+        body.set_shape(each.output[0], [])
+    made = graph.get_node_by_name(f"{node.name}_loop")
     # tf2onnx puts scan outputs behind the state, those of the last inputs first
-    for each, output in zip(reversed(written), found.output[len(found.output) - len(written) :], strict=True):
+    for each, output in zip(reversed(written), made.output[len(made.output) - len(written) :], strict=True):
         if each.is_full and each.index is None:
             continue
         index = None
         if each.index is not None:
-            found, index = _scanned(graph, found, loop.body, each.index)
+            made, index = _scanned(graph, made, body, each.index)
         _put_in_place(graph, output, index, each)
 
 
@@ -148,19 +148,16 @@ class _Loop:
 
 def _merged(body: Any, chain: Sequence[Any]) -> str:
     """Let one node write what several do, a row each, and return the vector of their indices."""
-    first, last = chain[0], chain[-1]
-    vector = _constant(body, [-1])
-    indices = [body.make_node("Reshape", [node.input[1], vector]).output[0] for node in chain]
-    joined = body.make_node("Concat", indices, attr={"axis": 0}, dtypes=[TensorProto.INT32])
-    cast = body.make_node("Cast", [joined.output[0]], attr={"to": TensorProto.INT64}, dtypes=[TensorProto.INT64])
+    write, first, last = Writer(body), chain[0], chain[-1]
+    indices = [write("Reshape", node.input[1], [-1]) for node in chain]
+    vector = write("Cast", write("Concat", *indices, axis=0, gives=TensorProto.INT32), to=TensorProto.INT64)
     if len(chain) > 1:
-        kind, front = body.get_dtype(first.input[2]), _constant(body, [0])
-        rows = [body.make_node("Unsqueeze", [node.input[2], front], dtypes=[kind]).output[0] for node in chain]
-        values = body.make_node("Concat", rows, attr={"axis": 0}, dtypes=[kind]).output[0]
-        body.replace_inputs(last, [first.input[0], last.input[1], values])
+        kind = body.get_dtype(first.input[2])
+        rows = [write("Unsqueeze", node.input[2], [0], gives=kind) for node in chain]
+        body.replace_inputs(last, [first.input[0], last.input[1], write("Concat", *rows, axis=0, gives=kind)])
         for node in chain[:-1]:
             body.remove_node(node.name)
-    return str(cast.output[0])
+    return vector
 
 
 def _scanned(graph: Any, loop: Any, body: Any, name: str) -> tuple[Any, str]:
@@ -192,36 +189,31 @@ def _put_in_place(graph: Any, scanned: str, index: str | None, written: _Written
     if written.each > 1:
         graph.set_shape(scanned, None if shape is None else [-1, written.each, *shape[1:]])
 
-    def node(op: str, *inputs: str, dtype: int = TensorProto.INT64, **attributes: Any) -> str:
-        return str(graph.make_node(op, list(inputs), attr=attributes, dtypes=[dtype]).output[0])
+    write, zero = Writer(graph), helper.make_tensor("value", kind, [1], [0])
 
     def last(op: str, *inputs: str, **attributes: Any) -> None:
-        graph.make_node(op, list(inputs), attr=attributes, outputs=[result], shapes=[shape], dtypes=[kind])
+        write.named(result, op, *inputs, shape=shape, gives=kind, **attributes)
 
-    length = node("Cast", node("Reshape", written.size, _constant(graph, [-1]), dtype=TensorProto.INT32), to=7)
-    zero = helper.make_tensor("value", kind, [1], [0])
+    length = write("Cast", write("Reshape", written.size, [-1], gives=TensorProto.INT32), to=TensorProto.INT64)
     if index is None:
-        steps, element = node("Shape", scanned, end=1), node("Shape", scanned, start=1)
-        left = node("Max", node("Sub", length, steps), _constant(graph, [0]))
-        zeros = node("ConstantOfShape", node("Concat", left, element, axis=0), dtype=kind, value=zero)
-        last("Concat", scanned, zeros, axis=0)
+        steps, element = write("Shape", scanned, end=1), write("Shape", scanned, start=1)
+        left = write("Max", write("Sub", length, steps), [0])
+        last("Concat", scanned, write("ConstantOfShape", write("Concat", left, element, axis=0), value=zero), axis=0)
         return
-    places = node("Reshape", index, _constant(graph, [-1]))
-    element = node("Shape", scanned, start=1 if written.each == 1 else 2)
+    places = write("Reshape", index, [-1])
+    element = write("Shape", scanned, start=1 if written.each == 1 else 2)
     rows = scanned
     if written.each > 1:
-        rows = node("Reshape", scanned, node("Concat", node("Shape", places), element, axis=0), dtype=kind)
+        rows = write("Reshape", scanned, write("Concat", write("Shape", places), element, axis=0), gives=kind)
     # a row of zeros before them is what places get that nothing was written to; of several writes the last counts
-    row = node("ConstantOfShape", node("Concat", _constant(graph, [1]), element, axis=0), dtype=kind, value=zero)
-    rows = node("Concat", row, rows, dtype=kind, axis=0)
-    places = node("Concat", _constant(graph, [-1]), places, axis=0)
-    start, step = _constant(graph, 0), _constant(graph, 1)
-    greatest = node("ReduceMax", node("Concat", node("Sub", length, _constant(graph, [1])), places, axis=0), keepdims=0)
-    every_place = node("Range", start, node("Add", greatest, step), step)
-    every_row = node("Range", start, node("Squeeze", node("Shape", places)), step)
-    same = node("Equal", node("Unsqueeze", every_place, _constant(graph, [1])), places, dtype=TensorProto.BOOL)
-    which = node("ReduceMax", node("Where", same, every_row, start), _constant(graph, [1]), keepdims=0)
-    last("Gather", rows, which, axis=0)
+    row = write("ConstantOfShape", write("Concat", [1], element, axis=0), value=zero)
+    rows = write("Concat", row, rows, axis=0, gives=kind)
+    places = write("Concat", [-1], places, axis=0)
+    greatest = write("ReduceMax", write("Concat", write("Sub", length, [1]), places, axis=0), keepdims=0)
+    every_place = write("Range", 0, write("Add", greatest, 1), 1)
+    every_row = write("Range", 0, write("Squeeze", write("Shape", places)), 1)
+    same = write("Equal", write("Unsqueeze", every_place, [1]), places)
+    last("Gather", rows, write("ReduceMax", write("Where", same, every_row, 0), [1], keepdims=0), axis=0)
 
 
 def _behind(graph: Any, name: str, ops: Sequence[str] = _PASS_ON) -> str:
@@ -247,17 +239,9 @@ def _is_number(node: Any, number: int) -> bool:
     )
 
 
-def _constant(graph: Any, value: Any) -> str:
-    return str(graph.make_const(make_name("constant"), np.array(value, np.int64)).output[0])
-
-
-def _stack(graph: Any, node: Any, name: str, args: Any) -> None:
+def stacked(graph: Any, node: Any) -> None:
     """`TensorListStack` of what a loop wrote: by now a tensor, which tf2onnx only takes from the loop itself."""
     source = _behind(graph, node.input[0], ("Identity",))
-    if graph.get_node_by_output(source).type not in MADE:  # or it is left, and refused as an op without mapping
-        stacked = node.output[0]
-        graph.remove_node(name)
-        graph.replace_all_inputs(stacked, source)
-
-
-HANDLERS: dict[str, Handler] = {"While": (_while, []), "StatelessWhile": (_while, []), "TensorListStack": (_stack, [])}
+    if graph.get_node_by_output(source).type not in MADE:
+        graph.remove_node(node.name)
+        graph.replace_all_inputs(node.output[0], source)

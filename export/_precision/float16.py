@@ -11,16 +11,18 @@ as soon as an op is kept in float32 they wrote models that onnxruntime refuses, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .._graphs.loop_state import capture_unchanged, names_used
-from .._graphs.traced import Traced
-from .._graphs.walk import graphs_in
+from .._graphs.edits import keep
+from .._graphs.loop_state import capture_unchanged
+from .._graphs.patterns import inferred
+from .._graphs.traced import Traced, Weights
+from .._graphs.walk import all_graphs, graphs_in, names_used
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -29,8 +31,7 @@ _LARGEST, _SMALLEST = float(np.finfo(np.float16).max), float(np.finfo(np.float16
 
 def to_float16(traced: Traced) -> Traced:
     """Return a copy of a model that computes in float16 where that is safe; inputs and outputs keep their types."""
-    converted = onnx.ModelProto()
-    converted.CopyFrom(traced.model)
+    converted = deepcopy(traced.model)
     _hoist_constants(converted.graph)
     capture_unchanged(converted.graph)
     weights = dict(traced.weights)
@@ -40,48 +41,27 @@ def to_float16(traced: Traced) -> Traced:
 
 def _hoist_constants(graph: onnx.GraphProto) -> None:
     """Make every `Constant` node an initializer, so that constants come in one form."""
-    kept = []
-    for node in graph.node:
-        for inner in graphs_in(node):
-            _hoist_constants(inner)
-        value = node.attribute[0] if node.op_type == "Constant" else None
-        if value is not None and value.name == "value":
-            tensor = graph.initializer.add()
-            tensor.CopyFrom(value.t)
-            tensor.name = node.output[0]
-        else:
-            kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
-    del graph.node[:]
-    graph.node.extend(kept)
+    for each in all_graphs(graph):
+        for node in each.node:
+            if _is_tensor(node):
+                tensor = each.initializer.add()
+                tensor.CopyFrom(node.attribute[0].t)
+                tensor.name = node.output[0]
+        keep(each.node, lambda node: not _is_tensor(node))
 
 
-def _element_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Return the element type of every tensor by name, as onnx infers it; the weights themselves are left out."""
-    light = helper.make_model(
-        onnx.GraphProto(name="types", node=model.graph.node, input=model.graph.input, output=model.graph.output),
-        opset_imports=model.opset_import,
-        functions=model.functions,
-        ir_version=model.ir_version,
-    )
-    light.graph.input.extend(
-        helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)) for each in model.graph.initializer
-    )
-    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in weights.items()}
-    light.graph.input.extend(
-        helper.make_tensor_value_info(name, kind, weights[name].shape) for name, kind in kinds.items()
-    )
+def _is_tensor(node: onnx.NodeProto) -> bool:
+    return bool(node.op_type == "Constant" and node.attribute[0].name == "value")
+
+
+def _element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, int]:
+    """Return the element type of every tensor by name, as onnx infers it."""
     types: dict[str, int] = {}
-
-    def collect(graph: onnx.GraphProto) -> None:
+    for graph in all_graphs(inferred(model, weights)):
         types.update((each.name, each.data_type) for each in graph.initializer)
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.HasField("tensor_type"):
                 types[value.name] = value.type.tensor_type.elem_type
-        for node in graph.node:
-            for inner in graphs_in(node):
-                collect(inner)
-
-    collect(onnx.shape_inference.infer_shapes(light).graph)
     return types
 
 
@@ -113,8 +93,7 @@ class _Scope:
             self._drop_unused_constants()
 
     def _add(self, original: onnx.NodeProto) -> None:
-        node = onnx.NodeProto()
-        node.CopyFrom(original)
+        node = deepcopy(original)
         kind = HALF if self._runs_in_half(node) else FULL
         for inner in graphs_in(node):
             _Scope(inner, self._types, self, {}).convert()
@@ -180,9 +159,7 @@ class _Scope:
 
     def _drop_unused_constants(self) -> None:
         used = set(names_used(self._graph))
-        kept = [each for each in self._graph.initializer if each.name in used]
-        del self._graph.initializer[:]
-        self._graph.initializer.extend(kept)
+        keep(self._graph.initializer, lambda constant: constant.name in used)
         for name in self._weights.keys() - used:
             del self._weights[name]
 

@@ -10,22 +10,11 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
 TABLES = frozenset({"Gather"})  # an embedding: a lookup in a constant
 
 # These neither grow a number much nor depend on its last digits.
-MOVES = frozenset(
-    {
-        "Concat",
-        "DepthToSpace",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Identity",
-        "MaxPool",
-        "Pad",
-    }
-    | {"Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-)
-FOLLOWERS = MOVES | {"Add", "Clip", "LeakyRelu", "Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh", "Where"}
+_LAY_OUT = {"DepthToSpace", "Flatten", "Identity", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
+_TAKE = {"Gather", "GatherElements", "GatherND", "MaxPool", "ReverseSequence", "Slice", "Split"}
+_JOIN = {"Concat", "Expand", "Pad", "Tile"}
+_COMBINE = {"Add", "Clip", "LeakyRelu", "Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh", "Where"}
+FOLLOWERS = frozenset(_LAY_OUT | _TAKE | _JOIN | _COMBINE)
 
 _ON_THE_WAY = FOLLOWERS | {"Div", "Max", "Min"}  # from scores to softmax: scale, mask, soft cap
 

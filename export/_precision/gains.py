@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
+from .._stopwatch import timed_in_turns
 
 _REPEATS, _SECONDS = 30, 0.5  # at most, for each of the two files
 
@@ -26,16 +26,16 @@ def gains(converted: Path, float32: Path, cases: Sequence[Case], provider: str) 
     """
     name, inputs, *_ = max(cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
     size, float32_size = (_size(path) for path in (converted, float32))
-    time_, float32_time = _times(
-        [verify.open_session(path, provider, threads=1) for path in (converted, float32)], inputs
-    )
+    sessions = [verify.open_session(path, provider, threads=1) for path in (converted, float32)]
+    _, taken = timed_in_turns(sessions, inputs, 2 * _SECONDS, warm_up=1, fewest=3, most=_REPEATS)
+    time, float32_time = (1000 * statistics.median(each) for each in taken)
     return {
         "bytes": size,
         "float32_bytes": float32_size,
         "size_ratio": size / float32_size,
-        "milliseconds": time_,
+        "milliseconds": time,
         "float32_milliseconds": float32_time,
-        "time_ratio": time_ / float32_time,
+        "time_ratio": time / float32_time,
         "timed_case": name,
     }
 
@@ -43,21 +43,6 @@ def gains(converted: Path, float32: Path, cases: Sequence[Case], provider: str) 
 def _size(model: Path) -> int:
     """Return the bytes of an ONNX file and of its external data."""
     return sum(path.stat().st_size for path in model.parent.glob(f"{model.name}*"))
-
-
-def _times(sessions: Iterable[Any], inputs: Mapping[str, np.ndarray]) -> list[float]:
-    """Return each session's median time for the inputs, in milliseconds."""
-    sessions = list(sessions)
-    for session in sessions:
-        verify.run_session(session, inputs)  # the first run allocates
-    taken: list[list[float]] = [[] for _ in sessions]
-    end = time.perf_counter() + _SECONDS * len(sessions)
-    while len(taken[0]) < 3 or (len(taken[0]) < _REPEATS and time.perf_counter() < end):
-        for session, times in zip(sessions, taken, strict=True):
-            start = time.perf_counter()
-            verify.run_session(session, inputs)
-            times.append(1000 * (time.perf_counter() - start))
-    return [statistics.median(times) for times in taken]
 
 
 def top1(cases: Sequence[Case], actual: Sequence[Arrays]) -> dict[str, dict[str, float]]:

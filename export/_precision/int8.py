@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import UnsupportedModelError
+from .._graphs.edits import refill
 from .._graphs.loop_state import capture_unchanged
 from .._graphs.onnx_file import read, write
 from .._graphs.traced import Traced
-from .._graphs.walk import graphs_in, names_read
+from .._graphs.walk import all_graphs, graphs_in, names_read
 
 FEWEST_COLUMNS = 8
 
@@ -42,8 +44,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
 
     (place := folder / "quantizing").mkdir()
     source, target = place / "float32.onnx", place / "int8.onnx"
-    prepared = onnx.ModelProto()
-    prepared.CopyFrom(traced.model)
+    prepared = deepcopy(traced.model)
     capture_unchanged(prepared.graph)
     shapes = {name: array.shape for name, array in traced.weights.items()}
     try:
@@ -69,10 +70,13 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
     model = quantized.model
     model.producer_name = traced.model.producer_name
     del model.graph.value_info[:]  # what the quantizer inferred
-    _sort(model.graph)
-    if _quantize_by_row(model.graph):
+    by_row = False
+    for graph in reversed([*all_graphs(model.graph)]):
+        _sort(graph)
+        _keep_biases_apart(graph)
+        by_row |= _quantize_by_row(graph)
+    if by_row:
         _add_constants(model.graph)
-        _keep_biases_apart(model.graph)
     return quantized
 
 
@@ -116,7 +120,7 @@ def _silent_logging() -> Iterator[None]:
 
 def _sort(graph: onnx.GraphProto) -> None:
     """Put each node behind all that it reads, in place: the quantizer does not look into bodies and branches."""
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    nodes = list(graph.node)
     maker = {name: number for number, node in enumerate(nodes) for name in node.output}
     order: dict[int, None] = {}
     waiting = list(reversed(range(len(nodes))))
@@ -125,11 +129,7 @@ def _sort(graph: onnx.GraphProto) -> None:
         waiting += sorted(before, reverse=True)
         if not before:
             order[waiting.pop()] = None
-    del graph.node[:]
-    graph.node.extend(nodes[number] for number in order)
-    for node in graph.node:
-        for inner in graphs_in(node):
-            _sort(inner)
+    refill(graph.node, (nodes[number] for number in order))
 
 
 def _quantize_by_row(graph: onnx.GraphProto) -> bool:
@@ -142,12 +142,7 @@ def _quantize_by_row(graph: onnx.GraphProto) -> bool:
     for node in graph.node:
         nodes += _row_quantization(node) if node.op_type == "DynamicQuantizeLinear" else [node]
     found = len(nodes) > len(graph.node)
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
-    for node in graph.node:
-        for inner in graphs_in(node):
-            found |= _quantize_by_row(inner)
+    refill(graph.node, nodes)
     return found
 
 
@@ -196,8 +191,6 @@ def _keep_biases_apart(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         if node.op_type == "Add" and any(is_scaled_product(name) for name in node.input):
             node.op_type = "Sum"
-        for inner in graphs_in(node):
-            _keep_biases_apart(inner)
 
 
 def _add_constants(graph: onnx.GraphProto) -> None:

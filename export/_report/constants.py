@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .._graphs.walk import all_graphs, graphs_in, names_read
+
 if TYPE_CHECKING:
     import onnx
 
@@ -26,8 +28,9 @@ def held_by(proto: onnx.ModelProto) -> list[list[Held]]:
     functions = {(each.domain, each.name): each for each in proto.functions}
     held: list[list[Held]] = []
     for node in proto.graph.node:
-        read = [left.pop(name) for name in dict.fromkeys(reads(node)) if name in left]
-        weights = [*read, *(each for graph in inner(node) for each in _weights_in(graph))]
+        read = [left.pop(name) for name in dict.fromkeys(names_read(node)) if name in left]
+        within = (each for body in graphs_in(node) for each in all_graphs(body))
+        weights = [*read, *(each for graph in within for each in graph.initializer)]
         held.append([measured(each) for each in weights])
         held[-1] += [measured(each, is_formula=True) for each in _in_formulas(node, functions)]
     if held:
@@ -35,18 +38,11 @@ def held_by(proto: onnx.ModelProto) -> list[list[Held]]:
     return held
 
 
-def _weights_in(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for each in inner(node):
-            yield from _weights_in(each)
-
-
 def _in_formulas(node: onnx.NodeProto, functions: dict[tuple[str, str], Any]) -> Iterator[onnx.TensorProto]:
     """Yield what stands in operators `Constant`: here, in loops and branches, and, once each, in functions."""
     yield from (each.t for each in node.attribute if each.HasField("t"))
     body = functions.pop((node.domain, node.op_type), None)
-    for nodes in (*(graph.node for graph in inner(node)), () if body is None else body.node):
+    for nodes in (*(graph.node for graph in graphs_in(node)), () if body is None else body.node):
         for each in nodes:
             yield from _in_formulas(each, functions)
 
@@ -69,17 +65,3 @@ def _is_weight(tensor: onnx.TensorProto, kind: str) -> bool:
     """Tell parameters from numbers in formulas, sizes and axes, and from what quantizing adds."""
     of_numbers = "FLOAT" in kind or kind in ("DOUBLE", "INT8", "UINT8", "INT4", "UINT4")
     return of_numbers and len(tensor.dims) > 0 and not tensor.name.endswith(("_scale", "_zero_point"))
-
-
-def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield what a node reads, in the bodies of loops and branches too."""
-    yield from filter(None, node.input)
-    for graph in inner(node):
-        for each in graph.node:
-            yield from reads(each)
-
-
-def inner(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the bodies and branches of a node."""
-    for attribute in node.attribute:
-        yield from (attribute.g, *attribute.graphs)

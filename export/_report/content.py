@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Callable, Mapping
@@ -11,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from .._bundle.parity import ParityReport
 from .._errors import BundleError, ProviderError
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
+from .encoding import bytes_text, count_text
 from .labels import checked_labels
 from .layers import read_layers
 from .maps import YOURS, maps_of
-from .page_numbers import bytes_text, count_text
 from .timing import NOT_PLACED, layer_times
 
 SHOWN = ("model", "layers", "opset", "precision", "versions")  # of the manifest, which runs without
@@ -43,8 +45,7 @@ class Content:
 def content_of(
     folder: Path,
     manifest: Mapping[str, Any],
-    report: Mapping[str, Any],
-    summary: str,
+    parity: ParityReport,
     run: Run,
     *,
     inputs: Mapping[str, Any] | None = None,
@@ -56,8 +57,7 @@ def content_of(
     Args:
         folder: The bundle.
         manifest: Its manifest.
-        report: Its parity report, as JSON has it.
-        summary: The report in a line.
+        parity: Its parity report.
         run: Runs the model on inputs, which it checks.
         inputs: Arrays of a user's, whose attention is shown first.
         labels: What ids of inputs and outputs are called, by name.
@@ -69,7 +69,7 @@ def content_of(
     """
     if missing := [key for key in SHOWN if key not in manifest]:
         raise BundleError(f"{folder / verify.MANIFEST} says nothing of {', '.join(missing)}. Export the model again.")
-    manifest = _with_roles(manifest)
+    manifest, report = _with_roles(manifest), json.loads(parity.to_json())
     called = checked_labels(manifest, labels)
     cases = verify.load_cases(folder / verify.CASES)
     own = [] if inputs is None else [_own_case(inputs, run)]
@@ -86,7 +86,7 @@ def content_of(
         "folder": shlex.quote(folder.resolve().name),
         "manifest": manifest,
         "report": report,
-        "summary": summary,
+        "summary": parity.summary(),
         "version": manifest["versions"].get("keras-attn", ""),
         "facts": list(_facts(folder, manifest, report)),
         "layers": _layers(folder, manifest, max(cases, key=lambda case: _size(case.inputs))),

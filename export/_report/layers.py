@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._errors import BundleError, ExportError
+from .._graphs.read_only import load_graph
 from . import scopes
 from .constants import Held, held_by, measured
-from .joining import LAYOUT, Group, apart, in_order, is_other, places, settled, unshared, with_feeders
+from .joining import LAYOUT, Group, Wires, apart, in_order, is_other, places, settled, unshared, with_feeders
 
 if TYPE_CHECKING:
     import onnx
@@ -64,13 +64,15 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
         BundleError: onnx cannot read it.
         ExportError: onnx is not installed.
     """
-    proto = load(model)
+    proto = load_graph(model)
     nodes = list(proto.graph.node)
     kernels = {each.name for each in proto.graph.initializer if len(each.dims) > 1 and measured(each).count}
     paths = scopes.node_paths(nodes, kernels)
     told = [path for path in paths if path is not None]
     attending = scopes.attention_paths(told, attention)
-    near = with_feeders(nodes, paths)
+    held = held_by(proto)
+    wires = Wires(nodes, [any(each.count for each in constants) for constants in held])
+    near = with_feeders(wires, paths)
     # tf2onnx makes one nameless node of both layers of a `Bidirectional`
     recurrent = {
         path[:depth]
@@ -79,25 +81,10 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
         for depth in range(1, len(path) + 1)
     }
     parts = scopes.taken_apart(told, attending | recurrent)
-    held = held_by(proto)
-    named = [_group(path, each, parts) for path, each in zip(paths, held, strict=True)]
-    joined = unshared(nodes, settled(nodes, named, held), held)
-    groups = in_order(nodes, apart(nodes, joined), held, parts)
-    place = places(groups, held)
+    named = [_group(path, weighty, parts) for path, weighty in zip(paths, wires.weighty, strict=True)]
+    groups = in_order(wires, apart(wires, unshared(wires, settled(wires, named))), parts)
+    place = places(wires, groups)
     return _layers(proto, groups, sorted(place, key=place.__getitem__), held, attending)
-
-
-def load(model: Path) -> onnx.ModelProto:
-    """Read an ONNX file without external data; see `read_layers`."""
-    try:
-        import onnx
-    except ImportError as error:
-        raise ExportError("The layers of a model are read with onnx: pip install onnx.") from error
-    try:
-        return onnx.load(str(model), load_external_data=False)
-    except Exception as error:
-        # a missing file, or protobuf's own exception, whose class depends on the installed implementation
-        raise BundleError(f"onnx cannot read {model}: {error}") from error
 
 
 def node_names(graph: onnx.GraphProto) -> list[str]:
@@ -109,9 +96,9 @@ def node_names(graph: onnx.GraphProto) -> list[str]:
     ]
 
 
-def _group(path: Group | None, held: Sequence[Held], parts: Collection[Group]) -> Group | None:
+def _group(path: Group | None, weighty: bool, parts: Collection[Group]) -> Group | None:
     """Return the group of a node by its path; ops between layers that hold no weights are of none."""
-    if path is None or (path in parts and not any(each.count for each in held)):
+    if path is None or (path in parts and not weighty):
         return None
     return scopes.group_of(path, parts)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._standalone.verify import Case
+from .encoding import packed
 from .labels import Labels, caption_of, labels_along
 
 MOST_POSITIONS = 128  # of queries, and of keys
@@ -82,6 +81,7 @@ def _map(spec: Mapping[str, Any], case: Case, manifest: Mapping[str, Any], label
     whole = _four_axes(weights).astype(np.float32)
     shown = whole[:most, :heads, :positions, :positions]
     queries, keys = shown.shape[-2:]
+    entropy = row_entropy(whole[: len(shown), : shown.shape[1], :queries])
     axes = spec["shape"]
     plain = weights.ndim <= 4  # else several maps belong to one example
     return {
@@ -90,8 +90,8 @@ def _map(spec: Mapping[str, Any], case: Case, manifest: Mapping[str, Any], label
         "shape": list(shown.shape),
         "of": list(whole.shape),
         "scale": (scale := _scale(shown)),
-        "weights": _packed(_codes(shown, scale)),
-        "entropy": _packed(row_entropy(whole[: len(shown), : shown.shape[1], :queries]).astype("<f4")),
+        "weights": packed(_codes(shown, scale).tobytes()),
+        "entropy": packed(entropy.astype("<f4").tobytes()),
         "queries": labels_along(axes[-2], case, manifest, labels, len(shown), queries)
         if plain and len(axes) > 2
         else None,
@@ -130,8 +130,3 @@ def row_entropy(weights: np.ndarray) -> np.ndarray:
     shares = exact / np.where(sums > 0, sums, 1)
     entropy: np.ndarray = 0.0 - np.sum(shares * np.log(np.where(shares > 0, shares, 1)), axis=-1)
     return entropy
-
-
-def _packed(array: np.ndarray) -> str:
-    """Return the bytes of an array, compressed, as text; a browser has what it takes to unpack them."""
-    return base64.b64encode(gzip.compress(array.tobytes(), 9, mtime=0)).decode("ascii")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import functools
-import gzip
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 from .._standalone import verify
 from .content import Content
+from .encoding import number, packed
 from .runtime import WebRuntime
 
 ASSETS = Path(__file__).parent / "assets"
@@ -99,17 +98,8 @@ def _markup(text: str) -> Any:
     return markupsafe.Markup(text)
 
 
-def number(value: Any) -> str:
-    """Return a small number as it is read; reports hold what is not finite as text."""
-    return f"{value:.1e}" if isinstance(value, int | float) and math.isfinite(value) else str(value)
-
-
 def _live(folder: Path, web: WebRuntime) -> Mapping[str, Any]:
     files = {"module": web.module, "binary": web.binary}
     files |= {"model": (folder / verify.MODEL).read_bytes(), "cases": (folder / verify.CASES).read_bytes()}
-    packed = {name: _packed(raw) for name, raw in files.items()}
-    return {"version": web.version, "manifest": (folder / verify.MANIFEST).read_text(encoding="utf-8"), **packed}
-
-
-def _packed(raw: bytes) -> str:
-    return base64.b64encode(gzip.compress(raw, 9, mtime=0)).decode("ascii")
+    taken = {name: packed(raw) for name, raw in files.items()}
+    return {"version": web.version, "manifest": (folder / verify.MANIFEST).read_text(encoding="utf-8"), **taken}

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
-import shutil
 import statistics
 import tempfile
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._graphs.read_only import load_graph, write_beside_weights
 from .._standalone import verify
-from .layers import Layer, load, node_names
+from .._stopwatch import timed_in_turns
+from .layers import Layer, node_names
 
 if TYPE_CHECKING:
     import onnx
@@ -65,34 +65,23 @@ def layer_times(
         ExportError: onnxruntime cannot run it on the inputs.
     """
     verify.check_provider(provider)
-    proto = load(model)
+    proto = load_graph(model)
     places = _Places(proto, layers)
     with tempfile.TemporaryDirectory() as scratch:
         marked = places.marked(proto, model.parent, Path(scratch))
         plain = verify.open_session(marked, provider, threads=1)
         profiled = verify.open_session(marked, provider, profile_prefix=str(Path(scratch) / "profile"), threads=1)
-        alone, beside = _alternated((plain, profiled), inputs, seconds)
+        _, taken = timed_in_turns(
+            (plain, profiled), inputs, seconds, warm_up=WARM_UP, fewest=FEWEST_RUNS, most=MOST_RUNS
+        )
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
     runs = list(_runs(events))[WARM_UP:]
     written = statistics.median(sum(1 + within for _, within in run) for run in runs)
+    alone, beside = map(min, taken)
     cost = max(0.0, beside - alone) * 1e6 / max(1, written)
     times = [places.times(run, cost) for run in runs]
     names = dict.fromkeys((*(layer.name for layer in layers), *(name for each in times for name in each)))
     return {name: float(np.quantile([each.get(name, 0.0) for each in times], QUANTILE)) / 1000 for name in names}
-
-
-def _alternated(sessions: Sequence[Any], inputs: Mapping[str, np.ndarray], seconds: float) -> list[float]:
-    """Run sessions in turns, and return the least that each takes, in seconds."""
-    taken: list[list[float]] = [[] for _ in sessions]
-    end = time.perf_counter() + seconds
-    for number in range(WARM_UP + MOST_RUNS):
-        for session, times in zip(sessions, taken, strict=True):
-            start = time.perf_counter()
-            verify.run_session(session, inputs)
-            times.append(time.perf_counter() - start)
-        if number + 1 >= WARM_UP + FEWEST_RUNS and time.perf_counter() > end:
-            break
-    return [min(times[WARM_UP:]) for times in taken]
 
 
 def _runs(events: Iterable[Event]) -> Iterator[list[tuple[Event, int]]]:
@@ -130,24 +119,14 @@ class _Places:
 
         onnxruntime begins the names of a function's nodes with the function's, but invents names where there are none.
         """
-        import onnx
-
-        copy = onnx.ModelProto()
-        copy.CopyFrom(proto)
-        numbers = {(node.domain, node.op_type): number for number, node in enumerate(copy.graph.node)}
+        marked = deepcopy(proto)
+        numbers = {(node.domain, node.op_type): number for number, node in enumerate(marked.graph.node)}
         counted = itertools.count()
-        for number, node in enumerate(copy.graph.node):
+        for number, node in enumerate(marked.graph.node):
             _mark([node], number, counted)
-        for function in copy.functions:
+        for function in marked.functions:
             _mark(function.node, numbers.get((function.domain, function.name), len(self._nodes)), counted)
-        file = scratch / verify.MODEL
-        file.write_bytes(copy.SerializeToString())
-        for name in {each.value for w in proto.graph.initializer for each in w.external_data if each.key == "location"}:
-            try:
-                os.link(folder / name, scratch / name)  # onnxruntime follows no symbolic link out of the folder
-            except OSError:  # another filesystem
-                shutil.copyfile(folder / name, scratch / name)
-        return file
+        return write_beside_weights(marked, folder, scratch)
 
     def times(self, run: Sequence[tuple[Event, int]], cost: float) -> Counter[str]:
         """Return the microseconds of each layer in a run, but for `cost` for each operator within another."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .._bundle.folder import check_outside
 from .._errors import ExportError
 from .._standalone import verify
-from .._whole_file import whole_file
+from .._whole_file import check_no_folder, whole_file
 from .content import Content
 from .page import GENERATOR, rendered
 from .runtime import WebRuntime, web_runtime
@@ -32,15 +33,13 @@ def check_place(page: Path, bundle: Path, *, in_a_folder: bool = True) -> None:
     Raises:
         ExportError: Something else than a report is there, the folder is not, or it is the bundle.
     """
-    if Path(os.path.realpath(page)).is_relative_to(bundle.resolve()):
-        raise ExportError(f"{page} is in the bundle, which holds only what its manifest lists. Choose another place.")
+    check_outside(bundle, page)
     if in_a_folder and not page.parent.is_dir():
         raise ExportError(f"There is no folder {page.parent} to write {page.name} to.")
     try:
         if not os.path.lexists(page):
             return
-        if page.is_symlink() or not page.is_file():
-            raise ExportError(f"{page} is there and is not a file; it will not be replaced. Choose another place.")
+        check_no_folder(page)
         with page.open("rb") as file:
             is_report = f'<meta name="generator" content="{GENERATOR}">'.encode() in file.read(4096)
     except OSError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._bundle.atomic_folder import staged_folder
-from .._bundle.recognise import is_bundle
+from .._bundle.folder import is_bundle
 from .._errors import BundleError, ExportError, ProviderError
 from .._loaded_bundle import Bundle, load_bundle
 from .._standalone import verify

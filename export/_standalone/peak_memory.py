@@ -1,6 +1,6 @@
 """Measure what one ONNX model takes of memory: `python peak_memory.py MODEL CASES.npz PROVIDER THREADS`.
 
-Started by `_analysis/bench.py` as a process of its own, with numpy and onnxruntime only, so that nothing else is
+Started by `_analysis/bench_bundle.py` as a process of its own, with numpy and onnxruntime only, so that nothing else is
 counted. It prints JSON: `process`, the highest resident memory of the whole process, and `model`, by how much loading
 the model and running it rose above what the process held before; bytes both.
 """

@@ -1,7 +1,7 @@
 """Run golden cases through a SavedModel: `python saved_model_run.py`, told by a line of JSON on standard input.
 
 The line is `[SAVED_MODEL, CASES.npz, RESULTS.npz]`; the process ends, undone, when standard input does. Started by
-`_tracing/saved_model_run.py` as a process of its own. Keras and this project are made impossible to import first: what
+`_tracing/fresh_process.py` as a process of its own. Keras and this project are made impossible to import first: what
 runs here runs wherever there is TensorFlow.
 """
 

@@ -18,6 +18,7 @@ from .._graphs.traced import DOMAIN, Weights
 from .._graphs.walk import all_nodes
 from .._internals import tensorflow_internals, tf2onnx_internals
 from .._internals.tf2onnx_internals import make_name
+from .._operators.writing import Writer
 from .attention_calls import Call
 from .needed_calls import needed_calls
 from .weights import is_large, move_out
@@ -109,8 +110,8 @@ def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[s
         if function is None:
             return  # stays as it is, and is refused as an op without mapping
         call = by_op[str(_op_of(function))]
-        given = iter(node.input)
-        inputs = [_constant(context, call.constants[x]) if x in call.constants else next(given) for x in call.shapes]
+        given, write = iter(node.input), Writer(context)
+        inputs = [write.constant(call.constants[x]) if x in call.constants else next(given) for x in call.shapes]
         kept = {_number(each.name): index for index, each in enumerate(function.signature.output_arg)}
         outputs, shapes, dtypes = node.output, node.output_shapes, node.output_dtypes
         context.remove_node(name)
@@ -126,10 +127,6 @@ def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[s
         )
 
     return {"PartitionedCall": (one_node, []), "StatefulPartitionedCall": (one_node, [])}
-
-
-def _constant(context: Any, value: Any) -> str:
-    return str(context.make_const(make_name("constant"), value).output[0])
 
 
 def _number(name: str) -> int:

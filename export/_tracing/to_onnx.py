@@ -20,7 +20,8 @@ from .._graphs.simplify import simplify
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._internals import tf2onnx_internals
-from .._operators import buckets, elementwise, fourier, near_zero, slices, tensor_lists
+from .._operators import table
+from .._operators.reshapes import reshapes_merged_where_right
 from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
 from .attention_calls import Call
@@ -48,17 +49,13 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     renames = {name: written.get(node, node) for name, node in nodes.items()}  # TensorFlow calls the node of `X` `x`
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
     _refuse_state(function, layers)
-    with _listening() as unmapped, elementwise.reshapes_merged_where_right():
+    with _listening() as unmapped, reshapes_merged_where_right():
         graph = tf.compat.v1.GraphDef()
         try:
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
             renames |= {f"{name}:0": name for name in found.weights}
-            handlers = dict(elementwise.HANDLERS)
-            for more in (fourier, near_zero, buckets, slices, tensor_lists):
-                handlers |= more.HANDLERS
-            if calls:
-                handlers |= call_handlers(graph, calls)
+            handlers = table.handlers() | (call_handlers(graph, calls) if calls else {})
             model = tf2onnx_internals.converted(
                 graph,
                 name="keras-attn",
@@ -66,7 +63,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
                 input_names=[*inputs, *(f"{name}:0" for name in found.weights)],
                 output_names=outputs,
                 tensors_to_rename=renames,
-                custom_op_handlers=dict(handlers),
+                custom_op_handlers=handlers,
                 extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)] if calls else None,
             )
         except UnsupportedModelError:
@@ -148,11 +145,6 @@ def _listening() -> Iterator[list[tuple[str, str]]]:
 
     tf2onnx only logs such an op, writes it into the file under its TensorFlow name and goes on.
     """
-    with _ONE_AT_A_TIME:
-        yield from _messages()
-
-
-def _messages() -> Iterator[list[tuple[str, str]]]:
     unmapped: list[tuple[str, str]] = []
 
     class Listener(logging.Handler):
@@ -160,13 +152,13 @@ def _messages() -> Iterator[list[tuple[str, str]]]:
             if found := re.search(r"Tensorflow op \[(.+): (\w+)\] is not supported", record.getMessage()):
                 unmapped.append((found[1], found[2]))
 
-    logger, listener = logging.getLogger("tf2onnx"), Listener()
-    level, propagate = logger.level, logger.propagate
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
-    handlers, logger.handlers = logger.handlers, [listener]
-    try:
-        yield unmapped
-    finally:
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
+    with _ONE_AT_A_TIME:
+        logger = logging.getLogger("tf2onnx")
+        before = logger.level, logger.propagate, logger.handlers
+        logger.setLevel(logging.ERROR)
+        logger.propagate, logger.handlers = False, [Listener()]
+        try:
+            yield unmapped
+        finally:
+            logger.setLevel(before[0])
+            logger.propagate, logger.handlers = before[1:]

@@ -6,7 +6,7 @@ import re
 import pytest
 from bundles import alter_manifest, names, read_manifest, reseal
 
-from keras_attn_export._report.page_numbers import bytes_text
+from keras_attn_export._report.encoding import bytes_text
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 

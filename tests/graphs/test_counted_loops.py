@@ -8,7 +8,8 @@ from traced_functions import Converted
 from traced_models import changed
 
 from keras_attn_export._graphs.counted_loops import drop_conditions
-from keras_attn_export._graphs.walk import drop_unread, graphs_in
+from keras_attn_export._graphs.edits import drop_unread
+from keras_attn_export._graphs.walk import graphs_in
 
 # as tf2onnx writes a recurrent layer: the number of the step and a counter of its own, against the length as floats
 COUNTED = """

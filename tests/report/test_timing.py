@@ -6,6 +6,7 @@ from bundles import small_inputs
 from onnx import TensorProto, helper, numpy_helper, parser, save
 
 from keras_attn_export import ExportError, ProviderError
+from keras_attn_export._graphs.read_only import load_graph
 from keras_attn_export._report import timing
 from keras_attn_export._report.layers import OTHER, read_layers
 from keras_attn_export._report.timing import NOT_PLACED, layer_times
@@ -79,7 +80,7 @@ def test_what_is_fused_counts_for_the_layer_that_it_is_called_after(chain):
 
 
 def test_what_lays_out_is_for_what_it_lays_out(chain):
-    places = timing._Places(timing.load(chain), read_layers(chain, []))
+    places = timing._Places(load_graph(chain), read_layers(chain, []))
     run = [
         (event("ReorderInput", 0, 3, op="ReorderInput"), 0),
         (event("b_nchwc", 3, 20, op="Conv"), 0),
