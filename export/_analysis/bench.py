@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from .._errors import ExportError, InputError
 from .._machine import environment, usable_cpus
 from .._progress import Progress
 from .._standalone import peak_memory, verify
-from .._standalone.verify import Arrays
+from .._standalone.verify import Arrays, Spec
 
 SECONDS = 3.0
 WARM_UP = 3
@@ -145,7 +145,7 @@ def bench_bundle(
         step(f"Measuring the peak memory of {model}")
         memory.append(_peak_memory(model, arrays, provider, threads))
 
-    rows = _rows(bundle.manifest["inputs"], arrays)
+    rows = _rows(bundle.entries.inputs, arrays)
     timings = tuple(
         _timing(model, rows, load, taken, held)
         for model, load, taken, held in zip(models, loads, latencies, memory, strict=True)
@@ -167,7 +167,7 @@ def bench_bundle(
 def _chosen_inputs(bundle: Bundle, given: Mapping[str, Any] | None) -> tuple[str, Arrays]:
     """Return the inputs to run on, and what to call them."""
     if given is not None:
-        return "given", checked_inputs(bundle.manifest, given)
+        return "given", checked_inputs(bundle.entries, given)
     cases = [(case.name, case.inputs) for case in verify.load_cases(bundle.path / verify.CASES)]
     # poisoned padding or all zeros may be faster or slower than numbers are
     plain = [case for case in cases if all(np.any(a) and np.all(np.isfinite(a)) for a in case[1].values())]
@@ -251,9 +251,9 @@ def _peak_memory(model: Path, inputs: Arrays, provider: str, threads: int) -> di
     return measured
 
 
-def _rows(specs: list[dict[str, Any]], inputs: Arrays) -> int:
+def _rows(specs: Iterable[Spec], inputs: Arrays) -> int:
     """Return the size of the batch axis, or of the first axis of the first input that has one."""
-    axes = [(spec["shape"][0], inputs[spec["name"]].shape[0]) for spec in specs if spec["shape"]]
+    axes = [(spec.shape[0], inputs[spec.name].shape[0]) for spec in specs if spec.shape]
     return next((size for axis, size in axes if axis == "batch"), axes[0][1] if axes else 1)
 
 

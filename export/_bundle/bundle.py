@@ -6,7 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from .._errors import BundleError, InputError
 from .._report.content import content_of
 from .._report.write_report import beside, check_place, write_page
 from .._standalone import verify
+from .._standalone.verify import Manifest, Spec
 from .arrays import as_dtype
 from .parity import ParityReport
 from .session_options import checked_config, session_options
@@ -47,6 +48,11 @@ class Bundle:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle without the sessions; the copy opens its own."""
         return Bundle, (self.path, self.manifest)
+
+    @cached_property
+    def entries(self) -> Manifest:
+        """The manifest by attribute, for this package."""
+        return Manifest.of(self.manifest)
 
     @cached_property
     def report(self) -> ParityReport:
@@ -111,7 +117,7 @@ class Bundle:
             ProviderError: As for `session`.
             ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
         """
-        return verify.run_session(self.session(provider), checked_inputs(self.manifest, inputs))
+        return verify.run_session(self.session(provider), checked_inputs(self.entries, inputs))
 
     def write_report(
         self,
@@ -145,10 +151,10 @@ class Bundle:
         page = beside(self.path) if path is None else Path(path)
         check_place(page, self.path)
         verify.check_model(self.path, self.manifest, verify.CASES)
-        given = None if inputs is None else checked_inputs(self.manifest, inputs)
+        given = None if inputs is None else checked_inputs(self.entries, inputs)
         content = content_of(
             self.path,
-            self.manifest,
+            self.entries,
             json.loads(self.report.to_json()),
             self.report.summary(),
             self.run,
@@ -185,23 +191,22 @@ def _is_in_steps(folder: Path) -> bool:
         return False  # what is wrong with it has been said
 
 
-def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
+def seal(folder: Path, manifest: Manifest) -> None:
     """Add `verify.py`, hash every file, and write the manifest: the last step of writing a bundle."""
     shutil.copyfile(verify.__file__, folder / VERIFY)
     files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     hashes = {name: verify.sha256(folder / name) for name in files}
-    content = {"schema_version": verify.SCHEMA_VERSION, **manifest, "sha256": hashes}
+    content = asdict(replace(manifest, sha256=hashes))
     (folder / verify.MANIFEST).write_bytes(verify.manifest_bytes(content))
 
 
-def checked_inputs(manifest: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def checked_inputs(manifest: Manifest, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the inputs as arrays of the manifest's dtypes.
 
     Raises:
         InputError: A name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
     """
-    specs, multiples = manifest["inputs"], manifest.get("multiples", {})
-    names = [spec["name"] for spec in specs]
+    names = [spec.name for spec in manifest.inputs]
     if not isinstance(inputs, Mapping):
         raise InputError(f"Inputs must be a mapping from names to arrays. Received: {type(inputs).__name__}.")
     if missing := [name for name in names if name not in inputs]:
@@ -209,23 +214,23 @@ def checked_inputs(manifest: Mapping[str, Any], inputs: Mapping[str, Any]) -> di
     if unknown := [name for name in inputs if name not in names]:
         raise InputError(f"Inputs {unknown} are unknown. The model takes {names}.")
     sizes: dict[str, tuple[int, str]] = {}
-    return {spec["name"]: _checked_input(spec, inputs[spec["name"]], sizes, multiples) for spec in specs}
+    return {spec.name: _checked_input(spec, inputs[spec.name], sizes, manifest.multiples) for spec in manifest.inputs}
 
 
 def _checked_input(
-    spec: Mapping[str, Any], value: Any, sizes: dict[str, tuple[int, str]], multiples: Mapping[str, int]
+    spec: Spec, value: Any, sizes: dict[str, tuple[int, str]], multiples: Mapping[str, int]
 ) -> np.ndarray:
-    name, shape = spec["name"], spec["shape"]
-    array = as_dtype(f"Input `{name}`", value, spec["dtype"])
+    name, shape = spec.name, spec.shape
+    array = as_dtype(f"Input `{name}`", value, spec.dtype)
     if array.ndim != len(shape):
-        raise InputError(f"Input `{name}` must have shape {tuple(shape)}. Received: {array.shape}.")
+        raise InputError(f"Input `{name}` must have shape {shape}. Received: {array.shape}.")
     for want, have in zip(shape, array.shape, strict=True):
         known, whose = sizes.setdefault(want, (have, name)) if isinstance(want, str) else (want, name)
         rule = None
         if known != have:
             rule = f"`{want}` is {known} in input `{whose}`" if isinstance(want, str) else f"{want} is fixed"
-        elif have % (step := multiples.get(want, 1)):
+        elif isinstance(want, str) and have % (step := multiples.get(want, 1)):
             rule = f"`{want}` is a multiple of {step}"
         if rule:
-            raise InputError(f"Input `{name}` must have shape {tuple(shape)}, where {rule}. Received: {array.shape}.")
+            raise InputError(f"Input `{name}` must have shape {shape}, where {rule}. Received: {array.shape}.")
     return array

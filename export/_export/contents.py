@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from .._bundle.bundle import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityReport, checked_tolerance, compared
@@ -20,6 +19,7 @@ from .._options import ADAPTIVE, PORTABLE, PRECISIONS, Options, check_onnxruntim
 from .._precision.convert import converted
 from .._progress import Progress
 from .._standalone import verify
+from .._standalone.verify import Manifest, Spec
 from .._tracing.onnx_file import write
 from .._tracing.saved_model import write_saved_model
 from .._tracing.saved_model_run import SavedModelRun
@@ -99,30 +99,26 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
     seal(folder, _manifest(reference, lowered, replace(options, opset=opset)))
 
 
-def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[str, Any]:
+def _manifest(reference: Reference, lowered: Lowered, options: Options) -> Manifest:
     model, golden = reference.model, reference.golden
     first = golden.cases[0].outputs
     layers = [layer for layer in layers_of(model) if is_attention(layer)]
-    inputs = reference.signature.inputs
     packages = dict.fromkeys((*PACKAGES, reference.backend, "onnxruntime"))
     assert options.opset is not None
     told = lowered.layers(options.opset)
     varied = max(golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape}))
-    return {
-        "model": model.name,
-        "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in inputs],
-        "outputs": [
-            {"name": n, "dtype": str(first[n].dtype), "shape": list(shape)}
-            for n, shape in lowered.outputs(golden).items()
-        ],
-        "counts": golden.lengths,
-        "weights_of": attention_outputs(model, outputs_of(reference.signature), varied.inputs)
+    return Manifest(
+        model=model.name,
+        inputs=tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in reference.signature.inputs),
+        outputs=tuple(Spec(name, str(first[name].dtype), shape) for name, shape in lowered.outputs(golden).items()),
+        counts=golden.lengths,
+        weights_of=attention_outputs(model, outputs_of(reference.signature), varied.inputs)
         | collected_weights(model, varied.inputs),
-        "multiples": golden.multiples,
-        "static": golden.static,
-        "opset": options.opset,
-        "precision": options.precision,
-        "layers": [
+        multiples=golden.multiples,
+        static=golden.static,
+        opset=options.opset,
+        precision=options.precision,
+        layers=[
             {
                 "name": layer.path,
                 "class": type(layer).__name__,
@@ -133,8 +129,9 @@ def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[
             }
             for layer in layers
         ],
-        "backend": reference.backend,
-        "versions": versions_of(packages),
-        "lowest_onnxruntime": lowest_onnxruntime(options.opset, lowered.lowerings.values()),
-        "parity": {"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
-    }
+        backend=reference.backend,
+        versions=versions_of(packages),
+        lowest_onnxruntime=lowest_onnxruntime(options.opset, lowered.lowerings.values()),
+        parity={"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
+        sha256={},  # of what is not all written yet
+    )

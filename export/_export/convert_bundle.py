@@ -61,7 +61,7 @@ def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overw
 
 def _check_precision(bundle: Bundle) -> None:
     """Refuse what allows more than float32's rounding: a LiteRT file in float32 would be proven too loosely."""
-    precision = bundle.manifest.get("precision", PRECISIONS[0])
+    precision = bundle.entries.precision
     if precision != PRECISIONS[0]:
         raise UnsupportedModelError(
             f"{bundle.path} is of precision {precision}, and its golden cases allow what that does to the numbers. Its "
@@ -87,8 +87,9 @@ def _converted(bundle: Bundle) -> tuple[bytes, tuple[ParityRow, ...]]:
     tolerance = verify.tolerance_of(bundle.path, bundle.manifest)
     cases = verify.load_cases(bundle.path / verify.CASES)
     content = to_litert(bundle.path / SAVED_MODEL)
-    read = [name for name in bundle.manifest["sha256"] if name.startswith(f"{SAVED_MODEL}/") or name == verify.CASES]
-    verify.check_hashes(bundle.path, bundle.manifest["sha256"], read)  # another bundle may have been put there since
+    hashes = bundle.entries.sha256
+    read = [name for name in hashes if name.startswith(f"{SAVED_MODEL}/") or name == verify.CASES]
+    verify.check_hashes(bundle.path, hashes, read)  # another bundle may have been put there since
     results = zip(cases, run_litert(content, [case.inputs for case in cases]), strict=True)
     return content, tuple(row for case, result in results for row in _rows(case, result, tolerance))
 

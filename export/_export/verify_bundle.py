@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,8 @@ from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.parity import ParityReport, ParityRow, rows_of
 from .._bundle.signing import check_signature_if_asked
 from .._errors import InputError
-from .._options import PRECISIONS
 from .._standalone import verify
-from .._standalone.verify import Case
+from .._standalone.verify import Case, Spec
 from .model_file import check_model, loaded_model
 
 if TYPE_CHECKING:
@@ -107,10 +106,9 @@ def _rows_of_samples(
 
         from .._model.reference import case_of
 
-        precision = bundle.manifest.get("precision", PRECISIONS[0])
-        case = _as_declared(case_of(name, loaded, samples, precision), bundle.manifest["outputs"])
+        case = _as_declared(case_of(name, loaded, samples, bundle.entries.precision), bundle.entries.outputs)
     actual = bundle.run(case.inputs, provider=report.provider)
-    tolerance = bundle.manifest["parity"]["tolerance"]
+    tolerance = bundle.entries.parity["tolerance"]
     return rows_of(verify.compare(case, actual, tolerance, verify.LENIENCE[report.provider]))
 
 
@@ -123,9 +121,9 @@ def _samples_by_their_name() -> Iterator[None]:
         raise InputError(str(error).replace("`sample_inputs", "`samples")) from error
 
 
-def _as_declared(case: Case, outputs: list[dict[str, Any]]) -> Case:
+def _as_declared(case: Case, outputs: Iterable[Spec]) -> Case:
     """Return the case with outputs in the bundle's dtypes where those are wider: JAX has 32 bits for 64."""
-    dtypes = {spec["name"]: np.dtype(spec["dtype"]) for spec in outputs}
+    dtypes = {spec.name: np.dtype(spec.dtype) for spec in outputs}
 
     def wide(name: str, array: np.ndarray) -> np.ndarray:
         dtype = dtypes.get(name, array.dtype)

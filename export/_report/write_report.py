@@ -63,11 +63,11 @@ def write_page(page: Path, content: Content, *, live: bool) -> Path:
 
 
 def _runtime(content: Content) -> WebRuntime:
-    files = [name for name in content.shown["manifest"]["sha256"] if name.startswith(verify.MODEL)]
+    files = [name for name in content.shown["manifest"].sha256 if name.startswith(verify.MODEL)]
     size = sum((content.folder / name).stat().st_size for name in (*files, verify.CASES))
     if files != [verify.MODEL] or size > MOST_LIVE:
         raise ExportError(
             f"A live page takes a model in one file and its cases along, up to {MOST_LIVE >> 20} MiB in all. Received: "
             f"{size / 2**20:.0f} MiB, the model in {len(files)} file{'s' if len(files) > 1 else ''}. Leave `live` out."
         )
-    return web_runtime(content.shown["manifest"]["lowest_onnxruntime"])
+    return web_runtime(content.shown["manifest"].lowest_onnxruntime)

@@ -81,7 +81,7 @@ def write_layout(
 
 
 def _checked_name(bundle: Bundle, name: str | None) -> str:
-    model = bundle.manifest.get("model") if name is None else name
+    model = bundle.entries.model if name is None else name
     if not isinstance(model, str) or not _NAME.fullmatch(model):
         raise ExportError(
             f"A server calls a model by letters, digits, `_`, `.` and `-`, of which `.` and `-` do not come first, and "
