@@ -16,6 +16,7 @@ from _runner import Arrays, Build, Runner
 
 from keras_attn_export import load_bundle, predict
 from keras_attn_export._batch import columns, results, windows
+from keras_attn_export._standalone.verify import Spec
 
 LONGEST = 400
 LOOP_ROWS = 32  # of a batch
@@ -171,9 +172,9 @@ def _without_buffers() -> None:
     _replace(results, "to_lists", _to_objects)
 
 
-def _from_objects(column: Any, spec: dict[str, Any]) -> tuple[columns.Ragged, columns.Problems]:
+def _from_objects(column: Any, spec: Spec) -> tuple[columns.Ragged, columns.Problems]:
     """Read a column through Python's numbers."""
-    arrays = [np.array(row, spec["dtype"]) for row in column.to_pylist()]
+    arrays = [np.array(row, spec.dtype) for row in column.to_pylist()]
     values = np.concatenate([array.ravel() for array in arrays])
     return columns.Ragged(values, _offsets(np.array([array.size for array in arrays])), _sizes(arrays)), {}
 

@@ -9,21 +9,22 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._bundle.bundle import Bundle, checked_inputs, load_bundle
-from .._bundle.parity import finite
+from .._bundle.parity import differences, finite
 from .._errors import ExportError, InputError
-from .._machine import environment, usable_cpus
+from .._machine import environment, in_turns, usable_cpus
 from .._progress import Progress
 from .._standalone import peak_memory, verify
 from .._standalone.verify import Arrays, Spec
 
 SECONDS = 3.0
-WARM_UP = 3
+WARM_UP = 2  # after one that gives the outputs
 FEWEST_RUNS, MOST_RUNS = 5, 100_000
 _TENSOR_TYPES = {"float": "float32", "double": "float64"}  # onnxruntime's names, where they are not NumPy's
 
@@ -139,7 +140,9 @@ def bench_bundle(
     if against is not None:
         _check_same_inputs(arrays, sessions[1], models[1])
     step(f"Timing for {seconds:g} seconds")
-    outputs, latencies = _alternate(sessions, arrays, seconds)
+    outputs = [verify.run_session(session, arrays) for session in sessions]
+    runs = [partial(session.run, None, arrays) for session in sessions]
+    latencies = in_turns(runs, seconds, warm_up=WARM_UP, fewest=FEWEST_RUNS, most=MOST_RUNS)
     memory = []
     for model in models:
         step(f"Measuring the peak memory of {model}")
@@ -202,25 +205,6 @@ def _list(inputs: Mapping[str, tuple[str, list[Any]]]) -> str:
     )
 
 
-def _alternate(sessions: list[Any], inputs: Arrays, seconds: float) -> tuple[list[Arrays], list[list[float]]]:
-    """Run the sessions in turns; return their outputs, and the seconds each run took.
-
-    Who begins changes each round, so that neither always runs in the other's caches.
-    """
-    for _ in range(WARM_UP):
-        outputs = [verify.run_session(session, inputs) for session in sessions]
-    latencies: list[list[float]] = [[] for _ in sessions]
-    pairs = list(zip(sessions, latencies, strict=True))
-    end = time.perf_counter() + seconds
-    while len(latencies[0]) < FEWEST_RUNS or (time.perf_counter() < end and len(latencies[0]) < MOST_RUNS):
-        for session, taken in pairs:
-            start = time.perf_counter()
-            session.run(None, inputs)
-            taken.append(time.perf_counter() - start)
-        pairs.reverse()
-    return outputs, latencies
-
-
 def _timing(model: Path, rows: int, load: float, latencies: list[float], memory: Mapping[str, int]) -> Timing:
     p5, median, p95 = (float(value) for value in np.percentile(latencies, (5, 50, 95)))
     return Timing(
@@ -258,7 +242,5 @@ def _rows(specs: Iterable[Spec], inputs: Arrays) -> int:
 
 
 def _differences(ours: Arrays, theirs: Arrays) -> dict[str, float]:
-    tolerance = {"relative": 0.0, "absolute": 0.0}
-    shared = {name: array for name, array in ours.items() if name in theirs}
-    rows = verify.compare(verify.Case("", {}, shared, {}), {name: theirs[name] for name in shared}, tolerance)
-    return {row["name"]: row["max_abs"] for row in rows}
+    shared = [name for name in ours if name in theirs]
+    return differences({name: ours[name] for name in shared}, {name: theirs[name] for name in shared})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from .._errors import InputError
+from .._standalone.verify import Case
 
 
 def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
@@ -40,3 +42,18 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
     if array.dtype.kind == "f" and np.any(np.isinf(converted) & np.isfinite(array)):
         raise InputError(f"{name} holds numbers that are infinite in {dtype}.")
     return converted
+
+
+def widened(case: Case, dtypes: Mapping[str, np.dtype[Any]]) -> Case:
+    """Return a case with outputs in these dtypes where they are wider: JAX has 32 bits for what is declared to have 64.
+
+    Args:
+        case: The case.
+        dtypes: By output; others stay as they are.
+    """
+
+    def wide(name: str, array: np.ndarray) -> np.ndarray:
+        dtype = dtypes.get(name, array.dtype)
+        return array.astype(dtype) if array.dtype.kind == dtype.kind and np.can_cast(array.dtype, dtype) else array
+
+    return case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()})

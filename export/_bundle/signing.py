@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from .._errors import BundleError, ExportError
+from .._whole_file import check_target
 from .bundle import load_bundle
 
 SUFFIX = ".sig"
@@ -34,8 +35,7 @@ def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | No
     """
     folder, target = Path(path), _place(Path(path), signature)
     load_bundle(folder)
-    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(folder)):
-        raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
+    check_target(target, bundle=folder)
     library = _library("signing")
     try:
         config = library.Config().use_elliptic_key_signer(private_key=Path(key))

@@ -17,19 +17,18 @@ Line = tuple[str, str]
 
 def describe(bundle: Bundle) -> str:
     """Return inputs, outputs, axes, sizes, opset, lowering, precision, versions and parity, a line each."""
-    return columns(_lines(bundle))
-
-
-def columns(told: Iterable[Line]) -> str:
-    """Return titles beside their texts; a title stands once where several texts have it."""
-    lines: list[str] = []
-    before = ""
-    for title, text in told:
-        first = " " * INDENT if title == before else f"{title:{INDENT}}"
+    lines, before = [], ""
+    for title, text in _lines(bundle):  # a title stands once where several texts have it
+        first = f"{'' if title == before else title:{INDENT}}"
+        lines.append(wrapped(text, first, " " * INDENT))
         before = title
-        wrapped = textwrap.wrap(text, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False) or [""]
-        lines += [first + wrapped[0], *(" " * INDENT + rest for rest in wrapped[1:])]
     return "\n".join(lines)
+
+
+def wrapped(text: str, title: str = "", indent: str = "") -> str:
+    """Return text behind a title in lines that fit a terminal, in which no name is broken."""
+    lines = textwrap.TextWrapper(WIDTH, title, indent, break_long_words=False, break_on_hyphens=False)
+    return lines.fill(text) or title
 
 
 def _lines(bundle: Bundle) -> Iterator[Line]:
@@ -37,7 +36,7 @@ def _lines(bundle: Bundle) -> Iterator[Line]:
     yield "bundle", str(bundle.path)
     yield "size", _sizes(bundle.path)
     yield "model", manifest.model
-    yield from shape_lines(manifest)
+    yield from _shape_lines(manifest)
     for name, why in manifest.static.items():
         yield "static", f"{name}: {why}"
     yield "precision", manifest.precision
@@ -45,12 +44,12 @@ def _lines(bundle: Bundle) -> Iterator[Line]:
         form = f": {layer['form']}" if "form" in layer else ""  # a bundle of an earlier version says nothing of it
         yield "attention", f"{layer['name']} ({layer['class']}): {layer['lowering']}, {layer['precision']}{form}"
     yield "opset", f"{manifest.opset}, needs onnxruntime {manifest.lowest_onnxruntime} or newer"
-    yield from parity_lines(bundle)
-    yield "made with", versions_text(manifest)
+    yield from _parity_lines(bundle)
+    yield "made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     yield VERIFY, _whose_verify(manifest.sha256)
 
 
-def shape_lines(manifest: Manifest) -> Iterator[Line]:
+def _shape_lines(manifest: Manifest) -> Iterator[Line]:
     """Say what goes in and what comes out, and which axes are dynamic."""
     for kind, specs in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         for spec in specs:
@@ -59,11 +58,6 @@ def shape_lines(manifest: Manifest) -> Iterator[Line]:
     axes = dict.fromkeys(size for spec in manifest.specs for size in spec.shape if isinstance(size, str))
     told = (f"{name} (multiples of {multiples[name]})" if name in multiples else name for name in axes)
     yield "axes", ", ".join(told) or "all of fixed size"
-
-
-def versions_text(manifest: Manifest) -> str:
-    """Say what a bundle was made with."""
-    return ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
 
 
 def _whose_verify(hashes: Mapping[str, str]) -> str:
@@ -86,7 +80,7 @@ def _sizes(folder: Path) -> str:
     return f"{size(folder.rglob('*'))}: ONNX {onnx}, SavedModel {size((folder / SAVED_MODEL).rglob('*'))}"
 
 
-def parity_lines(bundle: Bundle) -> Iterator[Line]:
+def _parity_lines(bundle: Bundle) -> Iterator[Line]:
     """Say what was compared, how far apart it was, and what is left open."""
     report = bundle.report
     for part in report.summary().split("; "):

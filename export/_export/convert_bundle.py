@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 from .._bundle.bundle import SAVED_MODEL, Bundle, load_bundle
 from .._bundle.parity import ParityError, ParityReport, ParityRow, rows_of
 from .._errors import ExportError, UnsupportedModelError
-from .._options import PRECISIONS
+from .._options import FLOAT32
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
-from .._whole_file import whole_file
+from .._whole_file import check_target, whole_file
 from .litert import check_litert, run_litert, to_litert
 
 LITERT = "litert"
@@ -61,8 +60,7 @@ def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overw
 
 def _check_precision(bundle: Bundle) -> None:
     """Refuse what allows more than float32's rounding: a LiteRT file in float32 would be proven too loosely."""
-    precision = bundle.entries.precision
-    if precision != PRECISIONS[0]:
+    if (precision := bundle.entries.precision) != FLOAT32:
         raise UnsupportedModelError(
             f"{bundle.path} is of precision {precision}, and its golden cases allow what that does to the numbers. Its "
             "SavedModel is in float32, for which they would prove little: export the model in float32 and convert that."
@@ -70,15 +68,7 @@ def _check_precision(bundle: Bundle) -> None:
 
 
 def _check_place(target: Path, bundle: Path, *, overwrite: bool) -> None:
-    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(bundle)):
-        raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
-    if not target.parent.is_dir():
-        raise ExportError(f"{target} cannot be written: {target.parent} is no folder. Choose another place.")
-    if not os.path.lexists(target):
-        return
-    if target.is_symlink() or not target.is_file():
-        raise ExportError(f"{target} is there and is not a file; it will not be replaced. Choose another place.")
-    if not overwrite:
+    if check_target(target, bundle=bundle) and not overwrite:
         raise ExportError(f"{target} already exists. Pass overwrite=True (--overwrite) to replace it.")
 
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_attn import AttentionPooling, MaskedSoftmax
+
 from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import functional_of, inputs_structure, layers_of, operation_of, outputs_structure
-from .keras_messages import first_line
+from .._internals.stock_attention import is_stock_attention
+from .._standalone.verify import Arrays
+from .keras_messages import first_line, quiet_keras
 
 Tensors = dict[str, Any]
 
@@ -30,49 +37,107 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and output names of a model, and a function that maps one to the other.
+    """A model by the names of its inputs and outputs.
 
-    `call` takes a mapping from input names to tensors or arrays and gives a dict from output names to tensors, with
-    `training=False`.
+    Attributes:
+        model: The model; a sequential one has an input.
+        functional: The functional model behind it. There is none of a subclass, whose shapes are those of `samples`:
+            which of its axes are dynamic is not known yet.
+        samples: Arrays by input name, or by argument name of a subclass.
+        inputs: What goes in.
+        outputs: The names of what comes out.
+        call: Takes a mapping from input names to tensors or arrays and gives a dict from output names to tensors, with
+            `training=False`.
     """
 
+    model: keras.Model
+    functional: Any | None
+    samples: Mapping[str, Any] | None
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
     call: Callable[[Mapping[str, Any]], Tensors]
-    from_samples: bool = False  # the shapes are those of samples: which axes are dynamic is not known yet
+
+    @property
+    def is_functional(self) -> bool:
+        """Whether the model says of its inputs which axes are dynamic: it is no subclass with a `call` of its own."""
+        return self.functional is not None
+
+    @cached_property
+    def layers(self) -> list[Any]:
+        """The model and all layers within it, at any depth."""
+        return layers_of(self.model)
+
+    @cached_property
+    def layer_names(self) -> list[str]:
+        """The names of the layers, and of the `keras.ops` in functional models, which are operations too."""
+        operations = [each for layer in self.layers for each in getattr(functional_of(layer), "operations", ())]
+        return [each.name for each in (*self.layers[1:], *operations)]
+
+    @cached_property
+    def attention(self) -> list[Any]:
+        """The attention layers in it, of ours or of Keras's."""
+        own = (AttentionPooling, MaskedSoftmax)
+        return [layer for layer in self.layers if isinstance(layer, own) or is_stock_attention(layer)]
+
+    @cached_property
+    def weights_size(self) -> int:
+        """How many numbers the weights hold."""
+        return sum(math.prod(variable.shape) for variable in self.model.weights)
+
+    def packed(self, inputs: Mapping[str, Any]) -> Any:
+        """Return inputs nested as a functional model takes them."""
+        flat = [inputs[spec.name] for spec in self.inputs]
+        return keras.tree.pack_sequence_as(inputs_structure(self.functional), flat)
+
+    def run(self, inputs: Arrays) -> Arrays:
+        """Return what Keras gives for arrays, as arrays."""
+        with quiet_keras():
+            tensors = self.call(inputs)
+        return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in tensors.items()}
 
 
-def model_signature(model: keras.Model, samples: Mapping[str, Any] | None) -> Signature:
+def model_signature(
+    model: keras.Model, samples: Mapping[str, Any] | None = None, file: Path | None = None
+) -> Signature:
     """Return the signature of any Keras model.
 
     Args:
         model: A functional, sequential or subclassed model.
         samples: Arrays by input name, or by argument name of `call` for a subclassed model, which needs them.
+        file: Where the model was loaded from: a subclassed one may have no weights before its first call, and Keras
+            leaves them in the file.
 
     Raises:
-        UnsupportedModelError: The model has inputs or state that no file can carry, or was never built.
-        InputError: `samples` do not fit the model.
+        UnsupportedModelError: The model has inputs or state that no file can carry, or was never built; or the file
+            holds other weights.
+        InputError: `samples` do not fit the model, or are needed.
     """
-    _refuse_layers(model)
     functional = functional_of(model)
+    if functional is None and isinstance(model, keras.Sequential):
+        return model_signature(with_input(model, samples), samples)
+    _refuse_layers(model)
     if functional is not None:
-        return _functional_signature(model, functional)
+        return _functional_signature(model, functional, samples)
     if not samples:
         raise InputError(
             f"`{model.name}` is not a functional model, so its inputs are not known by name. Pass `sample_inputs`, "
             f"a mapping from the argument names of its `call` ({', '.join(_call_parameters(model))}) to arrays."
         )
-    return _subclass_signature(model, samples)
+    signature = _subclass_signature(model, samples)
+    if file is not None:
+        try:
+            model.load_weights(file)
+        except ValueError as error:
+            raise UnsupportedModelError(f"Keras cannot load the weights of {file}: {first_line(error)}") from error
+    return signature
 
 
 def with_input(model: keras.Model, samples: Mapping[str, Any] | None) -> keras.Model:
-    """Return a sequential model that has no `Input` with one, made from its sample; any other model as it is.
+    """Return a sequential model that has no `Input` with one, made from its sample.
 
     Raises:
         InputError: There is not exactly one sample.
     """
-    if not isinstance(model, keras.Sequential) or functional_of(model) is not None:
-        return model
     if not isinstance(samples, Mapping) or len(samples) != 1:
         raise InputError(
             f"`{model.name}` is a Sequential without an Input, so the shape it takes is not known. Pass "
@@ -93,14 +158,7 @@ def _refuse_layers(model: keras.Model) -> None:
             )
 
 
-def layer_names(model: keras.Model) -> list[str]:
-    """Return the names of a model's layers, and of the `keras.ops` in functional models, which are operations too."""
-    layers = layers_of(model, include_self=False)
-    operations = [each for layer in (model, *layers) for each in getattr(functional_of(layer), "operations", ())]
-    return [each.name for each in (*layers, *operations)]
-
-
-def _functional_signature(model: keras.Model, functional: Any) -> Signature:
+def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[str, Any] | None) -> Signature:
     structure = inputs_structure(functional)
     specs = []
     for path, tensor in keras.tree.flatten_with_path(structure):
@@ -122,7 +180,7 @@ def _functional_signature(model: keras.Model, functional: Any) -> Signature:
                 tensor.set_shape(known.shape)
         return dict(zip(outputs, found, strict=True))
 
-    return _checked(Signature(tuple(specs), outputs, call))
+    return _checked(Signature(model, functional, samples, tuple(specs), outputs, call))
 
 
 def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signature:
@@ -159,7 +217,7 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
     def call(inputs: Mapping[str, Any]) -> Tensors:
         return dict(zip(outputs, keras.tree.flatten(raw(inputs)), strict=True))
 
-    return _checked(Signature(specs, outputs, call, from_samples=True))
+    return _checked(Signature(model, None, samples, specs, outputs, call))
 
 
 def _call_parameters(model: keras.Model) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .._machine import in_turns
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
 
@@ -26,9 +27,10 @@ def gains(converted: Path, float32: Path, cases: Sequence[Case], provider: str) 
     """
     name, inputs, *_ = max(cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
     size, float32_size = (_size(path) for path in (converted, float32))
-    time_, float32_time = _times(
-        [verify.open_session(path, provider, threads=1) for path in (converted, float32)], inputs
-    )
+    sessions = [verify.open_session(path, provider, threads=1) for path in (converted, float32)]
+    runs = [partial(verify.run_session, session, inputs) for session in sessions]
+    taken = in_turns(runs, len(runs) * _SECONDS, warm_up=1, fewest=3, most=_REPEATS)  # the first allocates
+    time_, float32_time = (1000 * statistics.median(times) for times in taken)
     return {
         "bytes": size,
         "float32_bytes": float32_size,
@@ -43,21 +45,6 @@ def gains(converted: Path, float32: Path, cases: Sequence[Case], provider: str) 
 def _size(model: Path) -> int:
     """Return the bytes of an ONNX file and of its external data."""
     return sum(path.stat().st_size for path in model.parent.glob(f"{model.name}*"))
-
-
-def _times(sessions: Iterable[Any], inputs: Mapping[str, np.ndarray]) -> list[float]:
-    """Return each session's median time for the inputs, in milliseconds."""
-    sessions = list(sessions)
-    for session in sessions:
-        verify.run_session(session, inputs)  # the first run allocates
-    taken: list[list[float]] = [[] for _ in sessions]
-    end = time.perf_counter() + _SECONDS * len(sessions)
-    while len(taken[0]) < 3 or (len(taken[0]) < _REPEATS and time.perf_counter() < end):
-        for session, times in zip(sessions, taken, strict=True):
-            start = time.perf_counter()
-            verify.run_session(session, inputs)
-            times.append(1000 * (time.perf_counter() - start))
-    return [statistics.median(times) for times in taken]
 
 
 def top1(cases: Sequence[Case], actual: Sequence[Arrays]) -> dict[str, dict[str, float]]:

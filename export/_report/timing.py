@@ -9,16 +9,17 @@ import re
 import shutil
 import statistics
 import tempfile
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._machine import in_turns
 from .._standalone import verify
 from .layers import Layer, load, node_names
 
@@ -71,7 +72,9 @@ def layer_times(
         marked = places.marked(proto, model.parent, Path(scratch))
         plain = verify.open_session(marked, provider, threads=1)
         profiled = verify.open_session(marked, provider, profile_prefix=str(Path(scratch) / "profile"), threads=1)
-        alone, beside = _alternated((plain, profiled), inputs, seconds)
+        sessions = [partial(verify.run_session, session, inputs) for session in (plain, profiled)]
+        taken = in_turns(sessions, seconds, warm_up=WARM_UP, fewest=FEWEST_RUNS, most=MOST_RUNS)
+        alone, beside = map(min, taken)
         events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
     runs = list(_runs(events))[WARM_UP:]
     written = statistics.median(sum(1 + within for _, within in run) for run in runs)
@@ -79,20 +82,6 @@ def layer_times(
     times = [places.times(run, cost) for run in runs]
     names = dict.fromkeys((*(layer.name for layer in layers), *(name for each in times for name in each)))
     return {name: float(np.quantile([each.get(name, 0.0) for each in times], QUANTILE)) / 1000 for name in names}
-
-
-def _alternated(sessions: Sequence[Any], inputs: Mapping[str, np.ndarray], seconds: float) -> list[float]:
-    """Run sessions in turns, and return the least that each takes, in seconds."""
-    taken: list[list[float]] = [[] for _ in sessions]
-    end = time.perf_counter() + seconds
-    for number in range(WARM_UP + MOST_RUNS):
-        for session, times in zip(sessions, taken, strict=True):
-            start = time.perf_counter()
-            verify.run_session(session, inputs)
-            times.append(time.perf_counter() - start)
-        if number + 1 >= WARM_UP + FEWEST_RUNS and time.perf_counter() > end:
-            break
-    return [min(times[WARM_UP:]) for times in taken]
 
 
 def _runs(events: Iterable[Event]) -> Iterator[list[tuple[Event, int]]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from .._errors import ExportError
 from .._standalone import verify
-from .._whole_file import whole_file
+from .._whole_file import check_target, whole_file
 from .content import Content
 from .page import GENERATOR, rendered
 from .runtime import WebRuntime, web_runtime
@@ -32,15 +31,9 @@ def check_place(page: Path, bundle: Path, *, in_a_folder: bool = True) -> None:
     Raises:
         ExportError: Something else than a report is there, the folder is not, or it is the bundle.
     """
-    if Path(os.path.realpath(page)).is_relative_to(bundle.resolve()):
-        raise ExportError(f"{page} is in the bundle, which holds only what its manifest lists. Choose another place.")
-    if in_a_folder and not page.parent.is_dir():
-        raise ExportError(f"There is no folder {page.parent} to write {page.name} to.")
+    if not check_target(page, bundle=bundle, in_a_folder=in_a_folder):
+        return
     try:
-        if not os.path.lexists(page):
-            return
-        if page.is_symlink() or not page.is_file():
-            raise ExportError(f"{page} is there and is not a file; it will not be replaced. Choose another place.")
         with page.open("rb") as file:
             is_report = f'<meta name="generator" content="{GENERATOR}">'.encode() in file.read(4096)
     except OSError as error:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -60,17 +59,6 @@ def test_against_another_file(exported, other):
     assert ours.runs == theirs.runs
     assert bench.ratio == theirs.median / ours.median
     assert bench.differences == {"context": pytest.approx(2, rel=1e-5), "weights": 0}
-
-
-def test_turns_alternate_and_time_is_bounded():
-    order = []
-    sessions = [
-        SimpleNamespace(get_outputs=lambda: [], run=lambda *_, name=name: order.append(name) or []) for name in "ab"
-    ]
-    _, latencies = bench._alternate(sessions, {}, 1e-9)
-    assert [len(taken) for taken in latencies] == [bench.FEWEST_RUNS] * 2
-    timed = "".join(order[2 * bench.WARM_UP :])
-    assert timed == ("abba" * bench.FEWEST_RUNS)[: 2 * bench.FEWEST_RUNS]
 
 
 def test_memory_is_that_of_the_model_and_not_of_this_process(tmp_path):
