@@ -1,15 +1,19 @@
 """The choices of an export."""
 
+import inspect
+from dataclasses import MISSING, fields
+
 import numpy as np
 import onnxruntime
 import pytest
 
-from keras_attn_export import ExportError, InputError
+from keras_attn_export import ExportError, InputError, export_model
 from keras_attn_export._options import (
     BATCHED,
     LOWEST_FOR_LOWERING,
     LOWEST_ONNXRUNTIME,
     OPSETS,
+    Options,
     check_onnxruntime,
     checked_options,
     lowest_onnxruntime,
@@ -18,6 +22,13 @@ from keras_attn_export._options import (
 
 def asked(tolerance=None, static_axes=None, **others):
     return checked_options(tolerance=tolerance, static_axes=static_axes, **others)
+
+
+def test_defaults_are_those_of_export_model():
+    given = inspect.signature(export_model).parameters
+    same = {each.name: each.default for each in fields(Options) if each.name in given and each.default is not MISSING}
+    assert set(same) == {"opset", "lowering", "precision", "provider", "safe_mode", "strict"}
+    assert {name: given[name].default for name in same} == same
 
 
 def test_every_opset_has_a_lowest_onnxruntime():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .._bundle.atomic_folder import staged_folder
 from .._bundle.bundle import Bundle, load_bundle
 from .._errors import ExportError, UntraceableError
-from .._options import Options, checked_options
+from .._options import ADAPTIVE, Options, checked_options
 from .._progress import Progress, shown_progress
 from .._report.write_report import beside, check_place
 from .._standalone import verify
@@ -46,15 +46,15 @@ def export_model(
     path: str | Path,
     *,
     sample_inputs: Mapping[str, Any] | None = None,
-    opset: int | None = Options.opset,
-    lowering: str = Options.lowering,
-    precision: str = Options.precision,
-    provider: str = Options.provider,
+    opset: int | None = None,
+    lowering: str = ADAPTIVE,
+    precision: str = "float32",
+    provider: str = "cpu",
     tolerance: float | tuple[float, float] | None = None,
     overwrite: bool = False,
     progress: bool | Progress | None = None,
-    safe_mode: bool = Options.safe_mode,
-    strict: bool = Options.strict,
+    safe_mode: bool = True,
+    strict: bool = False,
     static_axes: Mapping[str, int] | None = None,
     report: bool = False,
     **refused: NoReturn,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import keyword
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +20,7 @@ from .._internals.keras_internals import functional_of, inputs_structure, layers
 from .._internals.stock_attention import is_stock_attention
 from .._standalone.verify import Arrays
 from .keras_messages import first_line, quiet_keras
+from .names import check_inputs, output_names
 
 Tensors = dict[str, Any]
 
@@ -169,7 +168,7 @@ def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[
                 f"Input `{name}` is {kind}; only dense tensors can be exported. Pad it instead."
             )
         specs.append(InputSpec(name, str(tensor.dtype), tuple(tensor.shape)))
-    outputs = _output_names(outputs_structure(functional), functional.output_names, specs)
+    outputs = output_names(outputs_structure(functional), [spec.name for spec in specs], functional.output_names)
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
         packed = keras.tree.pack_sequence_as(structure, [inputs[spec.name] for spec in specs])
@@ -180,7 +179,8 @@ def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[
                 tensor.set_shape(known.shape)
         return dict(zip(outputs, found, strict=True))
 
-    return _checked(Signature(model, functional, samples, tuple(specs), outputs, call))
+    check_inputs([(spec.name, spec.dtype) for spec in specs])
+    return Signature(model, functional, samples, tuple(specs), outputs, call)
 
 
 def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signature:
@@ -212,12 +212,13 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
         )
     except Exception as error:
         raise InputError(f"Keras itself cannot run `{model.name}` on `sample_inputs`: {first_line(error)}") from error
-    outputs = _output_names(structure, None, specs)
+    outputs = output_names(structure, names)
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
         return dict(zip(outputs, keras.tree.flatten(raw(inputs)), strict=True))
 
-    return _checked(Signature(model, None, samples, specs, outputs, call))
+    check_inputs([(spec.name, spec.dtype) for spec in specs])
+    return Signature(model, None, samples, specs, outputs, call)
 
 
 def _call_parameters(model: keras.Model) -> list[str]:
@@ -230,54 +231,3 @@ def _call_parameters(model: keras.Model) -> list[str]:
 def _model_dtype(dtype: np.dtype[Any]) -> str:
     """Return the dtype a sample has inside the model: Keras knows no default but its own float type."""
     return keras.config.floatx() if dtype == np.float64 else str(dtype)
-
-
-def _output_names(structure: Any, layers: list[str] | None, inputs: Any) -> tuple[str, ...]:
-    """Name outputs by their dict keys, else by the layers that made them, else by position; each name once."""
-    taken = {spec.name for spec in inputs}  # an ONNX graph cannot give two tensors one name
-    names: list[str] = []
-    for index, (path, _) in enumerate(keras.tree.flatten_with_path(structure)):
-        keyed = any(isinstance(part, str) for part in path)
-        name = "_".join(map(str, path)) if keyed else (layers[index] if layers else f"output_{index}")
-        if name in {spec.name for spec in inputs}:
-            name = f"{name}_output"
-        unique, count = name, 0
-        while unique in taken:
-            count += 1
-            unique = f"{name}_{count}"
-        taken.add(unique)
-        names.append(unique)
-    return tuple(names)
-
-
-def _checked(signature: Signature) -> Signature:
-    names = [spec.name for spec in signature.inputs]
-    for spec in signature.inputs:
-        if spec.dtype == "string":
-            raise UnsupportedModelError(f"Input `{spec.name}` holds strings. Look them up before the model, not in it.")
-        if spec.dtype == "bfloat16":
-            raise UnsupportedModelError(f"Input `{spec.name}` is bfloat16, which NumPy does not have. Make it float32.")
-        if (
-            not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.]*", spec.name)
-            or keyword.iskeyword(spec.name)
-            or spec.name == "self"
-        ):
-            raise UnsupportedModelError(
-                f"Input name `{spec.name}` cannot be the argument of a SavedModel. Use a letter, then letters, digits, "
-                f"underscores and dots, and no word of Python: keras.Input(..., name={_better_name(spec.name)!r})."
-            )
-        if alike := [name for name in names if _as_argument(name) == _as_argument(spec.name)][1:]:
-            raise UnsupportedModelError(
-                f"Inputs `{spec.name}` and `{alike[0]}` have one name, as far as TensorFlow can tell: it ignores case, "
-                "and takes a dot for an underscore. Give each a name of its own."
-            )
-    return signature
-
-
-def _as_argument(name: str) -> str:
-    return name.lower().replace(".", "_")
-
-
-def _better_name(name: str) -> str:
-    letters = re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_")
-    return letters if re.match("[A-Za-z]", letters) and letters not in (*keyword.kwlist, "self") else f"input_{letters}"

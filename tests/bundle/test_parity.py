@@ -1,6 +1,7 @@
 """The parity report."""
 
 import json
+import pickle
 import re
 from dataclasses import replace
 
@@ -42,6 +43,11 @@ def test_json_round_trip(report):
     read = ParityReport.from_json(text)
     assert read.to_json() == text
     assert repr(read) == repr(report)  # since NaN is not equal to itself
+
+
+def test_an_error_is_pickled_with_its_report():
+    error = pickle.loads(pickle.dumps(ParityError("Outputs differ.", ParityReport("cpu", (BAD,)))))
+    assert (type(error), str(error), error.report) == (ParityError, "Outputs differ.", ParityReport("cpu", (BAD,)))
 
 
 @pytest.mark.parametrize(
