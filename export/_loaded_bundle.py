@@ -19,6 +19,7 @@ from ._errors import BundleError
 from ._report.content import content_of
 from ._report.write_report import beside, check_place, write_page
 from ._standalone import verify
+from ._standalone.verify import Manifest
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Bundle:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle without the sessions; the copy opens its own."""
         return Bundle, (self.path, self.manifest)
+
+    @cached_property
+    def entries(self) -> Manifest:
+        """The manifest by attribute, for this package."""
+        return Manifest.of(self.manifest)
 
     @cached_property
     def report(self) -> ParityReport:
@@ -106,7 +112,7 @@ class Bundle:
             ProviderError: As for `session`.
             ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
         """
-        return verify.run_session(self.session(provider), checked_inputs(self.manifest, inputs))
+        return verify.run_session(self.session(provider), checked_inputs(self.entries, inputs))
 
     def write_report(
         self,
@@ -140,8 +146,8 @@ class Bundle:
         page = beside(self.path) if path is None else Path(path)
         check_place(page, self.path)
         verify.check_model(self.path, self.manifest, verify.CASES)
-        given = None if inputs is None else checked_inputs(self.manifest, inputs)
-        content = content_of(self.path, self.manifest, self.report, self.run, inputs=given, live=live, labels=labels)
+        given = None if inputs is None else checked_inputs(self.entries, inputs)
+        content = content_of(self.path, self.entries, self.report, self.run, inputs=given, live=live, labels=labels)
         return write_page(page, content, live=live)
 
 

@@ -1,4 +1,4 @@
-"""What the numbers of a benchmark depend on: processor, cores and versions."""
+"""What figures depend on: processor, cores and versions."""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
-"""The choices an export offers, and whether a value is one of them. Cheap: checked before TensorFlow is loaded."""
+"""What may be asked of an export, checked once and before TensorFlow is loaded."""
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from ._errors import ExportError, InputError
 from ._standalone.verify import PROVIDERS, older_onnxruntime
@@ -14,10 +17,12 @@ ADAPTIVE = "adaptive"
 LOWERINGS = (ADAPTIVE, PORTABLE, "fused")
 REPLACED = ("ragged", "batched", "auto")  # `adaptive` takes their place
 BATCHED = "batched"  # the form of `adaptive` for devices such as GPUs
-PRECISIONS = ("float32", "float16", "int8")
+FLOAT32 = "float32"
+PRECISIONS = (FLOAT32, "float16", "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
 OPSETS = range(TRACED_OPSET, 25)
 FUSED_OPSET = 24
+NO_MORE = {"relative": 0.0, "absolute": 0.0}  # than what rounding does
 
 # The first onnxruntime release, of 1.15 and later, that loads exported models of each opset and gives Keras's outputs.
 # Measured with the last patch of every minor release on models with attention, recurrent layers and convolutions.
@@ -27,17 +32,25 @@ LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21"
 LOWEST_FOR_LOWERING = {ADAPTIVE: "1.19", BATCHED: "1.19", "fused": "1.25"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
-    """What was asked of an export; see `export_model`. An opset of `None` is the lowest that will do."""
+    """What is asked of an export: `export_model` says what each is, and makes them by `checked_options`.
 
-    opset: int | None
-    lowering: str
-    precision: str
-    provider: str
-    tolerance: Mapping[str, float]
+    Two are no arguments of it: `file`, from which the model is loaded, if it is; and `untraceable`, the axes that are
+    made static unasked, by name, with what TensorFlow says.
+    """
+
+    file: Path | None = None
+    samples: Mapping[str, Any] | None = None
+    opset: int | None = None
+    lowering: str = ADAPTIVE
+    precision: str = FLOAT32
+    provider: str = "cpu"
+    tolerance: Mapping[str, float] = field(default_factory=lambda: dict(NO_MORE))
+    safe_mode: bool = True
     strict: bool = False
     static_axes: Mapping[str, int] = field(default_factory=dict)
+    untraceable: Mapping[str, str] = field(default_factory=dict)
 
 
 def asked_by(form: str) -> str:
@@ -80,13 +93,34 @@ def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
         )
 
 
-def checked_static_axes(static_axes: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the `static_axes` of `export_model`; whether the model has such axes is seen later.
+def checked_options(*, tolerance: Any, static_axes: Any, **plain: Any) -> Options:
+    """Return the options of an export, by the names of `Options`.
 
     Raises:
-        InputError: They are no mapping from names to sizes of 1 or more.
+        ExportError: A value is unknown, or they do not go together.
+        InputError: `static_axes` are no mapping from names to sizes of 1 or more.
     """
-    given = {} if static_axes is None else static_axes
+    options = Options(**plain, tolerance=_tolerance(tolerance), static_axes=_static_axes(static_axes))
+    choices = (("lowering", LOWERINGS), ("precision", PRECISIONS), ("provider", tuple(PROVIDERS)))
+    for name, known in choices:
+        if (value := getattr(options, name)) not in known:
+            raise ExportError(f"`{name}` must be one of {known}. Received: {value!r}.{instead(value)}")
+    opset = options.opset
+    if opset is None:
+        return options
+    if isinstance(opset, bool) or not isinstance(opset, int) or opset not in OPSETS:
+        raise ExportError(f"`opset` must be an integer from {OPSETS[0]} to {OPSETS[-1]}. Received: {opset!r}.")
+    if options.lowering == "fused" and opset < FUSED_OPSET:
+        raise ExportError(
+            f"`lowering='fused'` needs opset {FUSED_OPSET}, the first whose `Attention` takes lengths. "
+            f"Received: opset={opset}. Leave `opset` out, or use another lowering."
+        )
+    return options
+
+
+def _static_axes(given: Any) -> dict[str, int]:
+    """Return sizes by the names of axes; whether the model has such axes is seen later."""
+    given = {} if given is None else given
     if not isinstance(given, Mapping):
         raise InputError(f"`static_axes` must be a mapping from names to sizes. Received: {type(given).__name__}.")
     for name, size in given.items():
@@ -98,25 +132,22 @@ def checked_static_axes(static_axes: Mapping[str, int] | None) -> dict[str, int]
     return {name: int(size) for name, size in given.items()}
 
 
-def check_options(opset: int | None, lowering: str, precision: str, provider: str) -> None:
-    """Check the options of `export_model`.
-
-    Raises:
-        ExportError: A value is unknown, or they do not go together.
-    """
-    for name, value, known in (
-        ("lowering", lowering, LOWERINGS),
-        ("precision", precision, PRECISIONS),
-        ("provider", provider, tuple(PROVIDERS)),
-    ):
-        if value not in known:
-            raise ExportError(f"`{name}` must be one of {known}. Received: {value!r}.{instead(value)}")
-    if opset is None:
-        return
-    if isinstance(opset, bool) or not isinstance(opset, int) or opset not in OPSETS:
-        raise ExportError(f"`opset` must be an integer from {OPSETS[0]} to {OPSETS[-1]}. Received: {opset!r}.")
-    if lowering == "fused" and opset < FUSED_OPSET:
+def _tolerance(given: Any) -> dict[str, float]:
+    """Return {"relative", "absolute"}: of a number it is the relative one and a tenth of it the absolute one."""
+    if given is None:
+        return dict(NO_MORE)
+    pair = given if isinstance(given, tuple | list) else (given, _tenth(given))
+    if len(pair) != 2 or not all(map(_is_tolerance, pair)):
         raise ExportError(
-            f"`lowering='fused'` needs opset {FUSED_OPSET}, the first whose `Attention` takes lengths. "
-            f"Received: opset={opset}. Leave `opset` out, or use another lowering."
+            f"`tolerance` must be a number of 0 or more, or two as (relative, absolute). Received: {given!r}."
         )
+    return {"relative": float(pair[0]), "absolute": float(pair[1])}
+
+
+def _tenth(value: Any) -> Any:
+    return float(value) / 10 if _is_tolerance(value) else value
+
+
+def _is_tolerance(value: Any) -> bool:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)  # NumPy's numbers are Real too
+    return number and math.isfinite(value) and value >= 0

@@ -1,20 +1,34 @@
 """The choices of an export."""
 
+import inspect
+from dataclasses import MISSING, fields
+
 import numpy as np
 import onnxruntime
 import pytest
 
-from keras_attn_export import ExportError, InputError
+from keras_attn_export import ExportError, InputError, export_model
 from keras_attn_export._options import (
     BATCHED,
     LOWEST_FOR_LOWERING,
     LOWEST_ONNXRUNTIME,
     OPSETS,
+    Options,
     check_onnxruntime,
-    check_options,
-    checked_static_axes,
+    checked_options,
     lowest_onnxruntime,
 )
+
+
+def asked(tolerance=None, static_axes=None, **others):
+    return checked_options(tolerance=tolerance, static_axes=static_axes, **others)
+
+
+def test_defaults_are_those_of_export_model():
+    given = inspect.signature(export_model).parameters
+    same = {each.name: each.default for each in fields(Options) if each.name in given and each.default is not MISSING}
+    assert set(same) == {"opset", "lowering", "precision", "provider", "safe_mode", "strict"}
+    assert {name: given[name].default for name in same} == same
 
 
 def test_every_opset_has_a_lowest_onnxruntime():
@@ -22,10 +36,10 @@ def test_every_opset_has_a_lowest_onnxruntime():
 
 
 def test_fused_needs_its_opset():
-    check_options(None, "fused", "float32", "cpu")
-    check_options(24, "fused", "float32", "cpu")
+    asked(lowering="fused")
+    asked(opset=24, lowering="fused")
     with pytest.raises(ExportError, match=r"`lowering='fused'` needs opset 24.* Received: opset=23"):
-        check_options(23, "fused", "float32", "cpu")
+        asked(opset=23, lowering="fused")
 
 
 def test_the_lowest_onnxruntime_is_that_of_opset_and_lowerings():
@@ -38,27 +52,26 @@ def test_the_lowest_onnxruntime_is_that_of_opset_and_lowerings():
 @pytest.mark.parametrize("opset", [17, 25, "18", 18.0, True])
 def test_an_opset_out_of_range(opset):
     with pytest.raises(ExportError, match="`opset` must be an integer from 18 to 24"):
-        check_options(opset, "portable", "float32", "cpu")
+        asked(opset=opset)
 
 
 @pytest.mark.parametrize("name", ["lowering", "precision", "provider"])
 def test_unknown_choices(name):
-    options = {"opset": 18, "lowering": "portable", "precision": "float32", "provider": "cpu"} | {name: "best"}
     with pytest.raises(ExportError, match=rf"`{name}` must be one of .* Received: 'best'"):
-        check_options(**options)
+        asked(**{name: "best"})
 
 
 def test_a_static_axis_has_a_size_of_1_or_more():
-    assert checked_static_axes({"batch": np.int64(1)}) == {"batch": 1}
+    assert asked(static_axes={"batch": np.int64(1)}).static_axes == {"batch": 1}
     for size in (0, 1.0, True):
         with pytest.raises(InputError, match=rf"integers of 1 or more\. Received: 'batch': {size}\."):
-            checked_static_axes({"batch": size})
+            asked(static_axes={"batch": size})
 
 
 @pytest.mark.parametrize("lowering", ["ragged", "batched", "auto"])
 def test_a_lowering_that_another_replaces(lowering):
     with pytest.raises(ExportError, match=rf"`lowering` must be one of .* Received: '{lowering}'\. Use 'adaptive'"):
-        check_options(None, lowering, "float32", "cpu")
+        asked(lowering=lowering)
 
 
 @pytest.mark.parametrize(
@@ -81,3 +94,32 @@ def test_an_onnxruntime_too_old_for_what_is_asked(monkeypatch, installed, opset,
         return
     with pytest.raises(ExportError, match=refusal):
         check_onnxruntime(opset, lowerings)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "relative", "absolute"),
+    [
+        (None, 0.0, 0.0),
+        (1e-3, 1e-3, 1e-4),
+        (1, 1.0, 0.1),
+        (0, 0.0, 0.0),
+        ((1e-3, 0), 1e-3, 0.0),
+        ([0.5, 0.25], 0.5, 0.25),
+        (np.float32(0.5), 0.5, 0.05),
+        (np.float64(0.5), 0.5, 0.05),
+    ],
+)
+def test_a_tolerance(tolerance, relative, absolute):
+    checked = asked(tolerance=tolerance).tolerance
+    assert checked == {"relative": pytest.approx(relative, rel=1e-15), "absolute": pytest.approx(absolute, rel=1e-15)}
+    assert {type(value) for value in checked.values()} == {float}
+
+
+@pytest.mark.parametrize(
+    "tolerance",
+    [-1e-3, float("nan"), float("inf"), True, "1e-3", (1e-3,), (1e-3, 1e-3, 1e-3), (1e-3, -1), (1e-3, None), {}, ()],
+    ids=repr,
+)
+def test_tolerances_that_are_none(tolerance):
+    with pytest.raises(ExportError, match=r"`tolerance` must be a number of 0 or more, or two .*\. Received: "):
+        asked(tolerance=tolerance)

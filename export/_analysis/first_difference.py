@@ -125,7 +125,7 @@ def first_difference(
                 row = _closest(case.name, name, *_without(padding, reference[name], found[name]), tolerance)
                 if row is not None and (name not in worst or _badness(row) > _badness(worst[name])):
                     worst[name] = row
-    path = _differing_path(ours, worst, [spec["name"] for spec in bundle.manifest["outputs"]])
+    path = _differing_path(ours, worst, [spec.name for spec in bundle.entries.outputs])
     told = [
         _difference(row, saved)
         for name in shared
@@ -157,8 +157,8 @@ def _saved_graph(bundle: Bundle) -> SavedGraph:
         raise ExportError(
             "Naming the first difference runs the SavedModel, which needs TensorFlow: pip install tensorflow."
         ) from error
-    layers = [part for each in bundle.manifest.get("layers", ()) for part in each["name"].split("/")]
-    return SavedGraph(bundle.path / SAVED_MODEL, bundle.manifest.get("model", ""), layers)
+    layers = [part for each in bundle.entries.layers for part in each["name"].split("/")]
+    return SavedGraph(bundle.path / SAVED_MODEL, bundle.entries.model, layers)
 
 
 def _padding(

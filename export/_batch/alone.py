@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from .._standalone.verify import Arrays
+from .._standalone.verify import Arrays, Manifest, Spec
 from .feeds import feeds_of, padded_size
 from .windows import Window
 
@@ -16,19 +13,19 @@ from .windows import Window
 ALIKE = {"float32": 1e-4, "float16": 2e-2, "int8": 5e-2}
 
 
-def feeds_alone(manifest: Mapping[str, Any], window: Window, row: int, more: str | None = None) -> Arrays:
+def feeds_alone(manifest: Manifest, window: Window, row: int, more: str | None = None) -> Arrays:
     """Return the inputs of a row, no longer than they must be; along the axis `more`, more than twice as long."""
     longest = {axis: int(length[row]) for axis, length in window.lengths.items()}
-    for axis in {*manifest.get("multiples", {})} & {*longest}:
+    for axis in {*manifest.multiples} & {*longest}:
         longest[axis] = padded_size(manifest, axis, longest[axis])
     if more is not None:
         longest[more] = padded_size(manifest, more, 2 * longest[more] + 1)
     return feeds_of(manifest, window, np.array([row]), longest)
 
 
-def sizes_of_channels(output: np.ndarray, spec: Mapping[str, Any]) -> np.ndarray:
+def sizes_of_channels(output: np.ndarray, spec: Spec) -> np.ndarray:
     """Return the largest number of each channel, which is an index of the last axis if that is of a fixed size."""
-    shape = spec["shape"]
+    shape = spec.shape
     channels = shape[-1] if len(shape) > 1 and isinstance(shape[-1], int) else 1
     flat = np.abs(output.reshape(-1, max(1, channels)))
     largest: np.ndarray = np.max(flat, axis=0, initial=0.0, where=np.isfinite(flat))

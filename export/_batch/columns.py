@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from .._bundle.arrays import as_dtype
 from .._errors import InputError
+from .._standalone.verify import Spec
 
 Problems = dict[int, str]  # by row, why it cannot be run
 
@@ -35,17 +35,17 @@ class Ragged:
         return flat.reshape(self.sizes[index])
 
 
-def column_problem(kind: Any, spec: Mapping[str, Any]) -> str | None:
+def column_problem(kind: Any, spec: Spec) -> str | None:
     """Return why a column of an Arrow type cannot be an input, or `None` if it can."""
     depth, inner = 0, kind
     while _is_list(inner):
         depth, inner = depth + 1, inner.value_type
-    axes = len(spec["shape"]) - 1
-    needed = f"lists of {spec['dtype']}, nested {axes} deep" if axes else spec["dtype"]
+    axes = len(spec.shape) - 1
+    needed = f"lists of {spec.dtype}, nested {axes} deep" if axes else spec.dtype
     number = _NUMBERS.get(str(inner))
-    if depth == axes and number is not None and np.can_cast(number, spec["dtype"], casting="same_kind"):
+    if depth == axes and number is not None and np.can_cast(number, spec.dtype, casting="same_kind"):
         return None
-    return f"column `{spec['name']}` must hold {needed}, for an input of shape {tuple(spec['shape'])}; it is {kind}"
+    return f"column `{spec.name}` must hold {needed}, for an input of shape {spec.shape}; it is {kind}"
 
 
 _WIDTHS = (8, 16, 32, 64)
@@ -61,7 +61,7 @@ def _is_list(kind: Any) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def read_column(column: Any, spec: Mapping[str, Any]) -> tuple[Ragged, Problems]:
+def read_column(column: Any, spec: Spec) -> tuple[Ragged, Problems]:
     """Return a `pyarrow.Array` as arrays of an input's dtype, and the rows that are none; those hold nothing.
 
     Args:
@@ -70,8 +70,8 @@ def read_column(column: Any, spec: Mapping[str, Any]) -> tuple[Ragged, Problems]
     """
     rows, problems = len(column), dict[int, str]()
     bounds = np.arange(rows + 1)  # where each row begins, among what `column` holds at this depth
-    sizes = np.zeros((rows, len(spec["shape"]) - 1), np.int64)
-    for axis, known in enumerate(spec["shape"][1:]):
+    sizes = np.zeros((rows, len(spec.shape) - 1), np.int64)
+    for axis, known in enumerate(spec.shape[1:]):
         _add_nulls(column, bounds, spec, problems)
         owners = np.repeat(np.arange(rows), np.diff(bounds))
         offsets = _offsets(column)
@@ -80,12 +80,12 @@ def read_column(column: Any, spec: Mapping[str, Any]) -> tuple[Ragged, Problems]
         empty = known if isinstance(known, int) else 0  # the size of an axis in a row that has nothing in it
         sizes[:, axis] = np.where(np.diff(bounds) > 0, lengths[begun] if len(lengths) else 0, empty)
         for row in np.unique(owners[lengths != sizes[owners, axis]]):
-            problems.setdefault(int(row), f"`{spec['name']}` has lists of different lengths side by side")
+            problems.setdefault(int(row), f"`{spec.name}` has lists of different lengths side by side")
         if isinstance(known, int):
             for row in np.flatnonzero(sizes[:, axis] != known):
                 problems.setdefault(
                     int(row),
-                    f"`{spec['name']}` must have shape {tuple(spec['shape'])}; it has {sizes[row, axis]} for {known}",
+                    f"`{spec.name}` must have shape {spec.shape}; it has {sizes[row, axis]} for {known}",
                 )
         bounds, column = offsets[bounds], column.values
     _add_nulls(column, bounds, spec, problems)
@@ -103,26 +103,26 @@ def _offsets(lists: Any) -> np.ndarray:
     return np.asarray(lists.offsets, np.int64)
 
 
-def _add_nulls(column: Any, bounds: np.ndarray, spec: Mapping[str, Any], problems: Problems) -> None:
+def _add_nulls(column: Any, bounds: np.ndarray, spec: Spec, problems: Problems) -> None:
     if not column.null_count:
         return
     missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)[bounds[0] : bounds[-1]]) + bounds[0]
     for row in np.unique(np.searchsorted(bounds, missing, side="right") - 1).tolist():
-        problems.setdefault(row, f"`{spec['name']}` is null, or holds one")
+        problems.setdefault(row, f"`{spec.name}` is null, or holds one")
 
 
-def _numbers(flat: Any, bounds: np.ndarray, spec: Mapping[str, Any], problems: Problems) -> np.ndarray:
+def _numbers(flat: Any, bounds: np.ndarray, spec: Spec, problems: Problems) -> np.ndarray:
     """Return the numbers in the input's dtype; where they do not fit, the row has a problem."""
     if flat.null_count:
         flat = flat.fill_null(False if str(flat.type) == "bool" else 0)
     values = flat.to_numpy(zero_copy_only=False)
     try:
-        return as_dtype("", values, spec["dtype"])
+        return as_dtype("", values, spec.dtype)
     except InputError:
-        whole = np.zeros(len(values), spec["dtype"])
+        whole = np.zeros(len(values), spec.dtype)
     for row, (start, stop) in enumerate(pairwise(bounds)):
         try:
-            whole[start:stop] = as_dtype(f"`{spec['name']}`", values[start:stop], spec["dtype"])
+            whole[start:stop] = as_dtype(f"`{spec.name}`", values[start:stop], spec.dtype)
         except InputError as error:
             problems.setdefault(row, str(error).rstrip("."))
     return whole

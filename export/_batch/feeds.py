@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from .._standalone.verify import Manifest
 from .windows import Window
 
 
-def longest_of(manifest: Mapping[str, Any], window: Window, rows: np.ndarray, padded: frozenset[str]) -> dict[str, int]:
+def longest_of(manifest: Manifest, window: Window, rows: np.ndarray, padded: frozenset[str]) -> dict[str, int]:
     """Return how long rows are together, by axis: the longest of them, and what the model takes if it may be padded."""
     longest = {axis: int(length[rows].max(initial=0)) for axis, length in window.lengths.items()}
     return {axis: padded_size(manifest, axis, size) if axis in padded else size for axis, size in longest.items()}
 
 
-def padded_size(manifest: Mapping[str, Any], axis: str, size: int) -> int:
+def padded_size(manifest: Manifest, axis: str, size: int) -> int:
     """Return the least size of an axis that the model takes, of `size` or more."""
-    step: int = manifest.get("multiples", {}).get(axis, 1)
+    step = manifest.multiples.get(axis, 1)
     return -(-max(size, 1) // step) * step  # an axis of nothing is none that a model is proven on
 
 
-def feeds_of(
-    manifest: Mapping[str, Any], window: Window, rows: np.ndarray, longest: Mapping[str, int]
-) -> dict[str, np.ndarray]:
+def feeds_of(manifest: Manifest, window: Window, rows: np.ndarray, longest: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Return the inputs of rows, as long as is said."""
     feeds = {}
-    for spec in manifest["inputs"]:
-        ragged = window.inputs[spec["name"]]
-        shape = [size if isinstance(size, int) else longest[size] for size in spec["shape"][1:]]
+    for spec in manifest.inputs:
+        ragged = window.inputs[spec.name]
+        shape = [size if isinstance(size, int) else longest[size] for size in spec.shape[1:]]
         if not shape:
-            feeds[spec["name"]] = ragged.values[ragged.starts[rows]]
+            feeds[spec.name] = ragged.values[ragged.starts[rows]]
             continue
         padded = np.zeros((len(rows), *shape), ragged.values.dtype)
         sizes, starts, ends = ragged.sizes[rows], ragged.starts[rows].tolist(), ragged.starts[rows + 1].tolist()
@@ -41,7 +39,7 @@ def feeds_of(
         else:
             for own, size, start, end in zip(padded, sizes.tolist(), starts, ends, strict=True):
                 own[tuple(map(slice, size))] = ragged.values[start:end].reshape(size)
-        feeds[spec["name"]] = padded
+        feeds[spec.name] = padded
     return feeds
 
 

@@ -26,9 +26,9 @@ class Model:
             ProviderError: The provider is absent.
         """
         bundle = load_bundle(job.bundle) if bundle is None else bundle
-        if bundle.manifest["manifest_sha256"] != job.digest:
+        if bundle.entries.manifest_sha256 != job.digest:
             raise BundleError(f"{job.bundle} is another bundle here than where the run was begun.")
-        self.job, self.manifest = job, bundle.manifest
+        self.job, self.manifest = job, bundle.entries
         self.outputs = specs_of(self.manifest, job.outputs)
         self.batches = Batches(job.batch_size, job.padded)
         self._session = LimitedSession(bundle, job.provider, job.limit)
@@ -54,13 +54,13 @@ class Model:
             alone = self.run(feeds_alone(self.manifest, window, row))
         except Exception:  # noqa: BLE001 - too little memory beside the others, say
             return
-        precision = self.manifest.get("precision", "float32")
         for number, (spec, output) in enumerate(zip(self.outputs, alone, strict=True)):
             one, other = without_padding(output[0], output_sizes(spec, window)[row]), results.row(number, row)
             # whole numbers may be another for a tie that rounding decides
-            if one.dtype.kind == "f" and not alike(one, other, results.sizes_of_channels(number, spec), precision):
+            sizes = results.sizes_of_channels(number, spec)
+            if one.dtype.kind == "f" and not alike(one, other, sizes, self.manifest.precision):
                 raise ExportError(
-                    f"Row {window.first_row + row} gives another `{spec['name']}` among other rows than by itself, "
+                    f"Row {window.first_row + row} gives another `{spec.name}` among other rows than by itself, "
                     "though the rows that were tried did not: padding, or what is beside it, changes what the model "
                     "gives. Remove the destination, and run with a batch size of 1."
                 )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import ExportError
+from .._standalone.verify import Spec
 from .._whole_file import reason_of, whole_file
 from .columns import to_lists
 from .destination import Destination
@@ -20,7 +21,7 @@ from .source import Part
 class PartFile:
     """What is written of one part; it is in the destination once it is whole, its errors before it."""
 
-    def __init__(self, part: Part, destination: Destination, kept: Any, outputs: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, part: Part, destination: Destination, kept: Any, outputs: Iterable[Spec]) -> None:
         """Begin a file.
 
         Args:
@@ -34,8 +35,8 @@ class PartFile:
         self.part, self._destination = part, destination
         self.schema = kept
         for spec in outputs:
-            nothing = to_lists(np.zeros(0, spec["dtype"]), np.zeros((0, len(spec["shape"]) - 1), np.int64))
-            self.schema = self.schema.append(pa.field(spec["name"], nothing.type))
+            nothing = to_lists(np.zeros(0, spec.dtype), np.zeros((0, len(spec.shape) - 1), np.int64))
+            self.schema = self.schema.append(pa.field(spec.name, nothing.type))
         self.rows = 0
         self.errors: list[tuple[int | None, str | None, str]] = []
         self._writer: Any = None

@@ -114,14 +114,14 @@ def predict(
         check_ray()
     opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     check_provider(provider)
-    chosen = checked_outputs(opened.manifest, outputs)
-    row_axes(opened.manifest, chosen)
+    chosen = checked_outputs(opened.entries, outputs)
+    row_axes(opened.entries, chosen)
     _check_apart(Path(source), Path(destination), opened.path)
     cores = workers or (usable_cpus() if provider == "cpu" else 2)
     beside = cores if engine == "ray" else 1  # processes of one machine, which share what is free
     job = Job(
         bundle=os.path.abspath(opened.path),
-        digest=opened.manifest["manifest_sha256"],
+        digest=opened.entries.manifest_sha256,
         provider=provider,
         outputs=chosen,
         key=key,
@@ -159,7 +159,7 @@ def predict(
             elif left:
                 run_parts(left, job, Model(job, opened), place, done)
         errors = merge_errors(place, parts)
-    exact = tuple(axis for axis in row_axes(opened.manifest, chosen) if axis not in job.padded)
+    exact = tuple(axis for axis in row_axes(opened.entries, chosen) if axis not in job.padded)
     return Predictions(
         place.folder,
         place.errors if errors else None,
@@ -209,7 +209,7 @@ def _check_schemas(parts: Sequence[Part], bundle: Bundle, job: Job, source: str 
     """Refuse a source of which no part fits; where some do, the others are errors."""
     first = ""
     for part in parts:
-        opened = open_part(part, bundle.manifest, job)
+        opened = open_part(part, bundle.entries, job)
         if not isinstance(opened, str):
             opened.close()
             return

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from .._standalone.verify import Spec
 from .alone import sizes_of_channels
 from .columns import to_lists
 from .feeds import comes_first
@@ -16,7 +16,7 @@ from .windows import Window, output_sizes
 class Results:
     """The outputs of a window, into which threads put those of their rows."""
 
-    def __init__(self, specs: list[dict[str, Any]], window: Window, start: int, stop: int) -> None:
+    def __init__(self, specs: list[Spec], window: Window, start: int, stop: int) -> None:
         """Make room for rows from `start` to before `stop`."""
         self.start, self.problems = start, {row: why for row, why in window.problems.items() if start <= row < stop}
         self._sizes = [output_sizes(spec, window)[start:stop] for spec in specs]
@@ -27,7 +27,7 @@ class Results:
         counts = [np.prod(sizes, axis=1, dtype=np.int64) for sizes in self._sizes]
         self._starts = [np.concatenate([[0], np.cumsum(count)]) for count in counts]
         self._values = [
-            np.zeros(0 if apart else starts[-1], spec["dtype"])
+            np.zeros(0 if apart else starts[-1], spec.dtype)
             for spec, apart, starts in zip(specs, self._apart, self._starts, strict=True)
         ]
 
@@ -56,7 +56,7 @@ class Results:
         own: np.ndarray = self._values[number][begin:end].reshape(self._sizes[number][place])
         return own
 
-    def sizes_of_channels(self, number: int, spec: Mapping[str, Any]) -> np.ndarray:
+    def sizes_of_channels(self, number: int, spec: Spec) -> np.ndarray:
         """Return the largest number of each channel of an output, over all rows."""
         if self._apart[number]:
             values = np.concatenate([output.ravel() for output in self._rows[number].values()])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .._standalone.verify import Manifest, Spec
 from .columns import column_problem
 from .destination import Destination
 from .job import WINDOW_BYTES, WINDOW_ROWS, Job
@@ -92,7 +93,7 @@ def _steps(
                 raise
 
 
-def open_part(part: Part, manifest: Mapping[str, Any], job: Job) -> Any:
+def open_part(part: Part, manifest: Manifest, job: Job) -> Any:
     """Return the opened file of a part, a context manager, or why it cannot be run, as a string."""
     if part.problem:
         return part.problem
@@ -171,7 +172,7 @@ def _rows_at_once(opened: Any, groups: list[int]) -> int:
     return max(1, min(WINDOW_ROWS, int(WINDOW_BYTES / each)))
 
 
-def _refuse_gigantic(window: Window, outputs: list[dict[str, Any]], limit: int) -> None:
+def _refuse_gigantic(window: Window, outputs: list[Spec], limit: int) -> None:
     """Refuse rows of which an output is larger than may be, before there is room made for it."""
     largest = output_bytes(outputs, window)[0]
     for row in np.flatnonzero(largest > min(limit, MOST_BYTES)).tolist():
@@ -199,37 +200,37 @@ def _finish(step: _Step, job: Job, model: Model, done: Done) -> None:
     done(step.batch.num_rows - len(problems), len(problems))
 
 
-def kept_schema(schema: Any, manifest: Mapping[str, Any], job: Job) -> Any:
+def kept_schema(schema: Any, manifest: Manifest, job: Job) -> Any:
     """Return the columns that are passed on: all but the inputs, and the key in any case."""
     import pyarrow as pa
 
-    inputs = {spec["name"] for spec in manifest["inputs"]}
+    inputs = {spec.name for spec in manifest.inputs}
     return pa.schema([field for field in schema if field.name not in inputs or field.name == job.key])
 
 
-def schema_problem(schema: Any, manifest: Mapping[str, Any], job: Job) -> str | None:
+def schema_problem(schema: Any, manifest: Manifest, job: Job) -> str | None:
     """Return why rows of such columns cannot be run, or `None` if they can."""
     names = schema.names
     if len(set(names)) != len(names):
         return f"has a column twice: {sorted(name for name in set(names) if names.count(name) > 1)}"
     if job.key is not None and job.key not in names:
         return f"has no column `{job.key}`, which is to be the key; it has {names}"
-    for spec in manifest["inputs"]:
-        if spec["name"] in names:
-            if problem := column_problem(schema.field(spec["name"]).type, spec):
+    for spec in manifest.inputs:
+        if spec.name in names:
+            if problem := column_problem(schema.field(spec.name).type, spec):
                 return problem
         elif (problem := _absence(spec, manifest, names)) is not None:
             return problem
-    inputs = {spec["name"] for spec in manifest["inputs"]} - {job.key}
+    inputs = {spec.name for spec in manifest.inputs} - {job.key}
     if clash := [name for name in job.outputs if name in names and name not in inputs]:
         return f"has a column `{clash[0]}`, and an output is called so: rename the column"
     return None
 
 
-def _absence(spec: Mapping[str, Any], manifest: Mapping[str, Any], names: list[str]) -> str | None:
+def _absence(spec: Spec, manifest: Manifest, names: list[str]) -> str | None:
     """Return why a column may not be absent: nobody knows what it would say."""
-    counted = manifest.get("counts", {}).get(spec["name"])
-    others = (other for other in manifest["inputs"] if other["name"] in names)
-    if counted is not None and len(spec["shape"]) == 1 and any(counted in other["shape"] for other in others):
+    counted = manifest.counts.get(spec.name)
+    others = (other for other in manifest.inputs if other.name in names)
+    if counted is not None and len(spec.shape) == 1 and any(counted in other.shape for other in others):
         return None
-    return f"has no column `{spec['name']}`, an input of the model; it has {names}"
+    return f"has no column `{spec.name}`, an input of the model; it has {names}"

@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from .._standalone.verify import Arrays
+from .._standalone.verify import Arrays, Spec
 from .alone import alike, feeds_alone, sizes_of_channels
 from .job import row_axes
 from .model import Model
@@ -73,7 +72,7 @@ def tried(model: Model, parts: Sequence[Part]) -> Trial:
 
 def _single(model: Model) -> list[str]:
     """Return the inputs that are one number a row."""
-    return [spec["name"] for spec in model.manifest["inputs"] if len(spec["shape"]) == 1]
+    return [spec.name for spec in model.manifest.inputs if len(spec.shape) == 1]
 
 
 def _rows(model: Model, parts: Sequence[Part]) -> Iterator[Row]:
@@ -102,7 +101,7 @@ def _head(model: Model, part: Part) -> Window | None:
     with opened, contextlib.suppress(*READ_ERRORS, StopIteration):
         batch = next(opened.iter_batches(READ, row_groups=list(range(*part.groups)), use_threads=False))
         # rows of any length: they are compared at the next one that the model takes
-        return read_window(batch, model.manifest, part.first_row, frozenset(model.manifest.get("multiples", {})))
+        return read_window(batch, model.manifest, part.first_row, frozenset(model.manifest.multiples))
     return None
 
 
@@ -154,7 +153,6 @@ def _same(
     return compared > 0
 
 
-def _alike(model: Model, spec: dict[str, Any], pairs: list[tuple[np.ndarray, np.ndarray]]) -> bool:
+def _alike(model: Model, spec: Spec, pairs: list[tuple[np.ndarray, np.ndarray]]) -> bool:
     sizes = np.max([sizes_of_channels(one, spec) for one, _ in pairs], axis=0, initial=0.0)
-    precision = model.manifest.get("precision", "float32")
-    return all(alike(one, other, sizes, precision) for one, other in pairs)
+    return all(alike(one, other, sizes, model.manifest.precision) for one, other in pairs)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._standalone.verify import Manifest, Spec
 from .columns import Problems, Ragged, read_column
 from .job import WINDOW_BYTES
 
@@ -35,20 +36,20 @@ class Window:
     problems: Problems
 
 
-def read_window(batch: Any, manifest: Mapping[str, Any], first_row: int, padded: frozenset[str]) -> Window:
+def read_window(batch: Any, manifest: Manifest, first_row: int, padded: frozenset[str]) -> Window:
     """Return the rows of a `pyarrow.RecordBatch`; a column that counts and is absent is filled in from the lists."""
     rows, inputs, problems = batch.num_rows, dict[str, Ragged](), Problems()
     lengths: dict[str, np.ndarray] = {}
     owners: dict[str, str] = {}
     names = batch.schema.names
-    for spec in manifest["inputs"]:
-        name = spec["name"]
+    for spec in manifest.inputs:
+        name = spec.name
         if name not in names:
             continue
         inputs[name], found = read_column(batch.column(name), spec)
         for row, reason in found.items():
             problems.setdefault(row, reason)
-        for axis, size in enumerate(spec["shape"][1:]):
+        for axis, size in enumerate(spec.shape[1:]):
             if isinstance(size, str):
                 own = inputs[name].sizes[:, axis]
                 known = lengths.setdefault(size, own)
@@ -56,14 +57,14 @@ def read_window(batch: Any, manifest: Mapping[str, Any], first_row: int, padded:
                 for row in np.flatnonzero(known != own).tolist():
                     both = f"`{name}` is {own[row]} long and `{whose}` {known[row]}; both are `{size}`"
                     problems.setdefault(row, both)
-    for axis, step in manifest.get("multiples", {}).items():
-        if axis in lengths and axis not in padded:
-            for row in np.flatnonzero(lengths[axis] % step).tolist():
-                problems.setdefault(row, f"`{axis}` must be a multiple of {step}; it is {lengths[axis][row]}")
-    for spec in manifest["inputs"]:
-        counted = manifest.get("counts", {}).get(spec["name"])
+    for symbol, step in manifest.multiples.items():
+        if symbol in lengths and symbol not in padded:
+            for row in np.flatnonzero(lengths[symbol] % step).tolist():
+                problems.setdefault(row, f"`{symbol}` must be a multiple of {step}; it is {lengths[symbol][row]}")
+    for spec in manifest.inputs:
+        counted = manifest.counts.get(spec.name)
         if counted in lengths:
-            inputs[spec["name"]] = _counts(inputs.get(spec["name"]), lengths[counted], spec["dtype"])
+            inputs[spec.name] = _counts(inputs.get(spec.name), lengths[counted], spec.dtype)
     return Window(first_row, rows, inputs, lengths, problems)
 
 
@@ -78,16 +79,16 @@ def _counts(given: Ragged | None, lengths: np.ndarray, dtype: str) -> Ragged:
     return Ragged(np.minimum(given.values, most), given.starts, given.sizes)
 
 
-def output_sizes(spec: Mapping[str, Any], window: Window) -> np.ndarray:
+def output_sizes(spec: Spec, window: Window) -> np.ndarray:
     """Return the size of each axis of an output in each row: (rows, axes), -1 where only the model knows it."""
     sizes = [
         np.full(window.rows, size) if isinstance(size, int) else window.lengths.get(size, np.full(window.rows, -1))
-        for size in spec["shape"][1:]
+        for size in spec.shape[1:]
     ]
     return np.stack(sizes, axis=1).astype(np.int64) if sizes else np.zeros((window.rows, 0), np.int64)
 
 
-def output_bytes(specs: Iterable[Mapping[str, Any]], window: Window) -> np.ndarray:
+def output_bytes(specs: Iterable[Spec], window: Window) -> np.ndarray:
     """Return how many bytes the largest output of each row takes, and all of them: (2, rows).
 
     An axis that only the model knows is taken for as long as the longest that is known.
@@ -96,11 +97,11 @@ def output_bytes(specs: Iterable[Mapping[str, Any]], window: Window) -> np.ndarr
     each = []
     for spec in specs:
         sizes = output_sizes(spec, window)
-        each.append(np.prod(np.where(sizes < 0, longest, sizes), axis=1) * np.dtype(spec["dtype"]).itemsize)
+        each.append(np.prod(np.where(sizes < 0, longest, sizes), axis=1) * np.dtype(spec.dtype).itemsize)
     return np.stack([np.max(each, axis=0), np.sum(each, axis=0)])
 
 
-def spans(window: Window, outputs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+def spans(window: Window, outputs: Iterable[Spec]) -> Iterator[tuple[int, int]]:
     """Yield runs of rows whose inputs and outputs do not take more memory than a window may, a row at least."""
     sizes = output_bytes(outputs, window)[1]
     sizes[list(window.problems)] = 0

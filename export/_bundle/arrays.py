@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import InputError
+from .._standalone.verify import Case, Manifest, Spec
 
 
 def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
@@ -43,14 +44,13 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
     return converted
 
 
-def checked_inputs(manifest: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def checked_inputs(manifest: Manifest, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the inputs as arrays of the manifest's dtypes.
 
     Raises:
         InputError: A name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
     """
-    specs, multiples = manifest["inputs"], manifest.get("multiples", {})
-    names = [spec["name"] for spec in specs]
+    names = [spec.name for spec in manifest.inputs]
     if not isinstance(inputs, Mapping):
         raise InputError(f"Inputs must be a mapping from names to arrays. Received: {type(inputs).__name__}.")
     if missing := [name for name in names if name not in inputs]:
@@ -58,23 +58,38 @@ def checked_inputs(manifest: Mapping[str, Any], inputs: Mapping[str, Any]) -> di
     if unknown := [name for name in inputs if name not in names]:
         raise InputError(f"Inputs {unknown} are unknown. The model takes {names}.")
     sizes: dict[str, tuple[int, str]] = {}
-    return {spec["name"]: _checked_input(spec, inputs[spec["name"]], sizes, multiples) for spec in specs}
+    return {spec.name: _checked_input(spec, inputs[spec.name], sizes, manifest.multiples) for spec in manifest.inputs}
 
 
 def _checked_input(
-    spec: Mapping[str, Any], value: Any, sizes: dict[str, tuple[int, str]], multiples: Mapping[str, int]
+    spec: Spec, value: Any, sizes: dict[str, tuple[int, str]], multiples: Mapping[str, int]
 ) -> np.ndarray:
-    name, shape = spec["name"], spec["shape"]
-    array = as_dtype(f"Input `{name}`", value, spec["dtype"])
+    name, shape = spec.name, spec.shape
+    array = as_dtype(f"Input `{name}`", value, spec.dtype)
     if array.ndim != len(shape):
-        raise InputError(f"Input `{name}` must have shape {tuple(shape)}. Received: {array.shape}.")
+        raise InputError(f"Input `{name}` must have shape {shape}. Received: {array.shape}.")
     for want, have in zip(shape, array.shape, strict=True):
         known, whose = sizes.setdefault(want, (have, name)) if isinstance(want, str) else (want, name)
         rule = None
         if known != have:
             rule = f"`{want}` is {known} in input `{whose}`" if isinstance(want, str) else f"{want} is fixed"
-        elif have % (step := multiples.get(want, 1)):
+        elif isinstance(want, str) and have % (step := multiples.get(want, 1)):
             rule = f"`{want}` is a multiple of {step}"
         if rule:
-            raise InputError(f"Input `{name}` must have shape {tuple(shape)}, where {rule}. Received: {array.shape}.")
+            raise InputError(f"Input `{name}` must have shape {shape}, where {rule}. Received: {array.shape}.")
     return array
+
+
+def widened(case: Case, dtypes: Mapping[str, np.dtype[Any]]) -> Case:
+    """Return a case with outputs in these dtypes where they are wider: JAX has 32 bits for what is declared to have 64.
+
+    Args:
+        case: The case.
+        dtypes: By output; others stay as they are.
+    """
+
+    def wide(name: str, array: np.ndarray) -> np.ndarray:
+        dtype = dtypes.get(name, array.dtype)
+        return array.astype(dtype) if array.dtype.kind == dtype.kind and np.can_cast(array.dtype, dtype) else array
+
+    return case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()})

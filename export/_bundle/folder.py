@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from .._errors import BundleError, ExportError
+from .._errors import BundleError
 from .._standalone import verify
+from .._standalone.verify import Manifest
 
 REPORT = "parity/report.json"
 SAVED_MODEL = "saved_model"
@@ -18,12 +18,12 @@ VERIFY = "verify.py"
 _ALWAYS_THERE = (verify.MODEL, verify.CASES)  # in bundles of every schema version
 
 
-def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
+def seal(folder: Path, manifest: Manifest) -> None:
     """Add `verify.py`, hash every file, and write the manifest: the last step of writing a bundle."""
     shutil.copyfile(verify.__file__, folder / VERIFY)
     files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     hashes = {name: verify.sha256(folder / name) for name in files}
-    content = {"schema_version": verify.SCHEMA_VERSION, **manifest, "sha256": hashes}
+    content = asdict(replace(manifest, sha256=hashes))
     (folder / verify.MANIFEST).write_bytes(verify.manifest_bytes(content))
 
 
@@ -65,9 +65,3 @@ def is_bundle(folder: Path) -> bool:
         return all((folder / name).is_file() for name in _ALWAYS_THERE)
     hashes = manifest.get("sha256") if isinstance(manifest, dict) else None
     return isinstance(hashes, dict) and "schema_version" in manifest and all(name in hashes for name in _ALWAYS_THERE)
-
-
-def check_outside(bundle: Path, target: Path) -> None:
-    """Raise ExportError if a file is to be written into a bundle."""
-    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(bundle)):
-        raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")

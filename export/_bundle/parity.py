@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .._errors import ExportError
+from .._options import NO_MORE
 from .._standalone.verify import LENIENCE, Arrays, Case, compare
 from .unproven import warnings_of
 
@@ -155,32 +155,9 @@ class ParityError(ExportError):
         super().__init__(message)
         self.report = report
 
-
-def checked_tolerance(tolerance: float | tuple[float, float] | None) -> dict[str, float]:
-    """Return {"relative", "absolute"} of a `tolerance` argument.
-
-    A number is the relative tolerance, and a tenth of it the absolute one; `None` is none beyond what rounding does.
-
-    Raises:
-        ExportError: It is neither a number of 0 or more nor a pair of them.
-    """
-    if tolerance is None:
-        tolerance = 0.0
-    pair = tolerance if isinstance(tolerance, tuple | list) else (tolerance, _tenth(tolerance))
-    if len(pair) != 2 or not all(_is_size(value) for value in pair):
-        raise ExportError(
-            f"`tolerance` must be a number of 0 or more, or two as (relative, absolute). Received: {tolerance!r}."
-        )
-    return {"relative": float(pair[0]), "absolute": float(pair[1])}
-
-
-def _tenth(value: Any) -> Any:
-    return float(value) / 10 if _is_size(value) else value
-
-
-def _is_size(value: Any) -> bool:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)  # NumPy's numbers are Real too
-    return number and math.isfinite(value) and value >= 0
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the report."""
+        return type(self), (str(self), self.report)
 
 
 def compared(
@@ -189,6 +166,11 @@ def compared(
     """Return the rows of every case: Keras's outputs against `actual`, as computed by a provider, in order."""
     pairs = zip(cases, actual, strict=True)
     return rows_of(row for case, got in pairs for row in compare(case, got, tolerance, LENIENCE[provider]))
+
+
+def differences(expected: Arrays, actual: Arrays) -> dict[str, float]:
+    """Return the largest difference of each output; infinite where two cannot be compared."""
+    return {row["name"]: row["max_abs"] for row in compare(Case("", {}, expected), actual, NO_MORE)}
 
 
 def rows_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import BundleError, ExportError
-from .folder import check_outside, read_manifest
+from .._whole_file import check_target
+from .folder import read_manifest
 
 SUFFIX = ".sig"
 
@@ -34,7 +35,7 @@ def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | No
     """
     folder, target = Path(path), _place(Path(path), signature)
     read_manifest(folder)
-    check_outside(folder, target)
+    check_target(target, bundle=folder)
     config = _config(key, "private")
     try:
         config.sign(folder, target)

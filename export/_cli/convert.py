@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from pathlib import Path
 from typing import Any
 
-from .._bundle.parity import ParityError, ParityReport
+from .._bundle.parity import ParityError
 from .._export.convert_bundle import TARGETS, convert_bundle
 from .._report.encoding import bytes_text
-from .describe import WIDTH
-from .shared import add_json, new_parser, prints_beside_json, quiet_backend
+from .shared import add_json, new_parser, print_verdict, quiet_backend
 
 
 def add_parser(commands: Any) -> None:
@@ -29,7 +27,8 @@ def add_parser(commands: Any) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Convert, and say what was made; where something differs nothing was, and only JSON shows all rows."""
     try:
-        report = _converted(arguments)
+        with quiet_backend(arguments):
+            report = convert_bundle(arguments.bundle, arguments.out, to=arguments.to, overwrite=arguments.overwrite)
     except ParityError as error:
         if arguments.json:
             print(error.report.to_json())
@@ -37,15 +36,5 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(report.to_json())
         return
-    verdict, _, largest = report.summary().partition("; ")
-    print(f"{arguments.out}: {bytes_text(Path(arguments.out).stat().st_size)}\n{verdict} in LiteRT\n{largest}")
-    for warning in report.warnings:
-        print(textwrap.fill(f"warning: {warning}", WIDTH, break_long_words=False, break_on_hyphens=False))
-
-
-def _converted(arguments: argparse.Namespace) -> ParityReport:
-    with (
-        quiet_backend(debug=arguments.debug),
-        prints_beside_json(arguments.json),  # after what replaces `sys.stderr`
-    ):
-        return convert_bundle(arguments.bundle, arguments.out, to=arguments.to, overwrite=arguments.overwrite)
+    print(f"{arguments.out}: {bytes_text(Path(arguments.out).stat().st_size)}")
+    print_verdict(report, "in LiteRT")

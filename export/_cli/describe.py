@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from .._bundle.folder import SAVED_MODEL, VERIFY
 from .._loaded_bundle import Bundle
 from .._report.encoding import bytes_text
 from .._standalone import verify
+from .._standalone.verify import Manifest
 
 WIDTH, INDENT = 80, 12
 Line = tuple[str, str]
@@ -18,54 +18,47 @@ Line = tuple[str, str]
 
 def describe(bundle: Bundle) -> str:
     """Return inputs, outputs, axes, sizes, opset, lowering, precision, versions and parity, a line each."""
-    return columns(_lines(bundle))
-
-
-def columns(told: Iterable[Line]) -> str:
-    """Return titles beside their texts; a title stands once where several texts have it."""
-    lines: list[str] = []
-    before = ""
-    for title, text in told:
-        first = " " * INDENT if title == before else f"{title:{INDENT}}"
+    lines, before = [], ""
+    for title, text in _lines(bundle):  # a title stands once where several texts have it
+        first = f"{'' if title == before else title:{INDENT}}"
+        lines.append(wrapped(text, first, " " * INDENT))
         before = title
-        wrapped = textwrap.wrap(text, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False) or [""]
-        lines += [first + wrapped[0], *(" " * INDENT + rest for rest in wrapped[1:])]
     return "\n".join(lines)
 
 
+def wrapped(text: str, title: str = "", indent: str = "") -> str:
+    """Return text behind a title in lines that fit a terminal, in which no name is broken."""
+    lines = textwrap.TextWrapper(WIDTH, title, indent, break_long_words=False, break_on_hyphens=False)
+    return lines.fill(text) or title
+
+
 def _lines(bundle: Bundle) -> Iterator[Line]:
-    manifest = bundle.manifest
+    manifest = bundle.entries
     yield "bundle", str(bundle.path)
     yield "size", _sizes(bundle.path)
-    yield "model", manifest["model"]
-    yield from shape_lines(manifest)
-    for name, why in manifest.get("static", {}).items():
+    yield "model", manifest.model
+    yield from _shape_lines(manifest)
+    for name, why in manifest.static.items():
         yield "static", f"{name}: {why}"
-    if precision := manifest.get("precision"):
-        yield "precision", precision
-    for layer in manifest["layers"]:
+    yield "precision", manifest.precision
+    for layer in manifest.layers:
         form = f": {layer['form']}" if "form" in layer else ""  # a bundle of an earlier version says nothing of it
         yield "attention", f"{layer['name']} ({layer['class']}): {layer['lowering']}, {layer['precision']}{form}"
-    yield "opset", f"{manifest['opset']}, needs onnxruntime {manifest['lowest_onnxruntime']} or newer"
-    yield from parity_lines(bundle)
-    yield "made with", versions_text(manifest)
-    yield VERIFY, _whose_verify(manifest["sha256"])
+    yield "opset", f"{manifest.opset}, needs onnxruntime {manifest.lowest_onnxruntime} or newer"
+    yield from _parity_lines(bundle)
+    yield "made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    yield VERIFY, _whose_verify(manifest.sha256)
 
 
-def shape_lines(manifest: Mapping[str, Any]) -> Iterator[Line]:
+def _shape_lines(manifest: Manifest) -> Iterator[Line]:
     """Say what goes in and what comes out, and which axes are dynamic."""
-    for kind in ("inputs", "outputs"):
-        for spec in manifest[kind]:
-            yield kind, f"{spec['name']}: {spec['dtype']} [{', '.join(map(str, spec['shape']))}]"
-    multiples = manifest.get("multiples", {})
-    axes = _dynamic_axes((*manifest["inputs"], *manifest["outputs"]))
+    for kind, specs in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
+        for spec in specs:
+            yield kind, f"{spec.name}: {spec.dtype} [{', '.join(map(str, spec.shape))}]"
+    multiples = manifest.multiples
+    axes = dict.fromkeys(size for spec in manifest.specs for size in spec.shape if isinstance(size, str))
     told = (f"{name} (multiples of {multiples[name]})" if name in multiples else name for name in axes)
     yield "axes", ", ".join(told) or "all of fixed size"
-
-
-def versions_text(manifest: Mapping[str, Any]) -> str:
-    """Say what a bundle was made with."""
-    return ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
 
 
 def _whose_verify(hashes: Mapping[str, str]) -> str:
@@ -88,19 +81,15 @@ def _sizes(folder: Path) -> str:
     return f"{size(folder.rglob('*'))}: ONNX {onnx}, SavedModel {size((folder / SAVED_MODEL).rglob('*'))}"
 
 
-def _dynamic_axes(specs: Iterable[dict[str, Any]]) -> dict[str, None]:
-    return dict.fromkeys(size for spec in specs for size in spec["shape"] if isinstance(size, str))
-
-
-def parity_lines(bundle: Bundle) -> Iterator[Line]:
+def _parity_lines(bundle: Bundle) -> Iterator[Line]:
     """Say what was compared, how far apart it was, and what is left open."""
     report = bundle.report
     for part in report.summary().split("; "):
         yield "parity", part
-    limits = bundle.manifest["parity"]["tolerance"]
+    limits = bundle.entries.parity["tolerance"]
     allowed = f", {limits['relative']:g} relative or {limits['absolute']:g} absolute" if any(limits.values()) else ""
     yield "parity", f"allowed: what rounding does{allowed}, on {report.provider}"
-    if (backend := bundle.manifest.get("backend", "tensorflow")) != "tensorflow":
+    if (backend := bundle.entries.backend) != "tensorflow":
         yield "parity", f"with the outputs of Keras on {backend}"
     if clone := report.float32_clone:
         apart = f"{clone['max_abs']:.1e} absolute, {clone['max_rel']:.1e} relative"

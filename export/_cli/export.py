@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._export.export import IN_STEPS_REFUSED, StaticAxisWarning, export_model
-from .._options import ADAPTIVE, LOWERINGS, OPSETS, PRECISIONS, instead
+from .._options import LOWERINGS, OPSETS, PRECISIONS, Options, instead
 from .._report.write_report import beside
 from .describe import describe
 from .shared import (
@@ -21,7 +21,6 @@ from .shared import (
     import_modules,
     new_parser,
     print_bundle_json,
-    prints_beside_json,
     quiet_backend,
     read_arrays,
 )
@@ -39,10 +38,10 @@ def add_parser(commands: Any) -> None:
         "--lowering",
         type=_lowering,
         choices=LOWERINGS,
-        default=ADAPTIVE,
+        default=Options.lowering,
         help="how attention is written (default: adaptive, to the sizes of a request)",
     )
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of weights and products")
+    parser.add_argument("--precision", choices=PRECISIONS, default=Options.precision, help="of weights and products")
     parser.add_argument(
         "--static",
         metavar="NAME=SIZE",
@@ -122,11 +121,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Export, then say what was made."""
     samples = read_arrays(arguments.samples) if arguments.samples else None
     start = time.monotonic()
-    with (
-        quiet_backend(debug=arguments.debug),
-        prints_beside_json(arguments.json),  # after what replaces `sys.stderr`
-        _collected_warnings() as warned,
-    ):
+    with quiet_backend(arguments), _collected_warnings() as warned:
         import_modules(arguments.modules)
         bundle = export_model(
             arguments.model,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from .._report.encoding import bytes_text
-from .._serving.layout import TARGETS, Layout, write_layout
+from .._serving.layout import TARGETS, write_layout
 from .shared import add_json, add_provider, new_parser
 
 
@@ -30,20 +31,9 @@ def main(arguments: argparse.Namespace) -> None:
     )
     size = sum((made.folder / name).stat().st_size for name in made.files)
     if arguments.json:
-        print(json.dumps(_content(made, size), indent=2))
+        told = {name: value for name, value in asdict(made).items() if name != "server"}
+        print(json.dumps({**told, "bytes": size}, indent=2, default=str))
         return
     count = f"{len(made.files)} file{'s' if len(made.files) > 1 else ''}"
     print(f"{made.folder}: for {made.server}, {count}, {bytes_text(size)}", *made.notes, sep="\n")
     print(f"start it with:\n{made.command}")
-
-
-def _content(made: Layout, size: int) -> dict[str, Any]:
-    return {
-        "folder": str(made.folder),
-        "target": made.target,
-        "model": made.model,
-        "files": made.files,
-        "bytes": size,
-        "notes": made.notes,
-        "command": made.command,
-    }

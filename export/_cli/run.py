@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import ExportError
 from .._loaded_bundle import load_bundle
-from .._whole_file import whole_file
+from .._whole_file import check_target, whole_file
 from .shared import add_provider, new_parser, read_arrays
 
 
@@ -27,8 +26,7 @@ def add_parser(commands: Any) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Run, write the outputs, and say what they are."""
     target = Path(arguments.outputs)
-    if target.exists() and not target.is_file():
-        raise ExportError(f"{target} is there and is not a file; it will not be replaced. Choose another place.")
+    check_target(target)
     outputs = load_bundle(arguments.bundle).run(read_arrays(arguments.inputs), provider=arguments.provider)
     write_arrays(target, outputs)
     shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in outputs.items())

@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from .._bundle.parity import ParityReport
 from .._errors import ExportError, InputError
 from .._loaded_bundle import Bundle
+from .._options import Options
 from .._standalone import verify
+from .describe import wrapped
 from .native_messages import hidden_native_messages
 
 
@@ -34,7 +37,7 @@ def new_parser(
 def add_provider(parser: argparse.ArgumentParser) -> None:
     """Add `--provider`."""
     parser.add_argument(
-        "--provider", choices=sorted(verify.PROVIDERS), default="cpu", help="where ONNX runs (default cpu)"
+        "--provider", choices=sorted(verify.PROVIDERS), default=Options.provider, help="where ONNX runs (default cpu)"
     )
 
 
@@ -102,21 +105,19 @@ def _layers_by_name(modules: Iterable[ModuleType]) -> dict[str, type]:
 
 
 @contextlib.contextmanager
-def quiet_backend(*, debug: bool) -> Iterator[None]:
+def quiet_backend(arguments: argparse.Namespace) -> Iterator[None]:
     """Keep from the terminal what TensorFlow prints when it starts, here and in processes that are started.
 
-    Of a GPU's memory each then takes what it needs, and leaves the rest to the others and to onnxruntime.
+    Of a GPU's memory each then takes what it needs, and leaves the rest to the others and to onnxruntime. With
+    `--json`, what a model or a module of the user's prints goes to standard error; only JSON is to be read.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    with contextlib.nullcontext() if debug else hidden_native_messages():
-        yield
-
-
-@contextlib.contextmanager
-def prints_beside_json(asked: bool) -> Iterator[None]:
-    """With `--json`, send to standard error what a model or a module of the user's prints; only JSON is to be read."""
-    with contextlib.redirect_stdout(sys.stderr) if asked else contextlib.nullcontext():
+    with contextlib.ExitStack() as quiet:
+        if not arguments.debug:
+            quiet.enter_context(hidden_native_messages())
+        if arguments.json:
+            quiet.enter_context(contextlib.redirect_stdout(sys.stderr))  # after what replaces `sys.stderr`
         yield
 
 
@@ -134,6 +135,14 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
         raise InputError(f"Cannot read {path}: {error.strerror}.") from error
     except ValueError as error:
         raise InputError(f"{error}. Save arrays by name: numpy.savez('X.npz', name=array).") from error
+
+
+def print_verdict(report: ParityReport, where: str) -> None:
+    """Print what came of a comparison, and what it leaves open."""
+    verdict, _, largest = report.summary().partition("; ")
+    print(f"{verdict} {where}\n{largest}")
+    for warning in report.warnings:
+        print(wrapped(f"warning: {warning}"))
 
 
 def print_bundle_json(bundle: Bundle) -> None:

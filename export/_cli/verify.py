@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import textwrap
 from typing import Any
 
 from .._analysis.first_difference import Comparison, first_difference, format_layers
@@ -15,15 +14,14 @@ from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._loaded_bundle import load_bundle
 from .._progress import shown_progress
 from .._standalone import verify
-from .describe import WIDTH
-from .native_messages import hidden_native_messages
+from .describe import wrapped
 from .shared import (
     add_import,
     add_json,
     add_provider,
     import_modules,
     new_parser,
-    prints_beside_json,
+    print_verdict,
     quiet_backend,
     read_arrays,
 )
@@ -76,10 +74,7 @@ def _report(arguments: argparse.Namespace) -> ParityReport:
     _refuse_without_model(arguments)
     samples = None if arguments.samples is None else read_arrays(arguments.samples)
     needs_keras = samples is not None or arguments.model is not None
-    with (
-        quiet_backend(debug=arguments.debug) if needs_keras else contextlib.nullcontext(),
-        prints_beside_json(arguments.json),  # after what replaces `sys.stderr`
-    ):
+    with quiet_backend(arguments) if needs_keras else contextlib.nullcontext():
         if needs_keras:
             import_modules(arguments.modules)
         return verify_bundle(
@@ -105,15 +100,12 @@ def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> N
         print(json.dumps(json.loads(report.to_json()) | more, indent=2))
         return
     print(verify.format_rows(vars(row) for row in report.rows))
-    verdict, _, largest = report.summary().partition("; ")
-    print(f"{verdict} on {verify.PROVIDERS[report.provider]}\n{largest}")
-    for warning in report.warnings:
-        print(textwrap.fill(f"warning: {warning}", WIDTH, break_long_words=False, break_on_hyphens=False))
+    print_verdict(report, f"on {verify.PROVIDERS[report.provider]}")
     if found is not None:
         tensors = sum(row.tensors for row in found.layers)
         print(f"\n{tensors} tensors of model.onnx beside the SavedModel's, over {len(found.cases)} failing cases:")
         print(format_layers(found.layers, found.first))
-        print(textwrap.fill(found.finding, WIDTH, break_long_words=False, break_on_hyphens=False))
+        print(wrapped(found.finding))
 
 
 def _in_one_line(report: ParityReport, arguments: argparse.Namespace, golden: set[str]) -> str:
@@ -130,11 +122,7 @@ def _in_one_line(report: ParityReport, arguments: argparse.Namespace, golden: se
 
 def _traced(arguments: argparse.Namespace, report: ParityReport, golden: set[str]) -> Comparison:
     tolerance = report.rows[0].tolerance  # that of the bundle, as of all rows
-    with (
-        contextlib.nullcontext() if arguments.debug else hidden_native_messages(),
-        prints_beside_json(arguments.json),
-        shown_progress(False if arguments.json else None) as step,
-    ):
+    with quiet_backend(arguments), shown_progress(False if arguments.json else None) as step:
         return first_difference(
             load_bundle(arguments.bundle), golden, tolerance, provider=arguments.provider, step=step
         )

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from .._bundle.folder import REPORT, SAVED_MODEL, seal
-from .._bundle.parity import ParityReport, checked_tolerance, compared
+from .._bundle.parity import ParityReport, compared
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._graphs.onnx_file import write
-from .._internals.keras_internals import layers_of
 from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
-from .._model.attention_outputs import attention_outputs, is_attention
 from .._model.reference import Reference
-from .._model.trial_runs import outputs_of
-from .._options import ADAPTIVE, PORTABLE, PRECISIONS, Options, check_onnxruntime, lowest_onnxruntime
+from .._model.signature import Signature
+from .._options import ADAPTIVE, FLOAT32, NO_MORE, PORTABLE, Options, check_onnxruntime, lowest_onnxruntime
 from .._precision.lower_precision import converted
 from .._progress import Progress
 from .._standalone import verify
+from .._standalone.verify import Manifest, Spec
 from .._tracing.fresh_process import SavedModelRun
 from .._tracing.saved_model import write_saved_model
-from .._tracing.time_steps import steps_as_rows
 from .._tracing.untraceable import untraceable_axes
-from .collected_weights import collected_weights
 from .versions import versions_of
 
 # of a layer that handed no maths to the export
@@ -36,12 +32,15 @@ NO_FORM = (
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 
 
-def write_contents(folder: Path, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun) -> None:
+def write_contents(
+    folder: Path, signature: Signature, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun
+) -> None:
     """Fill the empty folder of a bundle; files that are not kept are written beside it.
 
     Args:
         folder: The folder.
-        reference: The model, and what it gives.
+        signature: The model.
+        reference: What it gives.
         options: What was asked for.
         step: Is told what is being done.
         fresh: A process that has not begun.
@@ -52,31 +51,32 @@ def write_contents(folder: Path, reference: Reference, options: Options, step: P
         ParityError: An output differs from the reference.
         ExportError: What was written does not run.
     """
-    with steps_as_rows(reference.model):
-        try:
-            _write(folder, reference, options, step, fresh)
-        except ProviderError:
+    try:
+        _write(folder, signature, reference, options, step, fresh)
+    except ProviderError:
+        raise
+    except ExportError as error:
+        step("Looking for axes that cannot be traced")
+        if not (reasons := untraceable_axes(signature, reference.golden)):
             raise
-        except ExportError as error:
-            step("Looking for axes that cannot be traced")
-            if not (reasons := untraceable_axes(reference.signature, reference.golden)):
-                raise
-            raise UntraceableError(reasons) from error
+        raise UntraceableError(reasons) from error
 
 
-def _write(folder: Path, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun) -> None:
-    model, signature, golden = reference.model, reference.signature, reference.golden
+def _write(
+    folder: Path, signature: Signature, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun
+) -> None:
+    golden = reference.golden
     (folder / verify.CASES).parent.mkdir()
     verify.save_cases(folder / verify.CASES, golden.cases)
 
     step("Writing the SavedModel")
     saved_model = folder / SAVED_MODEL
-    function = write_saved_model(model, signature, saved_model)
+    function = write_saved_model(signature, saved_model)
     fresh.begin(saved_model, folder / verify.CASES, folder.with_name("results.npz"))
-    exact = options.tolerance if options.precision == PRECISIONS[0] else checked_tolerance(None)
+    exact = options.tolerance if options.precision == FLOAT32 else NO_MORE
 
     step("Tracing to ONNX")
-    lowered = lowered_model(model, signature, options, function)
+    lowered = lowered_model(signature, options, function)
     finished, opset = lowered.finished(golden, options.opset)
     check_onnxruntime(opset, lowered.lowerings.values())
     write(finished, folder / verify.MODEL)
@@ -93,36 +93,27 @@ def _write(folder: Path, reference: Reference, options: Options, step: Progress,
     report = replace(report, coverage=golden.coverage | {"small_only": unseen})
     if options.strict:
         report.raise_if_warned()
-    if options.precision != PRECISIONS[0]:
-        report = converted(folder, report, reference.converted_cases, options.precision, options.tolerance, step)
+    if options.precision != FLOAT32:
+        report = converted(folder, report, reference.converted_cases, options, step)
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
-    seal(folder, _manifest(reference, lowered, replace(options, opset=opset)))
+    seal(folder, _manifest(signature, reference, lowered, options, opset))
 
 
-def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[str, Any]:
-    model, golden = reference.model, reference.golden
-    first = golden.cases[0].outputs
-    layers = [layer for layer in layers_of(model) if is_attention(layer)]
-    inputs = reference.signature.inputs
+def _manifest(signature: Signature, reference: Reference, lowered: Lowered, options: Options, opset: int) -> Manifest:
+    golden, first = reference.golden, reference.golden.cases[0].outputs
     packages = dict.fromkeys((*PACKAGES, reference.backend, "onnxruntime"))
-    assert options.opset is not None
-    told = lowered.layers(options.opset)
-    varied = max(golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape}))
-    return {
-        "model": model.name,
-        "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(golden.axes[s.name])} for s in inputs],
-        "outputs": [
-            {"name": n, "dtype": str(first[n].dtype), "shape": list(shape)}
-            for n, shape in lowered.outputs(golden).items()
-        ],
-        "counts": golden.lengths,
-        "weights_of": attention_outputs(model, outputs_of(reference.signature), varied.inputs)
-        | collected_weights(model, varied.inputs),
-        "multiples": golden.multiples,
-        "static": golden.static,
-        "opset": options.opset,
-        "precision": options.precision,
-        "layers": [
+    told = lowered.layers(opset)
+    return Manifest(
+        model=signature.model.name,
+        inputs=tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs),
+        outputs=tuple(Spec(name, str(first[name].dtype), shape) for name, shape in lowered.outputs(golden).items()),
+        counts=golden.lengths,
+        weights_of=reference.weights_of,
+        multiples=golden.multiples,
+        static=golden.static,
+        opset=opset,
+        precision=options.precision,
+        layers=[
             {
                 "name": layer.path,
                 "class": type(layer).__name__,
@@ -131,10 +122,11 @@ def _manifest(reference: Reference, lowered: Lowered, options: Options) -> dict[
                 "precision": options.precision,
                 **told.get(id(layer), {}),
             }
-            for layer in layers
+            for layer in signature.attention
         ],
-        "backend": reference.backend,
-        "versions": versions_of(packages),
-        "lowest_onnxruntime": lowest_onnxruntime(options.opset, lowered.lowerings.values()),
-        "parity": {"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
-    }
+        backend=reference.backend,
+        versions=versions_of(packages),
+        lowest_onnxruntime=lowest_onnxruntime(opset, lowered.lowerings.values()),
+        parity={"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
+        sha256={},  # of what is not all written yet
+    )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._bundle.folder import SAVED_MODEL, check_outside
+from .._bundle.folder import SAVED_MODEL
 from .._bundle.parity import ParityError, ParityReport, ParityRow, rows_of
 from .._errors import ExportError, UnsupportedModelError
 from .._loaded_bundle import Bundle, load_bundle
-from .._options import PRECISIONS
+from .._options import FLOAT32
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
-from .._whole_file import check_no_folder, whole_file
+from .._whole_file import check_target, whole_file
 from .litert import check_litert, run_litert, to_litert
 
 LITERT = "litert"
@@ -62,8 +61,7 @@ def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overw
 
 def _check_precision(bundle: Bundle) -> None:
     """Refuse what allows more than float32's rounding: a LiteRT file in float32 would be proven too loosely."""
-    precision = bundle.manifest.get("precision", PRECISIONS[0])
-    if precision != PRECISIONS[0]:
+    if (precision := bundle.entries.precision) != FLOAT32:
         raise UnsupportedModelError(
             f"{bundle.path} is of precision {precision}, and its golden cases allow what that does to the numbers. Its "
             "SavedModel is in float32, for which they would prove little: export the model in float32 and convert that."
@@ -71,11 +69,7 @@ def _check_precision(bundle: Bundle) -> None:
 
 
 def _check_place(target: Path, bundle: Path, *, overwrite: bool) -> None:
-    check_outside(bundle, target)
-    if not target.parent.is_dir():
-        raise ExportError(f"{target} cannot be written: {target.parent} is no folder. Choose another place.")
-    check_no_folder(target)
-    if os.path.lexists(target) and not overwrite:
+    if check_target(target, bundle=bundle) and not overwrite:
         raise ExportError(f"{target} already exists. Pass overwrite=True (--overwrite) to replace it.")
 
 
@@ -84,8 +78,9 @@ def _converted(bundle: Bundle) -> tuple[bytes, tuple[ParityRow, ...]]:
     tolerance = verify.tolerance_of(bundle.path, bundle.manifest)
     cases = verify.load_cases(bundle.path / verify.CASES)
     content = to_litert(bundle.path / SAVED_MODEL)
-    read = [name for name in bundle.manifest["sha256"] if name.startswith(f"{SAVED_MODEL}/") or name == verify.CASES]
-    verify.check_hashes(bundle.path, bundle.manifest["sha256"], read)  # another bundle may have been put there since
+    hashes = bundle.entries.sha256
+    read = [name for name in hashes if name.startswith(f"{SAVED_MODEL}/") or name == verify.CASES]
+    verify.check_hashes(bundle.path, hashes, read)  # another bundle may have been put there since
     results = zip(cases, run_litert(content, [case.inputs for case in cases]), strict=True)
     return content, tuple(row for case, result in results for row in _rows(case, result, tolerance))
 

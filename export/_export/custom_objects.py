@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any
 
@@ -59,14 +59,9 @@ def _saved_names(config: Any) -> Iterator[str]:
             if isinstance(name, str):
                 yield name
         # losses and metrics are not part of what is exported
-        yield from _names_in(value for key, value in config.items() if key != "compile_config")
-    elif isinstance(config, list | tuple):
-        yield from _names_in(config)
-
-
-def _names_in(configs: Iterable[Any]) -> Iterator[str]:
-    for config in configs:
-        yield from _saved_names(config)
+        config = [value for key, value in config.items() if key != "compile_config"]
+    for each in config if isinstance(config, list | tuple) else ():
+        yield from _saved_names(each)
 
 
 def _refuse_what_cannot_be_imported(custom: Any) -> None:

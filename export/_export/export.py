@@ -5,15 +5,15 @@ from __future__ import annotations
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._bundle.atomic_folder import staged_folder
-from .._bundle.parity import checked_tolerance
 from .._errors import ExportError, UntraceableError
 from .._loaded_bundle import Bundle, load_bundle
-from .._options import ADAPTIVE, Options, check_options, checked_static_axes
+from .._options import ADAPTIVE, Options, checked_options
 from .._progress import Progress, shown_progress
 from .._report.write_report import beside, check_place
 from .._standalone import verify
@@ -23,8 +23,8 @@ from .model_file import check_model, loaded_model
 if TYPE_CHECKING:
     import keras
 
-    from .._model.dynamic_axes import Static
     from .._model.reference import Reference
+    from .._model.signature import Signature
 
 # What an export changes for a while belongs to the process: the warnings that Python shows, the logger of tf2onnx, the
 # terminal. Two at once would put back what the other had set. It is reentrant for a model that exports another.
@@ -112,9 +112,20 @@ def export_model(
         raise ExportError(IN_STEPS_REFUSED)
     if refused:
         raise TypeError(f"export_model() got an unexpected keyword argument {next(iter(refused))!r}")
-    check_options(opset, lowering, precision, provider)
-    static = checked_static_axes(static_axes)
-    tolerances = checked_tolerance(tolerance)
+    file = Path(model) if isinstance(model, str | Path) else None
+    options = checked_options(
+        file=file,
+        samples=sample_inputs,
+        opset=opset,
+        lowering=lowering,
+        precision=precision,
+        provider=provider,
+        tolerance=tolerance,
+        # the code in a model of the caller's runs already, so only what is in a file may be unsafe
+        safe_mode=safe_mode and file is not None,
+        strict=strict,
+        static_axes=static_axes,
+    )
     check_model(model)
     target = Path(path)
     with _ONE_AT_A_TIME, shown_progress(progress) as step:
@@ -123,8 +134,7 @@ def export_model(
         if report:
             check_place(beside(target), target, in_a_folder=False)  # an export makes what is above it
         with staged_folder(target, overwrite=overwrite) as folder:
-            options = Options(opset, lowering, precision, provider, tolerances, strict, static)
-            _write_bundle(folder, model, sample_inputs, options, step, safe_mode=safe_mode)
+            _write_bundle(folder, model, options, step)
             step("Putting the bundle in place")
         bundle = load_bundle(target)
         if report:
@@ -136,50 +146,33 @@ def export_model(
         return bundle
 
 
-def _write_bundle(
-    folder: Path,
-    model: keras.Model | str | Path,
-    samples: Mapping[str, Any] | None,
-    options: Options,
-    step: Progress,
-    *,
-    safe_mode: bool,
-) -> None:
+def _write_bundle(folder: Path, model: keras.Model | str | Path, options: Options, step: Progress) -> None:
     with SavedModelRun() as fresh:  # which imports TensorFlow meanwhile
         step("Loading Keras and its backend")
-        loaded = loaded_model(model, samples, safe_mode=safe_mode)
+        loaded = loaded_model(model, options)
 
-        from .._model.dynamic_axes import Static
         from .._model.keras_messages import silence_on_dots
 
-        write = _writer(folder, loaded, samples, options, step, safe_mode=safe_mode and isinstance(model, str | Path))
-        static = Static(options.static_axes)
         with silence_on_dots():
             try:
-                reference = write(static, fresh)
+                signature, reference = _filled(folder, loaded, options, step, fresh)
             except UntraceableError as found:
                 step("Again with static axes, since TensorFlow cannot trace them as unknown")
                 shutil.rmtree(folder)
                 folder.mkdir()
-                static = Static(options.static_axes, found.reasons)
+                options = replace(options, untraceable=found.reasons)
                 with SavedModelRun() as again:
-                    reference = write(static, again)
+                    signature, reference = _filled(folder, loaded, options, step, again)
     for name, why in reference.golden.static.items():
         # that of a subclass which Keras runs on one size only was never said to be dynamic
-        if name in static.reasons or (name not in static.sizes and not reference.signature.from_samples):
+        if name in options.untraceable or (name not in options.static_axes and signature.is_functional):
             warnings.warn(f"Axis `{name}` is static in the bundle. {why}", StaticAxisWarning, stacklevel=3)
 
 
-def _writer(
-    folder: Path,
-    model: keras.Model,
-    samples: Mapping[str, Any] | None,
-    options: Options,
-    step: Progress,
-    *,
-    safe_mode: bool,
-) -> Callable[[Static, SavedModelRun], Reference]:
-    """Return the function that fills the folder, here or in a process with TensorFlow, and gives the reference."""
+def _filled(
+    folder: Path, model: keras.Model, options: Options, step: Progress, fresh: SavedModelRun
+) -> tuple[Signature, Reference]:
+    """Fill the empty folder of a bundle, here or from a process with TensorFlow; return the model and what it gives."""
     import keras
 
     from .._model.reference import reference_of
@@ -187,21 +180,13 @@ def _writer(
     if keras.backend.backend() == "tensorflow":
         from .contents import write_contents
 
-        def write_here(static: Static, fresh: SavedModelRun) -> Reference:
-            reference = reference_of(model, samples, step, options.precision, static)
-            write_contents(folder, reference, options, step, fresh)
-            return reference
+        signature, reference = reference_of(model, options, step)
+        write_contents(folder, signature, reference, options, step, fresh)
+    else:
+        from .other_backend import checked_places, write_contents_on_tensorflow
 
-        return write_here
-    from .other_backend import checked_places, write_contents_on_tensorflow
-
-    places = checked_places(model)
-
-    def write_there(static: Static, fresh: SavedModelRun) -> Reference:
         fresh.end()  # the process with TensorFlow has one of its own
-        reference = reference_of(model, samples, step, options.precision, static)
-        # the code in a model of the caller's runs already, so only what is in a file may be unsafe
-        write_contents_on_tensorflow(folder, reference, samples, options, step, places=places, safe_mode=safe_mode)
-        return reference
-
-    return write_there
+        places = checked_places(model)
+        signature, reference = reference_of(model, options, step)
+        write_contents_on_tensorflow(folder, signature, reference, options, step, places)
+    return signature, reference

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._errors import UnsupportedModelError
+from .._options import Options
 
 if TYPE_CHECKING:
     import keras
@@ -33,32 +33,28 @@ def check_model(model: object) -> None:
         )
 
 
-def loaded_model(model: keras.Model | str | Path, samples: Mapping[str, Any] | None, *, safe_mode: bool) -> keras.Model:
-    """Return the model with its weights; Keras and its backend are loaded now.
+def loaded_model(model: keras.Model | str | Path, options: Options) -> keras.Model:
+    """Return the model; Keras and its backend are loaded now.
 
     Args:
         model: A model, or the path of a `.keras` file.
-        samples: What a subclassed model is called with first.
-        safe_mode: Whether a file may hold no code.
+        options: Whether a file may hold code.
 
     Raises:
         UnsupportedModelError: Keras cannot load the file.
-        InputError: `samples` do not fit, or are needed.
     """
     import keras
 
     import keras_attn  # noqa: F401 - registers the layers, so that files which hold them load
 
     from .._model.keras_messages import first_line
-    from .._model.reference import with_weights
 
     if isinstance(model, keras.Model):
         return model
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Model .* had a build config")  # it is built from the samples
-            loaded = keras.saving.load_model(model, compile=False, safe_mode=safe_mode)
+            return keras.saving.load_model(model, compile=False, safe_mode=options.safe_mode)
     except Exception as error:
         # whatever is wrong with a stranger's file: zip, JSON, HDF5, an unknown or unsafe layer
         raise UnsupportedModelError(f"Keras cannot load {model}: {first_line(error)}") from error
-    return with_weights(loaded, Path(model), samples)

@@ -8,18 +8,20 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 
-from .._errors import ExportError, UnsupportedModelError, UntraceableError
+from .._errors import ExportError, UnsupportedModelError
 from .._model.keras_messages import first_line
 from .._model.reference import Reference
+from .._model.signature import Signature
 from .._options import Options
 from .._progress import Progress
+from .._tracing.fresh_process import end
 from .custom_objects import Places, places_of
 from .tensorflow_process import Task
 
@@ -31,25 +33,17 @@ _START = (
 
 
 def write_contents_on_tensorflow(
-    folder: Path,
-    reference: Reference,
-    samples: Mapping[str, Any] | None,
-    options: Options,
-    step: Progress,
-    *,
-    places: Places,
-    safe_mode: bool,
+    folder: Path, signature: Signature, reference: Reference, options: Options, step: Progress, places: Places
 ) -> None:
     """Fill the empty folder of a bundle from a fresh process with TensorFlow.
 
     Args:
         folder: The folder; files that are not kept are written beside it.
-        reference: The model, and what it gives on the backend of this process.
-        samples: Arrays by argument name, which a subclassed model is built with.
+        signature: The model.
+        reference: What it gives on the backend of this process.
         options: What was asked for.
         step: Is told what is being done, here and there.
         places: Where the custom classes and functions in the model are.
-        safe_mode: Whether the model may hold no code.
 
     Raises:
         UntraceableError: TensorFlow could trace it with some axes static; the folder's contents are worth nothing.
@@ -57,25 +51,19 @@ def write_contents_on_tensorflow(
     """
     step("Saving the model")
     file = folder.with_name("model.keras")
-    with _saving(reference.model):
-        reference.model.save(file)
-    signature = reference.signature
+    with _saving(signature.model):
+        signature.model.save(file)
+    samples = None if signature.is_functional else keras.tree.map_structure(np.asarray, dict(options.samples or {}))
     task = Task(
         folder=folder,
-        file=file,
-        safe_mode=safe_mode,
         places=places,
         floatx=keras.config.floatx(),
         image_data_format=keras.config.image_data_format(),
-        policy=reference.model.dtype_policy.compute_dtype,
-        samples=keras.tree.map_structure(np.asarray, dict(samples or {})) if signature.from_samples else None,
+        policy=signature.model.dtype_policy.compute_dtype,
         inputs=signature.inputs,
         outputs=signature.outputs,
-        golden=reference.golden,
-        backend=reference.backend,
-        float32_clone=reference.float32_clone,
-        converted_cases=reference.converted_cases,
-        options=options,
+        reference=reference,
+        options=replace(options, file=file, samples=samples),
     )
     step("Starting a process with TensorFlow")
     with TensorFlowProcess(folder.parent) as process:
@@ -136,12 +124,7 @@ class TensorFlowProcess:
         if hasattr(os, "killpg"):
             with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS, for one that ended
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()  # does nothing to a process that has ended
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+        end(self._process)
 
     def carry_out(self, task: Task, step: Progress) -> None:
         """Send a task and wait for its end.
@@ -164,17 +147,9 @@ class TensorFlowProcess:
                 raise ExportError(self._last_words()) from None
             if kind == "done":
                 return
-            if kind == "step":
-                step(content)
-            elif kind == "untraceable":
-                raise UntraceableError(content)
-            elif kind == "error":
-                raise _same_error(*content)
-            else:
-                line, there = content
-                error = ExportError(f"The process with TensorFlow, which traces the model, failed: {line}")
-                error.add_note(there)
-                raise error
+            if kind == "error":
+                raise content
+            step(content)
 
     def _last_words(self) -> str:
         code = self._process.wait()
@@ -194,7 +169,3 @@ def _environment(temporary: Path) -> dict[str, str]:
     environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # the backend of this process holds memory there too
     environment.pop("XLA_FLAGS", None)  # TensorFlow ends the process over a flag that only JAX's XLA knows
     return environment
-
-
-def _same_error(kind: type[ExportError], message: str, report: Any) -> ExportError:
-    return kind(message) if report is None else kind(message, report)

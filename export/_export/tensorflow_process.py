@@ -1,8 +1,7 @@
 """Trace a model of another backend: what `other_backend.py` starts in a fresh process, where Keras is on TensorFlow.
 
-A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, and in the end ("done", None),
-("untraceable", reasons) for an `UntraceableError`, ("error", (class, message, report)) for an `ExportError`, or
-("crash", (one line, traceback)) for any other.
+A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, and in the end ("done", None), or
+("error", what is to be raised there): an `UntraceableError` or an `ExportError`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,51 +22,38 @@ from .._errors import ExportError, UnsupportedModelError, UntraceableError
 if TYPE_CHECKING:
     import keras
 
-    from .._model.golden_cases import Cases
     from .._model.reference import Reference
-    from .._model.signature import InputSpec
+    from .._model.signature import InputSpec, Signature
     from .._options import Options
     from .._progress import Progress
-    from .._standalone.verify import Case
     from .custom_objects import Places
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to export, and the reference it must agree with.
+    """What to export, and what it must agree with.
 
     Attributes:
         folder: The empty folder that becomes the bundle.
-        file: The model as a `.keras` file.
-        safe_mode: Whether the file may hold no code.
         places: Where the custom classes and functions in it are.
         floatx: Keras's default float type.
         image_data_format: Keras's default order of image axes.
         policy: The dtype policy for layers that a subclass makes without saying theirs.
-        samples: What a subclassed model is called with first, else `None`.
         inputs: The inputs of its signature.
         outputs: The names of its outputs.
-        golden: The golden cases, with the outputs of the backend.
-        backend: Its name.
-        float32_clone: As in the parity report.
-        converted_cases: As in the reference.
-        options: The options of the export.
+        reference: What it gives on another backend.
+        options: The options of the export: the file is that of the model as it was saved there, and the samples are
+            those that a subclassed model is called with first.
     """
 
     folder: Path
-    file: Path
-    safe_mode: bool
     places: Places
     floatx: str
     image_data_format: str
     policy: str
-    samples: Mapping[str, Any] | None
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
-    golden: Cases
-    backend: str
-    float32_clone: dict[str, Any] | None
-    converted_cases: list[Case]
+    reference: Reference
     options: Options
 
 
@@ -85,12 +70,10 @@ def main() -> None:
         task = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_the_other, daemon=True).start()
         _carry_out(task, lambda name: reply("step", name))
-    except UntraceableError as error:
-        reply("untraceable", error.reasons)
-    except ExportError as error:
-        reply("error", (type(error), str(error), getattr(error, "report", None)))
+    except (UntraceableError, ExportError) as error:
+        reply("error", error)
     except Exception as error:  # noqa: BLE001 - the process that waits raises it
-        reply("crash", (_one_line(error), traceback.format_exc()))
+        reply("error", _crash(error))
     else:
         reply("done")
 
@@ -103,9 +86,12 @@ def _end_with_the_other() -> None:
     os._exit(1)
 
 
-def _one_line(error: Exception) -> str:
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+def _crash(error: Exception) -> ExportError:
+    """Return what to raise for an error that is no sentence, with its traceback as a note."""
+    line = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    crash = ExportError(f"The process with TensorFlow, which traces the model, failed: {line}")
+    crash.add_note(traceback.format_exc())
+    return crash
 
 
 def _carry_out(task: Task, step: Progress) -> None:
@@ -115,7 +101,7 @@ def _carry_out(task: Task, step: Progress) -> None:
         step("Loading TensorFlow and the model")
         from .contents import write_contents
 
-        write_contents(task.folder, reference_on_tensorflow(task, _loaded(task)), task.options, step, fresh)
+        write_contents(task.folder, *on_tensorflow(task, _loaded(task)), task.options, step, fresh)
 
 
 def _loaded(task: Task) -> keras.Model:
@@ -131,7 +117,7 @@ def _loaded(task: Task) -> keras.Model:
     keras.config.set_dtype_policy(task.policy)
     objects = imported(task.places)
     try:
-        return keras.saving.load_model(task.file, objects, compile=False, safe_mode=task.safe_mode)
+        return keras.saving.load_model(task.options.file, objects, compile=False, safe_mode=task.options.safe_mode)
     except OSError as error:
         if error.errno is not None:
             raise  # the disk, not the model
@@ -139,55 +125,39 @@ def _loaded(task: Task) -> keras.Model:
     except Exception as error:
         # the user's own `from_config`, `build` and `call`
         raise UnsupportedModelError(
-            f"The model runs on {task.backend}, but cannot be made again on TensorFlow, where it is traced: "
+            f"The model runs on {task.reference.backend}, but cannot be made again on TensorFlow, where it is traced: "
             f"{first_line(error)}"
         ) from error
 
 
-def reference_on_tensorflow(task: Task, model: keras.Model) -> Reference:
-    """Return the task's reference with the model that TensorFlow can trace.
+def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]:
+    """Return the model that TensorFlow can trace, and the task's reference in the dtypes that it has there.
 
     Raises:
         UnsupportedModelError: The model does not run on TensorFlow, or has other inputs or outputs there.
     """
+    from .._bundle.arrays import widened
     from .._model.keras_messages import first_line
-    from .._model.reference import Reference, with_weights
     from .._model.signature import model_signature
 
+    reference = task.reference
     try:
-        model = with_weights(model, task.file, task.samples)
-        signature = model_signature(model, task.samples)
-        outputs = signature.call(task.golden.cases[0].inputs)
+        signature = model_signature(model, task.options.samples, task.options.file)
+        outputs = signature.run(reference.golden.cases[0].inputs)
     except Exception as error:
         # the user's own layers
         raise UnsupportedModelError(
-            f"`{model.name}` runs on {task.backend}, but not on TensorFlow, where it is traced: {first_line(error)}"
+            f"`{model.name}` runs on {reference.backend}, but not on TensorFlow, where it is traced: "
+            f"{first_line(error)}"
         ) from error
     here = [spec.name for spec in signature.inputs], signature.outputs
     there = [spec.name for spec in task.inputs], task.outputs
     if here != there:
         raise UnsupportedModelError(
             f"`{model.name}` has inputs and outputs {here} on TensorFlow, where it is traced, but {there} on "
-            f"{task.backend}."
+            f"{reference.backend}."
         )
-    golden = replace(task.golden, cases=_widened(task.golden.cases, outputs))
-    converted = _widened(task.converted_cases, outputs)
-    signature = replace(signature, inputs=task.inputs)
-    return Reference(model, signature, golden, task.backend, task.float32_clone, converted)
-
-
-def _widened(cases: Sequence[Case], tensors: Mapping[str, Any]) -> list[Case]:
-    """Return the cases with outputs in TensorFlow's dtypes where these are wider.
-
-    JAX has 32 bits for what is declared to have 64, unless it is told otherwise.
-    """
-    import keras
-    import numpy as np
-
-    dtypes = {name: np.asarray(keras.ops.convert_to_numpy(tensor)).dtype for name, tensor in tensors.items()}
-
-    def wide(name: str, array: np.ndarray) -> np.ndarray:
-        fits = array.dtype.kind == dtypes[name].kind and np.can_cast(array.dtype, dtypes[name])
-        return array.astype(dtypes[name]) if fits else array
-
-    return [case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()}) for case in cases]
+    dtypes = {name: array.dtype for name, array in outputs.items()}
+    golden = replace(reference.golden, cases=[widened(case, dtypes) for case in reference.golden.cases])
+    converted = [widened(case, dtypes) for case in reference.converted_cases]
+    return replace(signature, inputs=task.inputs), replace(reference, golden=golden, converted_cases=converted)

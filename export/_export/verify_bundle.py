@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._bundle.arrays import widened
 from .._bundle.parity import ParityReport, ParityRow, rows_of
 from .._bundle.signing import check_signature_if_asked
 from .._errors import InputError
 from .._loaded_bundle import Bundle, load_bundle
-from .._options import PRECISIONS
+from .._options import Options
 from .._standalone import verify
-from .._standalone.verify import Case
 from .model_file import check_model, loaded_model
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ def verify_bundle(
     check_signature_if_asked(path, public_key, signature)
     bundle, report = replayed(path, provider)
     if samples is not None and model is not None:
-        rows = _rows_of_samples(bundle, report, samples, model, safe_mode=safe_mode)
+        file = Path(model) if isinstance(model, str | Path) else None
+        precision = bundle.entries.precision
+        options = Options(file=file, samples=samples, precision=precision, provider=provider, safe_mode=safe_mode)
+        rows = _rows_of_samples(bundle, report, model, options)
         report = replace(report, rows=(*report.rows, *rows))
     check_signature_if_asked(path, public_key, signature)  # another bundle may have been put there meanwhile
     report.raise_if_failed()
@@ -93,25 +96,20 @@ def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityRep
 
 
 def _rows_of_samples(
-    bundle: Bundle,
-    report: ParityReport,
-    samples: Mapping[str, Any],
-    model: keras.Model | str | Path,
-    *,
-    safe_mode: bool,
+    bundle: Bundle, report: ParityReport, model: keras.Model | str | Path, options: Options
 ) -> tuple[ParityRow, ...]:
     taken = {row.case for row in report.rows}  # the samples of the export are a golden case of that name
     name = next(name for name in (SAMPLES, SAMPLES_AGAIN) if name not in taken)
     with _samples_by_their_name():
-        loaded = loaded_model(model, samples, safe_mode=safe_mode)
+        loaded = loaded_model(model, options)
 
         from .._model.reference import case_of
 
-        precision = bundle.manifest.get("precision", PRECISIONS[0])
-        case = _as_declared(case_of(name, loaded, samples, precision), bundle.manifest["outputs"])
-    actual = bundle.run(case.inputs, provider=report.provider)
-    tolerance = bundle.manifest["parity"]["tolerance"]
-    return rows_of(verify.compare(case, actual, tolerance, verify.LENIENCE[report.provider]))
+        dtypes = {spec.name: np.dtype(spec.dtype) for spec in bundle.entries.outputs}
+        case = widened(case_of(name, loaded, options), dtypes)
+    actual = bundle.run(case.inputs, provider=options.provider)
+    tolerance = bundle.entries.parity["tolerance"]
+    return rows_of(verify.compare(case, actual, tolerance, verify.LENIENCE[options.provider]))
 
 
 @contextlib.contextmanager
@@ -121,14 +119,3 @@ def _samples_by_their_name() -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(str(error).replace("`sample_inputs", "`samples")) from error
-
-
-def _as_declared(case: Case, outputs: list[dict[str, Any]]) -> Case:
-    """Return the case with outputs in the bundle's dtypes where those are wider: JAX has 32 bits for 64."""
-    dtypes = {spec["name"]: np.dtype(spec["dtype"]) for spec in outputs}
-
-    def wide(name: str, array: np.ndarray) -> np.ndarray:
-        dtype = dtypes.get(name, array.dtype)
-        return array.astype(dtype) if dtype.kind == array.dtype.kind and np.can_cast(array.dtype, dtype) else array
-
-    return case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()})

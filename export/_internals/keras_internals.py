@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_attn._keras.private import sublayers_of
 
@@ -33,9 +34,9 @@ def outputs_structure(functional: Any) -> Any:
     return functional._outputs_struct
 
 
-def nodes_of(functional: Any) -> Iterator[Any]:
-    """Yield each call of an operation in a functional model, inputs first."""
-    by_depth = functional._nodes_by_depth
+def nodes_of(model: Any) -> Iterator[Any]:
+    """Yield each call of an operation in a functional or sequential model, inputs first."""
+    by_depth = functional_of(model)._nodes_by_depth  # type: ignore[union-attr]
     for depth in sorted(by_depth, reverse=True):  # inputs are deepest
         yield from by_depth[depth]
 
@@ -43,6 +44,14 @@ def nodes_of(functional: Any) -> Iterator[Any]:
 def operation_of(tensor: keras.KerasTensor) -> Any:
     """Return the operation that made a tensor of a functional model."""
     return tensor._keras_history.operation
+
+
+def numbers_of(tensor: Any) -> np.ndarray | None:
+    """Return a tensor as an array; `None` for one of a graph, as within a loop, which has no numbers."""
+    try:
+        return np.asarray(keras.ops.convert_to_numpy(tensor))
+    except Exception:  # noqa: BLE001 - each backend says so in its way
+        return None
 
 
 @contextmanager

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import keras
-
-from keras_attn import AttentionPooling
+from keras_attn import MaskedSoftmax
 
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
-from .._internals.keras_internals import layers_of
-from .._internals.stock_attention import is_stock_attention
-from .._model.signature import Signature, layer_names
+from .._model.signature import Signature
 from .._options import Options
 from .._tracing.attention_calls import Call, Tagger
 from .._tracing.saved_model import traced_function
@@ -23,12 +19,11 @@ from .bodies import lowering_of
 from .lowered import Lowered
 
 
-def lowered_model(model: keras.Model, signature: Signature, options: Options, function: Any) -> Lowered:
+def lowered_model(signature: Signature, options: Options, function: Any) -> Lowered:
     """Trace a model with its attention layers in the lowering that was asked for.
 
     Args:
-        model: The model.
-        signature: Its signature.
+        signature: The model.
         options: What was asked for.
         function: The concrete function behind the SavedModel of the model.
 
@@ -36,7 +31,7 @@ def lowered_model(model: keras.Model, signature: Signature, options: Options, fu
         UnsupportedModelError: An op has no mapping to ONNX.
         ExportError: A call did not come through as one node.
     """
-    traced, calls = _traced(model, signature, function, hides_unseen=options.precision == "int8")
+    traced, calls = _traced(signature, function, hides_unseen=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
     return _lowered(traced, calls, options.lowering, options.provider)
 
@@ -45,25 +40,22 @@ def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str
     return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider)
 
 
-def _is_written_plainly(model: keras.Model) -> bool:
+def _is_written_plainly(signature: Signature) -> bool:
     """Tell whether there is nothing to lower: then the graph of the SavedModel will do."""
-    return not any(isinstance(layer, AttentionPooling) or is_stock_attention(layer) for layer in layers_of(model))
+    return all(isinstance(layer, MaskedSoftmax) for layer in signature.attention)
 
 
-def _traced(
-    model: keras.Model, signature: Signature, function: Any, *, hides_unseen: bool
-) -> tuple[Traced, list[Call]]:
+def _traced(signature: Signature, function: Any, *, hides_unseen: bool) -> tuple[Traced, list[Call]]:
     """Return the model, with each call of an attention layer as a node, and these calls.
 
     Args:
-        model: The model.
-        signature: Its signature.
+        signature: The model.
         function: The concrete function behind the SavedModel of the model.
         hides_unseen: Whether padding shares a scale with what is seen, as in int8.
     """
-    if _is_written_plainly(model):
-        return trace(function, layer_names(model)), []
+    if _is_written_plainly(signature):
+        return trace(function, signature.layer_names), []
     tagger = Tagger(hides_unseen=hides_unseen)
-    traced = trace(traced_function(model, signature, tagger.tracing), layer_names(model), tagger.calls)
+    traced = trace(traced_function(signature, tagger.tracing), signature.layer_names, tagger.calls)
     there = {node.op_type for node in all_nodes(traced.model.graph) if node.domain == DOMAIN}
     return traced, [call for call in tagger.calls if call.op in there]

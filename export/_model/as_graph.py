@@ -67,9 +67,13 @@ def graph_of_weights(
             return endpoint(signature)(inputs)
 
     function = tf.function(serve, input_signature=signatures, autograph=False).get_concrete_function()
-    return lambda inputs, values, number: _arrays(
-        function(_tensors(inputs), list(values), tf.constant(number, tf.float32))
-    )
+
+    def run(inputs: Arrays, values: Sequence[Any], number: float) -> Arrays:
+        tensors = {name: tf.constant(array) for name, array in inputs.items()}
+        outputs = function(tensors, list(values), tf.constant(number, tf.float32))
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    return run
 
 
 def shares_in_graph(found: Any, rng: np.random.Generator) -> Any:
@@ -82,11 +86,3 @@ def shares_in_graph(found: Any, rng: np.random.Generator) -> Any:
         for_all = tf.raw_ops.RandomUniform(shape=[1], dtype=tf.float32, seed=seeds[0], seed2=seeds[1])
         for_each = tf.raw_ops.RandomUniform(shape=tf.shape(found), dtype=tf.float32, seed=seeds[2], seed2=seeds[3])
     return tf.where(for_all[0] < 0.5, -1.0, 1.0) + 4 * for_each - 2
-
-
-def _tensors(inputs: Arrays) -> dict[str, Any]:
-    return {name: tf.constant(array) for name, array in inputs.items()}
-
-
-def _arrays(outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in outputs.items()}

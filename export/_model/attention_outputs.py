@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 
-from keras_attn import AttentionPooling, MaskedSoftmax
+from keras_attn import MaskedSoftmax
 
-from .._internals.keras_internals import layers_of, through_calls
-from .._internals.stock_attention import is_stock_attention
+from .._internals.keras_internals import numbers_of, through_calls
 from .._standalone.verify import Arrays
+from .signature import Signature
 
 
 class _Seen(NamedTuple):
@@ -21,14 +20,7 @@ class _Seen(NamedTuple):
     weights: np.ndarray
 
 
-def is_attention(layer: Any) -> bool:
-    """Tell whether a layer is an attention layer, of ours or of Keras's."""
-    return isinstance(layer, AttentionPooling | MaskedSoftmax) or is_stock_attention(layer)
-
-
-def attention_outputs(
-    model: keras.Model, outputs: Callable[[Arrays], Arrays], inputs: Mapping[str, np.ndarray]
-) -> dict[str, str]:
+def attention_outputs(signature: Signature, inputs: Arrays) -> dict[str, str]:
     """Return the outputs that are the weights of an attention layer, each with the path of that layer.
 
     An output is one if it holds what a layer returned as weights, number for number, heads and batch as they are; the
@@ -36,16 +28,14 @@ def attention_outputs(
     heads, is not.
 
     Args:
-        model: The model.
-        outputs: Runs it.
+        signature: The model.
         inputs: A case in which axes have different sizes and the numbers vary.
     """
-    layers = [layer for layer in layers_of(model) if is_attention(layer)]
-    if not layers:
+    if not signature.attention:
         return {}
     seen: list[_Seen] = []
-    with through_calls(layers, lambda layer, call: _watching(layer, call, seen)):
-        given = outputs(dict(inputs))
+    with through_calls(signature.attention, lambda layer, call: _watching(layer, call, seen)):
+        given = signature.run(inputs)
     return {
         name: each.layer
         for name, array in given.items()
@@ -67,10 +57,7 @@ def _watching(layer: Any, call: Callable[..., Any], seen: list[_Seen]) -> Callab
         weights = result if isinstance(layer, MaskedSoftmax) else None
         if isinstance(result, tuple | list) and len(result) == 2:
             weights = result[1]
-        try:
-            array = None if weights is None else np.asarray(keras.ops.convert_to_numpy(weights))
-        except Exception:  # noqa: BLE001 - a tensor of a graph, as within a loop, has no numbers; each backend says so in its way
-            array = None
+        array = None if weights is None else numbers_of(weights)
         if array is not None and array.ndim >= 2 and array.dtype.kind == "f":
             seen.append(_Seen(layer.path, array))
         return result

@@ -101,6 +101,13 @@ def padded_elsewhere(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return moved
 
 
+def resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
+    """Return the sample cropped, or repeated from its start, to `shape`."""
+    for axis, size in enumerate(shape):
+        sample = np.take(sample, np.arange(size), axis=axis, mode="wrap")
+    return sample
+
+
 def every(ids: Ids, seen: np.ndarray) -> np.ndarray:
     """Return the ids that are not among those seen."""
     return np.setdiff1d(np.arange(ids.dealt.start, ids.dealt.stop), seen)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from .._errors import InputError
+from .._options import Options
 from .._standalone.verify import Arrays
 from .axis_groups import Axis, Group, apart_sizes, find_groups
 from .signature import InputSpec, Signature
@@ -19,14 +20,6 @@ BATCH_SIZE = 3
 LENGTHS_TO_TRY = (6, 16, 28, 36, 60, 64, 224, 256)
 ASKED = "as asked"
 Shapes = dict[str, tuple[str | int, ...]]  # of every input; a string names a dynamic axis
-
-
-@dataclass(frozen=True)
-class Static:
-    """Axes that shall be static though the model runs on several sizes, by name: `sizes` as asked, else with why."""
-
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,16 +44,16 @@ class Axes:
 
     def sizes(self, named: Mapping[str, int]) -> dict[Axis, int]:
         """Return the size of each axis that may vary or might have varied, of the sizes by name."""
-        dynamic = {
-            (name, axis): named[symbol]
-            for name, shape in self.shapes.items()
-            for axis, symbol in enumerate(shape)
-            if isinstance(symbol, str)
-        }
-        return self.fixed | dynamic
+        return self.fixed | {axis: named[symbol] for axis, symbol in named_axes(self.shapes)}
 
 
-def name_axes(signature: Signature, given: Arrays, drawer: Drawer, static: Static | None = None) -> Axes:
+def named_axes(shapes: Shapes) -> Iterator[tuple[Axis, str]]:
+    """Yield the dynamic axes of shapes, each with its name."""
+    for name, shape in shapes.items():
+        yield from (((name, axis), symbol) for axis, symbol in enumerate(shape) if isinstance(symbol, str))
+
+
+def name_axes(signature: Signature, given: Arrays, drawer: Drawer, options: Options) -> Axes:
     """Return the inputs' shapes with names for dynamic axes, and sizes by name on which the model runs.
 
     A name is the first input's that has the axis: `keys_length` for axis 1 of `keys`, `image_axis_2` beyond it. Axes
@@ -72,10 +65,10 @@ def name_axes(signature: Signature, given: Arrays, drawer: Drawer, static: Stati
         signature: The model's inputs.
         given: Samples by input name; their sizes are tried first.
         drawer: Runs the Keras model.
-        static: Axes that shall not be dynamic.
+        options: Which axes shall not be dynamic.
 
     Raises:
-        InputError: Keras cannot run the model on any size tried, or on the sizes of `static`; or a name is unknown.
+        InputError: Keras cannot run the model on any size tried, or on those of static axes; or a name is unknown.
     """
     free = _free_axes(signature)
     base = _base_sizes(signature, free, given, drawer)
@@ -90,7 +83,7 @@ def name_axes(signature: Signature, given: Arrays, drawer: Drawer, static: Stati
         static={name: _why(group) for name, group in named if name not in varying},
         fixed={axis: base[axis] for name, group in named if name not in varying for axis in group.axes},
     )
-    return _with_static(found, static, given, drawer) if static else found
+    return _with_static(found, options, given, drawer)
 
 
 def _free_axes(signature: Signature) -> list[Axis]:
@@ -102,8 +95,8 @@ def _free_axes(signature: Signature) -> list[Axis]:
     return [
         (spec.name, axis)
         for spec in signature.inputs
-        for axis in range(len(spec.shape) - (signature.from_samples and _is_float(spec) and len(spec.shape) > 1))
-        if signature.from_samples or spec.shape[axis] is None
+        for axis in range(len(spec.shape) - (not signature.is_functional and _is_float(spec) and len(spec.shape) > 1))
+        if not signature.is_functional or spec.shape[axis] is None
     ]
 
 
@@ -113,7 +106,7 @@ def _is_float(spec: InputSpec) -> bool:
 
 def _batch_axes(signature: Signature, free: Iterable[Axis]) -> list[Axis]:
     """Return the first axes, which are the batch; in a subclassed model only if all inputs share their size."""
-    batched = not signature.from_samples or len({spec.shape[0] for spec in signature.inputs if spec.shape}) == 1
+    batched = signature.is_functional or len({spec.shape[0] for spec in signature.inputs if spec.shape}) == 1
     return [axis for axis in free if axis[1] == 0 and batched]
 
 
@@ -157,7 +150,7 @@ def _groups(signature: Signature, free: list[Axis], base: dict[Axis, int], drawe
     if batch and problem({axis: base[axis] + 1 for axis in batch}) is None:
         rest = [axis for axis in free if axis not in batch]
         return [Group(batch, 1, base[batch[0]] + 1), *find_groups(rest, base, problem)]
-    if signature.from_samples:  # that the first axes are the batch was a guess
+    if not signature.is_functional:  # that the first axes are the batch was a guess
         return find_groups(free, base, problem)
     fixed = [Group(batch, None, None)] if batch else []
     return fixed + find_groups([axis for axis in free if axis not in batch], base, problem)
@@ -205,15 +198,16 @@ def _apart(varying: Mapping[str, Group], base: Mapping[Axis, int], drawer: Drawe
     return {name: base[group.axes[0]] for name, group in varying.items()}
 
 
-def _with_static(axes: Axes, static: Static, given: Arrays, drawer: Drawer) -> Axes:
+def _with_static(axes: Axes, options: Options, given: Arrays, drawer: Drawer) -> Axes:
     """Return the axes with some of them static, at the size that was asked for, or the samples', or the base's."""
-    _check_names(static.sizes, axes)
+    if unknown := sorted(set(options.static_axes) - set(axes.base)):
+        raise InputError(f"`static_axes` names {unknown}. The dynamic axes of this model are {list(axes.base)}.")
     fixed: dict[Axis, int] = {}
-    reasons = {**dict.fromkeys(static.sizes, ASKED), **static.reasons}
+    reasons = {**dict.fromkeys(options.static_axes, ASKED), **options.untraceable}
     for symbol in reasons:
-        places = [(name, axis) for name, shape in axes.shapes.items() for axis, s in enumerate(shape) if s == symbol]
+        places = [axis for axis, each in named_axes(axes.shapes) if each == symbol]
         sampled = (given[name].shape[axis] for name, axis in places if name in given)
-        fixed |= dict.fromkeys(places, static.sizes.get(symbol, next(sampled, axes.base[symbol])))
+        fixed |= dict.fromkeys(places, options.static_axes.get(symbol, next(sampled, axes.base[symbol])))
 
     def left(named: Mapping[str, int]) -> dict[str, int]:
         return {name: size for name, size in named.items() if name not in reasons}
@@ -232,10 +226,5 @@ def _with_static(axes: Axes, static: Static, given: Arrays, drawer: Drawer) -> A
         fixed={**axes.fixed, **fixed},
     )
     if reasons and (problem := drawer.problem(found.sizes(found.base))) is not None:
-        raise InputError(f"{problem.sentence}, with static axes {dict(static.sizes)}.")
+        raise InputError(f"{problem.sentence}, with static axes {dict(options.static_axes)}.")
     return found
-
-
-def _check_names(asked: Collection[str], axes: Axes) -> None:
-    if unknown := sorted(set(asked) - set(axes.base)):
-        raise InputError(f"`static_axes` names {unknown}. The dynamic axes of this model are {list(axes.base)}.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._bundle.parity import differences
 from .._standalone.verify import Arrays, Case
 from .input_sources import LENGTHS, Source
 
@@ -29,7 +30,7 @@ def known_of_inputs(
         draw: Draws all inputs anew, in the sizes of that case, with a pattern of lengths.
         outputs: Runs the model.
     """
-    noise = _difference(cases[at].outputs, outputs(cases[at].inputs))
+    noise = differences(cases[at].outputs, outputs(cases[at].inputs))
     known: dict[str, dict[str, Any]] = {}
     for name, source in made.items():
         known[name] = {"moves": _moved(name, source, cases[at], draw, outputs, noise)}
@@ -58,8 +59,8 @@ def _moved(
         except Exception:  # noqa: BLE001 - what is no input for this model proves nothing
             continue
         changed = True
-        differences = _difference(case.outputs, found)
-        moved |= dict.fromkeys(output for output, size in differences.items() if size > 2 * noise[output])
+        apart = differences(case.outputs, found)
+        moved |= dict.fromkeys(output for output, size in apart.items() if size > 2 * noise[output])
         if len(moved) == len(case.outputs):
             break
     return [output for output in case.outputs if output in moved] if changed else None
@@ -79,15 +80,3 @@ def _others(name: str, source: Source, case: Case, draw: Callable[[str], Arrays]
             yield (array * np.linspace(0.5, 1.5, max(array.size, 2))[: array.size].reshape(array.shape)).astype(
                 array.dtype
             )
-
-
-def _difference(expected: Arrays, actual: Arrays) -> dict[str, float]:
-    """Return how far apart the outputs of two runs are: the largest difference, infinite where NaN is in one only."""
-    found = {}
-    for name, array in expected.items():
-        one, two = array.astype(np.float64), actual[name].astype(np.float64)
-        same = (one == two) | (np.isnan(one) & np.isnan(two)) if one.shape == two.shape else np.zeros(1, bool)
-        with np.errstate(invalid="ignore"):
-            apart = np.where(same, 0.0, np.abs(one - two)) if one.shape == two.shape else np.full(1, np.inf)
-        found[name] = float(np.max(np.where(np.isnan(apart), np.inf, apart), initial=0.0))
-    return found

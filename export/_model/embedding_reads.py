@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._internals.keras_internals import layers_of, through_calls
-from .draws import Ids
+from .._internals.keras_internals import numbers_of, through_calls
+from .draws import Ids, resized
+from .keras_messages import quiet_keras
 from .signature import InputSpec, Signature
 
 LENGTHS = (6, 16, 64, 256)  # of axes without a size: the first with which the model runs
@@ -43,9 +43,9 @@ class Found:
     unseen: tuple[Any, ...]
 
 
-def found_ids(model: keras.Model, signature: Signature, given: Mapping[str, np.ndarray]) -> Found:
+def found_ids(signature: Signature, given: Mapping[str, np.ndarray]) -> Found:
     """Return what each input that is not `given` may hold to stay within every `Embedding` that reads it."""
-    tables = [layer for layer in layers_of(model) if isinstance(layer, keras.layers.Embedding)]
+    tables = [layer for layer in signature.layers if isinstance(layer, keras.layers.Embedding)]
     asked = [spec for spec in signature.inputs if spec.name not in given and spec.dtype != "bool"]
     if not tables or not asked:
         return Found({}, tuple(tables))
@@ -76,8 +76,7 @@ class _Probe:
         """Return what was looked up with `values` in some inputs and `others` in all others; `None` if it fails."""
         inputs = {spec.name: self._array(spec, values.get(spec.name, others)) for spec in self.signature.inputs}
         try:
-            with watched(self.tables) as reads, warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with watched(self.tables) as reads, quiet_keras():
                 self.signature.call(inputs)
         except Exception:  # noqa: BLE001 - the question is whether it runs; if not, other sizes are tried
             return None
@@ -86,12 +85,7 @@ class _Probe:
     def _array(self, spec: InputSpec, value: int) -> np.ndarray:
         sizes = ((2 if axis == 0 else self.length) if size is None else size for axis, size in enumerate(spec.shape))
         shape = tuple(sizes)
-        if spec.name not in self.given:
-            return np.full(shape, value, spec.dtype)
-        sample = self.given[spec.name]
-        for axis, size in enumerate(shape):
-            sample = np.take(sample, np.arange(size), axis=axis, mode="wrap")
-        return sample
+        return resized(self.given[spec.name], shape) if spec.name in self.given else np.full(shape, value, spec.dtype)
 
 
 def _ids_of(spec: InputSpec, probe: _Probe) -> Ids | None:
@@ -172,9 +166,7 @@ def _watching(table: Any, call: Callable[..., Any], reads: list[Read]) -> Callab
         bound = inspect.signature(call).bind(inputs, *args, **kwargs).arguments
         if bound.get("reverse"):  # of a `ReversibleEmbedding`: its table as a matrix
             return call(inputs, *args, **kwargs)
-        try:
-            array = np.asarray(keras.ops.convert_to_numpy(inputs))
-        except Exception:  # noqa: BLE001 - a tensor of a graph, as within a loop, has no numbers; each backend says so in its way
+        if (array := numbers_of(inputs)) is None:
             return call(inputs, *args, **kwargs)
         wide = array.astype(np.float64)
         whole = np.trunc(np.where(np.isfinite(wide), wide, 0))

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import keras
-
 from .._errors import InputError, UnsupportedModelError
-from .._internals.keras_internals import layers_of
+from .._options import Options
 from .._standalone.verify import Arrays, Case
 from .axis_groups import Axis
-from .dynamic_axes import BATCH, Axes, Shapes, Static, name_axes
+from .draws import resized
+from .dynamic_axes import BATCH, Axes, Shapes, name_axes, named_axes
 from .effects import known_of_inputs
 from .growing_caches import EMPTY_CACHE, growing_axes
-from .input_sources import LENGTHS, Source, flat_samples, resized, sources
+from .input_sources import LENGTHS, Source, flat_samples, sources
 from .keras_messages import first_line
 from .long_cases import EVERY_KEY, LONG, NOT_RUN, NUMBERS, long_sizes, positions, with_every_key
 from .more_cases import (
@@ -96,21 +95,19 @@ class Cases:
         return tuple(named)
 
 
-def golden_cases(
-    model: keras.Model, signature: Signature, samples: Mapping[str, Any] | None, static: Static | None = None
-) -> Cases:
+def golden_cases(signature: Signature, options: Options) -> Cases:
     """Draw inputs over batch sizes and lengths, and run Keras on each.
 
-    Samples are cut, or repeated, where `static` gives an axis another size than theirs.
+    Samples are cut, or repeated, where an axis is static at another size than theirs.
 
     Raises:
         InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
         UnsupportedModelError: The model gives other outputs when it is called again.
     """
-    given = flat_samples(signature, samples)
-    made = sources(model, signature, given)
-    drawer = Drawer(model, signature, made)
-    axes = name_axes(signature, given, drawer, static)
+    given = flat_samples(signature)
+    made = sources(signature, given)
+    drawer = Drawer(signature, made)
+    axes = name_axes(signature, given, drawer, options)
     drawer.refuse_unsteady(axes.sizes(axes.base))
     result = Cases(axes.shapes, multiples=axes.multiples, static=axes.static)
 
@@ -119,7 +116,7 @@ def golden_cases(
             inputs = draw()
             if inputs is None:
                 return
-            outputs = drawer.outputs(inputs)
+            outputs = signature.run(inputs)
         except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
             result.refused[name] = first_line(error)
             return
@@ -127,7 +124,7 @@ def golden_cases(
             result.refused[name] = "Keras gives NaN, or an empty tensor on the way"
             return
         result.cases.append(Case(name, inputs, outputs))
-        result.sizes.append(_sizes_of(axes.shapes, inputs))
+        result.sizes.append({symbol: inputs[name].shape[axis] for (name, axis), symbol in named_axes(axes.shapes)})
 
     if len(given) == len(signature.inputs):
         add("samples", lambda: _fitted(given, axes.fixed), may_be_degenerate=True)
@@ -148,13 +145,14 @@ def golden_cases(
     for number in range(2, STATIC_CASES + 1) if not axes.base and len(given) < len(signature.inputs) else ():
         add(f"again {number}", partial(drawer.inputs, apart), may_be_degenerate=False)
     if result.cases:
+        widest = max((variable.shape[-1] for variable in signature.model.weights if len(variable.shape)), default=1)
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
-        if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], _widest(model))):
+        if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], widest)):
             add(MANY_ROWS, partial(many, rows, "mixed"), may_be_degenerate=False)
         if growing := growing_axes(axes.shapes, result.cases):
             empty = axes.sizes(axes.apart | dict.fromkeys(growing, 0))
             add(EMPTY_CACHE, partial(drawer.inputs, empty), may_be_degenerate=True)
-        _add_long(result, axes, made, positions(layers_of(model)), drawer, add)
+        _add_long(result, axes, made, positions(signature.layers), drawer, add)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
             raise UnsupportedModelError(
@@ -162,7 +160,7 @@ def golden_cases(
             )
     at = next((index for index, case in enumerate(result.cases) if case.name != "samples"), 0)  # those may be large
     again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
-    result.inputs = known_of_inputs(made, result.cases, at, again, drawer.outputs)
+    result.inputs = known_of_inputs(made, result.cases, at, again, signature.run)
     result.lengths = _counted_axes(result, made)
     return result
 
@@ -211,10 +209,6 @@ def _add_long(
         return
 
 
-def _widest(model: keras.Model) -> int:
-    return max((variable.shape[-1] for variable in model.weights if len(variable.shape)), default=1)
-
-
 def _sweep(axes: Axes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:
     """Yield (case name, sizes, pattern of lengths): each axis alone over small and large sizes, each pattern once."""
     apart = axes.apart
@@ -238,13 +232,4 @@ def _fitted(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
     return {
         name: resized(array, tuple(fixed.get((name, axis), size) for axis, size in enumerate(array.shape)))
         for name, array in samples.items()
-    }
-
-
-def _sizes_of(axes: Shapes, inputs: Arrays) -> Sizes:
-    return {
-        symbol: size
-        for name, shape in axes.items()
-        for symbol, size in zip(shape, inputs[name].shape, strict=True)
-        if isinstance(symbol, str)
     }

@@ -7,37 +7,29 @@ from collections.abc import Sequence
 import numpy as np
 
 from .._standalone.verify import Case
-from .dynamic_axes import BATCH, Shapes
+from .dynamic_axes import BATCH, Shapes, named_axes
 
 EMPTY_CACHE = "empty cache"
 
 
 def growing_axes(shapes: Shapes, cases: Sequence[Case]) -> set[str]:
-    """Return the names of axes along which an output holds an input, and more behind it, in every case.
+    """Return the names of axes along which an output is an input with more appended, in every case.
 
     Args:
         shapes: Shape of every input; a string names a dynamic axis.
         cases: Golden cases.
     """
-    return {
-        symbol
-        for name, shape in shapes.items()
-        for axis, symbol in enumerate(shape)
-        if isinstance(symbol, str) and symbol != BATCH and _grows(name, axis, cases)
-    }
+    return {symbol for axis, symbol in named_axes(shapes) if symbol != BATCH and _grows(*axis, cases)}
 
 
 def _grows(name: str, axis: int, cases: Sequence[Case]) -> bool:
-    return any(all(_is_behind(case, name, output, axis) for case in cases) for output in cases[0].outputs)
+    return any(all(_appends(case, name, output, axis) for case in cases) for output in cases[0].outputs)
 
 
-def _is_behind(case: Case, name: str, output: str, axis: int) -> bool:
+def _appends(case: Case, name: str, output: str, axis: int) -> bool:
     """Tell whether an output begins with an input, along an axis on which it is longer."""
     before, after = case.inputs[name], case.outputs[output]
     if before.ndim != after.ndim or before.dtype != after.dtype or before.shape[axis] >= after.shape[axis]:
         return False
-    return np.array_equal(before, _first(after, axis, before.shape[axis]), equal_nan=before.dtype.kind == "f")
-
-
-def _first(array: np.ndarray, axis: int, count: int) -> np.ndarray:
-    return array[(slice(None),) * axis + (slice(count),)]
+    begin = np.take(after, np.arange(before.shape[axis]), axis)
+    return np.array_equal(before, begin, equal_nan=before.dtype.kind == "f")

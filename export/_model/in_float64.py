@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import keras
 
 from .._standalone.verify import Arrays, Case
 from .float32_clone import clone_with_policies
-from .signature import model_signature
-from .trial_runs import alike, outputs_of
+from .signature import Signature
+from .trial_runs import alike
 
 MOST = 2**24  # numbers in weights: two clones of more would cost more memory than all else
 
 
-def outputs_in_float64(
-    model: keras.Model, samples: Mapping[str, Any] | None, cases: Sequence[Case]
-) -> list[Arrays] | None:
+def outputs_in_float64(signature: Signature, cases: Sequence[Case]) -> list[Arrays] | None:
     """Return the outputs that a clone of the model in float64 gives for the cases; `None` if there is none.
 
     There is none of a model with many weights, of one that cannot be made again, or not the same, or whose layers
     insist on float32, nor where the backend has no float64.
     """
-    if keras.backend.backend() == "jax" or sum(math.prod(variable.shape) for variable in model.weights) > MOST:
+    if keras.backend.backend() == "jax" or signature.weights_size > MOST:
         return None
     with warnings.catch_warnings(), _silent_tensorflow():
         warnings.simplefilter("ignore")  # whatever there is to warn of has been said of the model itself
-        return _tried(model, samples, cases)
+        return _tried(signature, cases)
 
 
 @contextlib.contextmanager
@@ -46,26 +42,19 @@ def _silent_tensorflow() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _tried(model: keras.Model, samples: Mapping[str, Any] | None, cases: Sequence[Case]) -> list[Arrays] | None:
+def _tried(signature: Signature, cases: Sequence[Case]) -> list[Arrays] | None:
     try:
-        if not _is_the_same(clone_with_policies(model, samples, "float32", ()), samples, cases[0]):
+        (found,) = _outputs(clone_with_policies(signature, "float32", ()), cases[:1])
+        if not alike(found, cases[0].outputs):  # not all of a layer need be in its config
             return None
-        clone = clone_with_policies(model, samples, "float64", ("float32",), inputs_too=True)
-        return list(_outputs(clone, samples, cases))
+        return list(_outputs(clone_with_policies(signature, "float64", ("float32",), inputs_too=True), cases))
     except Exception:  # noqa: BLE001 - from_config, build and call are the user's own code, made for float32
         return None
 
 
-def _is_the_same(clone: keras.Model, samples: Mapping[str, Any] | None, case: Case) -> bool:
-    """Tell whether a clone in the model's own dtypes gives its outputs: not all of a layer need be in its config."""
-    (found,) = _outputs(clone, samples, [case])
-    return all(alike(found[name], array) for name, array in case.outputs.items())
-
-
-def _outputs(clone: keras.Model, samples: Mapping[str, Any] | None, cases: Sequence[Case]) -> Iterator[Arrays]:
+def _outputs(clone: Signature, cases: Sequence[Case]) -> Iterator[Arrays]:
     """Yield a clone's outputs under the names of the model, whose inputs and outputs it has in order."""
-    signature = model_signature(clone, samples)
-    run, names = outputs_of(signature), [spec.name for spec in signature.inputs]
+    names = [spec.name for spec in clone.inputs]
     for case in cases:
-        outputs = run(dict(zip(names, case.inputs.values(), strict=True)))
+        outputs = clone.run(dict(zip(names, case.inputs.values(), strict=True)))
         yield dict(zip(case.outputs, outputs.values(), strict=True))

@@ -19,7 +19,7 @@ from keras_attn.decoding._names import inputs_of, outputs_of
 from .._bundle.arrays import as_dtype
 from .._errors import InputError
 from .._internals.keras_internals import functional_of, nodes_of
-from .draws import Deck, Ids, Shape, mask, normal, normal_with_padding
+from .draws import Deck, Ids, Shape, mask, normal, normal_with_padding, resized
 from .embedding_reads import Found, found_ids
 from .signature import InputSpec, Signature
 
@@ -72,7 +72,7 @@ class _Use:
     inner: bool  # inside a nested model, whose tensors cannot be computed from the outer inputs
 
 
-def sources(model: keras.Model, signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, Source]:
+def sources(signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, Source]:
     """Return the source of every input.
 
     Floats are drawn normal, booleans at even odds, what is looked up in an `Embedding` within its range, integers that
@@ -83,10 +83,10 @@ def sources(model: keras.Model, signature: Signature, given: Mapping[str, np.nda
     Raises:
         InputError: Integer inputs feed something else and have no sample.
     """
-    functional = functional_of(model)
+    functional = signature.functional
     names = [spec.name for spec in signature.inputs]
     tensors = {} if functional is None else dict(zip(names, functional.inputs, strict=True))
-    found = found_ids(model, signature, given)
+    found = found_ids(signature, given)
     made, unknown = {}, {}
     for spec in signature.inputs:
         uses = None if functional is None else list(_uses(functional, tensors[spec.name]))
@@ -113,13 +113,13 @@ def _unknown(inputs: Mapping[InputSpec, list[_Use]]) -> str:
     )
 
 
-def flat_samples(signature: Signature, samples: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
     """Return the samples by input name, in the model's dtypes.
 
     Raises:
         InputError: A name is unknown, or a dtype or shape does not fit.
     """
-    if not samples:
+    if not (samples := signature.samples):
         return {}
     if not isinstance(samples, Mapping):
         raise InputError(f"`sample_inputs` must be a mapping from names to arrays. Received: {type(samples).__name__}.")
@@ -251,16 +251,9 @@ def _counts(shape: Shape, rng: np.random.Generator) -> np.ndarray:
     return np.ones(shape, np.int64)
 
 
-def resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
-    """Return the sample cropped, or repeated from its start, to `shape`."""
-    for axis, size in enumerate(shape):
-        sample = np.take(sample, np.arange(size), axis=axis, mode="wrap")
-    return sample
-
-
-def _uses(functional: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
+def _uses(model: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
     """Yield every use of `tensor` in a functional model and in the models nested in it."""
-    for node in nodes_of(functional):
+    for node in nodes_of(model):
         if node.is_input or not any(argument is tensor for argument in node.arguments.keras_tensors):
             continue
         operation, arguments = node.operation, node.arguments
@@ -275,7 +268,7 @@ def _uses(functional: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
                 yield from _uses(part, nested, inner=True)
             continue
         if type(operation).__name__ == "Cast":  # keras.ops.cast: what it feeds, the input feeds
-            yield from _uses(functional, node.output_tensors[0], inner)
+            yield from _uses(model, node.output_tensors[0], inner)
             continue
         bound = inspect.signature(operation.call).bind(*arguments.args, **arguments.kwargs).arguments
         for name, value in bound.items():
@@ -286,7 +279,7 @@ def _uses(functional: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
 def _fed_in_decoding(layer: Any, given: Mapping[str, Any], tensor: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the models of a decoding that get a tensor as it is given, each with the input of it that this is."""
     for name in (name for name, each in given.items() if each is tensor):
-        yield functional_of(layer.encoder), inputs_of(layer.encoder)[name]
+        yield layer.encoder, inputs_of(layer.encoder)[name]
         own = {layer._names.token, *outputs_of(layer.encoder)}  # what the step gets elsewhere
         if name in inputs_of(layer.step) and name not in own:
-            yield functional_of(layer.step), inputs_of(layer.step)[name]
+            yield layer.step, inputs_of(layer.step)[name]

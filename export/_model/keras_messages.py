@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import warnings
 from collections.abc import Iterator
 
 LONGEST = 400  # characters
@@ -29,6 +30,14 @@ def first_line(error: BaseException) -> str:
     if len(first) > LONGEST:
         first = f"{first[:LONGEST].rpartition(' ')[0]} ..."
     return first or type(error).__name__
+
+
+@contextlib.contextmanager
+def quiet_keras() -> Iterator[None]:
+    """Ignore warnings: the sizes are drawn here, and what Keras thinks of a single key is not for the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextlib.contextmanager

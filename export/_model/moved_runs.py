@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -13,8 +12,9 @@ import numpy as np
 
 from .._internals.keras_internals import through_saturating
 from .._standalone.verify import Arrays, Case
+from .keras_messages import quiet_keras
 from .signature import Signature
-from .trial_runs import alike, quiet_keras
+from .trial_runs import alike
 
 # units of 1, near 0: in onnxruntime sigmoids are off by up to 1.4, also where they should be 1e-8; a log-softmax of a
 # sure choice is the logarithm of a sum that is rounded near 1
@@ -30,53 +30,42 @@ Way = Callable[[keras.Model, Move], AbstractContextManager[None]]
 
 
 def moved_runs(
-    model: keras.Model,
-    outputs: Outputs,
-    cases: Sequence[Case],
-    times: int,
-    rng: np.random.Generator,
-    signature: Signature | None = None,
+    signature: Signature, cases: Sequence[Case], times: int, rng: np.random.Generator
 ) -> tuple[Runs, list[Arrays]]:
     """Return how to run a model with moved weights, which stay what they are, and its outputs without that.
 
     Args:
-        model: The model.
-        outputs: Runs it.
+        signature: The model; it runs as one graph of TensorFlow where that is faster and gives the same.
         cases: What it will run on, with its outputs.
         times: How often.
         rng: Draws how far what saturates is moved.
-        signature: That of the model, if it may run as one graph of TensorFlow, where that is faster and gives the same.
     """
-    way = _way_to_move(model, outputs, cases[0])
-    is_few = keras.backend.backend() == "tensorflow" and _number_of(model.weights) <= MOST_OF_GRAPH
-    if signature is not None and way is _scoped_weights and is_few:
+    way = _way_to_move(signature, cases[0])
+    is_few = keras.backend.backend() == "tensorflow" and signature.weights_size <= MOST_OF_GRAPH
+    if way is _scoped_weights and is_few:
         from .._internals.tensorflow_internals import operations_of
 
-        if len(cases) * times * operations_of(lambda: outputs(cases[0].inputs)) >= WORTH_A_GRAPH:
-            return _as_graph(model, signature, cases, rng) or _one_by_one(model, outputs, cases, way, rng)
-    return _one_by_one(model, outputs, cases, way, rng)
-
-
-def _number_of(weights: Sequence[Any]) -> int:
-    return sum(math.prod(variable.shape) for variable in weights)
+        if len(cases) * times * operations_of(lambda: signature.run(cases[0].inputs)) >= WORTH_A_GRAPH:
+            return _as_graph(signature, cases, rng) or _one_by_one(signature, cases, way, rng)
+    return _one_by_one(signature, cases, way, rng)
 
 
 def _one_by_one(
-    model: keras.Model, outputs: Outputs, cases: Sequence[Case], moved_weights: Way, rng: np.random.Generator
+    signature: Signature, cases: Sequence[Case], moved_weights: Way, rng: np.random.Generator
 ) -> tuple[Runs, list[Arrays]]:
     """Return how a model runs with moved weights, an operation after the other, and its outputs without that."""
 
     @contextmanager
     def runs(units: int, move: Move) -> Iterator[Outputs]:
         change = partial(_moved_saturating, units=units, shares=partial(_shares, rng=rng))
-        with moved_weights(model, move), through_saturating(change):
-            yield outputs
+        with moved_weights(signature.model, move), through_saturating(change):
+            yield signature.run
 
     return runs, [case.outputs for case in cases]
 
 
 def _as_graph(
-    model: keras.Model, signature: Signature, cases: Sequence[Case], rng: np.random.Generator
+    signature: Signature, cases: Sequence[Case], rng: np.random.Generator
 ) -> tuple[Runs, list[Arrays]] | None:
     """Return how a model runs as a graph of TensorFlow, or nothing where none gives the outputs of the cases.
 
@@ -84,7 +73,7 @@ def _as_graph(
     """
     from .as_graph import graph_of_weights, has_calls, shares_in_graph
 
-    weights = list(_weights(model))
+    weights = list(_weights(signature.model))
 
     def change(units: Any) -> AbstractContextManager[None]:
         return through_saturating(partial(_moved_saturating, units=units, shares=partial(shares_in_graph, rng=rng)))
@@ -103,28 +92,20 @@ def _as_graph(
             base = [run(case.inputs) for case in cases]
     except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
         return None
-    is_same = all(_same_outputs(found, case.outputs) for found, case in zip(base, cases, strict=True))
+    is_same = all(alike(found, case.outputs) for found, case in zip(base, cases, strict=True))
     return (runs, base) if is_same else None
 
 
-def _same_outputs(found: Arrays, expected: Arrays) -> bool:
-    return all(
-        found[name].dtype == array.dtype
-        and found[name].shape == array.shape
-        and (alike(found[name], array) if array.dtype.kind == "f" else np.array_equal(found[name], array))
-        for name, array in expected.items()
-    )
-
-
-def _way_to_move(model: keras.Model, outputs: Outputs, case: Case) -> Way:
+def _way_to_move(signature: Signature, case: Case) -> Way:
     """Return how to let a model compute with other weights: without touching them, if it then sees the others.
 
     What a layer has under `tf.function` reads the variables themselves.
     """
-    if keras.backend.backend() != "tensorflow" or not model.weights:
+    if keras.backend.backend() != "tensorflow" or not signature.model.weights:
         return _scoped_weights
-    with _scoped_weights(model, lambda array: array * np.resize(np.array([0.5, 2], array.dtype), array.shape)):
-        found = outputs(case.inputs)
+    factors = np.array([0.5, 2])
+    with _scoped_weights(signature.model, lambda array: array * np.resize(factors.astype(array.dtype), array.shape)):
+        found = signature.run(case.inputs)
     same = all(np.array_equal(found[name], array, equal_nan=True) for name, array in case.outputs.items())
     return _assigned_weights if same else _scoped_weights
 

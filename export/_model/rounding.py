@@ -19,7 +19,7 @@ import numpy as np
 
 from .._standalone.verify import Arrays, Case, scale_of, without_fills
 from .choices import difference, note, widen
-from .moved_runs import Outputs, moved_runs
+from .moved_runs import moved_runs
 from .signature import Signature
 
 RUNS = 3  # how often everything is moved
@@ -47,25 +47,18 @@ ANOTHER = 1e-2
 
 
 def with_rounding(
-    model: keras.Model,
-    outputs: Outputs,
-    cases: Sequence[Case],
-    precision: str = "float32",
-    exact: Sequence[Arrays] | None = None,
-    signature: Signature | None = None,
+    signature: Signature, cases: Sequence[Case], precision: str, exact: Sequence[Arrays] | None = None
 ) -> list[Case]:
     """Return golden cases with their rounding.
 
     Args:
-        model: Whose weights are moved, while its outputs are taken; they are not changed.
-        outputs: Runs the model.
+        signature: The model, whose weights are moved while its outputs are taken; they are not changed.
         cases: Golden cases; what they say of rounding is not read.
         precision: That of the ONNX file that is to be compared with them.
         exact: What the model would give without rounding, case by case, if that is known.
-        signature: That of the model, if it may run as one graph, which is faster, where that gives the same.
     """
     rng = np.random.default_rng(0)
-    runs, base = moved_runs(model, outputs, cases, RUNS + TIES * _chooses(cases[0]), rng, signature)
+    runs, base = moved_runs(signature, cases, RUNS + TIES * _chooses(cases[0]), rng)
     seen = [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
     elsewhere = [{name: np.zeros_like(array) for name, array in each.items()} for each in seen]  # by other choices
 
@@ -80,7 +73,7 @@ def with_rounding(
             expected = base[number]
             apart = {name: ANOTHER * scale_of(array.astype(np.float64)) for name, array in expected.items()}
             note(expected, found, seen[number], elsewhere[number], apart, rounds=True)
-    eps = max([COARSE[precision], *(np.finfo(dtype).eps for dtype in _float_dtypes(model, cases[0].inputs))])
+    eps = max([COARSE[precision], *(np.finfo(dtype).eps for dtype in _float_dtypes(signature.model, cases[0].inputs))])
     sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
     limits = [
         {

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import inspect
-import keyword
-import re
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_attn import AttentionPooling, MaskedSoftmax
+
 from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import functional_of, inputs_structure, layers_of, operation_of, outputs_structure
-from .keras_messages import first_line
+from .._internals.stock_attention import is_stock_attention
+from .._standalone.verify import Arrays
+from .keras_messages import first_line, quiet_keras
+from .names import check_inputs, output_names
 
 Tensors = dict[str, Any]
 
@@ -30,49 +36,107 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and output names of a model, and a function that maps one to the other.
+    """A model by the names of its inputs and outputs.
 
-    `call` takes a mapping from input names to tensors or arrays and gives a dict from output names to tensors, with
-    `training=False`.
+    Attributes:
+        model: The model; a sequential one has an input.
+        functional: The functional model behind it. There is none of a subclass, whose shapes are those of `samples`:
+            which of its axes are dynamic is not known yet.
+        samples: Arrays by input name, or by argument name of a subclass.
+        inputs: What goes in.
+        outputs: The names of what comes out.
+        call: Takes a mapping from input names to tensors or arrays and gives a dict from output names to tensors, with
+            `training=False`.
     """
 
+    model: keras.Model
+    functional: Any | None
+    samples: Mapping[str, Any] | None
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
     call: Callable[[Mapping[str, Any]], Tensors]
-    from_samples: bool = False  # the shapes are those of samples: which axes are dynamic is not known yet
+
+    @property
+    def is_functional(self) -> bool:
+        """Whether the model says of its inputs which axes are dynamic: it is no subclass with a `call` of its own."""
+        return self.functional is not None
+
+    @cached_property
+    def layers(self) -> list[Any]:
+        """The model and all layers within it, at any depth."""
+        return layers_of(self.model)
+
+    @cached_property
+    def layer_names(self) -> list[str]:
+        """The names of the layers, and of the `keras.ops` in functional models, which are operations too."""
+        operations = [each for layer in self.layers for each in getattr(functional_of(layer), "operations", ())]
+        return [each.name for each in (*self.layers[1:], *operations)]
+
+    @cached_property
+    def attention(self) -> list[Any]:
+        """The attention layers in it, of ours or of Keras's."""
+        own = (AttentionPooling, MaskedSoftmax)
+        return [layer for layer in self.layers if isinstance(layer, own) or is_stock_attention(layer)]
+
+    @cached_property
+    def weights_size(self) -> int:
+        """How many numbers the weights hold."""
+        return sum(math.prod(variable.shape) for variable in self.model.weights)
+
+    def packed(self, inputs: Mapping[str, Any]) -> Any:
+        """Return inputs nested as a functional model takes them."""
+        flat = [inputs[spec.name] for spec in self.inputs]
+        return keras.tree.pack_sequence_as(inputs_structure(self.functional), flat)
+
+    def run(self, inputs: Arrays) -> Arrays:
+        """Return what Keras gives for arrays, as arrays."""
+        with quiet_keras():
+            tensors = self.call(inputs)
+        return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in tensors.items()}
 
 
-def model_signature(model: keras.Model, samples: Mapping[str, Any] | None) -> Signature:
+def model_signature(
+    model: keras.Model, samples: Mapping[str, Any] | None = None, file: Path | None = None
+) -> Signature:
     """Return the signature of any Keras model.
 
     Args:
         model: A functional, sequential or subclassed model.
         samples: Arrays by input name, or by argument name of `call` for a subclassed model, which needs them.
+        file: Where the model was loaded from: a subclassed one may have no weights before its first call, and Keras
+            leaves them in the file.
 
     Raises:
-        UnsupportedModelError: The model has inputs or state that no file can carry, or was never built.
-        InputError: `samples` do not fit the model.
+        UnsupportedModelError: The model has inputs or state that no file can carry, or was never built; or the file
+            holds other weights.
+        InputError: `samples` do not fit the model, or are needed.
     """
-    _refuse_layers(model)
     functional = functional_of(model)
+    if functional is None and isinstance(model, keras.Sequential):
+        return model_signature(with_input(model, samples), samples)
+    _refuse_layers(model)
     if functional is not None:
-        return _functional_signature(model, functional)
+        return _functional_signature(model, functional, samples)
     if not samples:
         raise InputError(
             f"`{model.name}` is not a functional model, so its inputs are not known by name. Pass `sample_inputs`, "
             f"a mapping from the argument names of its `call` ({', '.join(_call_parameters(model))}) to arrays."
         )
-    return _subclass_signature(model, samples)
+    signature = _subclass_signature(model, samples)
+    if file is not None:
+        try:
+            model.load_weights(file)
+        except ValueError as error:
+            raise UnsupportedModelError(f"Keras cannot load the weights of {file}: {first_line(error)}") from error
+    return signature
 
 
 def with_input(model: keras.Model, samples: Mapping[str, Any] | None) -> keras.Model:
-    """Return a sequential model that has no `Input` with one, made from its sample; any other model as it is.
+    """Return a sequential model that has no `Input` with one, made from its sample.
 
     Raises:
         InputError: There is not exactly one sample.
     """
-    if not isinstance(model, keras.Sequential) or functional_of(model) is not None:
-        return model
     if not isinstance(samples, Mapping) or len(samples) != 1:
         raise InputError(
             f"`{model.name}` is a Sequential without an Input, so the shape it takes is not known. Pass "
@@ -93,14 +157,7 @@ def _refuse_layers(model: keras.Model) -> None:
             )
 
 
-def layer_names(model: keras.Model) -> list[str]:
-    """Return the names of a model's layers, and of the `keras.ops` in functional models, which are operations too."""
-    layers = layers_of(model, include_self=False)
-    operations = [each for layer in (model, *layers) for each in getattr(functional_of(layer), "operations", ())]
-    return [each.name for each in (*layers, *operations)]
-
-
-def _functional_signature(model: keras.Model, functional: Any) -> Signature:
+def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[str, Any] | None) -> Signature:
     structure = inputs_structure(functional)
     specs = []
     for path, tensor in keras.tree.flatten_with_path(structure):
@@ -111,7 +168,7 @@ def _functional_signature(model: keras.Model, functional: Any) -> Signature:
                 f"Input `{name}` is {kind}; only dense tensors can be exported. Pad it instead."
             )
         specs.append(InputSpec(name, str(tensor.dtype), tuple(tensor.shape)))
-    outputs = _output_names(outputs_structure(functional), functional.output_names, specs)
+    outputs = output_names(outputs_structure(functional), [spec.name for spec in specs], functional.output_names)
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
         packed = keras.tree.pack_sequence_as(structure, [inputs[spec.name] for spec in specs])
@@ -122,7 +179,8 @@ def _functional_signature(model: keras.Model, functional: Any) -> Signature:
                 tensor.set_shape(known.shape)
         return dict(zip(outputs, found, strict=True))
 
-    return _checked(Signature(tuple(specs), outputs, call))
+    check_inputs([(spec.name, spec.dtype) for spec in specs])
+    return Signature(model, functional, samples, tuple(specs), outputs, call)
 
 
 def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signature:
@@ -154,12 +212,13 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
         )
     except Exception as error:
         raise InputError(f"Keras itself cannot run `{model.name}` on `sample_inputs`: {first_line(error)}") from error
-    outputs = _output_names(structure, None, specs)
+    outputs = output_names(structure, names)
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
         return dict(zip(outputs, keras.tree.flatten(raw(inputs)), strict=True))
 
-    return _checked(Signature(specs, outputs, call, from_samples=True))
+    check_inputs([(spec.name, spec.dtype) for spec in specs])
+    return Signature(model, None, samples, specs, outputs, call)
 
 
 def _call_parameters(model: keras.Model) -> list[str]:
@@ -172,54 +231,3 @@ def _call_parameters(model: keras.Model) -> list[str]:
 def _model_dtype(dtype: np.dtype[Any]) -> str:
     """Return the dtype a sample has inside the model: Keras knows no default but its own float type."""
     return keras.config.floatx() if dtype == np.float64 else str(dtype)
-
-
-def _output_names(structure: Any, layers: list[str] | None, inputs: Any) -> tuple[str, ...]:
-    """Name outputs by their dict keys, else by the layers that made them, else by position; each name once."""
-    taken = {spec.name for spec in inputs}  # an ONNX graph cannot give two tensors one name
-    names: list[str] = []
-    for index, (path, _) in enumerate(keras.tree.flatten_with_path(structure)):
-        keyed = any(isinstance(part, str) for part in path)
-        name = "_".join(map(str, path)) if keyed else (layers[index] if layers else f"output_{index}")
-        if name in {spec.name for spec in inputs}:
-            name = f"{name}_output"
-        unique, count = name, 0
-        while unique in taken:
-            count += 1
-            unique = f"{name}_{count}"
-        taken.add(unique)
-        names.append(unique)
-    return tuple(names)
-
-
-def _checked(signature: Signature) -> Signature:
-    names = [spec.name for spec in signature.inputs]
-    for spec in signature.inputs:
-        if spec.dtype == "string":
-            raise UnsupportedModelError(f"Input `{spec.name}` holds strings. Look them up before the model, not in it.")
-        if spec.dtype == "bfloat16":
-            raise UnsupportedModelError(f"Input `{spec.name}` is bfloat16, which NumPy does not have. Make it float32.")
-        if (
-            not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.]*", spec.name)
-            or keyword.iskeyword(spec.name)
-            or spec.name == "self"
-        ):
-            raise UnsupportedModelError(
-                f"Input name `{spec.name}` cannot be the argument of a SavedModel. Use a letter, then letters, digits, "
-                f"underscores and dots, and no word of Python: keras.Input(..., name={_better_name(spec.name)!r})."
-            )
-        if alike := [name for name in names if _as_argument(name) == _as_argument(spec.name)][1:]:
-            raise UnsupportedModelError(
-                f"Inputs `{spec.name}` and `{alike[0]}` have one name, as far as TensorFlow can tell: it ignores case, "
-                "and takes a dot for an underscore. Give each a name of its own."
-            )
-    return signature
-
-
-def _as_argument(name: str) -> str:
-    return name.lower().replace(".", "_")
-
-
-def _better_name(name: str) -> str:
-    letters = re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_")
-    return letters if re.match("[A-Za-z]", letters) and letters not in (*keyword.kwlist, "self") else f"input_{letters}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,12 +10,12 @@ import keras
 import numpy as np
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import functional_of, inputs_structure, layers_of, nodes_of, operation_of
+from .._internals.keras_internals import inputs_structure, layers_of, nodes_of, operation_of
 from .._standalone.verify import Arrays
 from .axis_groups import Axis
 from .draws import mask
 from .input_sources import LENGTHS, Source
-from .keras_messages import first_line
+from .keras_messages import first_line, quiet_keras
 from .signature import Signature
 
 Sizes = Mapping[Axis, int]
@@ -34,17 +32,14 @@ class Problem(NamedTuple):
 class Drawer:
     """Draws inputs of given sizes and runs the Keras model on them."""
 
-    def __init__(self, model: keras.Model, signature: Signature, made: Mapping[str, Source]) -> None:
-        self._model = model
+    def __init__(self, signature: Signature, made: Mapping[str, Source]) -> None:
         self._signature = signature
         self._made = made
         self._rng = np.random.default_rng(0)
-        self._functional: Any = functional_of(model)
-        self._structure = None if self._functional is None else inputs_structure(self._functional)
         self._keys = {
-            name: keras.Model(self._structure, source.keys) if source.keys.shape[source.keys_axis] is None else None
+            name: keras.Model(inputs_structure(signature.functional), source.keys)
             for name, source in made.items()
-            if source.keys is not None
+            if source.keys is not None and source.keys.shape[source.keys_axis] is None
         }
 
     def inputs(self, sizes: Sizes, lengths: str = "mixed") -> Arrays:
@@ -88,20 +83,16 @@ class Drawer:
         if source.keys is None:
             return max((size for (_, axis), size in sizes.items() if axis > 0), default=1)
         keys = source.keys
-        if (model := self._keys[name]) is not None:
-            keys = model(self._packed(arrays))
+        if (model := self._keys.get(name)) is not None:
+            keys = model(self._signature.packed(arrays))
         return int(keys.shape[source.keys_axis]) - source.room
-
-    def outputs(self, inputs: Arrays) -> Arrays:
-        """Return Keras's outputs as NumPy arrays."""
-        return outputs_of(self._signature)(inputs)
 
     def problem(self, sizes: Sizes) -> Problem | None:
         """Return why the model gives no numbers on these sizes, or `None` if it does."""
         inputs: Arrays = {}
         try:
             inputs = self.inputs(sizes)
-            outputs = self.outputs(inputs)
+            outputs = self._signature.run(inputs)
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             said = first_line(error)
             return Problem(said, f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {said}")
@@ -119,7 +110,7 @@ class Drawer:
         for output in outputs.values():
             if np.issubdtype(output.dtype, np.floating) and np.isnan(output).any():
                 return True
-        if self._structure is None:
+        if not self._signature.is_functional:
             return any(0 in output.shape for output in outputs.values())
         with quiet_keras():
             inner = self._of_every_layer(inputs)
@@ -136,21 +127,22 @@ class Drawer:
         """
         inputs = self.inputs(sizes)
         before = [(state, _numbers(state)) for state in self._states()]
-        first = self.outputs(inputs)
+        first = self._signature.run(inputs)
         drawn = [state for state, numbers in before if not np.array_equal(numbers, _numbers(state))]
         for _ in range(RUNS_OF_RANDOM if drawn else 1):
-            again = self.outputs(inputs)
+            again = self._signature.run(inputs)
             if not all(_same(first[name], again[name]) for name in first):
                 raise UnsupportedModelError(self._unsteady(inputs, drawn))
 
     def _states(self) -> list[Any]:
         """Return the variables that are no weights: the states of seed generators among them."""
-        weights = {id(weight) for weight in self._model.weights}
-        return [variable for variable in self._model.variables if id(variable) not in weights]
+        model = self._signature.model
+        weights = {id(weight) for weight in model.weights}
+        return [variable for variable in model.variables if id(variable) not in weights]
 
     def _unsteady(self, inputs: Arrays, drawn: list[Any]) -> str:
         if drawn:
-            holders = [layer for layer in layers_of(self._model) if any(v is drawn[0] for v in layer.variables)]
+            holders = [layer for layer in self._signature.layers if any(v is drawn[0] for v in layer.variables)]
             name = min(holders, key=lambda layer: len(layers_of(layer))).name
             return (
                 f"Layer `{name}` draws random numbers when it is called with `training=False`, and its output changes "
@@ -162,7 +154,7 @@ class Drawer:
         )
 
     def _first_unsteady_layer(self, inputs: Arrays) -> str:
-        if self._functional is None:
+        if not self._signature.is_functional:
             return "The model"
         with quiet_keras():
             first = self._of_every_layer(inputs)
@@ -174,27 +166,14 @@ class Drawer:
         return "A layer of the model"
 
     def _of_every_layer(self, inputs: Arrays) -> list[Any]:
-        found: list[Any] = keras.tree.flatten(self._every_layer(self._packed(inputs)))  # Keras gives one alone as it is
-        return found
+        outputs = self._every_layer(self._signature.packed(inputs))  # Keras gives one alone as it is
+        return list(keras.tree.flatten(outputs))
 
     @cached_property
     def _every_layer(self) -> Any:
-        tensors = [node.output_tensors for node in nodes_of(self._functional)]
-        return keras.Model(self._structure, keras.tree.flatten(tensors))
-
-    def _packed(self, inputs: Arrays) -> Any:
-        return keras.tree.pack_sequence_as(self._structure, [inputs[spec.name] for spec in self._signature.inputs])
-
-
-def outputs_of(signature: Signature) -> Callable[[Arrays], Arrays]:
-    """Return the function that runs the Keras model of a signature on arrays."""
-
-    def outputs(inputs: Arrays) -> Arrays:
-        with quiet_keras():
-            tensors = signature.call(inputs)
-        return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in tensors.items()}
-
-    return outputs
+        functional = self._signature.functional
+        tensors = [node.output_tensors for node in nodes_of(functional)]
+        return keras.Model(inputs_structure(functional), keras.tree.flatten(tensors))
 
 
 def _shapes(inputs: Arrays) -> str:
@@ -205,8 +184,16 @@ def _numbers(variable: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
 
-def alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Tell whether two arrays of floats are the same but for what another order of their sums does."""
+def alike(found: Arrays, expected: Arrays) -> bool:
+    """Tell whether outputs are the same but for what another order of their sums does."""
+    return all(_alike(found[name], array) for name, array in expected.items())
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    if other.dtype.kind != "f":
+        return np.array_equal(one, other)
     largest = np.abs(np.nan_to_num(other.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
     return np.allclose(one, other, rtol=1e-5, atol=1e-6 * largest, equal_nan=True)
 
@@ -215,11 +202,3 @@ def _same(first: Any, second: Any) -> bool:
     """Tell whether two results of one computation agree, but for the order in which threads added up."""
     first, second = keras.ops.convert_to_numpy(first), keras.ops.convert_to_numpy(second)
     return bool(np.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True))
-
-
-@contextlib.contextmanager
-def quiet_keras() -> Iterator[None]:
-    """Ignore warnings: the sizes are drawn here, and what Keras thinks of a single key is not for the user."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from .._bundle.parity import ParityReport, compared
 from .._graphs.external_data import DATA
 from .._graphs.onnx_file import read, write
 from .._graphs.traced import Traced
+from .._options import Options
 from .._progress import Progress
 from .._standalone import verify
 from .._standalone.verify import Case
@@ -19,12 +20,7 @@ from .int8 import to_int8
 
 
 def converted(
-    folder: Path,
-    report: ParityReport,
-    cases: Sequence[Case],
-    precision: str,
-    tolerance: Mapping[str, float],
-    step: Progress,
+    folder: Path, report: ParityReport, cases: Sequence[Case], options: Options, step: Progress
 ) -> ParityReport:
     """Replace a bundle's float32 ONNX file by one in another precision, and compare that one with Keras in turn.
 
@@ -32,8 +28,7 @@ def converted(
         folder: The bundle that is being written.
         report: The report of its float32 file, all of which passed.
         cases: The golden cases, with what rounding does in this precision; they replace those of the bundle.
-        precision: `"float16"` or `"int8"`.
-        tolerance: For the converted file.
+        options: The precision, `"float16"` or `"int8"`, and the tolerance for the converted file.
         step: Is told what is being done.
 
     Returns:
@@ -43,7 +38,7 @@ def converted(
         UnsupportedModelError: The model cannot be converted.
         ParityError: The converted file differs by more than the tolerance.
     """
-    scratch, float32 = folder.with_name("converted"), folder / verify.MODEL
+    precision, scratch, float32 = options.precision, folder.with_name("converted"), folder / verify.MODEL
     scratch.mkdir()
     step(f"Converting to {precision}")
     write(convert(read(float32), precision, scratch), scratch / verify.MODEL)
@@ -56,7 +51,7 @@ def converted(
         **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
         **({"top1": scores} if scores else {}),
     }
-    report = replace(report, rows=compared(cases, actual, tolerance, report.provider), precision=about)
+    report = replace(report, rows=compared(cases, actual, options.tolerance, report.provider), precision=about)
     report.raise_if_failed()
     (folder / DATA).unlink(missing_ok=True)
     for file in scratch.glob(f"{verify.MODEL}*"):

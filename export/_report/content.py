@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 
 from .._bundle.parity import ParityReport
-from .._errors import BundleError, ProviderError
+from .._errors import ProviderError
 from .._standalone import verify
-from .._standalone.verify import Arrays, Case
+from .._standalone.verify import Arrays, Case, Manifest
 from .encoding import bytes_text, count_text
 from .labels import checked_labels
 from .layers import read_layers
 from .maps import YOURS, maps_of
 from .timing import NOT_PLACED, layer_times
 
-SHOWN = ("model", "layers", "opset", "precision", "versions")  # of the manifest, which runs without
 MOST_TYPED = 5000  # numbers that a form begins with
 Run = Callable[[Mapping[str, Any]], Arrays]
 
@@ -44,7 +43,7 @@ class Content:
 
 def content_of(
     folder: Path,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     parity: ParityReport,
     run: Run,
     *,
@@ -67,9 +66,7 @@ def content_of(
         InputError: `inputs` do not fit the model, or `labels` are none.
         BundleError: A file is not what it should be.
     """
-    if missing := [key for key in SHOWN if key not in manifest]:
-        raise BundleError(f"{folder / verify.MANIFEST} says nothing of {', '.join(missing)}. Export the model again.")
-    manifest, report = _with_roles(manifest), json.loads(parity.to_json())
+    report = json.loads(parity.to_json())
     called = checked_labels(manifest, labels)
     cases = verify.load_cases(folder / verify.CASES)
     own = [] if inputs is None else [_own_case(inputs, run)]
@@ -87,7 +84,7 @@ def content_of(
         "manifest": manifest,
         "report": report,
         "summary": parity.summary(),
-        "version": manifest["versions"].get("keras-attn", ""),
+        "version": manifest.versions.get("keras-attn", ""),
         "facts": list(_facts(folder, manifest, report)),
         "layers": _layers(folder, manifest, max(cases, key=lambda case: _size(case.inputs))),
         "proof": _proof(manifest, report),
@@ -96,19 +93,6 @@ def content_of(
         "left_out": left_out,
     }
     return Content(folder, shown, data)
-
-
-def _with_roles(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest that says of each input what it counts, and of each output whose weights it is."""
-    counts, weights_of = manifest.get("counts", {}), manifest.get("weights_of", {})
-    inputs = [
-        spec | {"counts": counts[spec["name"]]} if spec["name"] in counts else spec for spec in manifest["inputs"]
-    ]
-    outputs = [
-        spec | {"weights_of": weights_of[spec["name"]]} if spec["name"] in weights_of else spec
-        for spec in manifest["outputs"]
-    ]
-    return {**manifest, "inputs": inputs, "outputs": outputs}
 
 
 def _own_case(inputs: Mapping[str, Any], run: Run) -> Case:
@@ -134,30 +118,30 @@ def _size(arrays: Arrays) -> int:
     return sum(array.size for array in arrays.values())
 
 
-def _lengths(case: Case, manifest: Mapping[str, Any]) -> dict[str, int]:
+def _lengths(case: Case, manifest: Manifest) -> dict[str, int]:
     """Return how much of the first example of each sequence is no padding."""
-    counted = {spec["counts"]: spec["name"] for spec in manifest["inputs"] if "counts" in spec}
+    counted = manifest.lengths
     return {
-        spec["name"]: max(0, int(case.inputs[counted[spec["shape"][1]]].flat[0]))
-        for spec in manifest["inputs"]
-        if len(spec["shape"]) == 2 and spec["shape"][1] in counted and case.inputs[counted[spec["shape"][1]]].size
+        spec.name: max(0, int(case.inputs[counted[spec.shape[1]]].flat[0]))
+        for spec in manifest.inputs
+        if len(spec.shape) == 2 and spec.shape[1] in counted and case.inputs[counted[spec.shape[1]]].size
     }
 
 
-def _facts(folder: Path, manifest: Mapping[str, Any], report: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(folder: Path, manifest: Manifest, report: Mapping[str, Any]) -> list[tuple[str, str]]:
     def size(pattern: str) -> str:
         return bytes_text(sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file()))
 
     facts = [
-        ("ONNX", f"{size(verify.MODEL + '*')}, opset {manifest['opset']}"),
-        ("runs on", f"onnxruntime {manifest['lowest_onnxruntime']} or newer"),
+        ("ONNX", f"{size(verify.MODEL + '*')}, opset {manifest.opset}"),
+        ("runs on", f"onnxruntime {manifest.lowest_onnxruntime} or newer"),
         ("SavedModel", size("saved_model/**/*")),
-        ("precision", manifest["precision"]),
-        ("made with", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())),
-        ("Keras's backend", manifest.get("backend", "tensorflow")),
+        ("precision", manifest.precision),
+        ("made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
+        ("Keras's backend", manifest.backend),
     ]
-    facts += [(f"axis {name}", f"a multiple of {step}") for name, step in manifest.get("multiples", {}).items()]
-    facts += [(f"axis {name}", f"static: {why}") for name, why in manifest.get("static", {}).items()]
+    facts += [(f"axis {name}", f"a multiple of {step}") for name, step in manifest.multiples.items()]
+    facts += [(f"axis {name}", f"static: {why}") for name, why in manifest.static.items()]
     if gains := report.get("precision"):
         facts.append(
             (gains["name"], f"{gains['size_ratio']:.2f} of float32's size, {gains['time_ratio']:.2f} of its time")
@@ -168,8 +152,8 @@ def _facts(folder: Path, manifest: Mapping[str, Any], report: Mapping[str, Any])
     return facts
 
 
-def _layers(folder: Path, manifest: Mapping[str, Any], case: Case) -> dict[str, Any]:
-    layers = read_layers(folder / verify.MODEL, [layer["name"] for layer in manifest["layers"]])
+def _layers(folder: Path, manifest: Manifest, case: Case) -> dict[str, Any]:
+    layers = read_layers(folder / verify.MODEL, [layer["name"] for layer in manifest.layers])
     try:
         times: Mapping[str, float] = layer_times(folder / verify.MODEL, layers, case.inputs)
         said = (
@@ -196,8 +180,8 @@ def _layers(folder: Path, manifest: Mapping[str, Any], case: Case) -> dict[str, 
     return {"rows": rows, "said": said}
 
 
-def _proof(manifest: Mapping[str, Any], report: Mapping[str, Any]) -> str:
-    limits = manifest["parity"]["tolerance"]
+def _proof(manifest: Manifest, report: Mapping[str, Any]) -> str:
+    limits = manifest.parity["tolerance"]
     more = f", or {limits['relative']:g} relative, {limits['absolute']:g} absolute" if any(limits.values()) else ""
     return (
         f"The ONNX model in onnxruntime ({report['provider']}) and the SavedModel in a process without Keras were "

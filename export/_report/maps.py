@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from .._standalone.verify import Case
+from .._standalone.verify import Case, Manifest, Spec
 from .encoding import packed
 from .labels import Labels, caption_of, labels_along
 
@@ -26,24 +26,24 @@ Limits = tuple[int, int, int]  # of examples, heads and positions
 
 
 def maps_of(
-    cases: Iterable[Case], manifest: Mapping[str, Any], labels: Labels, examples: int = 4
+    cases: Iterable[Case], manifest: Manifest, labels: Labels, examples: int = 4
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the attention maps of cases, and the names of those for which there was no room.
 
     Args:
         cases: Names, inputs and outputs.
-        manifest: That of a bundle; outputs with `weights_of` are drawn.
+        manifest: That of a bundle; outputs of which it says whose weights they are, are drawn.
         labels: What ids are called.
         examples: How many examples of a case are drawn at most; samples have four times as many.
     """
     drawn, left_out, room = [], [], MOST_NUMBERS
-    specs = [spec for spec in manifest["outputs"] if "weights_of" in spec]
+    specs = [spec for spec in manifest.outputs if spec.name in manifest.weights_of]
     for case in cases:
-        shown = [spec for spec in specs if case.outputs[spec["name"]].size]
+        shown = [spec for spec in specs if case.outputs[spec.name].size]
         if not shown:
             continue
         limits: Limits | None = (4 * examples if case.name == SAMPLES else examples, MOST_HEADS, MOST_POSITIONS)
-        while limits and sum(_numbers(case.outputs[spec["name"]], limits) for spec in shown) > room // SHARE:
+        while limits and sum(_numbers(case.outputs[spec.name], limits) for spec in shown) > room // SHARE:
             limits = _halved(limits) if case.name in FIRST else None
         if limits is None:
             left_out.append(case.name)
@@ -75,18 +75,18 @@ def _halved(limits: Limits) -> Limits | None:
     return (1, heads, positions // 2) if positions > 1 else None
 
 
-def _map(spec: Mapping[str, Any], case: Case, manifest: Mapping[str, Any], labels: Labels, limits: Limits) -> Map:
-    name, weights = spec["name"], case.outputs[spec["name"]]
+def _map(spec: Spec, case: Case, manifest: Manifest, labels: Labels, limits: Limits) -> Map:
+    name, weights = spec.name, case.outputs[spec.name]
     most, heads, positions = limits
     whole = _four_axes(weights).astype(np.float32)
     shown = whole[:most, :heads, :positions, :positions]
     queries, keys = shown.shape[-2:]
     entropy = row_entropy(whole[: len(shown), : shown.shape[1], :queries])
-    axes = spec["shape"]
+    axes = spec.shape
     plain = weights.ndim <= 4  # else several maps belong to one example
     return {
         "output": name,
-        "layer": spec["weights_of"],
+        "layer": manifest.weights_of[name],
         "shape": list(shown.shape),
         "of": list(whole.shape),
         "scale": (scale := _scale(shown)),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from .._bundle.folder import check_outside
 from .._errors import ExportError
 from .._standalone import verify
-from .._whole_file import check_no_folder, whole_file
+from .._whole_file import check_target, whole_file
 from .content import Content
 from .page import GENERATOR, rendered
 from .runtime import WebRuntime, web_runtime
@@ -33,13 +31,9 @@ def check_place(page: Path, bundle: Path, *, in_a_folder: bool = True) -> None:
     Raises:
         ExportError: Something else than a report is there, the folder is not, or it is the bundle.
     """
-    check_outside(bundle, page)
-    if in_a_folder and not page.parent.is_dir():
-        raise ExportError(f"There is no folder {page.parent} to write {page.name} to.")
+    if not check_target(page, bundle=bundle, in_a_folder=in_a_folder):
+        return
     try:
-        if not os.path.lexists(page):
-            return
-        check_no_folder(page)
         with page.open("rb") as file:
             is_report = f'<meta name="generator" content="{GENERATOR}">'.encode() in file.read(4096)
     except OSError as error:
@@ -62,11 +56,11 @@ def write_page(page: Path, content: Content, *, live: bool) -> Path:
 
 
 def _runtime(content: Content) -> WebRuntime:
-    files = [name for name in content.shown["manifest"]["sha256"] if name.startswith(verify.MODEL)]
+    files = [name for name in content.shown["manifest"].sha256 if name.startswith(verify.MODEL)]
     size = sum((content.folder / name).stat().st_size for name in (*files, verify.CASES))
     if files != [verify.MODEL] or size > MOST_LIVE:
         raise ExportError(
             f"A live page takes a model in one file and its cases along, up to {MOST_LIVE >> 20} MiB in all. Received: "
             f"{size / 2**20:.0f} MiB, the model in {len(files)} file{'s' if len(files) > 1 else ''}. Leave `live` out."
         )
-    return web_runtime(content.shown["manifest"]["lowest_onnxruntime"])
+    return web_runtime(content.shown["manifest"].lowest_onnxruntime)

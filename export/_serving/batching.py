@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from .._errors import ExportError
 from .._loaded_bundle import Bundle
 from .._standalone import verify
-from .._standalone.verify import Arrays, Case
+from .._standalone.verify import Arrays, Case, Manifest
 
 
 def why_not_merged(bundle: Bundle) -> str | None:
@@ -19,16 +18,16 @@ def why_not_merged(bundle: Bundle) -> str | None:
     Nothing in a manifest says that examples do not see each other, as they do where a model subtracts the mean of a
     batch. So the golden cases are run once more, example by example, and must give what Keras gave for all at once.
     """
-    manifest = bundle.manifest
+    manifest = bundle.entries
     axis = batch_axis(manifest)
     if axis is None:
         return "the first axis of all inputs and outputs is not one dynamic axis"
-    if (step := manifest.get("multiples", {}).get(axis, 1)) != 1:
+    if (step := manifest.multiples.get(axis, 1)) != 1:
         return f"`{axis}` must be a multiple of {step}"
     cases = [case for case in verify.load_cases(bundle.path / verify.CASES) if _examples(case) > 1]
     if not cases:
         return "no golden case has more than one example"
-    session, tolerance = bundle.session(), manifest["parity"]["tolerance"]
+    session, tolerance = bundle.session(), manifest.parity["tolerance"]
     for case in cases:
         try:
             rows = verify.compare(case, _one_by_one(session, case), tolerance)
@@ -39,10 +38,9 @@ def why_not_merged(bundle: Bundle) -> str | None:
     return None
 
 
-def batch_axis(manifest: Mapping[str, Any]) -> str | None:
+def batch_axis(manifest: Manifest) -> str | None:
     """Return the dynamic axis that all inputs and outputs begin with, if there is one."""
-    specs = (*manifest["inputs"], *manifest["outputs"])
-    first = {spec["shape"][0] if spec["shape"] else None for spec in specs}
+    first = {spec.shape[0] if spec.shape else None for spec in manifest.specs}
     axis = first.pop()
     return axis if isinstance(axis, str) and not first else None
 

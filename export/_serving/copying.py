@@ -14,13 +14,13 @@ from .._standalone import verify
 
 def onnx_files(bundle: Bundle) -> dict[str, str]:
     """Return the ONNX file and its external data, each under its own name: the one finds the other by that."""
-    return {name: name for name in bundle.manifest["sha256"] if name.startswith(verify.MODEL)}
+    return {name: name for name in bundle.entries.sha256 if name.startswith(verify.MODEL)}
 
 
 def saved_model_files(bundle: Bundle) -> dict[str, str]:
     """Return the files of the SavedModel, without the folder's name."""
     prefix = f"{SAVED_MODEL}/"
-    return {name: name.removeprefix(prefix) for name in bundle.manifest["sha256"] if name.startswith(prefix)}
+    return {name: name.removeprefix(prefix) for name in bundle.entries.sha256 if name.startswith(prefix)}
 
 
 def copy_files(bundle: Bundle, names: Mapping[str, str], folder: Path) -> None:
@@ -31,7 +31,7 @@ def copy_files(bundle: Bundle, names: Mapping[str, str], folder: Path) -> None:
     Raises:
         BundleError: A copy is not the file of the manifest.
     """
-    hashes = bundle.manifest["sha256"]
+    hashes = bundle.entries.sha256
     for name, new in names.items():
         copy = folder / new
         copy.parent.mkdir(parents=True, exist_ok=True)

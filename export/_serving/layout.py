@@ -12,6 +12,7 @@ from .._bundle.folder import is_bundle
 from .._errors import BundleError, ExportError, ProviderError
 from .._loaded_bundle import Bundle, load_bundle
 from .._standalone import verify
+from .._whole_file import is_within
 from . import mlserver_layout, tfserving_layout, triton_layout
 
 _SERVERS = {"triton": triton_layout, "tfserving": tfserving_layout, "mlserver": mlserver_layout}
@@ -81,7 +82,7 @@ def write_layout(
 
 
 def _checked_name(bundle: Bundle, name: str | None) -> str:
-    model = bundle.manifest.get("model") if name is None else name
+    model = bundle.entries.model if name is None else name
     if not isinstance(model, str) or not _NAME.fullmatch(model):
         raise ExportError(
             f"A server calls a model by letters, digits, `_`, `.` and `-`, of which `.` and `-` do not come first, and "
@@ -92,7 +93,7 @@ def _checked_name(bundle: Bundle, name: str | None) -> str:
 
 def _check_place(place: Path, bundle: Bundle) -> None:
     repository = place.parent
-    if Path(os.path.realpath(repository)).is_relative_to(os.path.realpath(bundle.path)) or is_bundle(repository):
+    if is_within(repository, bundle.path) or is_bundle(repository):
         raise BundleError(f"{repository} is a bundle, which holds only what its manifest lists. Choose another place.")
     if os.path.lexists(place):
         raise ExportError(

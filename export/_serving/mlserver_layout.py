@@ -28,9 +28,9 @@ def fill(folder: Path, bundle: Bundle, name: str, provider: str) -> list[str]:
 
     The bundle stays whole, so that its `verify.py` can be run where it is served.
     """
-    for spec in (*bundle.manifest["inputs"], *bundle.manifest["outputs"]):
+    for spec in bundle.entries.specs:
         datatype(spec, TYPES, SERVER)
-    copy_files(bundle, {each: each for each in bundle.manifest["sha256"]}, folder / BUNDLE)
+    copy_files(bundle, {each: each for each in bundle.entries.sha256}, folder / BUNDLE)
     (folder / BUNDLE / verify.MANIFEST).write_bytes(verify.manifest_bytes(bundle.manifest))
     shutil.copyfile(RUNTIME, folder / RUNTIME.name)
     settings = {

@@ -23,7 +23,7 @@ def fill(folder: Path, bundle: Bundle, name: str, provider: str) -> list[str]:
     if not files:
         raise BundleError(f"{bundle.path} has no {SAVED_MODEL}, which {SERVER} reads. Export the model again.")
     copy_files(bundle, files, folder / "1")
-    return [OPEN, *unchecked_multiples(bundle.manifest, SERVER)]
+    return [OPEN, *unchecked_multiples(bundle.entries, SERVER)]
 
 
 def command(repository: Path, name: str) -> str:

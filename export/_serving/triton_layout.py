@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from .._loaded_bundle import Bundle
 from .._standalone import verify
+from .._standalone.verify import Manifest, Spec
 from .batching import why_not_merged
 from .copying import copy_files, onnx_files
 from .specs import datatype, unchecked_multiples
@@ -42,19 +42,18 @@ optimization {{
 def fill(folder: Path, bundle: Bundle, name: str, provider: str) -> list[str]:
     """Fill the folder of a model; return what its user should know."""
     reason = why_not_merged(bundle)
-    text = config(bundle.manifest, name, provider, merged=reason is None)
+    text = config(bundle.entries, name, provider, merged=reason is None)
     copy_files(bundle, onnx_files(bundle), folder / "1")
     (folder / CONFIG).write_text(text, encoding="utf-8")
-    return [*_told(bundle.manifest, reason), *unchecked_multiples(bundle.manifest, SERVER)]
+    return [*_told(bundle.entries, reason), *unchecked_multiples(bundle.entries, SERVER)]
 
 
-def _told(manifest: Mapping[str, Any], reason: str | None) -> Iterator[str]:
+def _told(manifest: Manifest, reason: str | None) -> Iterator[str]:
     if reason is not None:
         yield f"requests are not merged: {reason}"
         return
     yield f"requests may be merged: up to {MAX_BATCH} examples a batch"
-    specs = (*manifest["inputs"], *manifest["outputs"])
-    if single := [f"`{spec['name']}`" for spec in specs if len(spec["shape"]) == 1]:
+    if single := [f"`{spec.name}`" for spec in manifest.specs if len(spec.shape) == 1]:
         yield f"{', '.join(single)}: of shape (batch, 1) here, as Triton has none without a second axis"
 
 
@@ -67,7 +66,7 @@ def command(repository: Path, name: str) -> str:
     return f"tritonserver {place} --http-address=127.0.0.1 --grpc-address=127.0.0.1 --disable-auto-complete-config"
 
 
-def config(manifest: Mapping[str, Any], name: str, provider: str, *, merged: bool) -> str:
+def config(manifest: Manifest, name: str, provider: str, *, merged: bool) -> str:
     """Return the text of `config.pbtxt`.
 
     Args:
@@ -85,8 +84,8 @@ def config(manifest: Mapping[str, Any], name: str, provider: str, *, merged: boo
         f"default_model_filename: {quoted(verify.MODEL)}",
         f"max_batch_size: {MAX_BATCH if merged else 0}",
     ]
-    for kind in ("input", "output"):
-        for spec in manifest[f"{kind}s"]:
+    for kind, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
+        for spec in specs:
             lines += [f"{kind} {{", *(f"  {line}" for line in _tensor(spec, merged)), "}"]
     lines.append(f"instance_group {{ count: 1 kind: {KINDS[provider]} }}")
     if merged:  # of requests whose other axes are equal: lengths must be padded alike
@@ -96,9 +95,9 @@ def config(manifest: Mapping[str, Any], name: str, provider: str, *, merged: boo
     return "\n".join(lines) + "\n"
 
 
-def _tensor(spec: Mapping[str, Any], merged: bool) -> Iterator[str]:
-    dims = [-1 if isinstance(size, str) else size for size in spec["shape"][1 if merged else 0 :]]
-    yield f"name: {quoted(spec['name'])}"
+def _tensor(spec: Spec, merged: bool) -> Iterator[str]:
+    dims = [-1 if isinstance(size, str) else size for size in spec.shape[1 if merged else 0 :]]
+    yield f"name: {quoted(spec.name)}"
     yield f"data_type: {datatype(spec, TYPES, SERVER)}"
     yield f"dims: {dims or [1]}"
     if not dims:  # which may not be empty: a client sends a 1, and Triton takes it away

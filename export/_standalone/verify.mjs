@@ -15,6 +15,7 @@ const SCHEMA_VERSION = 3
 const MANIFEST = 'manifest.json'
 const MODEL = 'model.onnx'
 const CASES = 'parity/cases.npz'
+const NEEDED = 'model inputs outputs opset layers versions lowest_onnxruntime parity sha256'.split(' ')
 
 /** A bundle, or what is given for one, that is not what it must be; also a session that cannot run a case. */
 export class BundleError extends Error {}
@@ -44,7 +45,7 @@ export async function checkManifest(text) {
       `${MANIFEST} is not the file that was exported: it does not match its own \`manifest_sha256\`.`,
     )
   }
-  const needed = ['inputs', 'outputs', 'parity', 'lowest_onnxruntime', 'sha256'].filter((name) => !(name in manifest))
+  const needed = NEEDED.filter((name) => !(name in manifest))
   const hashes = manifest.sha256 ?? {}
   if (!isRecord(hashes) || Object.values(hashes).some((hash) => typeof hash !== 'string')) {
     throw notAManifest('`sha256` must give a hash for each file')

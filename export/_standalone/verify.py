@@ -21,6 +21,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -87,6 +88,66 @@ class ProviderError(ExportError):
 # ---------------------------------------------------------------- the folder
 
 
+@dataclass(frozen=True)
+class Spec:
+    """An input or output as a manifest describes it; a string in the shape names a dynamic axis."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> "Spec":
+        """Return what the JSON of one says."""
+        return cls(content["name"], content["dtype"], tuple(content["shape"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What `manifest.json` says, a field for each key: docs/export.md has what they mean.
+
+    One without a default must be there; the others are missing in bundles that are older than they.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    model: str
+    inputs: tuple[Spec, ...]
+    outputs: tuple[Spec, ...]
+    counts: Mapping[str, str] = field(default_factory=dict)
+    weights_of: Mapping[str, str] = field(default_factory=dict)
+    multiples: Mapping[str, int] = field(default_factory=dict)
+    static: Mapping[str, str] = field(default_factory=dict)
+    opset: int
+    precision: str = "float32"
+    layers: list[dict[str, str]]
+    backend: str = "tensorflow"
+    versions: Mapping[str, str]
+    lowest_onnxruntime: str
+    parity: Mapping[str, Any]
+    sha256: Mapping[str, str]
+    manifest_sha256: str = ""
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> "Manifest":
+        """Return what the JSON of a manifest says, of which it is known that nothing is missing."""
+        known = {each.name: content[each.name] for each in fields(cls) if each.name in content}
+        specs = {kind: tuple(map(Spec.of, content[kind])) for kind in ("inputs", "outputs")}
+        return cls(**{**known, **specs})
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """The inputs and the outputs."""
+        return *self.inputs, *self.outputs
+
+    @property
+    def lengths(self) -> dict[str, str]:
+        """The input that counts along an axis, by the axis."""
+        return {self.counts[spec.name]: spec.name for spec in self.inputs if spec.name in self.counts}
+
+
+NEEDED = [each.name for each in fields(Manifest) if each.default is MISSING and each.default_factory is MISSING]
+
+
 def manifest_bytes(content: Mapping[str, Any]) -> bytes:
     """Return the only bytes that a manifest of this content may have; the last entry is the digest of all others."""
     plain = {name: value for name, value in content.items() if name != DIGEST}
@@ -136,11 +197,12 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _checked_manifest(folder: Path) -> dict[str, Any]:
-    manifest = opened_manifest(folder)
-    _check_entries(folder / MANIFEST, manifest)
-    _check_onnxruntime(folder, manifest["lowest_onnxruntime"])
-    _check_files(folder, manifest["sha256"])
-    return manifest
+    content = opened_manifest(folder)
+    _check_entries(folder / MANIFEST, content)
+    manifest = Manifest.of(content)
+    _check_onnxruntime(folder, manifest.lowest_onnxruntime)
+    _check_files(folder, manifest.sha256)
+    return content
 
 
 def opened_manifest(folder: Path) -> dict[str, Any]:
@@ -176,8 +238,7 @@ def opened_manifest(folder: Path) -> dict[str, Any]:
 
 def _check_entries(path: Path, manifest: Mapping[str, Any]) -> None:
     """Check that readers find in the manifest what they look for."""
-    needed = ("inputs", "outputs", "parity", "lowest_onnxruntime", "sha256")
-    incomplete = [name for name in needed if name not in manifest]
+    incomplete = [name for name in NEEDED if name not in manifest]
     hashes = manifest.get("sha256", {})
     problem = None
     if not is_hashes(hashes):

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from .._errors import ExportError
 from .._standalone import verify
@@ -41,12 +42,7 @@ class SavedModelRun:
 
     def end(self) -> None:
         """End the process, if it has not ended yet."""
-        self._process.kill()  # does nothing to a process that has ended
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stderr):
-            assert stream is not None
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+        end(self._process)
 
     def begin(self, saved_model: Path, cases: Path, results: Path) -> None:
         """Let the process run the cases. `results` is where it writes its outputs, as cases."""
@@ -69,3 +65,13 @@ class SavedModelRun:
             last = next((line for line in reversed(errors.splitlines()) if line.strip()), "no message")
             raise ExportError(f"The SavedModel was written but does not run in a fresh process: {last}")
         return [case.outputs for case in load_cases(self._results)]
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process, if it has not ended yet, and close its pipes."""
+    process.kill()  # does nothing to a process that has ended
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        with contextlib.suppress(BrokenPipeError):
+            if stream is not None:
+                stream.close()

@@ -13,17 +13,17 @@ import numpy as np
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import layers_of
 from .._model.as_graph import endpoint, specs_of
 from .._model.keras_messages import first_line
 from .._model.signature import InputSpec, Signature
 from .._standalone.verify import Arrays
+from .time_steps import steps_as_rows
 
 ENDPOINT = "serving_default"
 
 
-def write_saved_model(model: keras.Model, signature: Signature, folder: Path) -> Any:
-    """Write `model` as a SavedModel whose `serving_default` has the signature's input and output names.
+def write_saved_model(signature: Signature, folder: Path) -> Any:
+    """Write a model as a SavedModel whose `serving_default` has the signature's input and output names.
 
     Returns:
         The concrete function behind `serving_default`.
@@ -32,25 +32,24 @@ def write_saved_model(model: keras.Model, signature: Signature, folder: Path) ->
         UnsupportedModelError: TensorFlow cannot trace the model: a layer does what no graph can hold.
     """
     archive = keras.export.ExportArchive()
-    archive.track(model)
-    with _naming_what_fails(model):
+    archive.track(signature.model)
+    with _tracing(signature):
         serve = archive.add_endpoint(ENDPOINT, endpoint(signature), input_signature=[specs_of(signature.inputs)])
         archive.write_out(str(folder), verbose=False)
         return _called_from_outside(serve, signature)
 
 
-def traced_function(model: keras.Model, signature: Signature, tracing: Callable[[], Any]) -> Any:
+def traced_function(signature: Signature, tracing: Callable[[], Any]) -> Any:
     """Return the concrete function that would be behind `serving_default`, traced in a context.
 
     Args:
-        model: The model.
-        signature: Its signature.
+        signature: The model.
         tracing: Gives the context.
 
     Raises:
         UnsupportedModelError: As for `write_saved_model`.
     """
-    with _naming_what_fails(model):
+    with _tracing(signature):
         specs = [specs_of(signature.inputs)]
         serve = tf.function(endpoint(signature, tracing), input_signature=specs, autograph=False)
         return _called_from_outside(serve, signature)
@@ -63,14 +62,16 @@ def _called_from_outside(serve: Any, signature: Signature) -> Any:
 
 
 @contextlib.contextmanager
-def _naming_what_fails(model: keras.Model) -> Iterator[None]:
+def _tracing(signature: Signature) -> Iterator[None]:
+    """Trace a model as it is exported, and name the layer that cannot be."""
     try:
-        yield
+        with steps_as_rows(signature.layers):
+            yield
     except OSError:
         raise  # the disk, not the model
     except Exception as error:
         # whatever the code of the user's own layers raises on symbolic tensors
-        layers = _failing_layers(model, error)
+        layers = _failing_layers(signature, error)
         raise UnsupportedModelError(f"{layers} cannot be traced into a graph: {first_line(error)}") from error
 
 
@@ -80,7 +81,9 @@ def traced_outputs(
     """Trace a model with inputs of such shapes, and return its outputs, or none and what TensorFlow says against it."""
     function = tf.function(endpoint(signature), input_signature=[specs_of(specs)], autograph=False)  # as Keras has it
     try:
-        traced = function.get_concrete_function()  # to call `function` counts as a trace too many, of which it warns
+        with steps_as_rows(signature.layers):
+            # to call `function` counts as a trace too many, of which it warns
+            traced = function.get_concrete_function()
         outputs = traced({name: tf.constant(array) for name, array in inputs.items()})
     except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
         ran = re.search(r"(.+)\n\s*\[\[\{\{node ", str(error))  # where a graph runs, the message is not the first line
@@ -88,8 +91,10 @@ def traced_outputs(
     return {name: tensor.numpy() for name, tensor in outputs.items()}, None
 
 
-def _failing_layers(model: keras.Model, error: Exception) -> str:
+def _failing_layers(signature: Signature, error: Exception) -> str:
     """Name the layers of the class that Keras says it was calling."""
     called = re.findall(r"Exception encountered when calling (\w+)\.call", str(error))
-    names = [layer.name for layer in layers_of(model) if called and type(layer).__name__ == called[-1]]
-    return f"Layer {' or '.join(f'`{name}`' for name in names)} ({called[-1]})" if names else f"Model `{model.name}`"
+    names = [layer.name for layer in signature.layers if called and type(layer).__name__ == called[-1]]
+    if not names:
+        return f"Model `{signature.model.name}`"
+    return f"Layer {' or '.join(f'`{name}`' for name in names)} ({called[-1]})"

@@ -9,7 +9,7 @@ they are not, as to a layer that looks at its batch, the outputs differ from Ker
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -17,13 +17,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._internals.keras_internals import layers_of
-
 
 @contextmanager
-def steps_as_rows(model: keras.Model) -> Iterator[None]:
-    """Let the `TimeDistributed` layers of a model see all steps as rows for as long as the context lasts."""
-    layers = [layer for layer in layers_of(model) if type(layer) is keras.layers.TimeDistributed]
+def steps_as_rows(layers: Iterable[Any]) -> Iterator[None]:
+    """Let the `TimeDistributed` layers among some see all steps as rows for as long as the context lasts."""
+    layers = [layer for layer in layers if type(layer) is keras.layers.TimeDistributed]
     for layer in layers:
         layer.call = partial(_call, layer.layer)
     try:

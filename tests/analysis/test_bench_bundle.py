@@ -14,7 +14,7 @@ from keras_attn_export import Bundle, BundleError, ExportError, InputError
 from keras_attn_export._analysis import bench_bundle as bench
 from keras_attn_export._analysis.bench_bundle import bench_bundle
 from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import Case
+from keras_attn_export._standalone.verify import Case, Spec
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
@@ -103,7 +103,7 @@ def test_given_inputs(exported):
     [([["batch", 3]], 7), ([[4, 3], ["batch", 2]], 7), ([[], [4, 3]], 4), ([[]], 1), ([], 1)],
 )
 def test_rows(shapes, rows):
-    specs = [{"name": str(index), "shape": shape} for index, shape in enumerate(shapes)]
+    specs = [Spec(str(index), "float32", tuple(shape)) for index, shape in enumerate(shapes)]
     arrays = [np.zeros([7 if size == "batch" else size for size in shape]) for shape in shapes]
     assert bench._rows(specs, {str(index): array for index, array in enumerate(arrays)}) == rows
 

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_attn_export._batch.columns import column_problem, read_column, to_lists
+from keras_attn_export._standalone.verify import Spec
 
 LISTS = (pa.list_, pa.large_list)
 
 
 def spec(*sizes, dtype="float32"):
-    return {"name": "x", "dtype": dtype, "shape": ["batch", *sizes]}
+    return Spec("x", dtype, ("batch", *sizes))
 
 
 @st.composite

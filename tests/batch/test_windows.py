@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from keras_attn_export._batch import windows
 from keras_attn_export._batch.columns import Ragged
 from keras_attn_export._batch.windows import PADDING, RUN, Batches, Window, spans
+from keras_attn_export._standalone.verify import Spec
 
 
 @st.composite
@@ -79,5 +80,5 @@ def test_a_window_is_cut_where_its_inputs_and_outputs_take_too_much(monkeypatch,
     ragged = Ragged(np.zeros(starts[-1], "float32"), starts, sizes)
     window = Window(0, 4, {"x": ragged}, {"time": sizes[:, 0]}, {})
     # a row takes 4 bytes a number, and its square in the output: 24, 48, 360, 80
-    outputs = [{"name": "pairs", "dtype": "float32", "shape": ["batch", "time", "time"]}]
+    outputs = [Spec("pairs", "float32", ("batch", "time", "time"))]
     assert list(spans(window, outputs)) == expected

@@ -6,11 +6,12 @@ import re
 import numpy as np
 import pytest
 from bundles import Dk, alter_manifest, read_manifest, reseal, small_inputs
+from onnx_bundles import manifest_of
 from tolerances import assert_identical
 
 from keras_attn_export import BundleError, InputError, ProviderError, load_bundle, verify_bundle
 from keras_attn_export._bundle.arrays import checked_inputs
-from keras_attn_export._standalone.verify import MODEL
+from keras_attn_export._standalone.verify import MODEL, Spec
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -29,7 +30,7 @@ def loaded(exported):
 
 def checked(dtype, value, shape=("n",)):
     """Return one input after `checked_inputs`."""
-    return checked_inputs({"inputs": [{"name": "x", "dtype": dtype, "shape": list(shape)}]}, {"x": value})["x"]
+    return checked_inputs(manifest_of([Spec("x", dtype, shape)]), {"x": value})["x"]
 
 
 # -------------------------------------------------------------------- loading
@@ -158,7 +159,12 @@ def test_one_name_twice_in_one_input_and_the_order_of_the_manifest():
     with pytest.raises(InputError, match="`n` is 3 in input `x`"):
         checked("float32", np.zeros((3, 4)), ("n", "n"))
     shuffled = dict(reversed(small_inputs().items()))
-    assert list(checked_inputs({"inputs": SPECS}, shuffled)) == ["queries", "keys", "values", "valid_lens"]
+    assert list(checked_inputs(manifest_of(map(Spec.of, SPECS)), shuffled)) == [
+        "queries",
+        "keys",
+        "values",
+        "valid_lens",
+    ]
 
 
 def test_a_session_is_opened_once_for_its_options(exported, loaded):

@@ -155,7 +155,7 @@ def in_place_of_the_model(make):
 
 NO_MANIFEST = r"manifest\.json is not a bundle's manifest"
 UNREADABLE = (b"{", b"[]", b"3", b'"text"', b"{}", b"[" * 10**5, b'{"sha256": {}}', b"\xff\xfe")
-NEEDED = ("inputs", "outputs", "parity", "lowest_onnxruntime", "sha256")
+NEEDED = ("inputs", "outputs", "parity", "lowest_onnxruntime", "sha256", "model", "opset", "layers", "versions")
 VERSIONS = (None, 1.18, "1", "1.18.0", "newest", "1.\N{ARABIC-INDIC DIGIT ONE}")
 OUTSIDE = ("../outside", "saved_model/../../outside", "{absolute}", "./model.onnx", "parity//cases.npz", "", ".")
 MORE = ("extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "new/folder/x")

@@ -38,7 +38,6 @@ def test_inspect_shows_multiples(bundle, succeeds):
 @pytest.mark.parametrize(
     "entries",
     [
-        {"layers": ...},
         {"layers": [7]},
         {"versions": ["keras"]},
         {"static": ["batch"]},

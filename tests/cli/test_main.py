@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnxruntime
 import pytest
@@ -209,7 +210,7 @@ def test_tensorflow_leaves_memory_of_a_gpu_to_others(given, monkeypatch):
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     if given is not None:
         monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", given)
-    with quiet_backend(debug=True):
+    with quiet_backend(SimpleNamespace(debug=True, json=False)):
         assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == (given or "true")
 
 

@@ -217,8 +217,8 @@ def test_places_that_are_taken(exported, tmp_path):
     for place, overwrite, said in (
         ("file", False, "already exists. Pass overwrite=True"),
         *((name, True, "is there and is not a file") for name in ("folder", "pipe", "link")),
-        ("file/model.tflite", True, "is no folder"),
-        ("nowhere/model.tflite", False, "is no folder"),
+        ("file/model.tflite", True, "There is no folder"),
+        ("nowhere/model.tflite", False, "There is no folder"),
     ):
         with pytest.raises(ExportError, match=said):
             convert_bundle(exported, tmp_path / place, overwrite=overwrite)

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper
+from onnx_bundles import manifest_of
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import BundleError, ExportError, InputError, UnsupportedModelError, export_model, load_bundle
 from keras_attn_export._bundle.arrays import checked_inputs
-from keras_attn_export._standalone.verify import MODEL
+from keras_attn_export._standalone.verify import MODEL, Spec
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
@@ -229,12 +230,12 @@ ODD = {
 def test_odd_inputs(value):
     for dtype in ("float32", "float16", "int32", "uint8", "bool"):
         with pytest.raises(InputError, match=r"^Input `x` (must|holds) [^\n]+$"):
-            checked_inputs({"inputs": [{"name": "x", "dtype": dtype, "shape": ["n"]}]}, {"x": value})
+            checked_inputs(manifest_of([Spec("x", dtype, ("n",))]), {"x": value})
 
 
 def test_bfloat16_is_widened():
     value = np.array([1.5, np.inf, -3e38], ml_dtypes.bfloat16)
-    array = checked_inputs({"inputs": [{"name": "x", "dtype": "float32", "shape": ["n"]}]}, {"x": value})["x"]
+    array = checked_inputs(manifest_of([Spec("x", "float32", ("n",))]), {"x": value})["x"]
     np.testing.assert_array_equal(array, value.astype("float32"))
 
 

@@ -10,6 +10,7 @@ from bundles import small_inputs, small_model
 from keras_attn_export import InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
 from keras_attn_export._export.verify_bundle import _rows_of_samples, replayed
 from keras_attn_export._model.reference import case_of
+from keras_attn_export._options import Options
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
@@ -53,7 +54,8 @@ def test_samples_beside_those_of_the_export_and_a_manifest_without_a_precision(c
     bundle, report = replayed(checked[2])
     taken = replace(report, rows=(replace(report.rows[0], case="samples"),))
     del bundle.manifest["precision"]  # which is float32 then
-    rows = _rows_of_samples(bundle, taken, LARGE, checked[0], safe_mode=True)
+    options = Options(samples=LARGE, precision=bundle.entries.precision)
+    rows = _rows_of_samples(bundle, taken, checked[0], options)
     assert {(row.case, row.passed) for row in rows} == {("samples of this run", True)}
 
 
@@ -86,9 +88,9 @@ def test_samples_that_give_no_number():
     x = keras.Input((3,), name="x")
     model = keras.Model(x, keras.layers.Dense(2)(x))
     some = np.array([[0, 1, np.nan], [2, 3, 4]], "float32")
-    assert np.isnan(case_of("samples", model, {"x": some}).outputs.popitem()[1]).any()
+    assert np.isnan(case_of("samples", model, Options(samples={"x": some})).outputs.popitem()[1]).any()
     with pytest.raises(InputError, match="NaN or infinity everywhere on `samples`: nothing can be compared"):
-        case_of("samples", model, {"x": some[:1]})
+        case_of("samples", model, Options(samples={"x": some[:1]}))
 
 
 @pytest.mark.smoke

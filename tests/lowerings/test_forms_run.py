@@ -16,6 +16,7 @@ from keras_attn_export import ParityError, export_model
 from keras_attn_export._lowerings.forms_run import _with_sizes, small_only
 from keras_attn_export._model.golden_cases import golden_cases
 from keras_attn_export._model.long_cases import LONG
+from keras_attn_export._options import Options
 from keras_attn_export._thresholds import LARGE, From
 
 UNSEEN = "No case is long enough for the form that layer `attend` takes for large sizes."
@@ -39,7 +40,7 @@ def keras_own(y):
 def unseen(model, folder):
     """Return the layers whose form for large sizes the golden cases do not reach, and what Keras refused."""
     traced = Unproven(model)
-    file, golden = traced.written(folder), golden_cases(model, traced.signature, None)
+    file, golden = traced.written(folder), golden_cases(traced.signature, Options())
     return small_only(file.finished, file.deciding, golden, folder / "scratch"), golden.refused
 
 

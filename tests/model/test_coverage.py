@@ -8,11 +8,12 @@ from keras import layers, ops
 
 from keras_attn_export._model.coverage import left_to_rounding, varies
 from keras_attn_export._model.reference import reference_of
+from keras_attn_export._options import Options
 from keras_attn_export._standalone.verify import Case
 
 
 def covered(model, samples=None):
-    return reference_of(model, samples, lambda name: None).golden.coverage
+    return reference_of(model, Options(samples=samples), lambda name: None)[1].golden.coverage
 
 
 def test_a_model_all_of_whose_inputs_matter():

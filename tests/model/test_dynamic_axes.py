@@ -10,7 +10,7 @@ from keras import layers, ops
 
 from keras_attn import DotProductAttention
 from keras_attn_export import InputError
-from keras_attn_export._model.dynamic_axes import ASKED, Static
+from keras_attn_export._model.dynamic_axes import ASKED
 from keras_attn_export._model.trial_runs import Drawer
 
 
@@ -147,7 +147,7 @@ def test_static_axes_are_as_asked():
     inputs = sequences("ab")
     model = keras.Model(inputs, layers.Add()(inputs))
     samples = {name: np.arange(2 * 5 * 3, dtype="f").reshape(2, 5, 3) for name in "ab"}
-    found = cases_of(model, samples, Static({"a_length": 4}))
+    found = cases_of(model, samples, static_axes={"a_length": 4})
     assert found.axes == {"a": ("batch", 4, 3), "b": ("batch", 4, 3)}
     assert found.static == {"a_length": ASKED}
     assert {inputs["b"].shape[1] for _, inputs, *_ in found.cases} == {4}
@@ -157,7 +157,7 @@ def test_static_axes_are_as_asked():
 
 def test_an_axis_that_cannot_be_dynamic_keeps_the_samples_size():
     model = keras.Model(x := keras.Input((None, 3), name="x"), layers.GlobalAveragePooling1D()(x))
-    found = cases_of(model, {"x": np.ones((7, 5, 3), "f")}, Static(reasons={"batch": "why"}))
+    found = cases_of(model, {"x": np.ones((7, 5, 3), "f")}, untraceable={"batch": "why"})
     assert found.axes == {"x": (7, "x_length", 3)}
     assert found.static == {"batch": "why"}
 
@@ -165,9 +165,9 @@ def test_an_axis_that_cannot_be_dynamic_keeps_the_samples_size():
 def test_static_axes_that_are_not_there_or_on_which_keras_cannot_run():
     a, b = sequences("ab")
     with pytest.raises(InputError, match=r"names \['b_length'\].*are \['batch', 'a_length'\]"):
-        cases_of(keras.Model([a, b], layers.Add()([a, b])), static=Static({"b_length": 4}))
+        cases_of(keras.Model([a, b], layers.Add()([a, b])), static_axes={"b_length": 4})
     with pytest.raises(InputError, match=r"cannot run.*static axes \{'image_length': 9\}"):
-        cases_of(keras.Model(*unet(3)), static=Static({"image_length": 9}))
+        cases_of(keras.Model(*unet(3)), static_axes={"image_length": 9})
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations("qkv")), ids="".join)

@@ -15,6 +15,7 @@ from keras import layers
 from keras_attn import AdditiveAttention
 from keras_attn_export import UnsupportedModelError, export_model
 from keras_attn_export._model.float32_clone import float32_clone, half_policies
+from keras_attn_export._model.signature import model_signature
 
 HALF = ["mixed_float16", "float16", "mixed_bfloat16", "bfloat16"]
 
@@ -38,13 +39,13 @@ def under(policy, build):
 )
 def test_a_clone_computes_in_float32_with_the_same_weights(build, policy):
     model = under(policy, build)
-    clone = float32_clone(model, None)
-    assert half_policies(model) == [policy]
+    clone = float32_clone(model_signature(model))
+    assert half_policies(model_signature(model)) == [policy]
     assert half_policies(clone) == []
-    assert {str(weight.dtype) for weight in clone.weights} <= {"float32"}
-    for ours, theirs in zip(clone.weights, model.weights, strict=True):
+    assert {str(weight.dtype) for weight in clone.model.weights} <= {"float32"}
+    for ours, theirs in zip(clone.model.weights, model.weights, strict=True):
         np.testing.assert_array_equal(ours, np.asarray(keras.ops.cast(theirs, "float32")))
-    assert clone.output_names == model.output_names
+    assert clone.model.output_names == model.output_names
     assert keras.config.dtype_policy().name == "float32"
 
 
@@ -52,13 +53,13 @@ def test_quantized_layers_keep_their_quantization():
     x = keras.Input((None, 6), name="x")
     model = under("mixed_bfloat16", lambda: keras.Model(x, AdditiveAttention(8)(x, x, x)))
     model.layers[-1].W_q.quantize("int8")
-    clone = float32_clone(model, None)
-    assert clone.layers[-1].W_q.dtype_policy.name == "int8_from_float32"
+    clone = float32_clone(model_signature(model))
+    assert clone.model.layers[-1].W_q.dtype_policy.name == "int8_from_float32"
     assert half_policies(clone) == []
 
 
 def test_a_clone_of_a_subclass_is_in_float32_under_a_global_policy_too():
-    clone = under("mixed_float16", lambda: float32_clone(TwoArguments(), two_argument_samples()))
+    clone = under("mixed_float16", lambda: float32_clone(model_signature(TwoArguments(), two_argument_samples())))
     assert half_policies(clone) == []
 
 
@@ -131,7 +132,7 @@ def test_an_adapted_normalization_is_cloned_with_its_statistics():
 
     model = under("mixed_float16", build)
     values = np.full((2, 3), 8.0, "float32")
-    np.testing.assert_allclose(float32_clone(model, None)(values), model(values), rtol=1e-2)
+    np.testing.assert_allclose(float32_clone(model_signature(model)).model(values), model(values), rtol=1e-2)
 
 
 def test_bfloat16_does_not_leave_the_model(tmp_path):
@@ -146,5 +147,5 @@ def test_a_clone_leaves_the_users_random_numbers_alone():
     keras.utils.set_random_seed(3)
     expected = keras.random.normal((2,))
     keras.utils.set_random_seed(3)
-    float32_clone(model, None)
+    float32_clone(model_signature(model))
     np.testing.assert_array_equal(keras.random.normal((2,)), expected)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import layers
 
 from keras_attn_export._model.reference import case_of, reference_of
+from keras_attn_export._options import Options
 from keras_attn_export._standalone import verify
 
 
@@ -33,8 +34,8 @@ def test_tf32_is_off_while_keras_answers(allowed, tf32):
     model = keras.Model(x, layers.Lambda(watching)(x))
     tf32(allowed)
     for run in (
-        lambda: reference_of(model, None, lambda name: None),
-        lambda: case_of("samples", model, {"x": np.ones((2, 3))}),
+        lambda: reference_of(model, Options(), lambda name: None),
+        lambda: case_of("samples", model, Options(samples={"x": np.ones((2, 3))})),
     ):
         seen.clear()
         run()

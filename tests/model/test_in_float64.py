@@ -10,16 +10,16 @@ from keras_attn_export._model.in_float64 import outputs_in_float64
 from keras_attn_export._model.reference import reference_of
 from keras_attn_export._model.rounding import with_rounding
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.trial_runs import outputs_of
+from keras_attn_export._options import Options
 from keras_attn_export._standalone.verify import Case
 
 
 def case_of(model, x):
-    return Case("base", {"x": x}, outputs_of(model_signature(model, None))({"x": x}))
+    return Case("base", {"x": x}, model_signature(model).run({"x": x}))
 
 
 def limits(model):
-    base = reference_of(model, None, lambda _: None).golden.cases[0]
+    base = reference_of(model, Options(), lambda _: None)[1].golden.cases[0]
     return base.rounding["out"], base.outputs["out"]
 
 
@@ -27,7 +27,7 @@ def test_a_dense_layer_in_float64():
     x = keras.Input((6,), name="x")
     model = keras.Model(x, {"out": layers.Dense(4, bias_initializer="normal")(x)})
     case = case_of(model, numbers(5, 6))
-    (found,) = outputs_in_float64(model, None, [case])
+    (found,) = outputs_in_float64(model_signature(model), [case])
     kernel, bias = (np.asarray(weight, "float64") for weight in model.get_weights())
     np.testing.assert_allclose(found["out"], case.inputs["x"].astype("float64") @ kernel + bias, rtol=1e-14, atol=1e-14)
 
@@ -68,6 +68,6 @@ def test_integers_that_float64_chooses_otherwise_are_ties():
     halves = ops.cast(x, "float32") / 3.0 * 1.5 * 3.0
     model = keras.Model(x, {"out": ops.cast(ops.floor(layers.Rescaling(1.0)(halves) / 1.5), "int32")})
     case = case_of(model, np.random.default_rng(0).integers(0, 255, (9, 4, 4, 3)).astype("uint8"))
-    (right,) = outputs_in_float64(model, None, [case])
-    (found,) = with_rounding(model, outputs_of(model_signature(model, None)), [case], exact=[right])
+    (right,) = outputs_in_float64(model_signature(model), [case])
+    (found,) = with_rounding(model_signature(model), [case], "float32", [right])
     assert np.all(found.rounding["out"][right["out"] != case.outputs["out"]])

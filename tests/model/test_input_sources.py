@@ -27,7 +27,7 @@ def ids_and(outputs, **options):
 
 def drawer_of(model, samples=None):
     signature = model_signature(model, samples)
-    return Drawer(model, signature, sources(model, signature, flat_samples(signature, samples)))
+    return Drawer(signature, sources(signature, flat_samples(signature)))
 
 
 def drawn_by(drawer, *pattern, **shapes):
@@ -141,7 +141,7 @@ def and_last_product(x):
 
 
 def ids_of(model, name="ids"):
-    return sources(model, model_signature(model, None), {})[name].ids
+    return sources(model_signature(model), {})[name].ids
 
 
 LOOKUPS = {
@@ -324,7 +324,7 @@ SAMPLES = {
 
 
 def test_samples_take_the_models_dtypes():
-    flat = flat_samples(model_signature(dict_inputs_and_outputs(), None), SAMPLES)
+    flat = flat_samples(model_signature(dict_inputs_and_outputs(), SAMPLES))
     dtypes = {**dict.fromkeys(("queries", "keys", "values"), "float32"), "valid_lens": "int32"}
     assert {name: str(array.dtype) for name, array in flat.items()} == dtypes
 
@@ -345,6 +345,6 @@ def test_samples_take_the_models_dtypes():
     ],
 )
 def test_samples_that_do_not_fit(changed, message):
-    signature = model_signature(dict_inputs_and_outputs(), None)
+    signature = model_signature(dict_inputs_and_outputs(), SAMPLES | changed)
     with pytest.raises(InputError, match=message):
-        flat_samples(signature, SAMPLES | changed)
+        flat_samples(signature)

@@ -12,7 +12,7 @@ from keras_attn_export._model import moved_runs as module
 from keras_attn_export._model.as_graph import has_calls
 from keras_attn_export._model.moved_runs import moved_runs
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.trial_runs import outputs_of
+from keras_attn_export._model.trial_runs import alike
 from keras_attn_export._standalone.verify import Case
 
 X = np.random.default_rng(3).standard_normal((4, 6)).astype("float32")
@@ -56,11 +56,11 @@ def model_of(*in_turn):
 
 
 def runs_of(model, times=10**6):
-    signature = model_signature(model, None)
-    outputs, inputs = outputs_of(signature), {"x": X.astype(model.inputs[0].dtype)}
-    cases = [Case("base", inputs, outputs(inputs))]
-    runs, base = moved_runs(model, outputs, cases, times, np.random.default_rng(0), signature)
-    return runs, base, outputs, cases
+    signature = model_signature(model)
+    inputs = {"x": X.astype(model.inputs[0].dtype)}
+    cases = [Case("base", inputs, signature.run(inputs))]
+    runs, base = moved_runs(signature, cases, times, np.random.default_rng(0))
+    return runs, base, signature.run, cases
 
 
 def is_graph(runs):
@@ -130,7 +130,7 @@ def test_in_float64(worth, monkeypatch):
 
 def test_integers_are_the_same_or_not():
     found = [np.arange(4), np.arange(4, dtype="int32"), np.arange(1, 5), np.arange(4)[:, None]]
-    same = [module._same_outputs({"out": each}, {"out": np.arange(4)}) for each in found]
+    same = [alike({"out": each}, {"out": np.arange(4)}) for each in found]
     assert same == [True, False, False, False]
 
 

@@ -9,7 +9,6 @@ from keras import layers, ops
 from keras_attn_export._model import moved_runs
 from keras_attn_export._model.rounding import _usual_share, with_rounding
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.trial_runs import outputs_of
 from keras_attn_export._standalone.verify import Case
 
 
@@ -27,9 +26,8 @@ def way(request, monkeypatch):
 
 def rounding(model, inputs, precision="float32", name="out"):
     """The rounding of one case of some inputs, and the case."""
-    signature = model_signature(model, None)
-    run = outputs_of(signature)
-    (case,) = with_rounding(model, run, [Case("base", inputs, run(inputs))], precision, signature=signature)
+    signature = model_signature(model)
+    (case,) = with_rounding(signature, [Case("base", inputs, signature.run(inputs))], precision)
     return case.rounding[name], case.outputs[name]
 
 

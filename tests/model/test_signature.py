@@ -38,7 +38,7 @@ def test_functional_names_dtypes_and_shapes():
         InputSpec("valid_lens", "int32", (None,)),
     }
     assert set(signature.outputs) == {"context", "weights"}
-    assert not signature.from_samples
+    assert signature.is_functional
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_subclass_inputs_are_calls_arguments_or_the_keys_of_its_one_mapping():
     dtypes = {"q": "float32", "kv": "float32", "valid_lens": "int64"}
     assert {spec.name: spec.dtype for spec in signature.inputs} == dtypes
     assert set(signature.outputs) == {"logits", "weights"}
-    assert signature.from_samples
+    assert not signature.is_functional
     signature = model_signature(OneMapping(), mapping_samples())
     assert names(signature) == ["left", "right"]
     assert signature.outputs == ("output_0", "output_1")
@@ -80,7 +80,7 @@ def test_a_sequential_without_input_is_built_from_the_sample():
     assert signature.inputs == (InputSpec("x", "float32", (None, 3)),)
     assert signature.outputs == ("out",)
     assert built.name == "plain"
-    assert with_input(built, None) is built
+    assert model_signature(model, {"x": np.ones((4, 3), "float32")}).inputs == signature.inputs
 
 
 @pytest.mark.parametrize("samples", [None, {}, {"x": np.ones((1, 3)), "y": np.ones((1, 3))}, np.ones((1, 3))])

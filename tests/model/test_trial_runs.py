@@ -41,8 +41,8 @@ def model_with(layer):
 
 
 def drawer_of(model):
-    signature = model_signature(model, None)
-    return Drawer(model, signature, sources(model, signature, {}))
+    signature = model_signature(model)
+    return Drawer(signature, sources(signature, {}))
 
 
 def refused(layer):

@@ -26,6 +26,7 @@ from keras_attn_export._model.dynamic_axes import name_axes
 from keras_attn_export._model.input_sources import sources
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
+from keras_attn_export._options import Options
 from keras_attn_export._standalone import verify
 
 from .graph_faults import graph_faults, mutated
@@ -111,11 +112,10 @@ def _fresh_inputs(name: str, model: keras.Model, seed: int) -> list[dict[str, np
     if (own := MODELS[name].fresh) is not None:
         rng = np.random.default_rng(seed)
         return [own(rng) for _ in range(FRESH)]
-    signature = model_signature(model, None)
-    made = sources(model, signature, {})
-    drawer = Drawer(model, signature, made)
-    axes = name_axes(signature, {}, drawer)
-    drawer = Drawer(model, signature, made)
+    signature = model_signature(model)
+    made = sources(signature, {})
+    axes = name_axes(signature, {}, Drawer(signature, made), Options())
+    drawer = Drawer(signature, made)
     drawer._rng = np.random.default_rng(seed)
     return [drawer.inputs(axes.sizes(sizes)) for sizes in (axes.base, axes.apart) for _ in range(FRESH // 2)]
 

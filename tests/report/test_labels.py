@@ -1,24 +1,26 @@
 """What ids are called, beside maps and above them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from onnx_bundles import manifest_of
 
 from keras_attn_export import InputError
 from keras_attn_export._report.labels import caption_of, checked_labels, labels_along
-from keras_attn_export._standalone.verify import Case
+from keras_attn_export._standalone.verify import Case, Spec
 
-MANIFEST = {
-    "inputs": [
-        {"name": "tokens", "dtype": "int32", "shape": ["batch", "tokens_length"]},
-        {"name": "lens", "dtype": "int32", "shape": ["batch"], "counts": "tokens_length"},
-        {"name": "country", "dtype": "int32", "shape": ["batch"]},
-        {"name": "single", "dtype": "int32", "shape": []},
+MANIFEST = manifest_of(
+    [
+        Spec("tokens", "int32", ("batch", "tokens_length")),
+        Spec("lens", "int32", ("batch",)),
+        Spec("country", "int32", ("batch",)),
+        Spec("single", "int32", ()),
     ],
-    "outputs": [
-        {"name": "weights", "dtype": "float32", "shape": ["batch", 3, "tokens_length"], "weights_of": "attend"},
-        {"name": "answer", "dtype": "float32", "shape": ["batch", 3, 2]},
-    ],
-}
+    [Spec("weights", "float32", ("batch", 3, "tokens_length")), Spec("answer", "float32", ("batch", 3, 2))],
+    counts={"lens": "tokens_length"},
+    weights_of={"weights": "attend"},
+)
 LABELS = {"tokens": ["", "the", "cat"], "country": ["at", "de"], "answer": "-+"}
 
 
@@ -41,11 +43,12 @@ def test_labels_stand_along_the_axis_of_their_tensor(case):
 
 
 def test_an_axis_that_only_has_the_size_of_others_has_no_labels(case):
-    shapes = {"tokens": ["batch", 4], "answer": ["batch", 4, 2], "weights": ["batch", 3, 4]}
-    sides = {
-        side: [{**spec, "shape": shapes.get(spec["name"], spec["shape"])} for spec in MANIFEST[side]]
-        for side in MANIFEST
-    }
+    shapes = {"tokens": ("batch", 4), "answer": ("batch", 4, 2), "weights": ("batch", 3, 4)}
+    inputs, outputs = (
+        [replace(spec, shape=shapes.get(spec.name, spec.shape)) for spec in side]
+        for side in (MANIFEST.inputs, MANIFEST.outputs)
+    )
+    sides = replace(MANIFEST, inputs=tuple(inputs), outputs=tuple(outputs))
     assert labels_along(4, case, sides, {"tokens": LABELS["tokens"]}, 2, 4)[0] == ["the", "cat", "", ""]
     assert labels_along(4, case, sides, checked_labels(sides, LABELS), 2, 4) is None
 

@@ -5,16 +5,17 @@ import gzip
 
 import numpy as np
 import pytest
+from onnx_bundles import manifest_of
 
 from keras_attn import attention_entropy
 from keras_attn_export._report import maps
 from keras_attn_export._report.maps import EXACT_ZERO, NOT_A_NUMBER, maps_of, row_entropy
-from keras_attn_export._standalone.verify import Case
+from keras_attn_export._standalone.verify import Case, Spec
 
 
 def manifest(*shape):
-    spec = {"name": "weights", "dtype": "float32", "shape": list(shape), "weights_of": "attend"}
-    return {"inputs": [], "outputs": [{"name": "other", "dtype": "float32", "shape": ["batch", 2]}, spec]}
+    outputs = Spec("other", "float32", ("batch", 2)), Spec("weights", "float32", shape)
+    return manifest_of((), outputs, weights_of={"weights": "attend"})
 
 
 def case_of(weights, name="base"):
@@ -103,5 +104,5 @@ def test_ones_own_arrays_are_cut_until_there_is_room(weights, monkeypatch, room,
 
 
 def test_a_model_without_weights_has_no_maps():
-    spec = {"name": "weights", "dtype": "float32", "shape": ["b", "q", "k"]}
-    assert maps_of([case_of(np.ones((1, 2, 3)))], {"inputs": [], "outputs": [spec]}, {}) == ([], [])
+    outputs = [Spec("weights", "float32", ("b", "q", "k"))]
+    assert maps_of([case_of(np.ones((1, 2, 3)))], manifest_of((), outputs), {}) == ([], [])

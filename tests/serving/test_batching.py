@@ -27,7 +27,7 @@ def centred(tmp_path_factory):
 
 
 def test_examples_that_see_each_other_are_not(centred, tmp_path):
-    assert batch_axis(read_manifest(centred)) == "batch", "by its axes alone it could be"
+    assert batch_axis(load_bundle(centred).entries) == "batch", "by its axes alone it could be"
     layout = write_layout(centred, tmp_path / "models", target="triton")
     (note,) = layout.notes
     assert note.startswith("requests are not merged: `out` in case `")

@@ -5,10 +5,12 @@ import re
 import subprocess
 
 import pytest
+from onnx_bundles import manifest_of
 from serving import serving_python
 
 from keras_attn_export._serving.layout import write_layout
 from keras_attn_export._serving.triton_layout import config, quoted
+from keras_attn_export._standalone.verify import Spec
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -43,7 +45,7 @@ dynamic_batching { max_queue_delay_microseconds: 1000 }
 
 
 def spec(name, dtype, *shape):
-    return {"name": name, "dtype": dtype, "shape": [*shape]}
+    return Spec(name, dtype, shape)
 
 
 DTYPES = ["bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
@@ -52,7 +54,7 @@ EVERY_DTYPE |= {"float16": "TYPE_FP16", "float32": "TYPE_FP32", "float64": "TYPE
 
 
 def manifest(*inputs):
-    return {"inputs": [*inputs], "outputs": [spec("out", "float32", "batch", 3)]}
+    return manifest_of(inputs, [spec("out", "float32", "batch", 3)])
 
 
 def written(exported, folder):

@@ -4,10 +4,11 @@ import keras
 
 from keras_attn_export._model.golden_cases import golden_cases
 from keras_attn_export._model.signature import model_signature
+from keras_attn_export._options import Options
 
 
-def cases_of(model, samples=None, static=None):
-    return golden_cases(model, model_signature(model, samples), samples, static)
+def cases_of(model, samples=None, **options):
+    return golden_cases(model_signature(model, samples), Options(**options))
 
 
 def sequence(name="x", size=4):

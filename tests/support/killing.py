@@ -16,6 +16,8 @@ from collections import Counter
 from pathlib import Path
 from unittest.mock import patch
 
+from onnx_bundles import manifest_of
+
 from keras_attn_export import BundleError, load_bundle
 from keras_attn_export._bundle import atomic_folder
 from keras_attn_export._bundle.atomic_folder import staged_folder
@@ -30,7 +32,7 @@ def make_bundle(folder, name):
     for file in ("model.onnx", "parity/cases.npz", "parity/report.json", "saved_model/variables/variables.index"):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(b"" if file == "model.onnx" else name.encode() * 1000)
-    seal(folder, {"model": name, "inputs": [], "outputs": [], "parity": {}, "lowest_onnxruntime": "1.15"})
+    seal(folder, manifest_of(model=name))
     return folder
 
 

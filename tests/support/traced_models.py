@@ -9,7 +9,7 @@ def traced(model, folder, names=()):
     from keras_attn_export._tracing.saved_model import write_saved_model
     from keras_attn_export._tracing.to_onnx import trace
 
-    return trace(write_saved_model(model, model_signature(model, None), folder / "saved_model"), names)
+    return trace(write_saved_model(model_signature(model), folder / "saved_model"), names)
 
 
 def run(model, **inputs):

@@ -12,9 +12,7 @@ import keras
 
 from keras_attn_export._graphs.onnx_file import write
 from keras_attn_export._graphs.traced import Traced
-from keras_attn_export._internals.keras_internals import layers_of
 from keras_attn_export._lowerings.lower import _is_written_plainly, _lowered, _traced
-from keras_attn_export._model.attention_outputs import is_attention
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._standalone import verify
@@ -52,8 +50,8 @@ class Written:
 class Unproven:
     def __init__(self, model, samples=None):
         self.model, self.signature = model, model_signature(model, samples)
-        function = traced_function(model, self.signature, nullcontext) if _is_written_plainly(model) else None
-        self._traced, self.calls = _traced(model, self.signature, function, hides_unseen=False)
+        function = traced_function(self.signature, nullcontext) if _is_written_plainly(self.signature) else None
+        self._traced, self.calls = _traced(self.signature, function, hides_unseen=False)
 
     def written(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
         """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full.
@@ -67,9 +65,7 @@ class Unproven:
             told = lowered.layers(opset)
         write(finished, path := folder / f"{lowering}.onnx")
         layers = [
-            {"name": layer.name, "lowering": PORTABLE, **told.get(id(layer), {})}
-            for layer in layers_of(self.model)
-            if is_attention(layer)
+            {"name": layer.name, "lowering": PORTABLE, **told.get(id(layer), {})} for layer in self.signature.attention
         ]
         deciding = [call for call, each in lowered.lowerings.items() if each == ADAPTIVE]
         return Written(path, finished, opset, layers, deciding)

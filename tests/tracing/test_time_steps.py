@@ -42,7 +42,7 @@ def test_the_mask_of_each_step_goes_with_it_and_the_layers_are_as_they_were_afte
     given[0, 1, 3:] = 0
     expected = model(given)
     distributed = [layer for layer in model.layers if isinstance(layer, layers.TimeDistributed)]
-    with steps_as_rows(model):
+    with steps_as_rows(distributed):
         assert all("call" in vars(layer) for layer in distributed)
         np.testing.assert_allclose(model(given), expected, rtol=1e-6)
     assert not any("call" in vars(layer) for layer in distributed)

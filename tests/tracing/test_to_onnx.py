@@ -11,7 +11,7 @@ from keras import layers, ops
 from traced_models import onnx_outputs, traced
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._model.signature import layer_names
+from keras_attn_export._model.signature import model_signature
 
 WHICH = ("first", "second")
 
@@ -119,7 +119,7 @@ def test_what_has_no_form_is_named(outputs, dtype, said, tmp_path):
     x = keras.Input((3,), dtype=dtype, name="x")
     model = keras.Model(x, outputs(x if dtype else layers.Dense(3, name="plain")(x)))
     with pytest.raises(UnsupportedModelError, match=said):
-        traced(model, tmp_path, layer_names(model))
+        traced(model, tmp_path, model_signature(model).layer_names)
 
 
 def test_tf2onnx_is_quiet_and_its_logger_restored(tmp_path, caplog, monkeypatch):

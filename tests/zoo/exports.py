@@ -11,6 +11,7 @@ import onnxruntime as ort
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._model.golden_cases import LARGE, POISONED, golden_cases
 from keras_attn_export._model.signature import model_signature
+from keras_attn_export._options import Options
 from keras_attn_export._standalone.verify import Case
 
 from . import ZOO
@@ -41,7 +42,8 @@ def tried(name: str, way: str, seed: int) -> Result:
 
 def kerass_own(model: keras.Model, samples: Any, file: Path) -> Result:
     """Compare on the inputs of our golden cases, but for the large and the padded."""
-    found = golden_cases(model, model_signature(model, samples), samples)  # which calls the model, as the export needs
+    # which calls the model, as the export needs
+    found = golden_cases(model_signature(model, samples), Options())
     options = ort.SessionOptions()
     options.log_severity_level = 4
     try:

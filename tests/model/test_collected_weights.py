@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import pytest
 from decoding_models import END, LENGTH, START, TOKENS, WIDTH, attending, draw_weights, ids_of, recurrent
+from golden import cases_of
 from keras import layers
 
 from keras_attn import AdditiveAttention, AttentionCell, DotProductAttention, MultiHeadAttention
 from keras_attn.decoding import beam, greedy
-from keras_attn_export._export.collected_weights import collected_weights
-from keras_attn_export._model.golden_cases import golden_cases
+from keras_attn_export._model.collected_weights import collected_weights
 from keras_attn_export._model.signature import model_signature
 
 OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
@@ -39,11 +39,13 @@ def lengths_of(count):
 def test_weights_of_a_cell_in_a_step_are_found():
     attention = AdditiveAttention(5, name="attend")
     model = greedy(*with_lengths(attention), **OPTIONS, outputs=["weights", "twice"])
-    assert collected_weights(model, lengths_of(3)) == {"weights": attention.path}
+    assert collected_weights(model_signature(model), lengths_of(3)) == {"weights": attention.path}
 
 
 def test_weights_of_a_layer_in_a_step_are_found():
-    assert collected_weights(greedy(*attending(), **OPTIONS, outputs=["weights"]), ids_of(3)) == {"weights": "attend"}
+    assert collected_weights(model_signature(greedy(*attending(), **OPTIONS, outputs=["weights"])), ids_of(3)) == {
+        "weights": "attend"
+    }
 
 
 @pytest.mark.parametrize(
@@ -57,17 +59,17 @@ def test_weights_of_a_layer_in_a_step_are_found():
     ids=["that are not given", "of no layer", "of a beam", "of no decoder"],
 )
 def test_there_are_none(model):
-    assert collected_weights(model(), ids_of(3)) == {}
+    assert collected_weights(model_signature(model()), ids_of(3)) == {}
 
 
 def test_those_of_several_heads_are_left_out():
     attention = MultiHeadAttention(DotProductAttention(), num_heads=2)
     model = greedy(*with_lengths(attention), **OPTIONS, outputs=["weights"])
-    assert collected_weights(model, lengths_of(3)) == {}
+    assert collected_weights(model_signature(model), lengths_of(3)) == {}
 
 
 def test_lengths_that_a_step_reads_are_drawn_and_known_to_count():
     model = greedy(*with_lengths(AdditiveAttention(5)), **OPTIONS)
-    golden = golden_cases(model, model_signature(model, None), lengths_of(3))
+    golden = cases_of(model, lengths_of(3))
     assert golden.lengths == {"valid_lens": "ids_length"}
     assert {int(length) for case in golden.cases for length in case.inputs["valid_lens"]} >= {-1, 0, 1}
