@@ -16,7 +16,7 @@ from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttentio
 from keras_attn.decoding import greedy
 from keras_attn_export import export_model
 
-WIDTH, TOKENS, START, END = 64, 12, 11, 0  # those of examples/step_translator.py, which writes ten characters
+WIDTH, TOKENS, START, END = 64, 12, 11, 0
 BATCHES = (1, 32)
 LETTERS, STEPS, LONG_STEPS = 30, 10, 40
 LENGTHS = (16, 64, 256, 1024)
