@@ -13,6 +13,7 @@ from typing import Any
 from .._bundle.bundle import Bundle, load_bundle
 from .._errors import InputError
 from .._machine import usable_cpus
+from .._progress import shown_rows
 from .._standalone.verify import check_provider
 from .destination import Destination
 from .job import BATCH_ROWS, Job, checked_outputs, row_axes
@@ -21,7 +22,6 @@ from .model import Model
 from .on_ray import check_ray, run_on_ray
 from .parquet import check_pyarrow
 from .part_file import merge_errors
-from .progress import shown_rows
 from .run_parts import open_part, run_parts
 from .source import Part, find_parts
 from .trial import tried
