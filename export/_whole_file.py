@@ -26,14 +26,19 @@ def whole_file(target: Path, *, folder: Path | None = None) -> Iterator[Path]:
     partial = (target.parent if folder is None else folder) / f".{uuid.uuid4().hex}.partial"
     try:
         yield partial
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(target)
+        put_in_place(partial, target)
     except OSError as error:
         raise ExportError(f"Cannot write {target}: {reason_of(error)}.") from error
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def put_in_place(partial: Path, target: Path) -> None:
+    """Rename a file, once all of it is on the disk."""
+    with partial.open("rb+") as file:
+        os.fsync(file.fileno())
+    partial.replace(target)
 
 
 def reason_of(error: OSError) -> str:

@@ -94,7 +94,9 @@ def read_column(column: Any, spec: Mapping[str, Any]) -> tuple[Ragged, Problems]
 
 
 def _add_nulls(column: Any, starts: np.ndarray, spec: Mapping[str, Any], problems: Problems) -> None:
-    missing = np.flatnonzero(column.is_null()) if column.null_count else []
+    if not column.null_count:
+        return
+    missing = np.flatnonzero(column.is_null())
     for row in np.unique(np.searchsorted(starts, missing, side="right") - 1).tolist():
         problems.setdefault(row, f"`{spec['name']}` is null, or holds one")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import ExportError
-from .._whole_file import reason_of, whole_file
+from .._whole_file import put_in_place, reason_of, whole_file
 from .columns import to_lists
 from .destination import Destination
 from .source import Part
@@ -45,6 +45,7 @@ class PartFile:
             nothing = to_lists(np.zeros(0, spec["dtype"]), np.zeros((0, len(spec["shape"]) - 1), np.int64))
             self.schema = self.schema.append(pa.field(spec["name"], nothing.type))
         self._errors: list[Error] = []
+        self._writer: Any = None
         # numbers that hardly ever repeat are no larger without a dictionary, and written in half the time
         texts = [field.name for field in self.schema if "string" in str(field.type)]
         with self._said():
@@ -88,24 +89,21 @@ class PartFile:
         again = self._target.exists()
         with self._said():
             self._writer.close()
-            with whole_file(self._target, folder=self._destination.partial) as file:
-                self._partial.replace(file)
-                if not again:
-                    write_errors(self._destination, self._part, self._errors)
-                self._target.parent.mkdir(parents=True, exist_ok=True)
+            if not again:
+                write_errors(self._destination, self._part, self._errors)
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+            put_in_place(self._partial, self._target)
             if again:
                 write_errors(self._destination, self._part, self._errors)
-
-    def abandon(self) -> None:
-        """Close what is written so far, which goes with the folder of partial files."""
-        with contextlib.suppress(Exception):
-            self._writer.close()
 
     @contextlib.contextmanager
     def _said(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
+            if self._writer is not None:
+                with contextlib.suppress(OSError):  # which it would do, and say, when nobody needs it any more
+                    self._writer.close()
             raise ExportError(
                 f"Cannot write {self._target}: {reason_of(error)}. The parts that are done stay; the same command goes "
                 "on from there."
