@@ -6,11 +6,10 @@ import numpy as np
 
 from .._bundle.bundle import Bundle, load_bundle
 from .._errors import BundleError, ExportError, ProviderError
-from .alone import alike, feeds_alone
-from .feeds import feeds_of, longest_of
+from .feeds import feeds_alone, feeds_of, longest_of
 from .job import Job, specs_of
 from .parquet import said
-from .results import Results, without_padding
+from .results import Results, alike, without_padding
 from .session import LimitedSession, is_device, is_memory
 from .windows import Batches, Window, output_sizes
 
