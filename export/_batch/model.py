@@ -30,7 +30,7 @@ class Model:
         self.job, self.manifest = job, bundle.manifest
         self.outputs = specs_of(self.manifest, job.outputs)
         self.batches = Batches(job.batch_size, job.padded)
-        self._session = LimitedSession(bundle, job.provider, job.limit)
+        self._session = LimitedSession(bundle, job.provider, job.limit, job.workers + 1)  # and the one that writes
 
     def _feeds(self, window: Window, rows: np.ndarray) -> dict[str, np.ndarray]:
         return feeds_of(self.manifest, window, rows, longest_of(self.manifest, window, rows, self.job.padded))
