@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 import onnxruntime  # noqa: F401 - in the parent once, not in every child
+import pyarrow.compute
 import pyarrow.parquet  # noqa: F401 - as above
 from killing import SIGNALS, command, ended, forked, stop
 
