@@ -18,7 +18,7 @@ from keras import layers, ops
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention, RotaryEmbedding
 from keras_attn.decoding import greedy
 
-WIDTH, TOKENS, START, END = 64, 12, 11, 0  # those of examples/step_translator.py, which writes ten characters
+WIDTH, TOKENS, START, END = 64, 12, 11, 0
 BATCHES = (1, 32)
 LETTERS, STEPS, LONG_STEPS = 30, 10, 40
 LENGTHS = (16, 64, 256, 1024)

@@ -72,11 +72,11 @@ def write_date(day: datetime.date, locale: str, style: Style) -> list[tuple[str,
     ]
 
 
-def split_days(seed: int, held_out_share: float = 0.1) -> tuple[list[datetime.date], list[datetime.date]]:
+def split_days(seed: int) -> tuple[list[datetime.date], list[datetime.date]]:
     """All days of the century, shuffled and cut in two: (training days, held-out days)."""
     days = [FIRST_DAY + datetime.timedelta(n) for n in range((LAST_DAY - FIRST_DAY).days + 1)]
     random.Random(seed).shuffle(days)
-    held_out = round(held_out_share * len(days))
+    held_out = len(days) // 10
     return days[held_out:], days[:held_out]
 
 
@@ -119,17 +119,16 @@ def make_vocabulary() -> str:
     return "".join(sorted(c for c in characters if unicodedata.category(c) != "Cn"))
 
 
-def encode(texts: list[str], locales: list[str], vocabulary: str, length: int | None = None) -> dict[str, np.ndarray]:
+def encode(texts: list[str], locales: list[str], vocabulary: str) -> dict[str, np.ndarray]:
     """The model's inputs: padded character ids (B, T), locale ids (B,) and lengths (B,), all int32."""
     ids = {character: n for n, character in enumerate(vocabulary, start=2)}
-    width = length or max(map(len, texts))
-    characters = np.full((len(texts), width), PADDING, "int32")
+    characters = np.full((len(texts), max(map(len, texts))), PADDING, "int32")
     for row, text in zip(characters, texts, strict=True):
-        row[: len(text)] = [ids.get(character, UNKNOWN) for character in text[:width]]
+        row[: len(text)] = [ids.get(character, UNKNOWN) for character in text]
     return {
         "characters": characters,
         "locale": np.array([LOCALES.index(locale) for locale in locales], "int32"),
-        "valid_lens": np.array([min(len(text), width) for text in texts], "int32"),
+        "valid_lens": np.array([len(text) for text in texts], "int32"),
     }
 
 

@@ -75,14 +75,6 @@ def training_model(speller: Speller) -> keras.Model:
     return keras.Model(tokens, speller.logits(speller.at_once(tokens)), name="training")
 
 
-def without_cache_model(speller: Speller) -> keras.Model:
-    """From all tokens so far (B, T) to the logits of the next (B, V): what a step would be without a cache."""
-    tokens = keras.Input((None,), dtype="int32", name="tokens")
-    return keras.Model(
-        {"tokens": tokens}, {"logits": speller.logits(speller.at_once(tokens)[:, -1])}, name="without_cache"
-    )
-
-
 def prompt_model(speller: Speller) -> keras.Model:
     """The prompt at once: for each block its cache, with room for an answer, and how many tokens are in it."""
     prompt = keras.Input((None,), dtype="int32", name="prompt")

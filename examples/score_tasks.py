@@ -94,10 +94,10 @@ def build(contestant: str, task: Task) -> keras.Model:
     return keras.Model([queries, keys], CONTESTANTS[contestant](queries, keys, max(16, 4 * task.size)))
 
 
-def train(model: keras.Model, task: Task, steps: int, seed: int, rate: float = RATE) -> None:
+def train(model: keras.Model, task: Task, steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     queries, keys, right = task.draw(rng, BATCH_SIZE * steps)
-    schedule = keras.optimizers.schedules.CosineDecay(rate, steps)
+    schedule = keras.optimizers.schedules.CosineDecay(RATE, steps)
     model.compile(keras.optimizers.Adam(schedule), "sparse_categorical_crossentropy")
     model.fit([queries, keys], right, batch_size=BATCH_SIZE, verbose=0)
 

@@ -52,9 +52,7 @@ def whole_file(target: Path, *, folder: Path | None = None) -> Iterator[Path]:
     partial = (target.parent if folder is None else folder) / f".{uuid.uuid4().hex}.partial"
     try:
         yield partial
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(target)
+        put_in_place(partial, target)
     except OSError as error:
         raise ExportError(f"Cannot write {target}: {reason_of(error)}.") from error
     finally:
@@ -62,10 +60,11 @@ def whole_file(target: Path, *, folder: Path | None = None) -> Iterator[Path]:
             partial.unlink()
 
 
-def check_no_folder(target: Path) -> None:
-    """Raise ExportError where a file would replace what is none: a folder, a link."""
-    if os.path.lexists(target) and (target.is_symlink() or not target.is_file()):
-        raise ExportError(f"{target} is there and is not a file; it will not be replaced. Choose another place.")
+def put_in_place(partial: Path, target: Path) -> None:
+    """Rename a file, once all of it is on the disk."""
+    with partial.open("rb+") as file:
+        os.fsync(file.fileno())
+    partial.replace(target)
 
 
 def reason_of(error: OSError) -> str:

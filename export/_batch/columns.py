@@ -68,50 +68,40 @@ def read_column(column: Any, spec: Spec) -> tuple[Ragged, Problems]:
         column: Lists nested as deep as the input has axes behind that of the batch.
         spec: Name, dtype and shape of the input.
     """
+    import pyarrow.compute as pc
+
     rows, problems = len(column), dict[int, str]()
-    bounds = np.arange(rows + 1)  # where each row begins, among what `column` holds at this depth
+    starts = np.arange(rows + 1)  # where each row begins, among what `column` holds at this depth
     sizes = np.zeros((rows, len(spec.shape) - 1), np.int64)
     for axis, known in enumerate(spec.shape[1:]):
-        _add_nulls(column, bounds, spec, problems)
-        owners = np.repeat(np.arange(rows), np.diff(bounds))
-        offsets = _offsets(column)
-        lengths = np.diff(offsets[bounds[0] : bounds[-1] + 1])
-        begun = np.minimum(bounds[:-1] - bounds[0], max(len(lengths) - 1, 0))
-        empty = known if isinstance(known, int) else 0  # the size of an axis in a row that has nothing in it
-        sizes[:, axis] = np.where(np.diff(bounds) > 0, lengths[begun] if len(lengths) else 0, empty)
-        for row in np.unique(owners[lengths != sizes[owners, axis]]):
-            problems.setdefault(int(row), f"`{spec.name}` has lists of different lengths side by side")
+        _add_nulls(column, starts, spec, problems)
+        owners = np.repeat(np.arange(rows), np.diff(starts))
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        sizes[:, axis] = known if isinstance(known, int) else 0  # of a row that has nothing in it
+        sizes[owners, axis] = lengths
+        for row in np.unique(owners[lengths != sizes[owners, axis]]).tolist():
+            problems.setdefault(row, f"`{spec.name}` has lists of different lengths side by side")
         if isinstance(known, int):
-            for row in np.flatnonzero(sizes[:, axis] != known):
-                problems.setdefault(
-                    int(row),
-                    f"`{spec.name}` must have shape {spec.shape}; it has {sizes[row, axis]} for {known}",
-                )
-        bounds, column = offsets[bounds], column.values
-    _add_nulls(column, bounds, spec, problems)
-    values = _numbers(column.slice(bounds[0], bounds[-1] - bounds[0]), bounds - bounds[0], spec, problems)
-    return _without(problems, Ragged(values, bounds - bounds[0], sizes)), problems
+            for row in np.flatnonzero(sizes[:, axis] != known).tolist():
+                size = f"has {sizes[row, axis]} for {known}"
+                problems.setdefault(row, f"`{spec.name}` must have shape {spec.shape}; it {size}")
+        counts = np.bincount(owners, lengths, rows).astype(np.int64)
+        starts, column = np.concatenate([[0], np.cumsum(counts)]), column.flatten()
+    _add_nulls(column, starts, spec, problems)
+    values = _numbers(column, starts, spec, problems)
+    sizes[list(problems)] = 0
+    return Ragged(values, starts, sizes), problems
 
 
-def _offsets(lists: Any) -> np.ndarray:
-    """Return where each list begins among `lists.values`, and where the last one ends."""
-    from pyarrow import types
-
-    if types.is_fixed_size_list(lists.type):
-        offsets: np.ndarray = np.arange(lists.offset, lists.offset + len(lists) + 1) * lists.type.list_size
-        return offsets
-    return np.asarray(lists.offsets, np.int64)
-
-
-def _add_nulls(column: Any, bounds: np.ndarray, spec: Spec, problems: Problems) -> None:
+def _add_nulls(column: Any, starts: np.ndarray, spec: Spec, problems: Problems) -> None:
     if not column.null_count:
         return
-    missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)[bounds[0] : bounds[-1]]) + bounds[0]
-    for row in np.unique(np.searchsorted(bounds, missing, side="right") - 1).tolist():
+    missing = np.flatnonzero(column.is_null())
+    for row in np.unique(np.searchsorted(starts, missing, side="right") - 1).tolist():
         problems.setdefault(row, f"`{spec.name}` is null, or holds one")
 
 
-def _numbers(flat: Any, bounds: np.ndarray, spec: Spec, problems: Problems) -> np.ndarray:
+def _numbers(flat: Any, starts: np.ndarray, spec: Spec, problems: Problems) -> np.ndarray:
     """Return the numbers in the input's dtype; where they do not fit, the row has a problem."""
     if flat.null_count:
         flat = flat.fill_null(False if str(flat.type) == "bool" else 0)
@@ -120,21 +110,12 @@ def _numbers(flat: Any, bounds: np.ndarray, spec: Spec, problems: Problems) -> n
         return as_dtype("", values, spec.dtype)
     except InputError:
         whole = np.zeros(len(values), spec.dtype)
-    for row, (start, stop) in enumerate(pairwise(bounds)):
+    for row, (start, stop) in enumerate(pairwise(starts)):
         try:
             whole[start:stop] = as_dtype(f"`{spec.name}`", values[start:stop], spec.dtype)
         except InputError as error:
             problems.setdefault(row, str(error).rstrip("."))
     return whole
-
-
-def _without(problems: Problems, ragged: Ragged) -> Ragged:
-    """Return the arrays, with none in the rows that have a problem."""
-    if not problems:
-        return ragged
-    sizes = ragged.sizes.copy()
-    sizes[list(problems)] = 0
-    return Ragged(ragged.values, ragged.starts, sizes)
 
 
 def to_lists(values: np.ndarray, sizes: np.ndarray) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .._standalone.verify import Manifest
+from .._standalone.verify import Arrays, Manifest
 from .windows import Window
 
 
@@ -22,7 +22,7 @@ def padded_size(manifest: Manifest, axis: str, size: int) -> int:
     return -(-max(size, 1) // step) * step  # an axis of nothing is none that a model is proven on
 
 
-def feeds_of(manifest: Manifest, window: Window, rows: np.ndarray, longest: Mapping[str, int]) -> dict[str, np.ndarray]:
+def feeds_of(manifest: Manifest, window: Window, rows: np.ndarray, longest: Mapping[str, int]) -> Arrays:
     """Return the inputs of rows, as long as is said."""
     feeds = {}
     for spec in manifest.inputs:
@@ -41,6 +41,16 @@ def feeds_of(manifest: Manifest, window: Window, rows: np.ndarray, longest: Mapp
                 own[tuple(map(slice, size))] = ragged.values[start:end].reshape(size)
         feeds[spec.name] = padded
     return feeds
+
+
+def feeds_alone(manifest: Manifest, window: Window, row: int, more: str | None = None) -> Arrays:
+    """Return the inputs of a row, no longer than they must be; along the axis `more`, more than twice as long."""
+    longest = {axis: int(length[row]) for axis, length in window.lengths.items()}
+    for axis in {*manifest.multiples} & {*longest}:
+        longest[axis] = padded_size(manifest, axis, longest[axis])
+    if more is not None:
+        longest[more] = padded_size(manifest, more, 2 * longest[more] + 1)
+    return feeds_of(manifest, window, np.array([row]), longest)
 
 
 def comes_first(sizes: np.ndarray, shape: Sequence[int]) -> bool:

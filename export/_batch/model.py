@@ -6,11 +6,10 @@ import numpy as np
 
 from .._errors import BundleError, ExportError, ProviderError
 from .._loaded_bundle import Bundle, load_bundle
-from .alone import alike, feeds_alone
-from .feeds import feeds_of, longest_of
+from .feeds import feeds_alone, feeds_of, longest_of
 from .job import Job, specs_of
 from .parquet import said
-from .results import Results, without_padding
+from .results import Results, alike, without_padding
 from .session import LimitedSession, is_device, is_memory
 from .windows import Batches, Window, output_sizes
 
@@ -31,7 +30,7 @@ class Model:
         self.job, self.manifest = job, bundle.entries
         self.outputs = specs_of(self.manifest, job.outputs)
         self.batches = Batches(job.batch_size, job.padded)
-        self._session = LimitedSession(bundle, job.provider, job.limit)
+        self._session = LimitedSession(bundle, job.provider, job.limit, job.workers + 1)  # and the one that writes
 
     def _feeds(self, window: Window, rows: np.ndarray) -> dict[str, np.ndarray]:
         return feeds_of(self.manifest, window, rows, longest_of(self.manifest, window, rows, self.job.padded))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._errors import ExportError
 from .._standalone.verify import Spec
-from .._whole_file import reason_of, whole_file
+from .._whole_file import put_in_place, reason_of, whole_file
 from .columns import to_lists
 from .destination import Destination
 from .source import Part
+
+Error = tuple[int | None, str | None, str]  # the row, `None` for the whole part; what the key says of it; and why
 
 
 class PartFile:
@@ -29,18 +31,28 @@ class PartFile:
             destination: Where it goes.
             kept: The `pyarrow.Schema` of the columns that are passed on.
             outputs: Entries of the outputs in the manifest.
+
+        Raises:
+            ExportError: It cannot be written.
         """
         import pyarrow as pa
+        from pyarrow import parquet
 
-        self.part, self._destination = part, destination
+        self._part, self._destination = part, destination
+        self._target = destination.target(part.name)
+        self._partial = destination.partial / f".{uuid.uuid4().hex}.partial"
         self.schema = kept
         for spec in outputs:
             nothing = to_lists(np.zeros(0, spec.dtype), np.zeros((0, len(spec.shape) - 1), np.int64))
             self.schema = self.schema.append(pa.field(spec.name, nothing.type))
-        self.rows = 0
-        self.errors: list[tuple[int | None, str | None, str]] = []
+        self._errors: list[Error] = []
         self._writer: Any = None
-        self._whole = contextlib.ExitStack()
+        # numbers that hardly ever repeat are no larger without a dictionary, and written in half the time
+        texts = [field.name for field in self.schema if "string" in str(field.type)]
+        with self._said():
+            self._writer = parquet.ParquetWriter(
+                self._partial, self.schema, use_dictionary=texts, write_page_checksum=True
+            )
 
     def write(self, kept: Any, outputs: list[Any], problems: Mapping[int, str], names: Any, first_row: int) -> None:
         """Write rows, without those that have a problem, which go to the errors.
@@ -61,58 +73,42 @@ class PartFile:
             good = [table.slice(before + 1, after - before - 1) for before, after in pairwise(cuts)]
             table = pa.Table.from_batches(good, schema=self.schema)
             for row in sorted(problems):
-                self.errors.append((first_row + row, None if names is None else _text(names[row]), problems[row]))
+                self._errors.append((first_row + row, None if names is None else _text(names[row]), problems[row]))
         if len(table):
             with self._said():
-                self._open().write(table)
-        self.rows += len(table)
+                self._writer.write(table)
 
     def fail_rows(self, rows: range, why: str) -> None:
         """Say of rows that could not even be read why."""
-        self.errors += [(row, None, why) for row in rows]
+        self._errors += [(row, None, why) for row in rows]
 
     def finish(self) -> None:
         """Put the errors in place, and then the file.
 
         Where it replaces one that lacks rows, the errors come last: they say so until then.
         """
-        target = self._destination.target(self.part.name)
-        again = target.exists()
+        again = self._target.exists()
         with self._said():
-            with self._whole:
-                self._open().close()
-                self._writer = None
-                if not again:
-                    write_errors(self._destination, self.part, self.errors)
-                target.parent.mkdir(parents=True, exist_ok=True)
+            self._writer.close()
+            if not again:
+                write_errors(self._destination, self._part, self._errors)
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+            put_in_place(self._partial, self._target)
             if again:
-                write_errors(self._destination, self.part, self.errors)
-
-    def abandon(self) -> None:
-        """Remove what is written so far."""
-        with contextlib.suppress(Exception):
-            if self._writer is not None:
-                self._writer.close()
-        with contextlib.suppress(_AbandonedError), self._whole:
-            raise _AbandonedError
-
-    def _open(self) -> Any:
-        if self._writer is None:
-            from pyarrow import parquet
-
-            target = self._destination.target(self.part.name)
-            file = self._whole.enter_context(whole_file(target, folder=self._destination.partial))
-            # numbers that hardly ever repeat are no larger without a dictionary, and written in half the time
-            texts = [field.name for field in self.schema if "string" in str(field.type)]
-            self._writer = parquet.ParquetWriter(file, self.schema, use_dictionary=texts, write_page_checksum=True)
-        return self._writer
+                write_errors(self._destination, self._part, self._errors)
 
     @contextlib.contextmanager
-    def _said(self) -> Any:
+    def _said(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise cannot_write(self._destination.target(self.part.name), error) from error
+            if self._writer is not None:
+                with contextlib.suppress(OSError):  # which it would do, and say, when nobody needs it any more
+                    self._writer.close()
+            raise ExportError(
+                f"Cannot write {self._target}: {reason_of(error)}. The parts that are done stay; the same command goes "
+                "on from there."
+            ) from error
 
 
 def _text(name: Any) -> str | None:
@@ -124,26 +120,20 @@ def _text(name: Any) -> str | None:
     return text
 
 
-class _AbandonedError(Exception):
-    """Ends the writing of a file that is not to be."""
-
-
-def cannot_write(target: Path, error: OSError) -> ExportError:
-    """Return the error for a disk that is full, or a folder that has gone."""
-    return ExportError(
-        f"Cannot write {target}: {reason_of(error)}. The parts that are done stay; the same command goes on from there."
-    )
-
-
-def write_errors(destination: Destination, part: Part, errors: list[tuple[int | None, str | None, str]]) -> None:
+def write_errors(destination: Destination, part: Part, errors: list[Error]) -> None:
     """Write the errors of a part, or remove those of an earlier run."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
     file = destination.errors_of(part.name)
     if not errors:
         file.unlink(missing_ok=True)
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
     rows, keys, reasons = zip(*errors, strict=True)
-    _write(_errors([part.name] * len(errors), rows, keys, reasons), file, destination)
+    columns = {"part": [part.name] * len(errors), "row": rows, "key": keys, "reason": reasons}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(file, folder=destination.partial) as partial:
+        parquet.write_table(pa.table(columns, schema=_error_schema()), partial)
 
 
 def merge_errors(destination: Destination, parts: Iterable[Part]) -> int:
@@ -161,7 +151,7 @@ def merge_errors(destination: Destination, parts: Iterable[Part]) -> int:
     count = 0
     with (
         whole_file(destination.errors, folder=destination.partial) as file,
-        parquet.ParquetWriter(file, _schema()) as writer,
+        parquet.ParquetWriter(file, _error_schema()) as writer,
     ):
         for each in found:
             table = parquet.read_table(each, partitioning=None)
@@ -170,23 +160,7 @@ def merge_errors(destination: Destination, parts: Iterable[Part]) -> int:
     return count
 
 
-def _write(table: Any, file: Path, destination: Destination) -> None:
-    from pyarrow import parquet
-
-    with whole_file(file, folder=destination.partial) as partial:
-        parquet.write_table(table, partial)
-
-
-def _schema() -> Any:
+def _error_schema() -> Any:
     import pyarrow as pa
 
-    # a row of None: the whole part
     return pa.schema([("part", pa.string()), ("row", pa.int64()), ("key", pa.string()), ("reason", pa.string())])
-
-
-def _errors(*columns: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, _schema(), strict=True)], schema=_schema()
-    )

@@ -13,6 +13,7 @@ from typing import Any
 from .._errors import InputError
 from .._loaded_bundle import Bundle, load_bundle
 from .._machine import usable_cpus
+from .._progress import shown_rows
 from .._standalone.verify import check_provider
 from .destination import Destination
 from .job import BATCH_ROWS, Job, checked_outputs, row_axes
@@ -21,7 +22,6 @@ from .model import Model
 from .on_ray import check_ray, run_on_ray
 from .parquet import check_pyarrow
 from .part_file import merge_errors
-from .progress import shown_rows
 from .run_parts import open_part, run_parts
 from .source import Part, find_parts
 from .trial import tried
@@ -143,16 +143,16 @@ def predict(
         together = bool(known["together"])
         job = replace(job, padded=frozenset(known["padded"]), batch_size=job.batch_size if together else 1)
         left = [part for part in parts if not place.is_done(part.name)]
-        counted = _Count(
-            sum(part.rows for part in parts), sum(part.rows for part in parts) - sum(part.rows for part in left)
-        )
+        rows, rows_left = (sum(part.rows for part in some) for some in (parts, left))
+        written = 0
         with shown_rows(progress) as show:
-            show(counted.done, counted.all)
+            show(rows - rows_left, rows)
 
-            def done(written: int, failed: int) -> None:
-                counted.written += written
-                counted.done += written + failed
-                show(counted.done, counted.all)
+            def done(good: int, failed: int) -> None:
+                nonlocal written, rows_left
+                written += good
+                rows_left -= good + failed
+                show(rows - rows_left, rows)
 
             if engine == "ray":
                 run_on_ray(left, job, place, done, workers=workers)
@@ -163,7 +163,7 @@ def predict(
     return Predictions(
         place.folder,
         place.errors if errors else None,
-        counted.written,
+        written,
         errors,
         len(parts),
         len(parts) - len(left),
@@ -171,13 +171,6 @@ def predict(
         exact,
         not together,
     )
-
-
-@dataclass
-class _Count:
-    all: int
-    done: int
-    written: int = 0
 
 
 def _check_arguments(engine: Any, batch_size: Any, workers: Any, key: Any) -> None:

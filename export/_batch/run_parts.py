@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,7 @@ SAMPLE = 16  # rows that tell how large the others are
 MOST_BYTES = 2**31 - 2**20  # of lists within each other, which Arrow counts in 32 bits
 
 Done = Callable[[int, int], None]  # rows that are written, rows that failed
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Rows that are being computed; without, the end of a part."""
-
-    file: PartFile
-    batch: Any = None
-    window: Window | None = None
-    results: Results | None = None
-    running: tuple[Future[None], ...] = ()
+Finish = Callable[[], None]  # a step: what waits for rows and writes them, or puts a file in its place
 
 
 def run_parts(parts: Iterable[Part], job: Job, model: Model, destination: Destination, done: Done) -> None:
@@ -51,25 +42,23 @@ def run_parts(parts: Iterable[Part], job: Job, model: Model, destination: Destin
         ExportError: A part cannot be written.
         ProviderError: The device failed.
     """
-    last: _Step | None = None
     with ThreadPoolExecutor(job.workers) as pool:
         try:
-            for step in _steps(parts, job, model, destination, pool, done):
-                if last is not None:
-                    _finish(last, job, model, done)
-                last = step
-            if last is not None:
-                _finish(last, job, model, done)
+            steps = _steps(parts, job, model, destination, pool, done)
+            finish: Finish | None = None
+            for following in chain(steps, [None]):  # a step is begun before the last one is finished
+                if finish is not None:
+                    finish()
+                finish = following
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            if last is not None:
-                last.file.abandon()
             raise
 
 
 def _steps(
     parts: Iterable[Part], job: Job, model: Model, destination: Destination, pool: ThreadPoolExecutor, done: Done
-) -> Iterator[_Step]:
+) -> Iterator[Finish]:
+    """Begin a step, and yield what finishes it."""
     for part in parts:
         opened = open_part(part, model.manifest, job)
         if isinstance(opened, str):
@@ -77,20 +66,15 @@ def _steps(
             done(0, part.rows)
             continue
         with opened:
-            kept = kept_schema(opened.schema_arrow, model.manifest, job)
-            file = PartFile(part, destination, kept, model.outputs)
-            try:
-                for window, batch in _windows(part, opened, file, model, job, done):
-                    for start, stop in spans(window, model.outputs):
-                        results = Results(model.outputs, window, start, stop)
-                        good = np.array([row for row in range(start, stop) if row not in results.problems], np.int64)
-                        batches = model.batches.of(window.lengths, good)
-                        running = tuple(pool.submit(model.run_rows, window, rows, results) for rows in batches)
-                        yield _Step(file, batch.slice(start, stop - start), window, results, running)
-                yield _Step(file)
-            except BaseException:
-                file.abandon()
-                raise
+            file = PartFile(part, destination, kept_schema(opened.schema_arrow, model.manifest, job), model.outputs)
+            for window, batch in _windows(part, opened, file, model, job, done):
+                for start, stop in spans(window, model.outputs):
+                    results = Results(model.outputs, window, start, stop)
+                    good = np.array([row for row in range(start, stop) if row not in results.problems], np.int64)
+                    batches = model.batches.of(window.lengths, good)
+                    running = [pool.submit(model.run_rows, window, rows, results) for rows in batches]
+                    yield partial(_write, file, batch.slice(start, stop - start), window, results, running, model, done)
+            yield file.finish
 
 
 def open_part(part: Part, manifest: Manifest, job: Job) -> Any:
@@ -180,24 +164,28 @@ def _refuse_gigantic(window: Window, outputs: list[Spec], limit: int) -> None:
         window.problems.setdefault(row, why)
 
 
-def _finish(step: _Step, job: Job, model: Model, done: Done) -> None:
-    """Wait for rows and write them, or the end of their part."""
-    if step.window is None or step.results is None:
-        step.file.finish()
-        return
-    for future in step.running:
+def _write(
+    file: PartFile,
+    batch: Any,
+    window: Window,
+    results: Results,
+    running: Iterable[Future[None]],
+    model: Model,
+    done: Done,
+) -> None:
+    """Wait for rows, and write them."""
+    for future in running:
         future.result()
-    start = step.results.start
+    job, start, first_row = model.job, results.start, window.first_row + results.start
     # a row a window, or of small windows a row of 64
-    row = start + (step.window.first_row + start) * 2654435761 % 2**32 % max(64, step.batch.num_rows)
-    if job.batch_size > 1 and row < start + step.batch.num_rows and row not in step.results.problems:
-        model.check_alone(step.window, row, step.results)
-    problems = {row - start: why for row, why in step.results.problems.items()}
-    outputs = step.results.columns()
-    kept = step.batch.select(step.file.schema.names[: len(step.file.schema) - len(outputs)])
-    names = step.batch.column(job.key) if job.key else None
-    step.file.write(kept, outputs, problems, names, step.window.first_row + start)
-    done(step.batch.num_rows - len(problems), len(problems))
+    row = start + first_row * 2654435761 % 2**32 % max(64, batch.num_rows)
+    if job.batch_size > 1 and row < start + batch.num_rows and row not in results.problems:
+        model.check_alone(window, row, results)
+    problems = {row - start: why for row, why in results.problems.items()}
+    outputs = results.columns()
+    kept = batch.select(file.schema.names[: len(file.schema) - len(outputs)])
+    file.write(kept, outputs, problems, batch.column(job.key) if job.key else None, first_row)
+    done(batch.num_rows - len(problems), len(problems))
 
 
 def kept_schema(schema: Any, manifest: Manifest, job: Job) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -40,18 +40,19 @@ class LimitedSession:
     only one thread works on. On the CPU a run that needs more than the limit fails; on CUDA none is set.
     """
 
-    def __init__(self, bundle: Bundle, provider: str, limit: int) -> None:
+    def __init__(self, bundle: Bundle, provider: str, limit: int, threads: int) -> None:
         """Open it.
 
         Args:
             bundle: The bundle.
             provider: `"cpu"` or `"cuda"`.
             limit: In bytes.
+            threads: How many may run at once.
         """
         import onnxruntime as ort
 
         self._options, self._shrinking = ort.RunOptions(), ort.RunOptions()
-        self._turns = _Turns()
+        self._places, self._threads, self._one = threading.Semaphore(threads), threads, threading.Lock()
         if provider != "cpu":
             self._session = bundle.session(provider)
             return
@@ -62,16 +63,17 @@ class LimitedSession:
 
     def run(self, outputs: list[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return outputs, while other threads may run too."""
-        with self._turns.beside():
+        with self._places:
             found: list[np.ndarray] = self._session.run(outputs, dict(feeds), self._options)
             return found
 
     def run_alone(self, outputs: list[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return outputs, while no other thread runs, of all the memory that there is."""
-        with self._turns.alone():
-            with contextlib.suppress(
-                Exception
-            ):  # gives back what is held in pieces; a run that fails gives back nothing
+        with self._one, contextlib.ExitStack() as places:
+            for _ in range(self._threads):
+                places.enter_context(self._places)
+            # gives back what is held in pieces; a run that fails gives back nothing
+            with contextlib.suppress(Exception):
                 self._session.run(outputs, {name: array[:0] for name, array in feeds.items()}, self._shrinking)
             found: list[np.ndarray] = self._session.run(outputs, dict(feeds), self._shrinking)
             return found
@@ -99,27 +101,3 @@ def _set_limit(ort: Any, limit: int) -> None:
             ) from error
     else:
         _limits[:] = [limit]
-
-
-class _Turns:
-    """Many at once, or one alone."""
-
-    def __init__(self) -> None:
-        self._changed, self._running = threading.Condition(), 0
-
-    @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
-        with self._changed:
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._running -= 1
-                self._changed.notify_all()
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        with self._changed:  # held to the end, so that nobody begins
-            self._changed.wait_for(lambda: self._running == 0)
-            yield

@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from .._standalone.verify import Arrays, Spec
-from .alone import alike, feeds_alone, sizes_of_channels
+from .feeds import feeds_alone
 from .job import row_axes
 from .model import Model
 from .parquet import READ_ERRORS
-from .results import without_padding
+from .results import alike, sizes_of_channels, without_padding
 from .run_parts import open_part
 from .source import Part
 from .windows import Window, output_sizes, read_window
@@ -52,27 +53,11 @@ def tried(model: Model, parts: Sequence[Part]) -> Trial:
     axes, full = row_axes(model.manifest, model.job.outputs), [part for part in parts if part.rows]
     if not full:
         return Trial(frozenset(axes), together=True)
-    rows = list(_rows(model, full))
-
-    def may_be_padded(axis: str) -> bool:
-        return _same(
-            model, rows, lambda window, row: feeds_alone(model.manifest, window, row, axis), lambda feeds: feeds
-        )
-
-    alone = [feeds_alone(model.manifest, window, row) for window, row in rows]
-    numbers = {name: np.concatenate([feeds[name] for feeds in alone]) for name in _single(model)} if rows else {}
-    together = _same(
-        model,
-        rows,
-        lambda window, row: feeds_alone(model.manifest, window, row),
-        lambda feeds: _between(feeds, numbers),
-    )
-    return Trial(frozenset(filter(may_be_padded, axes)), together)
-
-
-def _single(model: Model) -> list[str]:
-    """Return the inputs that are one number a row."""
-    return [spec.name for spec in model.manifest.inputs if len(spec.shape) == 1]
+    rows, alone = list(_rows(model, full)), partial(feeds_alone, model.manifest)
+    padded = frozenset(axis for axis in axes if _same(model, rows, partial(alone, more=axis)))
+    single = [spec.name for spec in model.manifest.inputs if len(spec.shape) == 1]
+    numbers = {name: np.concatenate([alone(*row)[name] for row in rows]) for name in single} if rows else {}
+    return Trial(padded, _same(model, rows, lambda window, row: _between(alone(window, row), numbers)))
 
 
 def _rows(model: Model, parts: Sequence[Part]) -> Iterator[Row]:
@@ -110,7 +95,7 @@ def _between(feeds: Arrays, numbers: Mapping[str, np.ndarray]) -> Arrays:
 
     Args:
         feeds: The row.
-        numbers: By inputs that are one whole number a row, those of other rows.
+        numbers: By inputs that are one number a row, those of other rows.
     """
 
     def others(name: str, array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -131,9 +116,7 @@ def _times(feeds: Arrays, factor: float) -> Arrays:
     }
 
 
-def _same(
-    model: Model, rows: list[Row], inputs: Callable[[Window, int], Arrays], among: Callable[[Arrays], Arrays]
-) -> bool:
+def _same(model: Model, rows: list[Row], otherwise: Callable[[Window, int], Arrays]) -> bool:
     """Tell whether rows give, when they run otherwise, what they give as they are; not so where none can be run."""
     compared = 0
     for factor in TIMES:
@@ -141,12 +124,12 @@ def _same(
         for window, row in rows:
             try:
                 alone = model.run(_times(feeds_alone(model.manifest, window, row), factor))
-                otherwise = model.run(among(_times(inputs(window, row), factor)))
+                other = model.run(_times(otherwise(window, row), factor))
             except Exception:  # noqa: BLE001 - such a row tells nothing; the run itself will name it
                 continue
-            for pairs, spec, one, other in zip(found, model.outputs, alone, otherwise, strict=True):
+            for pairs, spec, one, among in zip(found, model.outputs, alone, other, strict=True):
                 sizes = output_sizes(spec, window)[row]
-                pairs.append((without_padding(one[0], sizes), without_padding(other[len(other) // 2], sizes)))
+                pairs.append((without_padding(one[0], sizes), without_padding(among[len(among) // 2], sizes)))
         if not all(_alike(model, spec, pairs) for spec, pairs in zip(model.outputs, found, strict=True)):
             return False
         compared += len(found[0])

@@ -52,8 +52,6 @@ MOST_FILLS = 8  # different ones in one output
 _OF_ATTENTION = re.compile(r"keras_attn/(?P<layer>.+)/\w+_\d+/(?P<node>[A-Za-z]+_\d+)")
 
 Arrays = dict[str, np.ndarray]
-Found = tuple[float, float, float]  # the largest difference: absolute, relative, as a share of its limit
-NOT_COMPARED = (float("inf"),) * 3
 
 
 class Case(NamedTuple):
@@ -200,7 +198,11 @@ def _checked_manifest(folder: Path) -> dict[str, Any]:
     content = opened_manifest(folder)
     _check_entries(folder / MANIFEST, content)
     manifest = Manifest.of(content)
-    _check_onnxruntime(folder, manifest.lowest_onnxruntime)
+    lowest = manifest.lowest_onnxruntime
+    if found := older_onnxruntime(lowest):
+        raise BundleError(
+            f"{folder} needs onnxruntime {lowest} or newer, and {found} is installed. Upgrade onnxruntime."
+        )
     _check_files(folder, manifest.sha256)
     return content
 
@@ -238,37 +240,21 @@ def opened_manifest(folder: Path) -> dict[str, Any]:
 
 def _check_entries(path: Path, manifest: Mapping[str, Any]) -> None:
     """Check that readers find in the manifest what they look for."""
-    incomplete = [name for name in NEEDED if name not in manifest]
     hashes = manifest.get("sha256", {})
-    problem = None
-    if not is_hashes(hashes):
-        problem = "`sha256` must give a hash for each file"
+    if not isinstance(hashes, dict) or not all(isinstance(digest, str) for digest in hashes.values()):
+        problem: str | None = "`sha256` must give a hash for each file"
     else:
-        incomplete += [name for name in (MODEL, CASES) if name not in hashes]
-    if not incomplete and problem is None:
+        missing = [name for name in NEEDED if name not in manifest]
+        missing += [name for name in (MODEL, CASES) if name not in hashes]
+        if missing:
+            raise BundleError(f"{path} is incomplete: it says nothing of {', '.join(missing)}.")
         problem = _entry_problem(manifest)
     if problem:
         raise BundleError(f"{path} is not a bundle's manifest: {problem}. Export the model again.")
-    if incomplete:
-        raise BundleError(f"{path} is incomplete: it says nothing of {', '.join(incomplete)}.")
-
-
-def is_hashes(entry: Any) -> bool:
-    """Tell whether an entry of a manifest gives a hash for each file."""
-    return isinstance(entry, dict) and all(isinstance(value, str) for value in entry.values())
 
 
 def _entry_problem(manifest: Mapping[str, Any]) -> str | None:
-    if problem := specs_problem(manifest):
-        return problem
-    lowest = manifest["lowest_onnxruntime"]
-    if not isinstance(lowest, str) or not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", lowest):
-        return "`lowest_onnxruntime` must be a version such as 1.18"
-    return None
-
-
-def specs_problem(manifest: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with what a manifest says of inputs, outputs and the tolerance."""
+    """Return what is wrong with what a manifest says of inputs, outputs, the tolerance and onnxruntime."""
     for kind in ("inputs", "outputs"):
         specs = manifest[kind]
         if not isinstance(specs, list) or not all(isinstance(spec, dict) and _is_spec(spec) for spec in specs):
@@ -280,6 +266,9 @@ def specs_problem(manifest: Mapping[str, Any]) -> str | None:
         return "`multiples` must give a number of 1 or more for an axis"
     if not isinstance(manifest["parity"], dict):
         return "`parity` must hold the tolerance"
+    lowest = manifest["lowest_onnxruntime"]
+    if not isinstance(lowest, str) or not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", lowest):
+        return "`lowest_onnxruntime` must be a version such as 1.18"
     return None
 
 
@@ -294,16 +283,8 @@ def _is_spec(spec: Mapping[str, Any]) -> bool:
     )
 
 
-def _check_onnxruntime(folder: Path, lowest: str) -> None:
-    """Refuse an installed onnxruntime that is too old; where there is none, a bundle can still be looked at."""
-    if found := older_onnxruntime(lowest):
-        raise BundleError(
-            f"{folder} needs onnxruntime {lowest} or newer, and {found} is installed. Upgrade onnxruntime."
-        )
-
-
 def older_onnxruntime(lowest: str) -> str | None:
-    """Return the version of the installed onnxruntime if it is older than `lowest`."""
+    """Return the version of the installed onnxruntime if it is older than `lowest`; one that is absent is not."""
     try:
         import onnxruntime as ort
     except ImportError:
@@ -315,14 +296,14 @@ def older_onnxruntime(lowest: str) -> str | None:
 
 def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
     """Check that the folder holds the files that are listed, as they were, and nothing that leads out of it."""
-    check_names(folder, hashes)
+    _check_names(folder, hashes)
     check_hashes(folder, hashes)
     for location in _external_locations(folder / MODEL):
         if location not in hashes:
             raise BundleError(f"{folder / MODEL} takes weights from `{location}`, which is no file of the bundle.")
 
 
-def check_names(folder: Path, hashes: Mapping[str, str]) -> None:
+def _check_names(folder: Path, hashes: Mapping[str, str]) -> None:
     """Raise `BundleError` unless the folder holds the files that are listed and no others."""
     for name in hashes:
         native = Path(name)
@@ -682,17 +663,13 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
     try:
         outputs = session.run(names, dict(inputs))
     except Exception as error:
-        failed = cannot_run({name: array.shape for name, array in inputs.items()}, error)
+        shapes = ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items())
+        failed = f"onnxruntime cannot run the model on inputs {shapes}: {_first_line(error)}"
         if PROVIDERS["cuda"] in session.get_providers() and "NOT_IMPLEMENTED" in str(error).upper():
-            failed = ProviderError(f"{failed} Export with `provider='cuda'`, whose file is made of what CUDA has.")
-        raise failed from error
+            remedy = "Export with `provider='cuda'`, whose file is made of what CUDA has."
+            raise ProviderError(f"{failed} {remedy}") from error
+        raise ExportError(failed) from error
     return dict(zip(names, outputs, strict=True))
-
-
-def cannot_run(shapes: Mapping[str, tuple[int, ...]], error: Exception) -> ExportError:
-    """Return the error of a run that failed on inputs of these shapes."""
-    told = ", ".join(f"`{name}` {shape}" for name, shape in shapes.items())
-    return ExportError(f"onnxruntime cannot run the model on inputs {told}: {_first_line(error)}")
 
 
 class Placed(NamedTuple):
@@ -760,45 +737,67 @@ def compare(case: Case, actual: Arrays, tolerance: Mapping[str, float], lenience
     """
     expected, rows = case.outputs, []
     for name in [*expected, *(name for name in actual if name not in expected)]:
-        if name not in actual or name not in expected:
-            problem = "is missing" if name not in actual else "was not expected"
-            array = expected.get(name, actual.get(name))
-            rows.append(_row(case.name, name, array, tolerance, NOT_COMPARED, problem))  # type: ignore[arg-type]
+        if name not in actual:
+            found = _Difference(problem="is missing")
+        elif name not in expected:
+            found = _Difference(problem="was not expected")
         else:
-            rows.append(_compare_output(case, name, actual[name], tolerance, lenience))
+            found = _difference(expected[name], actual[name], case.rounding.get(name), tolerance, lenience)
+        array = expected[name] if name in expected else actual[name]
+        row = {"name": name, "case": case.name, "shape": list(array.shape), "dtype": str(array.dtype)}
+        passed = found.problem is None
+        rows.append({**row, **found._asdict(), "tolerance": dict(tolerance), "passed": passed})
     return rows
 
 
-def _compare_output(
-    case: Case, name: str, actual: np.ndarray, tolerance: Mapping[str, float], lenience: float
-) -> dict[str, Any]:
-    expected, rounding = case.outputs[name], case.rounding.get(name)
+class _Difference(NamedTuple):
+    """By how much two outputs differ.
 
-    def row(found: Found = NOT_COMPARED, problem: str | None = None, ties: int = 0) -> dict[str, Any]:
-        return _row(case.name, name, expected, tolerance, found, problem, ties)
+    Attributes:
+        max_abs: The largest difference.
+        max_rel: The largest as a share of what stands beside it.
+        of_limit: The largest as a share of its limit.
+        ties: In how many places rounding decided.
+        problem: Why they do not match, or `None`.
+    """
 
+    max_abs: float = math.inf
+    max_rel: float = math.inf
+    of_limit: float = math.inf
+    ties: int = 0
+    problem: str | None = None
+
+
+def _difference(
+    expected: np.ndarray,
+    actual: np.ndarray,
+    rounding: np.ndarray | None,
+    tolerance: Mapping[str, float],
+    lenience: float,
+) -> _Difference:
     if expected.shape != actual.shape:
-        return row(problem=f"has shape {actual.shape}, expected {expected.shape}")
+        return _Difference(problem=f"has shape {actual.shape}, expected {expected.shape}")
     if expected.dtype != actual.dtype:
-        return row(problem=f"has dtype {actual.dtype}, expected {expected.dtype}")
+        return _Difference(problem=f"has dtype {actual.dtype}, expected {expected.dtype}")
     if not np.issubdtype(expected.dtype, np.floating):
         different = expected != actual
         tied = different & rounding if rounding is not None and rounding.dtype == bool else np.zeros_like(different)
-        wrong, size = int(np.count_nonzero(different & ~tied)), float(np.any(different & ~tied))
-        problem = f"differs in {wrong} of {expected.size} places" if wrong else None
-        return row((size, size, size), problem, int(np.count_nonzero(tied)))
+        wrong, ties = (int(np.count_nonzero(places)) for places in (different & ~tied, tied))
+        problem, size = (f"differs in {wrong} of {expected.size} places", 1.0) if wrong else (None, 0.0)
+        return _Difference(size, size, size, ties, problem)
     wide_expected, wide_actual = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(wide_expected) & np.isfinite(wide_actual)
     if not np.array_equal(wide_expected[~finite], wide_actual[~finite], equal_nan=True):
-        return row(problem="has NaN or infinity in other places than expected")
+        return _Difference(problem="has NaN or infinity in other places than expected")
     scale = scale_of(wide_expected)
     limit = np.maximum(tolerance["absolute"], tolerance["relative"] * scale)
     if rounding is not None:
         limit, scale = np.maximum(limit, lenience * rounding), np.maximum(scale, rounding)
     difference = np.where(finite, np.abs(np.where(finite, wide_expected, 0) - np.where(finite, wide_actual, 0)), 0)
-    share = float(np.max(_ratio(difference, limit), initial=0.0))
-    found = float(np.max(difference, initial=0.0)), float(np.max(_ratio(difference, scale), initial=0.0)), share
-    return row(found, None if share <= 1 else "is outside the tolerance")
+    sizes = difference, _ratio(difference, scale), _ratio(difference, limit)
+    max_abs, max_rel, of_limit = (float(np.max(size, initial=0.0)) for size in sizes)
+    problem = None if of_limit <= 1 else "is outside the tolerance"
+    return _Difference(max_abs, max_rel, of_limit, problem=problem)
 
 
 def _ratio(difference: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -845,31 +844,6 @@ def without_fills(sizes: np.ndarray) -> np.ndarray:
             break
         left = others
     return left
-
-
-def _row(
-    case: str,
-    name: str,
-    array: np.ndarray,
-    tolerance: Mapping[str, float],
-    found: Found,
-    problem: str | None,
-    ties: int = 0,
-) -> dict[str, Any]:
-    max_abs, max_rel, share = found
-    return {
-        "name": name,
-        "case": case,
-        "shape": list(array.shape),
-        "dtype": str(array.dtype),
-        "max_abs": max_abs,
-        "max_rel": max_rel,
-        "of_limit": share,
-        "ties": ties,
-        "tolerance": dict(tolerance),
-        "passed": problem is None,
-        "problem": problem,
-    }
 
 
 def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list[Arrays]:

@@ -48,7 +48,7 @@ def test_a_row_too_large_by_itself_is_given_up(pairs, tmp_path, workers):
 
 def test_a_row_alone_has_what_earlier_runs_left_in_pieces(pairs):
     """2,000 numbers are 16 MB of products, which the arena keeps; 2,600 are 27 of the 32 that are allowed."""
-    session = LimitedSession(load_bundle(pairs), "cpu", 32 * 2**20)
+    session = LimitedSession(load_bundle(pairs), "cpu", 32 * 2**20, threads=2)
     for run, size in ((session.run, 2000), (session.run_alone, 2600)):
         assert run(["y"], {"x": np.ones((1, size), "float32")}) == [1]
 

@@ -4,18 +4,14 @@ import importlib
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from matplotlib.image import imread
 from tolerances import assert_close
 
-import keras_attn_export
-
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 nadaraya_watson, scoring_functions = map(importlib.import_module, ("nadaraya_watson", "scoring_functions"))
-score_tasks, step_training = map(importlib.import_module, ("score_tasks", "step_training"))
-step_translator, translate_step_by_step = map(importlib.import_module, ("step_translator", "translate_step_by_step"))
+score_tasks = importlib.import_module("score_tasks")
 
 SEED = 7
 
@@ -101,33 +97,3 @@ def test_a_sum_finds_the_nearest_number_and_a_product_cannot():
     }
     assert shares["additive"] > 0.6
     assert shares["dot product"] < 0.4
-
-
-@pytest.mark.out_of_turn
-def test_one_file_two_files_keras_and_the_plain_step_write_the_same(tmp_path):
-    results = translate_step_by_step.main(["--quick", "--out", str(tmp_path)])
-    for name in ("Keras", "two files", "no precompute"):
-        assert results[f"{name}, equal"] == results["dates"]
-        assert results[f"{name}, gap"] < 1e-4
-    one_file, encoder = (keras_attn_export.load_bundle(tmp_path / name) for name in ("one_file", "encoder"))
-    for bundle in (one_file, encoder):
-        assert [each["name"] for each in bundle.manifest["inputs"]] == ["characters", "valid_lens"]
-    assert {each["name"] for each in one_file.manifest["outputs"]} == {"tokens", "lengths", "scores", "weights"}
-    assert is_picture(tmp_path / "translate.png")
-
-
-@pytest.mark.out_of_turn
-def test_training_learns_what_is_decoded():
-    """What the steps write is what training computes of all at once: else it would not learn it."""
-    keras.utils.set_random_seed(SEED)
-    translator = step_translator.build_translator(len(translate_step_by_step.make_vocabulary()) + 2, width=16)
-    rows = step_training.draw_rows(translate_step_by_step.split_days(SEED)[0], 6, SEED)
-    texts, model = step_training.encode_texts(rows), translator.model
-
-    def right():
-        return (model.predict_on_batch(texts)["tokens"] == step_training.encode_iso(rows)).mean()
-
-    before = right()
-    step_training.train(translator.training, rows[:1] * 12_000)
-    assert model.predict_on_batch(texts)["tokens"][0].tolist() == step_training.encode_iso(rows)[0].tolist()
-    assert right() > before

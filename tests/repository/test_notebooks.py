@@ -11,7 +11,7 @@ pytestmark = pytest.mark.needs("jupytext")
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-NOTEBOOKS = ("tutorial", "nadaraya_watson", "scoring_functions", "translate_step_by_step", "distributed_training")
+NOTEBOOKS = ("tutorial", "nadaraya_watson", "scoring_functions", "distributed_training")
 KERNEL = ["/somewhere/ipykernel_launcher.py", "-f", "/somewhere/kernel.json"]  # what Jupyter starts its kernel with
 
 
