@@ -9,8 +9,7 @@ import onnx
 from _sizes import ALL_VALID
 from onnx import TensorProto, helper
 
-from keras_attn._pooling.composite import Heads
-from keras_attn._tensors import Pairs
+from keras_attn._tensors import Heads, Pairs
 from keras_attn_export._lowerings import adaptive, bodies, ragged
 from keras_attn_export._lowerings.text import function
 from keras_attn_export._options import ADAPTIVE

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn._pooling.composite import Composite, Heads, evaluated_by
-from keras_attn._tensors import Pairs
+from keras_attn._pooling.composite import Composite, evaluated_by
+from keras_attn._tensors import Heads, Pairs
 
 from .._internals.stock_attention import StockAttention, through_stock_attention
 from .._internals.tensorflow_internals import KEPT_APART, runs_in_place
@@ -29,7 +29,7 @@ class Call:
         layer: The path of the layer.
         owner: The identity of the layer: two may have the same path.
         name: The name of its scoring function.
-        shapes: Static shape of each argument by name, in order; see `keras_attn._composite.Composite`.
+        shapes: Static shape of each argument by name, in order; see `keras_attn._pooling.composite.Composite`.
         dtypes: Their dtypes.
         constants: Arguments with a value that is known: nothing else sees them, or it would be moved into the function.
         options: Numbers the scoring function depends on.
@@ -82,8 +82,7 @@ class Call:
     @property
     def band(self) -> tuple[int | None, int | None]:
         """How many keys before and after its own position a query may see; `None` for all."""
-        left, right = self.pairs.window or (None, None)
-        return left, 0 if self.pairs.causal else right
+        return self.pairs.band
 
     @property
     def has_lengths(self) -> bool:
@@ -133,11 +132,11 @@ class Tagger:
 
     Attributes:
         calls: All calls of the latest trace.
-        hides_unseen: See `keras_attn._composite.Evaluator`.
+        hides_masked: See `keras_attn._pooling.composite.Evaluator`.
     """
 
-    def __init__(self, *, hides_unseen: bool) -> None:
-        self.hides_unseen = hides_unseen
+    def __init__(self, *, hides_masked: bool) -> None:
+        self.hides_masked = hides_masked
         self.calls: list[Call] = []
         self._graph: Any = None
 
@@ -150,7 +149,7 @@ class Tagger:
             yield
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Any, Any]:
-        """Return what the composite's function would; see `keras_attn._composite.Evaluator`."""
+        """Return what the composite's function would; see `keras_attn._pooling.composite.Evaluator`."""
         tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in composite.tensors.items()}
         if not self._is_kept() or tensors["values"].dtype != tf.float32:
             return composite.function(**tensors)

@@ -6,11 +6,9 @@ import keras
 
 from .._checks.tensors import check_last_axis
 from .._keras.projections import kernel_config, projection, set_kernel_options
-from .._maths.heads import in_each_head
-from .._maths.scores import dot_product_scores
-from .._pooling.composite import Heads, Scoring
+from .._pooling.call import AttentionCall
+from .._pooling.composite import Scoring
 from .._pooling.pooling import AttentionPooling
-from .._states.state import Keys
 from .._tensors import Shape, Tensor
 from .dot_product import scoring_by_dot_products
 
@@ -44,8 +42,6 @@ class BilinearAttention(AttentionPooling):
 
     Source: Luong, Pham and Manning 2015, equation 8, "general".
     """
-
-    _scores_by_products = True
 
     def __init__(
         self,
@@ -88,16 +84,8 @@ class BilinearAttention(AttentionPooling):
         """Dq."""
         return self._sizes[0]
 
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Dot products of queries `B + (Tq, Dq)` and projected keys `B + (Tk, Dq)`."""
-        return dot_product_scores(queries, keys, 1.0)
-
-    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
-        return scoring_by_dot_products(queries, projected, 1.0)
-
-    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
-        return scoring_by_dot_products(queries, in_each_head(self.project_keys, keys, heads.of_keys), 1.0)
+    def _scoring(self, call: AttentionCall) -> Scoring:
+        return scoring_by_dot_products(*self._parts(call))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

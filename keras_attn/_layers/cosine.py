@@ -8,11 +8,10 @@ from keras import ops
 
 from .._checks.arguments import check_positive
 from .._checks.tensors import check_same_size
-from .._maths.heads import in_each_head
-from .._maths.scores import dot_product_scores, unit_vectors
-from .._pooling.composite import Heads, Scoring
+from .._maths.scores import unit_vectors
+from .._pooling.call import AttentionCall
+from .._pooling.composite import Scoring
 from .._pooling.pooling import AttentionPooling
-from .._states.state import Keys
 from .._tensors import Shape, Tensor, dtype_of
 from .dot_product import scoring_by_dot_products
 
@@ -42,8 +41,6 @@ class CosineAttention(AttentionPooling):
 
     Source: Graves, Wayne and Danihelka 2014, equations 5 and 6, with `1/T` for the key strength.
     """
-
-    _scores_by_products = True
 
     def __init__(
         self,
@@ -77,20 +74,11 @@ class CosineAttention(AttentionPooling):
         """D."""
         return queries_size
 
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scores of queries `B + (Tq, D)` and keys of length 1."""
-        return dot_product_scores(self._project_queries(queries), keys, 1.0)
-
     def _project_queries(self, queries: Tensor) -> Tensor:
         return unit_vectors(queries) * ops.cast(ops.exp(-self.log_temperature), dtype_of(queries))
 
-    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
-        return scoring_by_dot_products(self._project_queries(queries), projected, 1.0)
-
-    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
-        queries = in_each_head(self._project_queries, queries, heads.of_queries)
-        return scoring_by_dot_products(queries, in_each_head(self.project_keys, keys, heads.of_keys), 1.0)
+    def _scoring(self, call: AttentionCall) -> Scoring:
+        return scoring_by_dot_products(*self._parts(call))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

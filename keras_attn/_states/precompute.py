@@ -15,13 +15,13 @@ from .state import (
     VALUES,
     Keys,
     ZerosLike,
-    behind,
-    check_behind,
+    appended,
+    check_appended,
     check_built,
     check_length,
     check_state,
-    first_free,
-    with_room,
+    next_position,
+    preallocated,
 )
 
 
@@ -133,15 +133,15 @@ class Precomputing(keras.layers.Layer):
         axis, batch = self._time_axis(len(keys.shape)), ops.shape(keys)[:-2]
         if past is not None and LENGTH in past:
             check_length(past[LENGTH], shape_of(keys)[:-2])
-        offset = first_free(past, axis)
+        offset = next_position(past, axis)
         steps = {PROJECTED: self._project(ops.cast(keys, self.compute_dtype), offset)}
         if wanted:
             steps[VALUES] = self._project_values(ops.cast(values, self.compute_dtype), offset)
         if past is not None:
-            check_behind(past, steps, axis)
-            state = behind(past, steps, axis)
+            check_appended(past, steps, axis)
+            state = appended(past, steps, axis)
         else:
-            state = steps if capacity is None else with_room(steps, capacity, batch, axis)
+            state = steps if capacity is None else preallocated(steps, capacity, batch, axis)
         carry_mask(state, mask, past, (*batch, ops.shape(keys)[-2]), axis)
         return state
 

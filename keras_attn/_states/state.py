@@ -32,8 +32,8 @@ class Keys(NamedTuple):
     """
 
     tensor: Tensor
-    mask: Tensor | None
-    projected: bool
+    mask: Tensor | None = None
+    projected: bool = False
     values: Tensor | None = None
     length: Tensor | None = None
 
@@ -107,7 +107,7 @@ def check_length(length: Tensor, batch: Shape) -> None:
         )
 
 
-def check_behind(state: Mapping[str, Tensor], steps: Mapping[str, Tensor], axis: int) -> None:
+def check_appended(state: Mapping[str, Tensor], steps: Mapping[str, Tensor], axis: int) -> None:
     """Checks that steps, projected, fit behind those of a state: they agree in every axis but that of the steps."""
     for name, new in steps.items():
         shapes = [(*shape[:axis], *shape[axis + 1 :]) for shape in (shape_of(state[name]), shape_of(new))]
@@ -119,21 +119,21 @@ def check_behind(state: Mapping[str, Tensor], steps: Mapping[str, Tensor], axis:
             )
 
 
-def first_free(state: Mapping[str, Tensor] | None, axis: int) -> Any:
+def next_position(state: Mapping[str, Tensor] | None, axis: int) -> Any:
     """The position behind the last step of a state: an integer, a scalar tensor or integers `B`."""
     if state is None:
         return 0
     return state[LENGTH] if LENGTH in state else ops.shape(state[PROJECTED])[axis]
 
 
-def behind(state: Mapping[str, Tensor], steps: Mapping[str, Tensor], axis: int) -> dict[str, Tensor]:
+def appended(state: Mapping[str, Tensor], steps: Mapping[str, Tensor], axis: int) -> dict[str, Tensor]:
     """A state with the projected keys and values of further steps."""
     if LENGTH not in state:
         return {
             name: ops.concatenate([state[name], ops.cast(new, state[name].dtype)], axis) for name, new in steps.items()
         }
     length, added = ops.cast(state[LENGTH], "int32"), ops.shape(steps[PROJECTED])[axis]
-    written = {name: put_behind(state[name], new, length, axis) for name, new in steps.items()}
+    written = {name: append_rows(state[name], new, length, axis) for name, new in steps.items()}
     return {**written, LENGTH: length + added}
 
 
@@ -154,7 +154,7 @@ def nan_where(lost: Tensor, queries_mask: Tensor | None, pooled: Tensor) -> Tens
     return ops.where(ops.expand_dims(lost, -1), math.nan, pooled)
 
 
-def with_room(steps: Mapping[str, Tensor], capacity: int, batch: tuple[Any, ...], axis: int) -> dict[str, Tensor]:
+def preallocated(steps: Mapping[str, Tensor], capacity: int, batch: tuple[Any, ...], axis: int) -> dict[str, Tensor]:
     """A state of fixed capacity whose first steps are these."""
     count = ops.shape(steps[PROJECTED])[axis]
     if isinstance(count, int) and count > capacity:
@@ -166,10 +166,10 @@ def with_room(steps: Mapping[str, Tensor], capacity: int, batch: tuple[Any, ...]
         sizes = [*ops.shape(tensor)]
         sizes[axis] = capacity
         empty[name] = ops.zeros(sizes, tensor.dtype)
-    return behind(empty, steps, axis)
+    return appended(empty, steps, axis)
 
 
-def put_behind(past: Tensor, steps: Tensor, length: Tensor, axis: int) -> Tensor:
+def append_rows(past: Tensor, steps: Tensor, length: Tensor, axis: int) -> Tensor:
     """Steps behind the first `length` of each example; those for which there is no room are lost.
 
     Args:
