@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_block_size, check_flag, check_positive_integer
-from .._checks.tensors import check_last_axis
 from .._keras.projections import kernel_config, projection, set_kernel_options
 from .._maths.blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
 from .._maths.heads import project
@@ -15,7 +14,7 @@ from .._maths.scores import additive_scores, lengths
 from .._pooling.call import AttentionCall
 from .._pooling.composite import ADDITIVE, Scoring, current_evaluator
 from .._pooling.pooling import AttentionPooling
-from .._tensors import Pairs, Shape, Tensor, at_least_float32
+from .._tensors import Pairs, Tensor, at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -56,6 +55,8 @@ class AdditiveAttention(AttentionPooling):
         Normalized: Salimans and Kingma 2016, equation 2, with the start `g = sqrt(1/U)`, `b = 0` of TensorFlow Addons.
     """
 
+    kernels = ("W_q", "W_k")
+
     def __init__(
         self,
         num_hiddens: int,
@@ -81,21 +82,13 @@ class AdditiveAttention(AttentionPooling):
         )
         self.g: Any = None
         self.b: Any = None
-        self._sizes: tuple[int | None, int | None] = (None, None)
         self.W_q = projection(self, "W_q", self.num_hiddens)
         self.W_k = projection(self, "W_k", self.num_hiddens)
         self.w_v = projection(self, "w_v", 1)
 
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree with each other or with the kernels."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_last_axis("queries", queries_shape, "W_q", self._sizes[0])
-        check_last_axis("keys", keys_shape, "W_k", self._sizes[1])
-
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the three kernels."""
         super().build(queries_shape, keys_shape, values_shape)
-        self._sizes = (queries_shape[-1], keys_shape[-1])
         self.W_q.build(queries_shape)
         self.W_k.build(keys_shape)
         self.w_v.build((*queries_shape[:-1], keys_shape[-2], self.num_hiddens))

@@ -4,12 +4,11 @@ from typing import Any
 
 import keras
 
-from .._checks.tensors import check_last_axis
 from .._keras.projections import kernel_config, projection, set_kernel_options
 from .._pooling.call import AttentionCall
 from .._pooling.composite import Scoring
 from .._pooling.pooling import AttentionPooling
-from .._tensors import Shape, Tensor
+from .._tensors import Tensor
 from .dot_product import scoring_by_dot_products
 
 
@@ -43,6 +42,8 @@ class BilinearAttention(AttentionPooling):
     Source: Luong, Pham and Manning 2015, equation 8, "general".
     """
 
+    kernels = ("W", "W")
+
     def __init__(
         self,
         dropout: float = 0.0,
@@ -60,19 +61,11 @@ class BilinearAttention(AttentionPooling):
             kernel_regularizer=kernel_regularizer,
             kernel_constraint=kernel_constraint,
         )
-        self._sizes: tuple[int | None, int | None] = (None, None)
         self.W: Any = None
-
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree with each other or with the kernel."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_last_axis("queries", queries_shape, "W", self._sizes[0])
-        check_last_axis("keys", keys_shape, "W", self._sizes[1])
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the kernel."""
         super().build(queries_shape, keys_shape, values_shape)
-        self._sizes = (queries_shape[-1], keys_shape[-1])
         self.W = projection(self, "W", queries_shape[-1])
         self.W.build(keys_shape)
 

@@ -7,12 +7,11 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_positive
-from .._checks.tensors import check_same_size
 from .._maths.scores import unit_vectors
 from .._pooling.call import AttentionCall
 from .._pooling.composite import Scoring
 from .._pooling.pooling import AttentionPooling
-from .._tensors import Shape, Tensor, dtype_of
+from .._tensors import Tensor, dtype_of
 from .dot_product import scoring_by_dot_products
 
 
@@ -42,6 +41,8 @@ class CosineAttention(AttentionPooling):
     Source: Graves, Wayne and Danihelka 2014, equations 5 and 6, with `1/T` for the key strength.
     """
 
+    equal_sizes = "the score is an angle"
+
     def __init__(
         self,
         temperature: float = 1.0,
@@ -55,11 +56,6 @@ class CosineAttention(AttentionPooling):
         self.temperature = check_positive("temperature", temperature)
         self.log_temperature: Any = None
 
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree, Dq and Dk among them."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_same_size("the score is an angle", queries_shape, keys_shape)
-
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the temperature."""
         super().build(queries_shape, keys_shape, values_shape)
@@ -69,10 +65,6 @@ class CosineAttention(AttentionPooling):
     def project_keys(self, keys: Tensor) -> Tensor:
         """Keys of length 1, `B + (Tk, D)`."""
         return unit_vectors(keys)
-
-    def projected_size(self, queries_size: int | None) -> int | None:
-        """D."""
-        return queries_size
 
     def _project_queries(self, queries: Tensor) -> Tensor:
         return unit_vectors(queries) * ops.cast(ops.exp(-self.log_temperature), dtype_of(queries))

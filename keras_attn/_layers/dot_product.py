@@ -7,12 +7,11 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_scale
-from .._checks.tensors import check_same_size
 from .._maths.scores import dot_product_scores
 from .._pooling.call import AttentionCall
 from .._pooling.composite import DOT_PRODUCT, Scoring
 from .._pooling.pooling import AttentionPooling
-from .._tensors import Heads, Shape, Tensor
+from .._tensors import Heads, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -40,20 +39,13 @@ class DotProductAttention(AttentionPooling):
     Source: Vaswani et al. 2017, equation 1; there a single mask is added to the scores.
     """
 
+    equal_sizes = "the score is a dot product"
+
     def __init__(
         self, dropout: float = 0.0, *, scale: float | None = None, seed: int | None = None, **kwargs: Any
     ) -> None:
         super().__init__(dropout, seed=seed, **kwargs)
         self.scale = check_scale(scale)
-
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree, Dq and Dk among them."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_same_size("the score is a dot product", queries_shape, keys_shape)
-
-    def projected_size(self, queries_size: int | None) -> int | None:
-        """D."""
-        return queries_size
 
     def _scoring(self, call: AttentionCall) -> Scoring:
         queries, keys = self._parts(call)

@@ -7,14 +7,13 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_positive
-from .._checks.tensors import check_same_size
 from .._maths.masks import mean_seen_by_all
 from .._maths.normalizers import SOFTMAX
 from .._maths.scores import by_products, gaussian_scores, longer_vectors
 from .._pooling.call import AttentionCall
 from .._pooling.composite import DISTANCE, Scoring, current_evaluator
 from .._pooling.pooling import AttentionPooling
-from .._tensors import Shape, Tensor, at_least_float32
+from .._tensors import Tensor, at_least_float32
 from .dot_product import scoring_by_dot_products
 
 
@@ -47,6 +46,8 @@ class GaussianAttention(AttentionPooling):
         of equal length the weights are those of dot products with scale `1 / h^2`, section 11.3.
     """
 
+    equal_sizes = "the score is a distance"
+
     def __init__(
         self,
         bandwidth: float = 1.0,
@@ -60,20 +61,11 @@ class GaussianAttention(AttentionPooling):
         self.bandwidth = check_positive("bandwidth", bandwidth)
         self.log_bandwidth: Any = None
 
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree, Dq and Dk among them."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_same_size("the score is a distance", queries_shape, keys_shape)
-
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the bandwidth."""
         super().build(queries_shape, keys_shape, values_shape)
         start = keras.initializers.Constant(math.log(self.bandwidth))
         self.log_bandwidth = self.add_weight(shape=(), initializer=start, autocast=False, name="log_bandwidth")
-
-    def projected_size(self, queries_size: int | None) -> int | None:
-        """D."""
-        return queries_size
 
     def _scoring(self, call: AttentionCall) -> Scoring:
         """Distances; an exporter gets dot products of longer vectors where `gaussian_scores` takes products."""

@@ -8,7 +8,6 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_flag, check_positive_integer
-from .._checks.tensors import check_last_axis
 from .._keras.projections import kernel_config, projection, set_kernel_options
 from .._maths.heads import project
 from .._maths.scores import additive_scores, weighed
@@ -58,6 +57,8 @@ class LocationSensitiveAttention(AttentionPooling):
     Source: Chorowski et al. 2015, equations 8 and 9; sums: Shen et al. 2018 (Tacotron 2), section 2.2.
     """
 
+    kernels = ("W_q", "W_k")
+
     def __init__(
         self,
         num_hiddens: int,
@@ -83,23 +84,15 @@ class LocationSensitiveAttention(AttentionPooling):
             kernel_regularizer=kernel_regularizer,
             kernel_constraint=kernel_constraint,
         )
-        self._sizes: tuple[int | None, int | None] = (None, None)
         self.W_q = projection(self, "W_q", self.num_hiddens, use_bias=True)
         self.W_k = projection(self, "W_k", self.num_hiddens)
         self.W_f = projection(self, "W_f", self.num_hiddens)
         self.w_v = projection(self, "w_v", 1)
         self.F = projection(self, "F", self.filters)
 
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree with each other or with the kernels."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_last_axis("queries", queries_shape, "W_q", self._sizes[0])
-        check_last_axis("keys", keys_shape, "W_k", self._sizes[1])
-
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the five kernels, and the bias of the queries."""
         super().build(queries_shape, keys_shape, values_shape)
-        self._sizes = (queries_shape[-1], keys_shape[-1])
         self.W_q.build(queries_shape)
         self.W_k.build(keys_shape)
         self.F.build((None, self.kernel_size))
@@ -116,6 +109,7 @@ class LocationSensitiveAttention(AttentionPooling):
         previous_weights: Any = None,
         score_bias: Any = None,
         attention_mask: Any = None,
+        segment_ids: Any = None,
         use_causal_mask: bool = False,
         window: Any = None,
         offset: Any = None,
@@ -136,6 +130,7 @@ class LocationSensitiveAttention(AttentionPooling):
             previous_weights=previous_weights,
             score_bias=score_bias,
             attention_mask=attention_mask,
+            segment_ids=segment_ids,
             use_causal_mask=use_causal_mask,
             window=window,
             offset=offset,

@@ -61,12 +61,10 @@ class MultiHeadAttention(HeadProjections):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        queries, keys, values, valid_lens, use_causal_mask, window, offset, training: Those of `AttentionPooling`.
-        queries_mask, keys_mask, values_mask: Likewise.
         attention_mask: Booleans that broadcast to `B + (Tq, Tk)`, for all heads, or with one more axis to
             `B + (H, Tq, Tk)`.
         score_bias: Floats that broadcast likewise, added to the scores of all heads or of each.
-        return_attention_scores: Whether to return the weights as well.
+        Others: those of `AttentionPooling`.
 
     Returns:
         Output `B + (Tq, Do)`; with `return_attention_scores=True` a pair of it and the weights `B + (H, Tq, Tk)`.

@@ -27,6 +27,11 @@ def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
     return ops.less(ops.arange(num_keys, dtype="int32"), valid_lens)
 
 
+def segments_mask(of_queries: Tensor, of_keys: Tensor) -> Tensor:
+    """True where query and key are of one segment: integers `B + (Tq,)` and `B + (Tk,)` to `B + (Tq, Tk)`."""
+    return ops.equal(ops.expand_dims(of_queries, -1), ops.expand_dims(of_keys, -2))
+
+
 def intersect(*masks: Tensor | None) -> Tensor | None:
     """The pairs that every given mask lets take part; None when no mask is given."""
     given = [mask for mask in masks if mask is not None]

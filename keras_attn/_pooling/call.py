@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from .._maths.masks import combine_masks, intersect, lengths_mask, with_pairs
+from .._maths.masks import combine_masks, intersect, lengths_mask, segments_mask, with_pairs
 from .._maths.order import order_mask
 from .._states.state import Keys
 from .._tensors import Heads, Masks, Pairs, Tensor
@@ -20,6 +20,7 @@ class AttentionCall(NamedTuple):
         masks: What there is of them.
         pairs: Which pairs take part by the order of positions, counted from the first of each.
         offset: Position of the first query: an integer or integers, a scalar or `B`; None for what the keys tell.
+        segment_ids: Integers of the queries, `B + (Tq,)`, and of the keys, `B + (Tk,)`; None where all are one text.
         bias: Floats that broadcast to the scores, or None.
         returns_weights: Whether the weights are wanted.
         training: Whether dropout acts.
@@ -34,6 +35,7 @@ class AttentionCall(NamedTuple):
     masks: Masks = Masks()
     pairs: Pairs = Pairs()
     offset: Any = None
+    segment_ids: tuple[Tensor, Tensor] | None = None
     bias: Tensor | None = None
     returns_weights: bool = False
     training: bool | None = None
@@ -47,11 +49,11 @@ class AttentionCall(NamedTuple):
         return combine_masks(self.masks, self.pairs, num_queries, num_keys, len(self.queries.shape))
 
 
-def counted_from_first(call: AttentionCall, num_keys: Any) -> AttentionCall:
-    """The call with the position of its first query, and with more in its masks.
+def with_all_masks(call: AttentionCall, num_keys: Any) -> AttentionCall:
+    """The call with the position of its first query, and with all in its masks that hides a key.
 
-    These are the steps that a state of fixed capacity does not have yet, and the order of positions where it does not
-    count from 0.
+    That is what other segments hold, what a state of fixed capacity does not have yet, and what the order of positions
+    keeps out where it does not count from 0.
 
     Args:
         call: What a layer was given.
@@ -66,6 +68,8 @@ def counted_from_first(call: AttentionCall, num_keys: Any) -> AttentionCall:
     are_last = call.offset is None and keys.values is not None
     if are_last and isinstance(num_queries, int) and num_queries == 1:  # no key comes after it
         pairs = pairs._replace(causal=False)
+    if call.segment_ids is not None:
+        masks = with_pairs(masks, segments_mask(*call.segment_ids), rank)
     if not (isinstance(first, int) and first == 0):
         masks = with_pairs(masks, order_mask(pairs, num_queries, num_keys, first), rank)
         pairs = Pairs()

@@ -7,7 +7,7 @@ from keras import ops
 
 from .._checks.arguments import check_switch, check_window
 from .._checks.offset import check_offset
-from .._checks.tensors import check_given, check_masks, check_real
+from .._checks.tensors import check_given, check_masks, check_real, check_segment_ids
 from .._keras.placeholders import as_tensors
 from .._keras.private import VariedOutputs, set_keras_mask
 from .._keras.projections import policy_with_quantized_sublayers
@@ -16,7 +16,7 @@ from .._maths.scores import bounded
 from .._states.precompute import Precomputing
 from .._states.state import check_length, have_lost_steps, nan_where, unpacked, values_of
 from .._tensors import Masks, Pairs, Shape, Tensor, as_tensor, shape_of
-from .call import AttentionCall, counted_from_first
+from .call import AttentionCall, with_all_masks
 
 
 class AttentionLayer(VariedOutputs, Precomputing):
@@ -46,6 +46,7 @@ class AttentionLayer(VariedOutputs, Precomputing):
         *,
         score_bias: Any = None,
         attention_mask: Any = None,
+        segment_ids: Any = None,
         use_causal_mask: bool = False,
         window: Any = None,
         offset: Any = None,
@@ -65,6 +66,7 @@ class AttentionLayer(VariedOutputs, Precomputing):
             valid_lens,
             score_bias=score_bias,
             attention_mask=attention_mask,
+            segment_ids=segment_ids,
             use_causal_mask=use_causal_mask,
             window=window,
             offset=offset,
@@ -86,7 +88,7 @@ class AttentionLayer(VariedOutputs, Precomputing):
         call, _ = self._checked(queries, keys, values, *lens, **options)
         rank = len(call.queries.shape)
         num_keys = ops.shape(call.keys.tensor)[self._time_axis(rank) if call.keys.projected else -2]
-        call = counted_from_first(self._cast(call), num_keys)
+        call = with_all_masks(self._cast(call), num_keys)
         output, weights = self._attend(call)
         lost = have_lost_steps(call.keys, self._time_axis(rank))
         if lost is not None:
@@ -137,6 +139,7 @@ class AttentionLayer(VariedOutputs, Precomputing):
         *,
         score_bias: Any = None,
         attention_mask: Any = None,
+        segment_ids: Any = None,
         use_causal_mask: Any = False,
         window: Any = None,
         offset: Any = None,
@@ -162,10 +165,11 @@ class AttentionLayer(VariedOutputs, Precomputing):
         masks = as_tensors(Masks(valid_lens, attention_mask, queries_mask, state.mask, values_mask))
         bias = None if score_bias is None else as_tensor(score_bias)
         check_masks(masks, bias, *shapes, weights_shape)
+        segments = None if segment_ids is None else check_segment_ids(segment_ids, *shapes[:2])
         if offset is not None and not (isinstance(offset, int) and offset == 0):
             offset = check_offset(offset, "queries", output_shape[:-2])
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
-        call = AttentionCall(queries, state, values, masks, pairs, offset, bias, returns_weights, training)
+        call = AttentionCall(queries, state, values, masks, pairs, offset, segments, bias, returns_weights, training)
         return call._replace(is_clean=_is_clean), (output_shape, weights_shape)
 
     def _cast(self, call: AttentionCall) -> AttentionCall:

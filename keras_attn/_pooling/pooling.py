@@ -6,24 +6,21 @@ from typing import Any
 import keras
 
 from .._checks.arguments import check_dropout, check_seed
-from .._checks.tensors import check_given, check_pooling_shapes, check_score_result, scores_shape_of
+from .._checks.tensors import check_score_result, scores_shape_of
 from .._keras.seeds import SeedGenerator
-from .._maths.heads import in_each_head
 from .._maths.masks import each_sees_itself, hide_masked, hide_rows
 from .._maths.normalizers import SOFTMAX, check_normalizer
-from .._states.state import Keys, check_projected, refuse_state
-from .._tensors import Heads, Shape, Tensor, shape_of
+from .._tensors import Shape, Tensor, shape_of
 from .call import AttentionCall
-from .composite import Scoring, composite_of, current_evaluator, pool
+from .composite import composite_of, current_evaluator, pool
 from .fused import fused_pool, is_faster
-from .layer import AttentionLayer
+from .scoring_layer import ScoringLayer
 
 _CALL = ("call", "_answer", "_attend", "_lowered", "precompute")  # what a call of a layer is, beside its score
-_SCORE = {"score", "project_keys", "score_projected", "_scoring"}
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class AttentionPooling(AttentionLayer):
+class AttentionPooling(ScoringLayer):
     """Base of the attention layers: a weighted mean of the values, weights by a softmax over scores.
 
     `output = dropout(softmax(score(queries, keys) + score_bias)) values`, the softmax over the keys that take part.
@@ -49,6 +46,8 @@ class AttentionPooling(AttentionLayer):
         score_bias: Floats that broadcast to `B + (Tq, Tk)`, added to the scores before any mask. What lies beyond 1e30,
             in float16 65504, counts as that, so that a mask of -1e9, the lowest number or infinity can be added.
         attention_mask: Booleans that broadcast to `B + (Tq, Tk)`; True takes part.
+        segment_ids: Integers: a query sees only keys with its number, as in several texts packed into one sequence.
+            `B + (T,)` where queries and keys are that sequence, else a pair: `B + (Tq,)` and `B + (Tk,)`.
         use_causal_mask: Whether query `i` sees only keys `j <= i`.
         window: (left, right): query `i` sees only keys `i - left <= j <= i + right`; None for no bound on a side.
         offset: Position of the first query, from which a causal mask and a window count: an integer, or integers `B`.
@@ -93,36 +92,6 @@ class AttentionPooling(AttentionLayer):
         self.normalizer = check_normalizer(normalizer)
         self.seed_generator = SeedGenerator(self.seed) if self.dropout else None
 
-    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Checks the shapes; a subclass makes its weights here."""
-        refuse_state(keys_shape)
-        check_given(keys=keys_shape, values=values_shape)  # Keras leaves out the shape of what is None
-        self.check_shapes(tuple(queries_shape), tuple(keys_shape), tuple(values_shape))
-
-    def score(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scores each query against each key: `B + (Tq, Dq)` and `B + (Tk, Dk)` to `B + (Tq, Tk)`."""
-        return self.score_projected(queries, self.project_keys(keys))
-
-    def project_keys(self, keys: Tensor) -> Tensor:
-        """What of the score depends on keys `B + (Tk, Dk)` alone: `B + (Tk, ...)`, the keys themselves unless given."""
-        return keys
-
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scores queries `B + (Tq, Dq)` against keys as `project_keys` returns them: `B + (Tq, Tk)`."""
-        if type(self)._scoring is not AttentionPooling._scoring:
-            return self._scoring(AttentionCall(queries, Keys(keys, projected=True), None)).scores()
-        if type(self).score is AttentionPooling.score:
-            raise NotImplementedError(f"{type(self).__name__} must define `score(queries, keys)`.")
-        return self.score(queries, keys)
-
-    def projected_size(self, queries_size: int | None) -> int | None:
-        """The size of projected keys for queries of size Dq; None where it is unknown or any will do."""
-        return None
-
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree; a subclass may add rules of its own."""
-        check_pooling_shapes(queries_shape, keys_shape, values_shape)
-
     def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         lowered = self._lowered(call)
         if lowered is not None:
@@ -130,7 +99,7 @@ class AttentionPooling(AttentionLayer):
         mask = call.mask()
         no_row_is_empty = each_sees_itself(call.masks, call.queries, call.keys.tensor)
         call = self._without_masked(call._replace(is_clean=call.is_clean or no_row_is_empty), mask)
-        scoring = self._scoring(call) if self._is_described else AttentionPooling._scoring(self, call)
+        scoring = self._scoring(call) if self._is_described else ScoringLayer._scoring(self, call)
         wants_output_alone = not call.returns_weights and not self._drops(call) and self.normalizer == SOFTMAX
         if wants_output_alone and is_faster(scoring, call.values):
             return fused_pool(scoring, call, mask, no_row_is_empty=no_row_is_empty), None
@@ -163,58 +132,11 @@ class AttentionPooling(AttentionLayer):
         """Whether `_without_masked` makes more of a call than zeros, so that an exporter needs it too."""
         return False
 
-    def _scoring(self, call: AttentionCall) -> Scoring:
-        """The scores of a call, of which queries and keys may hold anything where they are masked.
-
-        Here by the methods of a user's subclass. A layer of this package gives a function and its data, from which its
-        `score` and `score_projected`, and what an exporter writes, follow.
-        """
-        score = self.score_projected if call.keys.projected and self._is_in_parts else self.score
-        return Scoring(None, score, {"queries": call.queries, "keys": call.keys.tensor})
-
-    def _parts(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
-        """Queries and keys of a call as both `_scoring` and an exporter read them, projected in each head."""
-        heads, keys = call.heads or Heads(), call.keys.tensor
-        if not call.keys.projected:
-            keys = in_each_head(self.project_keys, keys, heads.of_keys)
-        return in_each_head(self._project_queries, call.queries, heads.of_queries), keys
-
-    def _project_queries(self, queries: Tensor) -> Tensor:
-        """What of the score depends on queries alone."""
-        return queries
-
-    @property
-    def _says(self) -> set[str]:
-        """What of the score is given by the most derived class that gives anything of it: that counts."""
-        return next(given for cls in type(self).__mro__ if (given := _SCORE & vars(cls).keys()))
-
-    @property
-    def _is_described(self) -> bool:
-        """Whether `_scoring` speaks of this score: a subclass may override the score alone."""
-        return "_scoring" in self._says
-
-    @property
-    def _is_in_parts(self) -> bool:
-        """Whether `score` is made of its two parts: a subclass may override the whole alone."""
-        return self._says != {"score"}
-
     @property
     def _only_scores(self) -> bool:
         """Whether `_scoring` says all that there is to a call of this layer but dropout: a subclass may do more."""
         is_call = all(getattr(type(self), name) is getattr(AttentionPooling, name) for name in _CALL)
         return is_call and self._is_described
-
-    def _project(self, keys: Tensor, offset: Any) -> Tensor:
-        return self.project_keys(keys) if self._is_in_parts else keys
-
-    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
-        shapes = queries_shape, keys.tensor, values_shape
-        if keys.projected:
-            check_pooling_shapes(*shapes)
-            check_projected(keys.tensor, self.projected_size(queries_shape[-1]) if self._is_in_parts else None)
-        else:
-            self.check_shapes(*shapes)
-        return shapes
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
         scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)

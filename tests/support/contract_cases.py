@@ -270,6 +270,7 @@ def call(layer, inputs, masks=None, **options):
         masks.get("valid_lens"),
         score_bias=tensors.get("score_bias", masks.get("score_bias")),
         attention_mask=masks.get("attention_mask"),
+        segment_ids=masks.get("segment_ids"),
         use_causal_mask=masks.get("causal", False),
         window=masks.get("window"),
         **options,
