@@ -14,7 +14,7 @@ from .._maths.scores import additive_scores, weighed
 from .._pooling.call import AttentionCall
 from .._pooling.composite import Scoring
 from .._pooling.pooling import AttentionPooling
-from .._tensors import Shape, Tensor, as_tensor, dtype_of, merge_shapes, shape_of, shapes_agree
+from .._tensors import Masks, Pairs, Shape, Tensor, as_tensor, dtype_of, merge_shapes, shape_of, shapes_agree
 from .additive import scoring_by_addition
 
 
@@ -119,36 +119,24 @@ class LocationSensitiveAttention(AttentionPooling):
         keys_mask: Any = None,
         values_mask: Any = None,
         _only_state: Any = False,
+        _only_spec: bool = False,
         _is_clean: bool = False,
     ) -> Any:
         """Pools the values; or gives a state of keys and values alone."""
-        return self._answer(
-            queries,
-            keys,
-            values,
-            valid_lens,
-            previous_weights=previous_weights,
-            score_bias=score_bias,
-            attention_mask=attention_mask,
-            segment_ids=segment_ids,
-            use_causal_mask=use_causal_mask,
-            window=window,
-            offset=offset,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            queries_mask=queries_mask,
-            keys_mask=keys_mask,
-            values_mask=values_mask,
-            _only_state=_only_state,
-            _is_clean=_is_clean,
-        )
+        masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
+        pairs = Pairs(use_causal_mask, window)
+        call = AttentionCall(queries, keys, values, masks, pairs, offset, segment_ids, score_bias)
+        call = call._replace(returns_weights=return_attention_scores, training=training, is_clean=_is_clean)
+        return self._answer(call._replace(previous_weights=previous_weights), _only_state, _only_spec)
 
-    def _checked(
-        self, *given: Any, previous_weights: Any = None, **options: Any
-    ) -> tuple[AttentionCall, tuple[Shape, Shape]]:
-        call, shapes = super()._checked(*given, **options)
-        if previous_weights is not None:
-            call = call._replace(previous_weights=_checked_previous(previous_weights, call))
+    def compute_output_spec(self, *given: Any, **options: Any) -> Any:
+        """The shape and dtype of what `call` returns."""
+        return LocationSensitiveAttention.call(self, *given, **options, _only_spec=True)
+
+    def _checked(self, given: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
+        call, shapes = super()._checked(given)
+        if given.previous_weights is not None:
+            call = call._replace(previous_weights=_checked_previous(given.previous_weights, call))
         return call, shapes
 
     def next_weights(self, previous_weights: Tensor, weights: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from .._tensors import Heads, Masks, Pairs, Tensor
 
 
 class AttentionCall(NamedTuple):
-    """All that a call was given, checked.
+    """All that a call was given; once it is checked, in this form.
 
     Attributes:
         queries: `B + (Tq, Dq)`.

@@ -56,36 +56,31 @@ class AttentionLayer(VariedOutputs, Precomputing):
         keys_mask: Any = None,
         values_mask: Any = None,
         _only_state: Any = False,
+        _only_spec: bool = False,
         _is_clean: bool = False,
     ) -> Any:
         """Pools the values; or gives a state of keys and values alone, for `precompute` and `append`."""
-        return self._answer(
-            queries,
-            keys,
-            values,
-            valid_lens,
-            score_bias=score_bias,
-            attention_mask=attention_mask,
-            segment_ids=segment_ids,
-            use_causal_mask=use_causal_mask,
-            window=window,
-            offset=offset,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            queries_mask=queries_mask,
-            keys_mask=keys_mask,
-            values_mask=values_mask,
-            _only_state=_only_state,
-            _is_clean=_is_clean,
-        )
+        masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
+        pairs = Pairs(use_causal_mask, window)
+        call = AttentionCall(queries, keys, values, masks, pairs, offset, segment_ids, score_bias)
+        call = call._replace(returns_weights=return_attention_scores, training=training, is_clean=_is_clean)
+        return self._answer(call, _only_state, _only_spec)
 
-    def _answer(
-        self, queries: Tensor, keys: Any, values: Tensor | None, *lens: Any, _only_state: Any = False, **options: Any
-    ) -> Any:
-        """What `call` returns, of the same arguments."""
-        if _only_state:
-            return self._state_of(keys, values, _only_state, _mask_of_state(options, _only_state))
-        call, _ = self._checked(queries, keys, values, *lens, **options)
+    def _answer(self, call: AttentionCall, only_state: Any, only_spec: bool) -> Any:
+        """What a call returns, or its shapes and dtypes alone; of a call that is not checked yet."""
+        if only_state:
+            of_keys = call.keys, call.values, only_state, _mask_of_state(call.masks, only_state)
+            return self._spec_of_state(call.queries, *of_keys) if only_spec else self._state_of(*of_keys)
+        call, shapes = self._checked(call)
+        if only_spec:
+            output, weights = (keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
+        else:
+            output, weights = self._computed(call)
+        if call.masks.queries_mask is not None:  # passed explicitly: Keras passes on the one of the first input
+            set_keras_mask(output, call.masks.queries_mask)
+        return (output, weights) if call.returns_weights else output
+
+    def _computed(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         rank = len(call.queries.shape)
         num_keys = ops.shape(call.keys.tensor)[self._time_axis(rank) if call.keys.projected else -2]
         call = with_all_masks(self._cast(call), num_keys)
@@ -94,25 +89,11 @@ class AttentionLayer(VariedOutputs, Precomputing):
         if lost is not None:
             output = nan_where(lost, call.masks.queries_mask, output)
             weights = None if weights is None else nan_where(lost, call.masks.queries_mask, weights)
-        _carry_mask(output, call.masks.queries_mask)
-        return (output, weights) if call.returns_weights else output
+        return output, weights
 
-    def compute_output_spec(
-        self,
-        queries: Tensor,
-        keys: Any,
-        values: Tensor | None = None,
-        *lens: Any,
-        _only_state: Any = False,
-        **options: Any,
-    ) -> Any:
+    def compute_output_spec(self, *given: Any, **options: Any) -> Any:
         """The shape and dtype of what `call` returns."""
-        if _only_state:
-            return self._spec_of_state(queries, keys, values, _only_state, _mask_of_state(options, _only_state))
-        call, shapes = self._checked(queries, keys, values, *lens, **options)
-        output, weights = (keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
-        _carry_mask(output, call.masks.queries_mask)
-        return (output, weights) if call.returns_weights else output
+        return AttentionLayer.call(self, *given, **options, _only_spec=True)
 
     def compute_output_shape(
         self, queries_shape: Any, keys_shape: Any, values_shape: Any = None, *, return_attention_scores: bool = False
@@ -130,47 +111,38 @@ class AttentionLayer(VariedOutputs, Precomputing):
         """The mask of the output: that of the queries."""
         return previous_mask
 
-    def _checked(
-        self,
-        queries: Tensor,
-        keys: Any,
-        values: Tensor | None,
-        valid_lens: Any = None,
-        *,
-        score_bias: Any = None,
-        attention_mask: Any = None,
-        segment_ids: Any = None,
-        use_causal_mask: Any = False,
-        window: Any = None,
-        offset: Any = None,
-        return_attention_scores: Any = False,
-        training: bool | None = None,
-        queries_mask: Any = None,
-        keys_mask: Any = None,
-        values_mask: Any = None,
-        _is_clean: bool = False,
-    ) -> tuple[AttentionCall, tuple[Shape, Shape]]:
-        """Checks what a call, symbolic or not, was given; returns it, and the shapes of output and weights."""
-        state = unpacked(keys, keys_mask)
-        values = values_of(state, values)
-        pairs = Pairs(check_switch("use_causal_mask", use_causal_mask), check_window(window))
-        check_given(queries=queries, keys=state.tensor, values=values)
-        check_real(queries=queries, keys=state.tensor, values=values)
+    def _checked(self, given: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
+        """Checks a call, symbolic or not, as it was given; returns it, and the shapes of output and weights."""
+        keys = unpacked(given.keys, given.masks.keys_mask)
+        values = values_of(keys, given.values)
+        pairs = Pairs(check_switch("use_causal_mask", given.pairs.causal), check_window(given.pairs.window))
+        check_given(queries=given.queries, keys=keys.tensor, values=values)
+        check_real(queries=given.queries, keys=keys.tensor, values=values)
         shapes = self._checked_shapes(
-            shape_of(queries), state._replace(tensor=shape_of(state.tensor)), shape_of(values)
+            shape_of(given.queries), keys._replace(tensor=shape_of(keys.tensor)), shape_of(values)
         )
         output_shape, weights_shape = self._output_shapes(*shapes)
-        if state.length is not None:
-            check_length(state.length, output_shape[:-2])
-        masks = as_tensors(Masks(valid_lens, attention_mask, queries_mask, state.mask, values_mask))
-        bias = None if score_bias is None else as_tensor(score_bias)
+        if keys.length is not None:
+            check_length(keys.length, output_shape[:-2])
+        masks = as_tensors(given.masks._replace(keys_mask=keys.mask))
+        bias = None if given.bias is None else as_tensor(given.bias)
         check_masks(masks, bias, *shapes, weights_shape)
-        segments = None if segment_ids is None else check_segment_ids(segment_ids, *shapes[:2])
+        segment_ids, offset = given.segment_ids, given.offset
+        if segment_ids is not None:
+            segment_ids = check_segment_ids(segment_ids, *shapes[:2])
         if offset is not None and not (isinstance(offset, int) and offset == 0):
             offset = check_offset(offset, "queries", output_shape[:-2])
-        returns_weights = check_switch("return_attention_scores", return_attention_scores)
-        call = AttentionCall(queries, state, values, masks, pairs, offset, segments, bias, returns_weights, training)
-        return call._replace(is_clean=_is_clean), (output_shape, weights_shape)
+        call = given._replace(
+            keys=keys,
+            values=values,
+            masks=masks,
+            pairs=pairs,
+            offset=offset,
+            segment_ids=segment_ids,
+            bias=bias,
+            returns_weights=check_switch("return_attention_scores", given.returns_weights),
+        )
+        return call, (output_shape, weights_shape)
 
     def _cast(self, call: AttentionCall) -> AttentionCall:
         """The call in the dtype of the layer."""
@@ -185,13 +157,6 @@ class AttentionLayer(VariedOutputs, Precomputing):
         return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
 
 
-def _mask_of_state(options: dict[str, Any], only_state: Any) -> Any:
+def _mask_of_state(masks: Masks, only_state: Any) -> Any:
     """Which steps of a state take part, by the masks of what it is made of: values only if it holds them."""
-    keys_mask, values_mask = options.get("keys_mask"), options.get("values_mask")
-    return keys_mask if only_state is True else intersect(keys_mask, values_mask)
-
-
-def _carry_mask(output: Tensor, queries_mask: Tensor | None) -> None:
-    """Lets the output carry a `queries_mask` that was passed explicitly: Keras passes on the one of the first input."""
-    if queries_mask is not None:
-        set_keras_mask(output, queries_mask)
+    return masks.keys_mask if only_state is True else intersect(masks.keys_mask, masks.values_mask)
