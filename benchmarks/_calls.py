@@ -8,8 +8,7 @@ import onnx
 from _plans import ALL_VALID, spread
 from onnx import helper
 
-from keras_attn._pooling.composite import Heads
-from keras_attn._tensors import Pairs
+from keras_attn._tensors import Heads, Pairs
 from keras_attn_export._graphs.onnx_file import with_functions
 from keras_attn_export._graphs.traced import DOMAIN
 from keras_attn_export._lowerings import adaptive, bodies, ragged

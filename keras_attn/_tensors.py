@@ -24,15 +24,31 @@ class Pairs(NamedTuple):
     causal: bool = False
     window: Window | None = None
 
+    @property
+    def band(self) -> Window:
+        """How many keys before and after its own position a query may see; None for all of them."""
+        left, right = self.window or (None, None)
+        return left, 0 if self.causal else right  # a window's own is at least that
+
 
 class Masks(NamedTuple):
     """What a call may pass to say which pairs of query and key take part; None lets all of them."""
 
-    valid_lens: Tensor | None
-    attention_mask: Tensor | None
-    queries_mask: Tensor | None
-    keys_mask: Tensor | None
-    values_mask: Tensor | None
+    valid_lens: Tensor | None = None
+    attention_mask: Tensor | None = None
+    queries_mask: Tensor | None = None
+    keys_mask: Tensor | None = None
+    values_mask: Tensor | None = None
+
+
+class Heads(NamedTuple):
+    """How many heads lie side by side on the last axis: H of the queries, and G of the keys and values.
+
+    Each head of keys serves `H / G` heads of queries.
+    """
+
+    of_queries: int = 1
+    of_keys: int = 1
 
 
 def as_tensor(value: Any) -> Tensor:

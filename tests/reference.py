@@ -116,6 +116,7 @@ def takes_part(
     *,
     valid_lens: np.ndarray | None = None,
     attention_mask: np.ndarray | None = None,
+    segment_ids: tuple[np.ndarray, np.ndarray] | None = None,
     causal: bool = False,
     window: tuple[int | None, int | None] = (None, None),
     queries_mask: np.ndarray | None = None,
@@ -134,6 +135,9 @@ def takes_part(
             conditions.append(j < (lengths[b] if lengths.ndim == len(leading) else lengths[(*b, i)]))
         if explicit is not None:
             conditions.append(explicit[(*b, i, j)])
+        if segment_ids is not None:
+            of_queries, of_keys = segment_ids
+            conditions.append(of_queries[(*b, i)] == of_keys[(*b, j)])
         if causal:
             conditions.append(j <= i)
         left, right = window

@@ -31,7 +31,7 @@ def lowered_model(signature: Signature, options: Options, function: Any) -> Lowe
         UnsupportedModelError: An op has no mapping to ONNX.
         ExportError: A call did not come through as one node.
     """
-    traced, calls = _traced(signature, function, hides_unseen=options.precision == "int8")
+    traced, calls = _traced(signature, function, hides_masked=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
     return _lowered(traced, calls, options.lowering, options.provider)
 
@@ -45,17 +45,17 @@ def _is_written_plainly(signature: Signature) -> bool:
     return all(isinstance(layer, MaskedSoftmax) for layer in signature.attention)
 
 
-def _traced(signature: Signature, function: Any, *, hides_unseen: bool) -> tuple[Traced, list[Call]]:
+def _traced(signature: Signature, function: Any, *, hides_masked: bool) -> tuple[Traced, list[Call]]:
     """Return the model, with each call of an attention layer as a node, and these calls.
 
     Args:
         signature: The model.
         function: The concrete function behind the SavedModel of the model.
-        hides_unseen: Whether padding shares a scale with what is seen, as in int8.
+        hides_masked: Whether padding shares a scale with what is seen, as in int8.
     """
     if _is_written_plainly(signature):
         return trace(function, signature.layer_names), []
-    tagger = Tagger(hides_unseen=hides_unseen)
+    tagger = Tagger(hides_masked=hides_masked)
     traced = trace(traced_function(signature, tagger.tracing), signature.layer_names, tagger.calls)
     there = {node.op_type for node in all_nodes(traced.model.graph) if node.domain == DOMAIN}
     return traced, [call for call in tagger.calls if call.op in there]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn._pooling.composite import Composite, Heads, evaluated_by
-from keras_attn._tensors import Pairs
+from keras_attn._pooling.composite import Composite, evaluated_by
+from keras_attn._tensors import Heads, Pairs
 
 from .._graphs.traced import DOMAIN
 from .._internals.stock_attention import StockAttention, through_stock_attention
@@ -81,8 +81,7 @@ class Call:
     @property
     def band(self) -> tuple[int | None, int | None]:
         """How many keys before and after its own position a query may see; `None` for all."""
-        left, right = self.pairs.window or (None, None)
-        return left, 0 if self.pairs.causal else right
+        return self.pairs.band
 
     @property
     def has_lengths(self) -> bool:
@@ -132,11 +131,11 @@ class Tagger:
 
     Attributes:
         calls: All calls of the latest trace.
-        hides_unseen: See `keras_attn._pooling.composite.Evaluator`.
+        hides_masked: See `keras_attn._pooling.composite.Evaluator`.
     """
 
-    def __init__(self, *, hides_unseen: bool) -> None:
-        self.hides_unseen = hides_unseen
+    def __init__(self, *, hides_masked: bool) -> None:
+        self.hides_masked = hides_masked
         self.calls: list[Call] = []
         self._graph: Any = None
 

@@ -13,8 +13,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_attn._maths.scores import additive_scores, dot_product_scores
-from keras_attn._pooling.composite import DOT_PRODUCT, Composite, Heads, Scoring, composite_of
-from keras_attn._tensors import Masks, Pairs
+from keras_attn._pooling.call import AttentionCall
+from keras_attn._pooling.composite import DOT_PRODUCT, Composite, Scoring, composite_of
+from keras_attn._states.state import Keys
+from keras_attn._tensors import Heads, Masks, Pairs
 
 from .._internals.stock_attention import AS_COMPUTED, MEAN, StockAttention
 
@@ -34,13 +36,12 @@ def evaluated(attention: StockAttention, evaluate: Evaluate) -> tuple[Any, Any]:
 
 def composite_of_stock(attention: StockAttention) -> Composite:
     """Return the attention of a call, but for its masked queries."""
-    masks = Masks(None, attention.mask, None, attention.keys_mask, None)
+    masks = Masks(attention_mask=attention.mask, keys_mask=attention.keys_mask)
     window = None if attention.reach is None else (attention.reach, attention.reach)
-    sequences = [_packed(each) for each in (attention.queries, attention.keys, attention.values)]
-    scoring = _scoring(attention, *sequences[:2])
-    return composite_of(
-        scoring, sequences[2], masks, Pairs(attention.causal, window), attention.layer, _heads(attention)
-    )
+    queries, keys, values = (_packed(each) for each in (attention.queries, attention.keys, attention.values))
+    pairs = Pairs(attention.causal, window)
+    call = AttentionCall(queries, Keys(keys), values, masks, pairs, heads=_heads(attention))
+    return composite_of(call, _scoring(attention, queries, keys), attention.layer)
 
 
 def _heads(attention: StockAttention) -> Heads | None:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from .._keras.placeholders import as_lengths
-from .._tensors import Shape, Tensor, dtype_of, shape_of, shapes_agree
+from .._tensors import Shape, Tensor, shape_of, shapes_agree
+from .tensors import check_integers
 
 
 def check_offset(offset: Any, owner: str, batch_shape: Shape, *, heads: bool = False) -> Tensor:
@@ -21,11 +21,7 @@ def check_offset(offset: Any, owner: str, batch_shape: Shape, *, heads: bool = F
     if offset is None:
         raise TypeError("`offset` must be integers. Received: offset=None. Leave it out where positions start at 0.")
     offset = as_lengths(offset)
-    if not keras.backend.is_int_dtype(dtype_of(offset)):
-        raise TypeError(
-            f"`offset` must be integers: it is a position. Received: offset dtype {dtype_of(offset)}. "
-            'Cast it with `keras.ops.cast(offset, "int32")`.'
-        )
+    check_integers("offset", ": it is a position", offset)
     shape = shape_of(offset)
     expected = batch_shape[: len(shape)] if heads or not shape else batch_shape
     if not shapes_agree(shape, expected):

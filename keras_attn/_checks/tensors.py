@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from .._keras.placeholders import as_lengths
 from .._tensors import Masks, Shape, Tensor, dtype_of, merge_shapes, shape_of, shapes_agree, sizes_agree
 
 
@@ -19,11 +20,7 @@ def check_pooling_shapes(queries_shape: Shape, keys_shape: Shape, values_shape: 
         ("keys", keys_shape, "(Tk, Dk)"),
         ("values", values_shape, "(Tk, Dv)"),
     ):
-        if len(shape) < 3:
-            raise ValueError(
-                f"`{name}` must have at least 3 axes: one or more batch axes, then {axes}. {received} "
-                "Add the axis that is missing, for example with `keras.ops.expand_dims`."
-            )
+        check_rank(name, shape, axes, received)
     for name, shape in (("keys", keys_shape), ("values", values_shape)):
         if not shapes_agree(shape[:-2], queries_shape[:-2]):
             raise ValueError(
@@ -35,6 +32,26 @@ def check_pooling_shapes(queries_shape: Shape, keys_shape: Shape, values_shape: 
             f"`keys` and `values` must agree in Tk, their last axis but one: each key has one value. {received} "
             "Pass as many values as keys."
         )
+
+
+def check_rank(name: str, shape: Shape, axes: str, received: str | None = None) -> None:
+    """Checks that there are axes of a batch before the two others."""
+    if len(shape) < 3:
+        raise ValueError(
+            f"`{name}` must have at least 3 axes: one or more batch axes, then {axes}. "
+            f"{received or f'Received: {name} shape {shape}.'} "
+            "Add the axis that is missing, for example with `keras.ops.expand_dims`."
+        )
+
+
+def check_integers(name: str, why: str, *tensors: Tensor) -> None:
+    """Checks the dtype of lengths, positions and numbers of segments."""
+    for tensor in tensors:
+        if not keras.backend.is_int_dtype(dtype_of(tensor)):
+            raise TypeError(
+                f"`{name}` must be integers{why}. Received: {name} dtype {dtype_of(tensor)}. "
+                f'Cast with `keras.ops.cast({name}, "int32")`; a boolean mask is for `attention_mask`.'
+            )
 
 
 def check_given(**arguments: Any) -> None:
@@ -96,12 +113,8 @@ def check_scores(scores: Tensor, name: str = "scores") -> None:
 
 def check_valid_lens(valid_lens: Tensor, scores_shape: Shape) -> None:
     """Checks lengths of shape `B` or `B + (Tq,)` against scores `B + (Tq, Tk)`."""
-    dtype, shape = dtype_of(valid_lens), shape_of(valid_lens)
-    if not keras.backend.is_int_dtype(dtype):
-        raise TypeError(
-            f"`valid_lens` must be integers. Received: valid_lens dtype {dtype}. "
-            'Cast lengths with `keras.ops.cast(valid_lens, "int32")`; pass a boolean mask as `attention_mask`.'
-        )
+    check_integers("valid_lens", "", valid_lens)
+    shape = shape_of(valid_lens)
     if not any(shapes_agree(shape, scores_shape[:axes]) for axes in (-2, -1)):
         raise ValueError(
             "`valid_lens` must have shape (B,) or (B, Tq): one length for each example, or one for each query. "
@@ -122,6 +135,21 @@ def check_attention_mask(name: str, mask: Tensor, scores_shape: Shape) -> None:
     """Checks a boolean mask that must broadcast to scores `B + (Tq, Tk)`."""
     _check_boolean(name, mask)
     _check_broadcasts(name, mask, scores_shape)
+
+
+def check_segment_ids(segment_ids: Any, queries_shape: Shape, keys_shape: Shape) -> tuple[Tensor, Tensor]:
+    """Returns the segments of queries and of keys, checked: those of a pair, or of one tensor for both."""
+    is_pair = isinstance(segment_ids, tuple | list) and len(segment_ids) == 2 and hasattr(segment_ids[0], "shape")
+    of_queries, of_keys = map(as_lengths, segment_ids if is_pair else (segment_ids, segment_ids))
+    check_integers("segment_ids", ", equal where positions see each other", of_queries, of_keys)
+    shapes = shape_of(of_queries), shape_of(of_keys)
+    if not all(map(shapes_agree, shapes, (queries_shape[:-1], keys_shape[:-1]))):
+        raise ValueError(
+            "`segment_ids` must have shape B + (T,) where queries and keys are one sequence, or be a pair of tensors "
+            f"B + (Tq,) and B + (Tk,). Received: segment_ids shapes {shapes}, queries shape {queries_shape}, keys "
+            f"shape {keys_shape}. Pass a pair, with a number for each query and each key."
+        )
+    return of_queries, of_keys
 
 
 def check_score_bias(bias: Tensor, scores_shape: Shape) -> None:

@@ -1,20 +1,20 @@
 """Additive attention."""
 
+from functools import partial
 from typing import Any
 
 import keras
 from keras import ops
 
 from .._checks.arguments import check_block_size, check_flag, check_positive_integer
-from .._checks.tensors import check_last_axis
 from .._keras.projections import kernel_config, projection, set_kernel_options
 from .._maths.blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
-from .._maths.heads import in_each_head, project
+from .._maths.heads import project
 from .._maths.scores import additive_scores, lengths
-from .._pooling.composite import ADDITIVE, Heads, Scoring, current_evaluator
+from .._pooling.call import AttentionCall
+from .._pooling.composite import ADDITIVE, Scoring, current_evaluator
 from .._pooling.pooling import AttentionPooling
-from .._states.state import Keys
-from .._tensors import Pairs, Shape, Tensor, at_least_float32
+from .._tensors import Pairs, Tensor, at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -55,6 +55,8 @@ class AdditiveAttention(AttentionPooling):
         Normalized: Salimans and Kingma 2016, equation 2, with the start `g = sqrt(1/U)`, `b = 0` of TensorFlow Addons.
     """
 
+    kernels = ("W_q", "W_k")
+
     def __init__(
         self,
         num_hiddens: int,
@@ -80,21 +82,13 @@ class AdditiveAttention(AttentionPooling):
         )
         self.g: Any = None
         self.b: Any = None
-        self._sizes: tuple[int | None, int | None] = (None, None)
         self.W_q = projection(self, "W_q", self.num_hiddens)
         self.W_k = projection(self, "W_k", self.num_hiddens)
         self.w_v = projection(self, "w_v", 1)
 
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree with each other or with the kernels."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_last_axis("queries", queries_shape, "W_q", self._sizes[0])
-        check_last_axis("keys", keys_shape, "W_k", self._sizes[1])
-
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the three kernels."""
         super().build(queries_shape, keys_shape, values_shape)
-        self._sizes = (queries_shape[-1], keys_shape[-1])
         self.W_q.build(queries_shape)
         self.W_k.build(keys_shape)
         self.w_v.build((*queries_shape[:-1], keys_shape[-2], self.num_hiddens))
@@ -111,49 +105,26 @@ class AdditiveAttention(AttentionPooling):
         """U."""
         return self.num_hiddens
 
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Additive scores of queries `B + (Tq, Dq)` and projected keys `B + (Tk, U)`."""
-        return self._scores_of_pairs(queries, keys, EVERY_PAIR)
-
-    def _scores(self, queries: Tensor, keys: Keys, pairs: Pairs) -> Tensor:
-        if not self._score_is_described:  # a subclass has a score of its own, which knows nothing of pairs
-            return super()._scores(queries, keys, pairs)
-        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
-        return self._scores_of_pairs(queries, projected, pairs)
-
-    def _scores_of_pairs(self, queries: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
-        queries = self._project_queries(queries)
+    def _scoring(self, call: AttentionCall) -> Scoring:
+        """Additive scores by the kernel of `w_v`, or by `w_v` itself where that is more than a product with it."""
+        queries, keys = self._parts(call)
+        if not self._weighs_by_kernel():
+            return Scoring(None, self._scores_by_layer, {"queries": queries, "keys": keys})
         # An ONNX file has the blocks of its lowering: a loop there would be another, and slower.
         block_size = self.query_block_size if current_evaluator() is None else None
-        if self._weighs_by_kernel() and (self.normalize or block_size is not None):
-            return blocked_additive_scores(queries, keys, self._kernel_of_w_v(), block_size, pairs)
-        scores = additive_scores(queries, keys, self.w_v)
-        if not self.normalize:
-            return scores
-        # Products with unit vectors tell the kernel, whatever form it has.
-        kernel = self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype))
-        return scores * ops.cast(self.g / ops.reshape(lengths(ops.transpose(kernel)), ()), scores.dtype)
-
-    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        """Additive scores of projected queries and keys, unless `w_v` is more than a product with its kernel."""
-        if not self._weighs_by_kernel():
-            return None
-        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
-        return self._scoring_of_projected(self._project_queries(queries), projected)
-
-    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
-        """Likewise: all heads have the weights of one."""
-        if not self._weighs_by_kernel():
-            return None
-        queries = in_each_head(self._project_queries, queries, heads.of_queries)
-        return self._scoring_of_projected(queries, in_each_head(self.project_keys, keys, heads.of_keys))
-
-    def _scoring_of_projected(self, queries: Tensor, keys: Tensor) -> Scoring:
-        return Scoring(ADDITIVE, _scores_of, {"queries": queries, "keys": keys, "w_v": self._kernel_of_w_v()}, {})
+        return scoring_by_addition(queries, keys, self._kernel_of_w_v(), block_size, call.pairs)
 
     def _project_queries(self, queries: Tensor) -> Tensor:
         projected = project(self.W_q, queries)
         return projected if self.b is None else projected + ops.cast(self.b, projected.dtype)
+
+    def _scores_by_layer(self, queries: Tensor, keys: Tensor) -> Tensor:
+        scores = additive_scores(queries, keys, self.w_v)
+        if self.g is None:
+            return scores
+        # Products with unit vectors tell the kernel, whatever form it has.
+        kernel = self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype))
+        return scores * ops.cast(self.g / ops.reshape(lengths(ops.transpose(kernel)), ()), scores.dtype)
 
     def _kernel_of_w_v(self) -> Tensor:
         kernel = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
@@ -185,5 +156,9 @@ class AdditiveAttention(AttentionPooling):
         }
 
 
-def _scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
-    return additive_scores(queries, keys, lambda features: ops.matmul(features, w_v))
+def scoring_by_addition(
+    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize = None, pairs: Pairs = EVERY_PAIR
+) -> Scoring:
+    """Scores `w_v^T tanh(q + k)` of projected queries `B + (Tq, U)` and keys `B + (Tk, U)`, in blocks of queries."""
+    score = partial(blocked_additive_scores, block_size=block_size, pairs=pairs)
+    return Scoring(ADDITIVE, score, {"queries": queries, "keys": keys, "w_v": w_v})

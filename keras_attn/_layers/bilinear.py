@@ -4,14 +4,11 @@ from typing import Any
 
 import keras
 
-from .._checks.tensors import check_last_axis
 from .._keras.projections import kernel_config, projection, set_kernel_options
-from .._maths.heads import in_each_head
-from .._maths.scores import dot_product_scores
-from .._pooling.composite import Heads, Scoring
+from .._pooling.call import AttentionCall
+from .._pooling.composite import Scoring
 from .._pooling.pooling import AttentionPooling
-from .._states.state import Keys
-from .._tensors import Shape, Tensor
+from .._tensors import Tensor
 from .dot_product import scoring_by_dot_products
 
 
@@ -45,7 +42,7 @@ class BilinearAttention(AttentionPooling):
     Source: Luong, Pham and Manning 2015, equation 8, "general".
     """
 
-    _scores_by_products = True
+    kernels = ("W", "W")
 
     def __init__(
         self,
@@ -64,19 +61,11 @@ class BilinearAttention(AttentionPooling):
             kernel_regularizer=kernel_regularizer,
             kernel_constraint=kernel_constraint,
         )
-        self._sizes: tuple[int | None, int | None] = (None, None)
         self.W: Any = None
-
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree with each other or with the kernel."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_last_axis("queries", queries_shape, "W", self._sizes[0])
-        check_last_axis("keys", keys_shape, "W", self._sizes[1])
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the kernel."""
         super().build(queries_shape, keys_shape, values_shape)
-        self._sizes = (queries_shape[-1], keys_shape[-1])
         self.W = projection(self, "W", queries_shape[-1])
         self.W.build(keys_shape)
 
@@ -88,16 +77,8 @@ class BilinearAttention(AttentionPooling):
         """Dq."""
         return self._sizes[0]
 
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Dot products of queries `B + (Tq, Dq)` and projected keys `B + (Tk, Dq)`."""
-        return dot_product_scores(queries, keys, 1.0)
-
-    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
-        return scoring_by_dot_products(queries, projected, 1.0)
-
-    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
-        return scoring_by_dot_products(queries, in_each_head(self.project_keys, keys, heads.of_keys), 1.0)
+    def _scoring(self, call: AttentionCall) -> Scoring:
+        return scoring_by_dot_products(*self._parts(call))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

@@ -7,13 +7,11 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_positive
-from .._checks.tensors import check_same_size
-from .._maths.heads import in_each_head
-from .._maths.scores import dot_product_scores, unit_vectors
-from .._pooling.composite import Heads, Scoring
+from .._maths.scores import unit_vectors
+from .._pooling.call import AttentionCall
+from .._pooling.composite import Scoring
 from .._pooling.pooling import AttentionPooling
-from .._states.state import Keys
-from .._tensors import Shape, Tensor, dtype_of
+from .._tensors import Tensor, dtype_of
 from .dot_product import scoring_by_dot_products
 
 
@@ -43,7 +41,7 @@ class CosineAttention(AttentionPooling):
     Source: Graves, Wayne and Danihelka 2014, equations 5 and 6, with `1/T` for the key strength.
     """
 
-    _scores_by_products = True
+    equal_sizes = "the score is an angle"
 
     def __init__(
         self,
@@ -58,11 +56,6 @@ class CosineAttention(AttentionPooling):
         self.temperature = check_positive("temperature", temperature)
         self.log_temperature: Any = None
 
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree, Dq and Dk among them."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_same_size("the score is an angle", queries_shape, keys_shape)
-
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the temperature."""
         super().build(queries_shape, keys_shape, values_shape)
@@ -73,24 +66,11 @@ class CosineAttention(AttentionPooling):
         """Keys of length 1, `B + (Tk, D)`."""
         return unit_vectors(keys)
 
-    def projected_size(self, queries_size: int | None) -> int | None:
-        """D."""
-        return queries_size
-
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scores of queries `B + (Tq, D)` and keys of length 1."""
-        return dot_product_scores(self._project_queries(queries), keys, 1.0)
-
     def _project_queries(self, queries: Tensor) -> Tensor:
         return unit_vectors(queries) * ops.cast(ops.exp(-self.log_temperature), dtype_of(queries))
 
-    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
-        return scoring_by_dot_products(self._project_queries(queries), projected, 1.0)
-
-    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
-        queries = in_each_head(self._project_queries, queries, heads.of_queries)
-        return scoring_by_dot_products(queries, in_each_head(self.project_keys, keys, heads.of_keys), 1.0)
+    def _scoring(self, call: AttentionCall) -> Scoring:
+        return scoring_by_dot_products(*self._parts(call))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

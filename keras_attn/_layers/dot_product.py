@@ -7,12 +7,11 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_scale
-from .._checks.tensors import check_same_size
 from .._maths.scores import dot_product_scores
-from .._pooling.composite import DOT_PRODUCT, Heads, Scoring
+from .._pooling.call import AttentionCall
+from .._pooling.composite import DOT_PRODUCT, Scoring
 from .._pooling.pooling import AttentionPooling
-from .._states.state import Keys
-from .._tensors import Shape, Tensor
+from .._tensors import Heads, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -40,7 +39,7 @@ class DotProductAttention(AttentionPooling):
     Source: Vaswani et al. 2017, equation 1; there a single mask is added to the scores.
     """
 
-    _scores_by_products = True
+    equal_sizes = "the score is a dot product"
 
     def __init__(
         self, dropout: float = 0.0, *, scale: float | None = None, seed: int | None = None, **kwargs: Any
@@ -48,42 +47,22 @@ class DotProductAttention(AttentionPooling):
         super().__init__(dropout, seed=seed, **kwargs)
         self.scale = check_scale(scale)
 
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree, Dq and Dk among them."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_same_size("the score is a dot product", queries_shape, keys_shape)
-
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scaled dot products of queries `B + (Tq, D)` and keys `B + (Tk, D)`."""
-        scale = self._scale(queries)
-        if scale is None:
-            scale = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype))
-        return dot_product_scores(queries, keys, scale)
-
-    def projected_size(self, queries_size: int | None) -> int | None:
-        """D."""
-        return queries_size
-
-    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        """Scaled dot products, unless D is unknown."""
-        scale = self._scale(queries)
-        return None if scale is None else scoring_by_dot_products(queries, keys.tensor, scale)
-
-    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
-        """Scaled dot products: the sizes of the heads are those of kernels."""
-        scale = (queries.shape[-1] // heads.of_queries) ** -0.5 if self.scale is None else self.scale
+    def _scoring(self, call: AttentionCall) -> Scoring:
+        queries, keys = self._parts(call)
+        scale, size, heads = self.scale, queries.shape[-1], call.heads or Heads()
+        if scale is None and size is not None:
+            scale = (size // heads.of_queries) ** -0.5
         return scoring_by_dot_products(queries, keys, scale)
-
-    def _scale(self, queries: Tensor) -> float | None:
-        size = queries.shape[-1]
-        return self.scale if self.scale is not None or size is None else size**-0.5
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
         return {**super().get_config(), "scale": self.scale}
 
 
-def scoring_by_dot_products(queries: Tensor, keys: Tensor, scale: float) -> Scoring:
-    """Scores `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`, as an exporter gets them."""
-    score = partial(dot_product_scores, scale=scale)
-    return Scoring(DOT_PRODUCT, score, {"queries": queries, "keys": keys}, {"scale": scale})
+def scoring_by_dot_products(queries: Tensor, keys: Tensor, scale: float | None = 1.0) -> Scoring:
+    """Scores `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`; None for `1/sqrt(D)` of a D unknown yet."""
+    tensors = {"queries": queries, "keys": keys}
+    if scale is None:
+        root = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype))
+        return Scoring(None, partial(dot_product_scores, scale=root), tensors)
+    return Scoring(DOT_PRODUCT, partial(dot_product_scores, scale=scale), tensors, {"scale": scale})

@@ -7,14 +7,13 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_positive
-from .._checks.tensors import check_same_size
 from .._maths.masks import mean_seen_by_all
 from .._maths.normalizers import SOFTMAX
-from .._maths.scores import by_products, gaussian_scores
-from .._pooling.composite import DISTANCE, Scoring
+from .._maths.scores import by_products, gaussian_scores, longer_vectors
+from .._pooling.call import AttentionCall
+from .._pooling.composite import DISTANCE, Scoring, current_evaluator
 from .._pooling.pooling import AttentionPooling
-from .._states.state import Keys
-from .._tensors import Shape, Tensor, at_least_float32, dtype_of
+from .._tensors import Tensor, at_least_float32
 from .dot_product import scoring_by_dot_products
 
 
@@ -47,6 +46,8 @@ class GaussianAttention(AttentionPooling):
         of equal length the weights are those of dot products with scale `1 / h^2`, section 11.3.
     """
 
+    equal_sizes = "the score is a distance"
+
     def __init__(
         self,
         bandwidth: float = 1.0,
@@ -60,53 +61,37 @@ class GaussianAttention(AttentionPooling):
         self.bandwidth = check_positive("bandwidth", bandwidth)
         self.log_bandwidth: Any = None
 
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree, Dq and Dk among them."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_same_size("the score is a distance", queries_shape, keys_shape)
-
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the bandwidth."""
         super().build(queries_shape, keys_shape, values_shape)
         start = keras.initializers.Constant(math.log(self.bandwidth))
         self.log_bandwidth = self.add_weight(shape=(), initializer=start, autocast=False, name="log_bandwidth")
 
-    def projected_size(self, queries_size: int | None) -> int | None:
-        """D."""
-        return queries_size
+    def _scoring(self, call: AttentionCall) -> Scoring:
+        """Distances; an exporter gets dot products of longer vectors where `gaussian_scores` takes products."""
+        queries, keys = self._parts(call)
+        bandwidth = ops.exp(self.log_bandwidth)
+        if current_evaluator() is None or call.heads is not None or queries.shape[-1] is None:
+            name = None
+        elif not by_products(queries):
+            name = DISTANCE
+        else:
+            longer = longer_vectors(queries, keys, bandwidth, of_queries_too=self.normalizer != SOFTMAX)
+            return scoring_by_dot_products(*longer)
+        return Scoring(name, gaussian_scores, {"queries": queries, "keys": keys, "bandwidth": bandwidth})
 
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Gaussian scores of queries `B + (Tq, D)` and keys `B + (Tk, D)`."""
-        return gaussian_scores(queries, keys, ops.exp(self.log_bandwidth))
-
-    def _without_unseen(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
+    def _without_masked(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
         """Positions from a mean, where products are taken: distances stay as they are, and their parts get small."""
-        queries, keys = super()._without_unseen(mask, queries, keys)
-        if not self._score_is_described or not by_products(queries):
-            return queries, keys
-        queries, points = at_least_float32(queries), at_least_float32(keys.tensor)
+        call = super()._without_masked(call, mask)
+        if not self._is_described or not by_products(call.queries):
+            return call
+        queries, points = at_least_float32(call.queries), at_least_float32(call.keys.tensor)
         centre = ops.stop_gradient(mean_seen_by_all(mask, points))
-        return queries - centre, keys._replace(tensor=points - centre)
+        return call._replace(queries=queries - centre, keys=call.keys._replace(tensor=points - centre))
 
-    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        """Distances, or dot products of longer vectors where `gaussian_scores` takes products."""
-        if queries.shape[-1] is None:
-            return None
-        bandwidth = ops.cast(ops.exp(self.log_bandwidth), dtype_of(queries))
-        if not by_products(queries):
-            tensors = {"queries": queries, "keys": keys.tensor, "bandwidth": bandwidth}
-            return Scoring(DISTANCE, gaussian_scores, tensors, {})
-        queries, points = queries / bandwidth, keys.tensor / bandwidth
-        of_queries, of_keys = (-0.5 * ops.sum(x * x, axis=-1, keepdims=True) for x in (queries, points))
-        parts = [(queries, points), (ops.ones_like(of_queries), of_keys)]
-        if self.normalizer != SOFTMAX:  # which does not see what is the same for all keys of a query
-            parts.append((of_queries, ops.ones_like(of_keys)))
-        longer_queries, longer_keys = (ops.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
-        return scoring_by_dot_products(longer_queries, longer_keys, 1.0)
-
-    def _centres_keys(self, queries: Tensor) -> bool:
+    def _reads_masks(self, call: AttentionCall) -> bool:
         """Whether products are taken."""
-        return by_products(queries)
+        return by_products(call.queries)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""

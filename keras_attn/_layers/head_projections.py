@@ -9,6 +9,7 @@ from .._checks.tensors import check_given, check_last_axis, check_pooling_shapes
 from .._keras.projections import projection
 from .._maths.heads import ROLES, join_heads, project, repeat_heads, split_heads
 from .._maths.masks import hide
+from .._pooling.call import AttentionCall
 from .._pooling.layer import AttentionLayer
 from .._states.masks import without_mask
 from .._states.state import PROJECTED, Keys, check_projected, refuse_state
@@ -124,6 +125,10 @@ class HeadProjections(AttentionLayer):
         if keys.projected:
             return {PROJECTED: self._repeated_for(num_heads, without_mask(keys.tensor))}
         return self._repeated_for(num_heads, self._heads_of("keys", keys.tensor, 0))
+
+    def _values_for(self, num_heads: int, call: AttentionCall) -> Tensor:
+        heads = call.values if call.keys.values is not None else self._heads_of("values", call.values, 0)
+        return self._repeated_for(num_heads, heads)
 
     def _repeated_for(self, num_heads: int, heads: Tensor) -> Tensor:
         return repeat_heads(heads, num_heads // self._kv_heads)

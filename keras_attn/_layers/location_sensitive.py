@@ -1,9 +1,6 @@
 """Location-sensitive attention."""
 
-import contextlib
 import math
-from collections.abc import Iterator
-from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -11,17 +8,14 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_flag, check_positive_integer
-from .._checks.tensors import check_last_axis
 from .._keras.projections import kernel_config, projection, set_kernel_options
 from .._maths.heads import project
-from .._maths.masks import combine_masks
 from .._maths.scores import additive_scores, weighed
-from .._pooling.composite import ADDITIVE, Scoring, pool
+from .._pooling.call import AttentionCall
+from .._pooling.composite import Scoring
 from .._pooling.pooling import AttentionPooling
-from .._states.state import Keys, unpacked
 from .._tensors import Masks, Pairs, Shape, Tensor, as_tensor, dtype_of, merge_shapes, shape_of, shapes_agree
-
-_PREVIOUS: ContextVar[Any] = ContextVar("keras_attn_previous_weights", default=None)
+from .additive import scoring_by_addition
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -63,6 +57,8 @@ class LocationSensitiveAttention(AttentionPooling):
     Source: Chorowski et al. 2015, equations 8 and 9; sums: Shen et al. 2018 (Tacotron 2), section 2.2.
     """
 
+    kernels = ("W_q", "W_k")
+
     def __init__(
         self,
         num_hiddens: int,
@@ -88,23 +84,15 @@ class LocationSensitiveAttention(AttentionPooling):
             kernel_regularizer=kernel_regularizer,
             kernel_constraint=kernel_constraint,
         )
-        self._sizes: tuple[int | None, int | None] = (None, None)
         self.W_q = projection(self, "W_q", self.num_hiddens, use_bias=True)
         self.W_k = projection(self, "W_k", self.num_hiddens)
         self.W_f = projection(self, "W_f", self.num_hiddens)
         self.w_v = projection(self, "w_v", 1)
         self.F = projection(self, "F", self.filters)
 
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree with each other or with the kernels."""
-        super().check_shapes(queries_shape, keys_shape, values_shape)
-        check_last_axis("queries", queries_shape, "W_q", self._sizes[0])
-        check_last_axis("keys", keys_shape, "W_k", self._sizes[1])
-
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Makes the five kernels, and the bias of the queries."""
         super().build(queries_shape, keys_shape, values_shape)
-        self._sizes = (queries_shape[-1], keys_shape[-1])
         self.W_q.build(queries_shape)
         self.W_k.build(keys_shape)
         self.F.build((None, self.kernel_size))
@@ -121,6 +109,7 @@ class LocationSensitiveAttention(AttentionPooling):
         previous_weights: Any = None,
         score_bias: Any = None,
         attention_mask: Any = None,
+        segment_ids: Any = None,
         use_causal_mask: bool = False,
         window: Any = None,
         offset: Any = None,
@@ -130,34 +119,25 @@ class LocationSensitiveAttention(AttentionPooling):
         keys_mask: Any = None,
         values_mask: Any = None,
         _only_state: Any = False,
+        _only_spec: bool = False,
+        _is_clean: bool = False,
     ) -> Any:
         """Pools the values; or gives a state of keys and values alone."""
-        with weights_before(None if previous_weights is None else _checked_previous(previous_weights, queries, keys)):
-            return super().call(
-                queries,
-                keys,
-                values,
-                valid_lens,
-                score_bias=score_bias,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
-                window=window,
-                offset=offset,
-                return_attention_scores=return_attention_scores,
-                training=training,
-                queries_mask=queries_mask,
-                keys_mask=keys_mask,
-                values_mask=values_mask,
-                _only_state=_only_state,
-            )
+        masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
+        pairs = Pairs(use_causal_mask, window)
+        call = AttentionCall(queries, keys, values, masks, pairs, offset, segment_ids, score_bias)
+        call = call._replace(returns_weights=return_attention_scores, training=training, is_clean=_is_clean)
+        return self._answer(call._replace(previous_weights=previous_weights), _only_state, _only_spec)
 
-    def compute_output_spec(
-        self, queries: Tensor, keys: Any, *others: Any, previous_weights: Any = None, **options: Any
-    ) -> Any:
+    def compute_output_spec(self, *given: Any, **options: Any) -> Any:
         """The shape and dtype of what `call` returns."""
-        if previous_weights is not None:
-            _checked_previous(previous_weights, queries, keys)
-        return super().compute_output_spec(queries, keys, *others, **options)
+        return LocationSensitiveAttention.call(self, *given, **options, _only_spec=True)
+
+    def _checked(self, given: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
+        call, shapes = super()._checked(given)
+        if given.previous_weights is not None:
+            call = call._replace(previous_weights=_checked_previous(given.previous_weights, call))
+        return call, shapes
 
     def next_weights(self, previous_weights: Tensor, weights: Tensor) -> Tensor:
         """What the next step gets as `previous_weights`, of what this one got and gave, in the dtype of the former."""
@@ -172,43 +152,41 @@ class LocationSensitiveAttention(AttentionPooling):
         """U."""
         return self.num_hiddens
 
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scores of queries `B + (Tq, Dq)` and projected keys `B + (Tk, U)`, with what is added to them."""
-        return additive_scores(project(self.W_q, queries), keys, self.w_v)
+    def _without_masked(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
+        """Weights before are zero where a key is masked too: for each query where masks tell queries apart."""
+        masks_of_keys = call._replace(masks=call.masks._replace(queries_mask=None)).mask()
+        call = super()._without_masked(call, mask)
+        if masks_of_keys is None or call.previous_weights is None:
+            return call
+        return call._replace(previous_weights=ops.where(masks_of_keys, call.previous_weights, 0.0))
 
-    def _attend(
-        self, queries: Tensor, keys: Keys, values: Tensor, masks: Masks, pairs: Pairs, **options: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys.tensor)[-2], len(queries.shape))
-        seen_queries, keys = self._without_unseen(mask, queries, keys)
-        projected = keys.tensor if keys.projected else self.project_keys(keys.tensor)
-        previous = _PREVIOUS.get()
+    def _reads_masks(self, call: AttentionCall) -> bool:
+        """Always: a feature reads the weights of places beside its own, masked or not."""
+        return True
+
+    def _project_queries(self, queries: Tensor) -> Tensor:
+        return project(self.W_q, queries)
+
+    def _scoring(self, call: AttentionCall) -> Scoring:
+        """Additive scores, with the features in the keys where they are the same for all queries."""
+        queries, keys = self._parts(call)
+        previous = call.previous_weights
         if previous is None:
-            previous = ops.zeros_like(ops.expand_dims(projected[..., 0], -2))
-        else:
-            previous = _where_seen(previous, masks._replace(queries_mask=None), pairs, queries, keys.tensor)
-        features = self._features(ops.cast(previous, projected.dtype))
-        if shape_of(previous)[-2] == 1:  # the same for all queries: then they are a part of the keys
-            keys = keys._replace(tensor=projected + ops.squeeze(features, -3), projected=True)
-            return super()._attend(queries, keys, values, masks, pairs, **options)
-        hidden = ops.expand_dims(project(self.W_q, seen_queries), -2) + ops.expand_dims(projected, -3) + features
-        scores = weighed(ops.tanh(hidden), self.w_v)
-        drop = partial(self._drop, training=options["training"])
-        return pool(scores, values, mask, drop, self.normalizer, options["bias"])
+            previous = ops.zeros_like(ops.expand_dims(keys[..., 0], -2))
+        features = self._features(ops.cast(previous, keys.dtype))
+        if shape_of(previous)[-2] != 1:
+            hidden = ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3) + features
+            return Scoring(None, partial(weighed, weigh=self.w_v), {"features": ops.tanh(hidden)})
+        keys = keys + ops.squeeze(features, -3)
+        if self.w_v.quantization_mode is not None:
+            return Scoring(None, partial(additive_scores, weigh=self.w_v), {"queries": queries, "keys": keys})
+        return scoring_by_addition(queries, keys, ops.cast(self.w_v.kernel, self.w_v.compute_dtype))
 
     def _features(self, previous: Tensor) -> Tensor:
         """`W_f f` of weights `B + (n, Tk)`: `B + (n, Tk, U)`."""
         *axes, size = ops.shape(windows := _windows(previous, self.kernel_size))
         found = self.W_f(self.F(ops.reshape(windows, (math.prod(axes), size))))  # two axes: see `weighed`
         return ops.reshape(found, (*axes, self.num_hiddens))
-
-    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        """Additive scores, once the features are in the keys; with a quantized `w_v` they are no plain product."""
-        if not keys.projected or self.w_v.quantization_mode is not None:
-            return None
-        kernel = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
-        tensors = {"queries": project(self.W_q, queries), "keys": keys.tensor, "w_v": kernel}
-        return Scoring(ADDITIVE, _scores_of, tensors, {})
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
@@ -233,26 +211,10 @@ def _windows(places: Tensor, size: int) -> Tensor:
     return ops.take(ops.pad(places, padding), first + ops.arange(size, dtype="int32"), axis=-1)
 
 
-@contextlib.contextmanager
-def weights_before(previous: Tensor | None) -> Iterator[None]:
-    """Tells the layer that is called of the weights before, which are no argument of what its base does."""
-    token = _PREVIOUS.set(previous)
-    try:
-        yield
-    finally:
-        _PREVIOUS.reset(token)
-
-
-def _where_seen(previous: Tensor, masks: Masks, pairs: Pairs, queries: Tensor, keys: Tensor) -> Tensor:
-    """Weights so far `B + (n, Tk)`, zero where a key is masked: for each query where masks tell queries apart."""
-    seen = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys)[-2], len(queries.shape))
-    return previous if seen is None else ops.where(seen, previous, 0.0)
-
-
-def _checked_previous(previous: Any, queries: Tensor, keys: Any) -> Tensor:
+def _checked_previous(previous: Any, call: AttentionCall) -> Tensor:
     """The weights before as `B + (1, Tk)` or `B + (Tq, Tk)`."""
     previous = as_tensor(previous)
-    of_queries, of_keys = shape_of(queries), shape_of(unpacked(keys, None).tensor)
+    of_queries, of_keys = shape_of(call.queries), shape_of(call.keys.tensor)
     *batch, places = merge_shapes((*of_queries[:-2], None), of_keys[:-1])
     shape, wanted = shape_of(previous), ((*batch, places), (*batch, 1, places), (*batch, of_queries[-2], places))
     if not keras.backend.is_float_dtype(dtype_of(previous)) or not any(shapes_agree(shape, each) for each in wanted):
@@ -262,7 +224,3 @@ def _checked_previous(previous: Any, queries: Tensor, keys: Any) -> Tensor:
             f"shape {of_keys}. Pass what a call returned with `return_attention_scores=True`."
         )
     return ops.expand_dims(previous, -2) if len(shape) == len(batch) + 1 else previous
-
-
-def _scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
-    return additive_scores(queries, keys, lambda features: ops.matmul(features, w_v))

@@ -9,23 +9,23 @@ from .._checks.arguments import check_flag, check_positive_integer
 from .._checks.tensors import scores_shape_of
 from .._keras.projections import kernel_config, set_kernel_options
 from .._maths.heads import (
+    MasksOfHeads,
     Seen,
     for_heads,
     heads_of_groups,
     join_heads,
+    masks_of_heads,
     pairs_of_groups,
     queries_that_see,
     rows_of_groups,
-    seen_in_some_head,
     sees_some_key,
-    with_heads_axis,
 )
-from .._maths.masks import combine_masks, each_sees_itself, hide, split_lengths
-from .._pooling.composite import Heads, composite_of, current_evaluator
-from .._pooling.fused import masked_is_harmless
+from .._maths.masks import each_sees_itself, hide
+from .._pooling.call import AttentionCall
+from .._pooling.composite import composite_of, current_evaluator
 from .._pooling.pooling import AttentionPooling
 from .._states.state import Keys
-from .._tensors import Masks, Pairs, Shape, Tensor, shape_of
+from .._tensors import Heads, Pairs, Shape, Tensor, shape_of
 from .head_projections import HeadProjections, check_process
 
 
@@ -61,12 +61,10 @@ class MultiHeadAttention(HeadProjections):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        queries, keys, values, valid_lens, use_causal_mask, window, offset, training: Those of `AttentionPooling`.
-        queries_mask, keys_mask, values_mask: Likewise.
         attention_mask: Booleans that broadcast to `B + (Tq, Tk)`, for all heads, or with one more axis to
             `B + (H, Tq, Tk)`.
         score_bias: Floats that broadcast likewise, added to the scores of all heads or of each.
-        return_attention_scores: Whether to return the weights as well.
+        Others: those of `AttentionPooling`.
 
     Returns:
         Output `B + (Tq, Do)`; with `return_attention_scores=True` a pair of it and the weights `B + (H, Tq, Tk)`.
@@ -130,104 +128,72 @@ class MultiHeadAttention(HeadProjections):
         )
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
-    def _attend(
-        self,
-        queries: Tensor,
-        keys: Keys,
-        values: Tensor,
-        masks: Masks,
-        pairs: Pairs,
-        *,
-        offset: Any,
-        bias: Tensor | None,
-        return_attention_scores: bool,
-        training: bool | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        lowered = self._lowered(queries, keys, values, masks, pairs, offset, bias, return_attention_scores, training)
+    def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        lowered = self._lowered(call)
         if lowered is not None:
             return lowered
-        rank, num_keys = len(queries.shape), ops.shape(keys.tensor)[-2]
-        bias = None if bias is None else for_heads(bias, rank)
-        lengths = mask = seen = None
-        if not each_sees_itself(masks, queries, keys.tensor):
-            lengths, others = split_lengths(masks, rank)
-            mask = combine_masks(with_heads_axis(others, rank), pairs, ops.shape(queries)[-2], num_keys, rank + 1)
-            seen = seen_in_some_head(lengths, mask, num_keys, rank)
-            pairs = Pairs()  # they are in the mask
-        queries, keys, values = _without_unseen(seen, queries, keys, values)
+        rank, num_queries, num_keys = len(call.queries.shape), *_lengths(call)
+        bias, given = None if call.bias is None else for_heads(call.bias, rank), MasksOfHeads()
+        pairs, keys_are_there = call.pairs, call.keys.projected
+        if not each_sees_itself(call.masks, call.queries, call.keys.tensor):
+            given, pairs = masks_of_heads(call.masks, pairs, num_queries, num_keys, rank), Pairs()  # in the mask
+        call, lengths, mask = _without_masked(call, given.seen), given.lengths, given.mask
         # Heads of queries that share keys are rows of one where keys are kept: those would be repeated at every step.
-        shares = keys.projected and pairs == Pairs() and self._kv_heads < self.num_heads
-        heads, num_heads = self._heads_of("queries", queries, offset), self.num_heads
+        shares = keys_are_there and pairs == Pairs() and self._kv_heads < self.num_heads
+        queries, num_heads = self._heads_of("queries", call.queries, call.offset), self.num_heads
         if shares:
-            num_heads, num_queries = self._kv_heads, ops.shape(queries)[-2]
-            heads = rows_of_groups(heads, num_heads)
+            num_heads = self._kv_heads
+            queries = rows_of_groups(queries, num_heads)
             mask, bias = (pairs_of_groups(each, self.num_heads, num_heads, num_queries) for each in (mask, bias))
         differs_by_head = mask is not None and shape_of(mask)[-3:-2] not in ((), (1,))
-        with masked_is_harmless(self.attention, not (differs_by_head or keys.projected)):
-            pooled = self.attention(
-                heads,
-                self._keys_for(num_heads, keys),
-                self._repeated_for(
-                    num_heads, values if keys.values is not None else self._heads_of("values", values, 0)
-                ),
-                None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), num_heads, axis=-1),
-                score_bias=bias,
-                attention_mask=mask,
-                use_causal_mask=pairs.causal,
-                window=pairs.window,
-                return_attention_scores=return_attention_scores,
-                training=training,
-            )
-        pooled, weights = pooled if return_attention_scores else (pooled, None)
+        is_clean = self.attention._only_scores and not (differs_by_head or keys_are_there)
+        pooled = self.attention(
+            queries,
+            self._keys_for(num_heads, call.keys),
+            self._values_for(num_heads, call),
+            None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), num_heads, axis=-1),
+            score_bias=bias,
+            attention_mask=mask,
+            use_causal_mask=pairs.causal,
+            window=pairs.window,
+            return_attention_scores=call.returns_weights,
+            training=call.training,
+            **({"_is_clean": True} if is_clean else {}),
+        )
+        pooled, weights = pooled if call.returns_weights else (pooled, None)
         if shares:
             pooled = heads_of_groups(pooled, self.num_heads)
             weights = None if weights is None else heads_of_groups(weights, self.num_heads)
         if weights is not None:
             weights = ops.cast(weights, self.compute_dtype)  # the scoring layer may have another
-        seeing = sees_some_key(None if seen is None else seen.queries, num_keys)
+        seeing = sees_some_key(None if given.seen is None else given.seen.queries, num_keys)
         return self._project_back(join_heads(pooled), seeing), weights
 
-    def _lowered(
-        self,
-        queries: Tensor,
-        keys: Keys,
-        values: Tensor,
-        masks: Masks,
-        pairs: Pairs,
-        offset: Any,
-        bias: Tensor | None,
-        returns_weights: bool,
-        training: bool | None,
-    ) -> tuple[Tensor, Tensor | None] | None:
+    def _lowered(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
         """What an exporter makes of a call over the heads of all projections, where there is one and it can."""
-        evaluate = current_evaluator()
-        if evaluate is None or keys.projected or not self.attention._can_be_lowered(training):
+        evaluate, attention = current_evaluator(), self.attention
+        if evaluate is None or call.keys.projected or not attention._only_scores or attention._drops(call):
             return None
-        if not self.attention._only_scores:
+        if attention.compute_dtype != self.compute_dtype:
             return None
-        if self.attention.compute_dtype != self.compute_dtype:
+        rank, sizes = len(call.queries.shape), _lengths(call)
+        seeing = sees_some_key(queries_that_see(call.masks, call.pairs, *sizes, rank), sizes[1])
+        if evaluate.hides_masked:
+            call = _without_masked(call, masks_of_heads(call.masks, call.pairs, *sizes, rank).seen)
+        of_heads = call._replace(
+            queries=self._features_of("queries", call.queries, call.offset),
+            keys=Keys(self._features_of("keys", call.keys.tensor, 0)),
+            values=self._features_of("values", call.values, 0),
+            heads=Heads(self.num_heads, self._kv_heads),
+        )
+        scoring = attention._scoring(of_heads)
+        if scoring.name is None:
             return None
-        rank, num_queries, num_keys = len(queries.shape), ops.shape(queries)[-2], ops.shape(keys.tensor)[-2]
-        if evaluate.hides_unseen:
-            lengths, others = split_lengths(masks, rank)
-            mask = combine_masks(with_heads_axis(others, rank), pairs, num_queries, num_keys, rank + 1)
-            queries, keys, values = _without_unseen(
-                seen_in_some_head(lengths, mask, num_keys, rank), queries, keys, values
-            )
-        if masks.queries_mask is not None and not self.attention._scores_by_products:
-            queries = hide(queries, masks.queries_mask)  # the form of other scores hangs on how large all queries are
-        heads = Heads(self.num_heads, self._kv_heads)
-        features = self._features_of("queries", queries, offset), self._features_of("keys", keys.tensor, 0)
-        scoring = self.attention._scoring_of_heads(*features, heads)
-        if scoring is None:
-            return None
-        normalizer = self.attention.normalizer
-        pooled_values = self._features_of("values", values, 0)
-        composite = composite_of(scoring, pooled_values, masks, pairs, self.attention, heads, normalizer, bias)
-        pooled, weights = evaluate(composite, returns_weights)
-        if weights is not None and masks.queries_mask is not None:
-            weights = hide(weights, ops.expand_dims(masks.queries_mask, -2))
-        seeing = sees_some_key(queries_that_see(masks, pairs, num_queries, num_keys, rank), num_keys)
+        pooled, weights = evaluate(
+            composite_of(of_heads, scoring, attention, attention.normalizer), call.returns_weights
+        )
+        if weights is not None and call.masks.queries_mask is not None:
+            weights = hide(weights, ops.expand_dims(call.masks.queries_mask, -2))
         return self._project_back(pooled, seeing), weights
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
@@ -265,14 +231,19 @@ class MultiHeadAttention(HeadProjections):
         return cls(**{**config, **made})
 
 
-def _without_unseen(seen: Seen | None, queries: Tensor, keys: Keys, values: Tensor) -> tuple[Tensor, Keys, Tensor]:
+def _lengths(call: AttentionCall) -> tuple[Any, Any]:
+    """Tq and Tk: integers, or scalar tensors."""
+    return ops.shape(call.queries)[-2], ops.shape(call.keys.tensor)[-2]
+
+
+def _without_masked(call: AttentionCall, seen: Seen | None) -> AttentionCall:
     """Zeros for what no pair reads, before the products: zero times NaN is NaN."""
     if seen is None:
-        return queries, keys, values
+        return call
+    keys, values = call.keys, call.values
     same = keys.tensor is values
-    queries = hide(queries, seen.queries)
     if keys.values is None:
         values = hide(values, seen.keys)
     if not keys.projected:
         keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
-    return queries, keys, values
+    return call._replace(queries=hide(call.queries, seen.queries), keys=keys, values=values)

@@ -56,10 +56,10 @@ def blocked_additive_scores(
         return _in_blocks(queries, keys, w_v, block_size)
 
     def scores_of(group: Group) -> Tensor:
-        rows, seen = queries[..., group.start : group.stop, :], keys[..., group.first : group.behind, :]
+        rows, seen = queries[..., group.start : group.stop, :], keys[..., group.first : group.end, :]
         scores = _in_blocks(rows, seen, w_v, block_size)
-        unseen = [group.first, num_keys - group.behind]
-        return ops.pad(scores, [*([0, 0] for _ in scores.shape[:-1]), unseen])
+        masked = [group.first, num_keys - group.end]
+        return ops.pad(scores, [*([0, 0] for _ in scores.shape[:-1]), masked])
 
     return ops.concatenate([scores_of(group) for group in groups], axis=-2)
 
@@ -80,12 +80,12 @@ def _is_plain(queries: Tensor, keys: Tensor, block_size: Any) -> bool:
 
 
 class Group(NamedTuple):
-    """Queries `start <= i < stop`, and the keys `first <= j < behind` outside of which they see none."""
+    """Queries `start <= i < stop`, and the keys `first <= j < end` outside of which they see none."""
 
     start: Any
     stop: Any
     first: Any
-    behind: Any
+    end: Any
 
 
 def _groups(num_queries: Any, num_keys: Any, pairs: Pairs, block_size: Any) -> list[Group]:
@@ -100,7 +100,7 @@ def _groups(num_queries: Any, num_keys: Any, pairs: Pairs, block_size: Any) -> l
         if holds(start >= num_queries):
             break
         groups.append(Group(start, stop, *range_of_keys(pairs, start, stop, num_keys)))
-    meets_all = all(holds(group.first == 0) and holds(group.behind == num_keys) for group in groups)
+    meets_all = all(holds(group.first == 0) and holds(group.end == num_keys) for group in groups)
     return [whole] if meets_all else groups
 
 

@@ -21,6 +21,20 @@ class Seen(NamedTuple):
     keys: Tensor
 
 
+class MasksOfHeads(NamedTuple):
+    """What masks say of heads.
+
+    Attributes:
+        lengths: Integers `B`, the same for all heads, or None.
+        mask: All other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`, or None.
+        seen: Which queries and keys take part in any head, or None where there is no mask.
+    """
+
+    lengths: Tensor | None = None
+    mask: Tensor | None = None
+    seen: Seen | None = None
+
+
 def split_heads(features: Tensor, num_heads: int) -> Tensor:
     """Features `B + (T, H D)` as heads `B + (H, T, D)`."""
     *batch, length, size = ops.shape(features)
@@ -40,6 +54,8 @@ def project(dense: Any, features: Tensor) -> Tensor:
 
 def in_each_head(function: Callable[[Tensor], Tensor], features: Tensor, num_heads: int) -> Tensor:
     """What a function of features `B + (T, D)`, of each position alone, gives in each head of `B + (T, H D)`."""
+    if num_heads == 1:
+        return function(features)
     *places, size = ops.shape(features)
     mapped = function(ops.reshape(features, (*places, num_heads, size // num_heads)))
     return ops.reshape(mapped, (*places, num_heads * mapped.shape[-1]))
@@ -92,43 +108,41 @@ def for_heads(pairwise: Tensor, rank: int) -> Tensor:
     return ops.expand_dims(pairwise, -3) if 2 < len(pairwise.shape) <= rank else pairwise
 
 
-def seen_in_some_head(lengths: Tensor | None, mask: Tensor | None, num_keys: Any, rank: int) -> Seen | None:
-    """Which queries and keys take part in any head; None where there is no mask.
+def masks_of_heads(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, rank: int) -> MasksOfHeads:
+    """The masks of a call as each head gets them.
 
     Args:
-        lengths: Integers `B`, or None.
-        mask: All other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`, or None.
-        num_keys: Tk, an integer or a scalar tensor.
-        rank: Number of axes of queries, `B + (Tq, D)`.
-    """
-    if mask is not None:
-        while len(mask.shape) < rank + 1:
-            mask = ops.expand_dims(mask, 0)
-        mask = ops.any(mask, axis=-3)
-    if lengths is not None:
-        mask = intersect(lengths_mask(lengths, rank, num_keys), mask)
-    return None if mask is None else Seen(ops.any(mask, axis=-1), ops.any(mask, axis=-2))
-
-
-def queries_that_see(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
-    """Which queries some key takes part for in any head: booleans that broadcast to `B + (Tq,)`; None for all.
-
-    No mask of all pairs is made where one of keys tells.
-
-    Args:
-        masks: All that a call was given.
+        masks: All that the call was given.
         pairs: Which pairs take part by their order alone.
         num_queries: Tq, an integer or a scalar tensor.
         num_keys: Tk, likewise.
         rank: Number of axes of queries, `B + (Tq, D)`.
     """
     lengths, others = split_lengths(masks, rank)
-    others = others._replace(queries_mask=None)
+    mask = combine_masks(with_heads_axis(others, rank), pairs, num_queries, num_keys, rank + 1)
+    in_some_head: Any = mask
+    if mask is not None:
+        while len(in_some_head.shape) < rank + 1:
+            in_some_head = ops.expand_dims(in_some_head, 0)
+        in_some_head = ops.any(in_some_head, axis=-3)
+    if lengths is not None:
+        in_some_head = intersect(lengths_mask(lengths, rank, num_keys), in_some_head)
+    if in_some_head is None:
+        return MasksOfHeads()
+    return MasksOfHeads(lengths, mask, Seen(ops.any(in_some_head, axis=-1), ops.any(in_some_head, axis=-2)))
+
+
+def queries_that_see(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
+    """Which queries some key takes part for in any head: booleans that broadcast to `B + (Tq,)`; None for all.
+
+    No mask of all pairs is made where one of keys tells. The arguments are those of `masks_of_heads`.
+    """
+    of_keys = masks._replace(queries_mask=None)
+    lengths, others = split_lengths(of_keys, rank)
     if lengths is not None and pairs == Pairs(causal=True) and all(mask is None for mask in others):
         seeing = ops.expand_dims(lengths > 0, -1)  # every query may see the first key
     else:
-        mask = combine_masks(with_heads_axis(others, rank), pairs, num_queries, num_keys, rank + 1)
-        seen = seen_in_some_head(lengths, mask, num_keys, rank)
+        seen = masks_of_heads(of_keys, pairs, num_queries, num_keys, rank).seen
         seeing = None if seen is None else seen.queries
     return intersect(seeing, masks.queries_mask)
 

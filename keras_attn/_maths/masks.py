@@ -6,7 +6,7 @@ from typing import Any
 from keras import ops
 
 from .._tensors import Masks, Pairs, Tensor
-from .order import causal_mask, window_mask
+from .order import order_mask
 
 
 def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
@@ -27,6 +27,11 @@ def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
     return ops.less(ops.arange(num_keys, dtype="int32"), valid_lens)
 
 
+def segments_mask(of_queries: Tensor, of_keys: Tensor) -> Tensor:
+    """True where query and key are of one segment: integers `B + (Tq,)` and `B + (Tk,)` to `B + (Tq, Tk)`."""
+    return ops.equal(ops.expand_dims(of_queries, -1), ops.expand_dims(of_keys, -2))
+
+
 def intersect(*masks: Tensor | None) -> Tensor | None:
     """The pairs that every given mask lets take part; None when no mask is given."""
     given = [mask for mask in masks if mask is not None]
@@ -38,7 +43,7 @@ def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, s
 
     Args:
         masks: Lengths and masks, each checked.
-        pairs: Whether query `i` sees only keys `j <= i`, and its window.
+        pairs: Which pairs take part by their order alone.
         num_queries: Tq, an integer or a scalar tensor.
         num_keys: Tk, likewise.
         scores_rank: Number of axes of the scores.
@@ -47,19 +52,25 @@ def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, s
         Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`. While all masks speak of keys alone, the query
         axis keeps size 1: no mask of all pairs is made before one is needed.
     """
-    lengths, attention_mask, queries_mask, keys_mask, values_mask = masks
-    keys_mask = intersect(keys_mask, values_mask)
+    keys_mask = intersect(masks.keys_mask, masks.values_mask)
     mask = intersect(
-        None if lengths is None else lengths_mask(lengths, scores_rank, num_keys),
+        None if masks.valid_lens is None else lengths_mask(masks.valid_lens, scores_rank, num_keys),
         None if keys_mask is None else ops.expand_dims(keys_mask, -2),
-        attention_mask,
-        causal_mask(num_queries, num_keys) if pairs.causal else None,
-        None if pairs.window is None else window_mask(num_queries, num_keys, pairs.window),
-        None if queries_mask is None else ops.expand_dims(queries_mask, -1),
+        masks.attention_mask,
+        order_mask(pairs, num_queries, num_keys),
+        None if masks.queries_mask is None else ops.expand_dims(masks.queries_mask, -1),
     )
     while mask is not None and len(mask.shape) < 2:
         mask = ops.expand_dims(mask, 0)
     return mask
+
+
+def with_pairs(masks: Masks, mask: Tensor | None, scores_rank: int) -> Masks:
+    """The masks with one more of pairs, (Tq, Tk) or `B + (Tq, Tk)`, which is the same for all heads."""
+    given = masks.attention_mask
+    if mask is not None and given is not None and len(given.shape) > scores_rank and len(mask.shape) > 2:
+        mask = ops.expand_dims(mask, -3)  # the mask that was given has an axis of heads
+    return masks._replace(attention_mask=intersect(given, mask))
 
 
 def each_sees_itself(masks: Masks, queries: Tensor, keys: Tensor) -> bool:
@@ -103,7 +114,7 @@ def hide_rows(queries_mask: Tensor | None, output: Tensor, weights: Tensor | Non
     return hide(output, queries_mask), None if weights is None else hide(weights, queries_mask)
 
 
-def hide_unseen(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+def hide_masked(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Zeros for queries `B + (Tq, Dq)` that see no key, and for keys `B + (Tk, Dk)` that no query sees."""
     if mask is None:
         return queries, keys

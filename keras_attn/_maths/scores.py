@@ -76,6 +76,25 @@ def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
     return products - ops.expand_dims(of_queries, -1) - ops.expand_dims(of_keys, -2)
 
 
+def longer_vectors(queries: Tensor, keys: Tensor, bandwidth: Tensor, *, of_queries_too: bool) -> tuple[Tensor, Tensor]:
+    """Vectors whose dot products are the scores of `gaussian_scores`, or with a softmax as good.
+
+    Args:
+        queries: `B + (Tq, D)`.
+        keys: `B + (Tk, D)`.
+        bandwidth: h, a scalar.
+        of_queries_too: Whether the scores have what is the same for all keys of a query, which no softmax sees.
+    """
+    bandwidth = ops.cast(bandwidth, dtype_of(queries))
+    queries, keys = queries / bandwidth, keys / bandwidth
+    of_queries, of_keys = (-0.5 * ops.sum(x * x, axis=-1, keepdims=True) for x in (queries, keys))
+    parts = [(queries, keys), (ops.ones_like(of_queries), of_keys)]
+    if of_queries_too:
+        parts.append((of_queries, ops.ones_like(of_keys)))
+    longer_queries, longer_keys = (ops.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+    return longer_queries, longer_keys
+
+
 def by_products(queries: Tensor) -> bool:
     """Whether `gaussian_scores` takes distances from `queries` by products; True where their size is unknown."""
     return queries.shape[-1] is None or queries.shape[-1] > COORDINATES

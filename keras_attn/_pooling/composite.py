@@ -15,7 +15,8 @@ from keras import ops
 from .._maths.heads import for_heads, join_heads, repeat_heads, split_heads, with_heads_axis
 from .._maths.masks import combine_masks, hide, intersect
 from .._maths.normalizers import NORMALIZERS, SOFTMAX
-from .._tensors import Masks, Pairs, Tensor, at_least_float32, dtype_of
+from .._tensors import Heads, Masks, Pairs, Tensor, at_least_float32, dtype_of
+from .call import AttentionCall
 
 ADDITIVE = "additive"
 DOT_PRODUCT = "dot_product"
@@ -23,29 +24,24 @@ DISTANCE = "distance"
 
 
 class Scoring(NamedTuple):
-    """A scoring function by name, with all that it reads.
+    """The scores of a call: a function and all that it reads.
 
     Attributes:
-        name: `ADDITIVE`, `DOT_PRODUCT` or `DISTANCE`.
-        function: Pure: maps the tensors, as keywords, to scores `B + (Tq, Tk)`, each of its query and key alone.
+        name: `ADDITIVE`, `DOT_PRODUCT` or `DISTANCE`; None where an exporter gets the operations of the function.
+        function: Maps the tensors, as keywords, to scores `B + (Tq, Tk)`, each of its query and key alone. With a name
+            it is pure.
         tensors: `queries` and `keys`, projected where the layer projects them, and further weights of the layer.
         options: Numbers the function depends on.
     """
 
-    name: str
+    name: str | None
     function: Callable[..., Tensor]
     tensors: Mapping[str, Tensor]
-    options: Mapping[str, float]
+    options: Mapping[str, float] = {}
 
-
-class Heads(NamedTuple):
-    """How many heads lie side by side on the last axis: H of the queries, and G of the keys and values.
-
-    Each head of keys serves `H / G` heads of queries.
-    """
-
-    of_queries: int = 1
-    of_keys: int = 1
+    def scores(self) -> Tensor:
+        """The scores `B + (Tq, Tk)`; those of pairs that do not take part by their order may be any numbers."""
+        return self.function(**self.tensors)
 
 
 class Composite(NamedTuple):
@@ -79,11 +75,11 @@ class Evaluator(Protocol):
     """Computes composites.
 
     Attributes:
-        hides_unseen: Whether queries and keys that are masked must be zeros before a layer projects them. The result
+        hides_masked: Whether queries and keys that are masked must be zeros before a layer projects them. The result
             does not depend on them; but a file in which they share a scale with others, as in int8, would.
     """
 
-    hides_unseen: bool
+    hides_masked: bool
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Returns the output, and the weights where they are wanted, else None."""
@@ -107,43 +103,35 @@ def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
         _EVALUATOR.reset(token)
 
 
-def composite_of(
-    scoring: Scoring,
-    values: Tensor,
-    masks: Masks,
-    pairs: Pairs,
-    layer: Any,
-    heads: Heads | None = None,
-    normalizer: str = SOFTMAX,
-    bias: Tensor | None = None,
-) -> Composite:
+def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: str = SOFTMAX) -> Composite:
     """The composite of one call.
 
+    It knows no `queries_mask`, with which a query is without keys: that is for whoever reads the result.
+
     Args:
+        call: The call; its values are `B + (Tk, Dv)`, or `B + (Tk, G Dv)`.
         scoring: That of the layer, or of one head.
-        values: `B + (Tk, Dv)`, or `B + (Tk, G Dv)`.
-        masks: All but `queries_mask`, with which a query is without keys: that is for whoever reads the result.
-        pairs: Which pairs take part by their order alone.
         layer: The layer.
-        heads: The heads, or None where there is no axis for them in the weights.
         normalizer: A key of `NORMALIZERS`.
-        bias: Floats that broadcast to the weights, or None.
     """
-    tensors = {**scoring.tensors, "values": values}
-    bias = None if bias is None else ops.cast(bias, dtype_of(values))
+    tensors, masks, heads = {**scoring.tensors, "values": call.values}, call.masks, call.heads
+    if masks.queries_mask is not None and scoring.name != DOT_PRODUCT:
+        # The form of other scores hangs on how large all queries are.
+        tensors["queries"] = hide(tensors["queries"], masks.queries_mask)
     if masks.valid_lens is not None:
         tensors["valid_lens"] = masks.valid_lens
     keys_mask = intersect(masks.keys_mask, masks.values_mask)
     if keys_mask is not None:
         tensors["keys_mask"] = keys_mask
-    rank = len(values.shape)
+    bias = None if call.bias is None else ops.cast(call.bias, dtype_of(call.values))
+    rank = len(call.values.shape)
     for name, pairwise in (("mask", masks.attention_mask), ("bias", bias)):
         if pairwise is not None:
             tensors[name] = pairwise if heads is None else for_heads(pairwise, rank)
             while len(tensors[name].shape) < rank + (heads is not None):
                 tensors[name] = ops.expand_dims(tensors[name], 0)
-    function = partial(_pool_of, scoring.function, heads, pairs, normalizer)
-    return Composite(scoring.name, layer, function, tensors, scoring.options, heads, pairs, normalizer)
+    function = partial(_pool_of, scoring.function, heads, call.pairs, normalizer)
+    return Composite(scoring.name or "", layer, function, tensors, scoring.options, heads, call.pairs, normalizer)
 
 
 def pool(
@@ -191,7 +179,7 @@ def _pool_of(
     bias: Tensor | None = None,
     **read_by_score: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    masks, rank = Masks(valid_lens, mask, None, keys_mask, None), len(values.shape)
+    masks, rank = Masks(valid_lens, mask, keys_mask=keys_mask), len(values.shape)
     if heads is not None:
         masks = with_heads_axis(masks, rank)
         queries = split_heads(queries, heads.of_queries)

@@ -4,53 +4,33 @@
 them is not read. All else that the layers promise of masks follows from a bias of minus infinity.
 """
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
 from .._keras.private import is_transformed
-from .._maths.masks import hide, hide_unseen
+from .._maths.masks import hide
 from .._maths.scores import dot_product_scores
-from .._tensors import Tensor, dtype_of
-from .composite import pool
+from .._tensors import Pairs, Tensor, dtype_of
+from .call import AttentionCall
+from .composite import DOT_PRODUCT, Scoring, pool
 
 # As benchmarks/training.py measures it. On TensorFlow and, on a CPU, on JAX it is the same operations again.
 FASTER_ON = ("torch",)
 
-_HARMLESS_FOR: ContextVar[Any] = ContextVar("keras_attn_harmless_for", default=None)
 
-
-@contextlib.contextmanager
-def masked_is_harmless(layer: Any, told: bool = True) -> Iterator[None]:
-    """Tells a layer that what it gets is finite wherever it is masked, and that no row without keys will be read.
-
-    Replacing the one and the other by zeros, as a layer called by itself must, would be done twice.
-    """
-    token = _HARMLESS_FOR.set(layer if told else None)
-    try:
-        yield
-    finally:
-        _HARMLESS_FOR.reset(token)
-
-
-def is_masked_harmless(layer: Any) -> bool:
-    """Whether the caller of a layer said so."""
-    return _HARMLESS_FOR.get() is layer
-
-
-def is_faster(queries: Tensor, values: Tensor) -> bool:
-    """Whether to pool queries `B + (Tq, Dq)` and values `B + (Tk, Dv)` by `fused_pool`.
+def is_faster(scoring: Scoring, values: Tensor) -> bool:
+    """Whether to pool values `B + (Tk, Dv)` under a softmax of such scores by `fused_pool`.
 
     The kernels are for queries and values of one size, and there must be a key.
     """
-    sizes = queries.shape[-1], values.shape[-1]
-    fits = len({*sizes}) == 1 and 0 not in (*sizes, values.shape[-2])
-    return keras.backend.backend() in FASTER_ON and fits and not _is_transformed()
+    if scoring.name != DOT_PRODUCT or keras.backend.backend() not in FASTER_ON:
+        return False
+    sizes = scoring.tensors["queries"].shape[-1], values.shape[-1]
+    return len({*sizes}) == 1 and 0 not in (*sizes, values.shape[-2]) and not _is_transformed()
 
 
 def _is_transformed() -> bool:
@@ -62,43 +42,35 @@ def _is_transformed() -> bool:
     return not torch.compiler.is_compiling() and is_transformed()
 
 
-def fused_pool(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    *,
-    scale: float,
-    causal: bool,
-    zeros: bool,
-) -> Tensor:
+def fused_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, no_row_is_empty: bool) -> Tensor:
     """The mean of values `B + (Tk, Dv)` under a softmax of `scale q.k + bias` over the keys that take part.
 
     The softmax runs in float32 at least; the backends see to that.
 
     Args:
-        queries: `B + (Tq, D)`, finite where they see no key.
-        keys: `B + (Tk, D)`, finite where no query sees them.
-        values: `B + (Tk, Dv)`, likewise.
-        mask: Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
-        bias: Floats that broadcast to the same, or None.
-        scale: Factor of the dot products.
-        causal: Whether query `i` sees only keys `j <= i`; in the place of a mask.
-        zeros: Whether a query that sees no key gives zeros, and any finite numbers otherwise.
+        scoring: Queries `B + (Tq, D)` and keys `B + (Tk, D)`, finite where they are masked, and the scale.
+        call: With values `B + (Tk, Dv)`, and perhaps a bias that broadcasts to `B + (Tq, Tk)`.
+        mask: All masks of the call: booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
+        no_row_is_empty: Whether each query is known to see a key, and each key a query.
 
     Returns:
-        `B + (Tq, Dv)`.
+        `B + (Tq, Dv)`. A query that sees no key gives zeros, or any finite numbers where the call is clean.
     """
+    queries, values, scale = scoring.tensors["queries"], call.values, scoring.options["scale"]
+    causal = no_row_is_empty and call.pairs == Pairs(causal=True) and call.bias is None
+    if causal:
+        mask = None
+    if mask is not None and not call.is_clean:
+        values = hide(values, ops.any(mask, axis=-2))
     *batch, num_queries, _ = ops.shape(queries)
     if mask is not None:
         sees_a_key = ops.any(mask, axis=-1, keepdims=True)
-        seen = ops.logical_or(mask, ops.logical_not(sees_a_key))
+        takes_part = ops.logical_or(mask, ops.logical_not(sees_a_key))
 
     def summand(bias: Tensor | None) -> Tensor | None:
         # Not the operation's own `mask`: on torch its fill is of the size of large scores in float16.
         if mask is not None:
-            bias = ops.where(mask, 0.0 if bias is None else bias, ops.where(seen, 0.0, -math.inf))
+            bias = ops.where(mask, 0.0 if bias is None else bias, ops.where(takes_part, 0.0, -math.inf))
         return None if bias is None else _with_heads(ops.cast(bias, dtype_of(queries)), batch)
 
     def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -111,18 +83,9 @@ def fused_pool(
         order = ops.tril(ops.ones(ops.shape(scores)[-2:], "bool")) if causal else mask
         return pool(scores, values, order, bias=bias)[0]
 
-    read = (queries, keys, values) if bias is None else (queries, keys, values, bias)
+    read = (queries, scoring.tensors["keys"], values, *([] if call.bias is None else [call.bias]))
     output = _differentiable_twice(attend, attend_plainly)(*read)
-    return output if mask is None or not zeros else hide(output, ops.squeeze(sees_a_key, -1))
-
-
-def hide_all_unseen(
-    mask: Tensor | None, queries: Tensor, keys: Tensor, values: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Zeros for queries that see no key, and for keys and values that no query sees."""
-    if mask is None:
-        return queries, keys, values
-    return *hide_unseen(mask, queries, keys), hide(values, ops.any(mask, axis=-2))
+    return output if mask is None or call.is_clean else hide(output, ops.squeeze(sees_a_key, -1))
 
 
 def _with_heads(tensor: Tensor, batch: list[Any]) -> Tensor:

@@ -1,36 +1,22 @@
 """What every attention layer shares: the call, its checks, and the shapes and masks of what comes out."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
 
 from .._checks.arguments import check_switch, check_window
 from .._checks.offset import check_offset
-from .._checks.tensors import check_given, check_masks, check_real
+from .._checks.tensors import check_given, check_masks, check_real, check_segment_ids
 from .._keras.placeholders import as_tensors
 from .._keras.private import VariedOutputs, set_keras_mask
 from .._keras.projections import policy_with_quantized_sublayers
 from .._maths.masks import intersect
 from .._maths.scores import bounded
-from .._states.last_queries import in_masks, position_of_first
 from .._states.precompute import Precomputing
-from .._states.state import Keys, check_length, have_lost_steps, nan_where, unpacked, values_of
+from .._states.state import check_length, have_lost_steps, nan_where, unpacked, values_of
 from .._tensors import Masks, Pairs, Shape, Tensor, as_tensor, shape_of
-
-
-class Given(NamedTuple):
-    """What a call was given, all of it checked, and the shapes of what it returns."""
-
-    queries: Tensor
-    keys: Keys
-    values: Tensor
-    masks: Masks
-    pairs: Pairs
-    offset: Any
-    bias: Tensor | None
-    output_shape: Shape
-    weights_shape: Shape
+from .call import AttentionCall, with_all_masks
 
 
 class AttentionLayer(VariedOutputs, Precomputing):
@@ -43,32 +29,8 @@ class AttentionLayer(VariedOutputs, Precomputing):
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def _attend(
-        self,
-        queries: Tensor,
-        keys: Keys,
-        values: Tensor,
-        masks: Masks,
-        pairs: Pairs,
-        *,
-        offset: Any,
-        bias: Tensor | None,
-        return_attention_scores: bool,
-        training: bool | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """The output and the weights, from tensors of the layer's dtype and masks that are checked.
-
-        Args:
-            queries: `B + (Tq, Dq)`.
-            keys: Those, or projected.
-            values: Those, or projected where the keys have projected values.
-            masks: What there is of them, with all that the order of positions keeps out where it counts from an offset.
-            pairs: Which pairs take part by the order of positions, counted from the first of each.
-            offset: Position of the first query: an integer or integers, a scalar or `B`.
-            bias: Floats that broadcast to the scores, or None.
-            return_attention_scores: Whether the weights are wanted.
-            training: Whether dropout acts.
-        """
+    def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        """The output, and the weights if they are wanted, from tensors of the layer's dtype."""
         raise NotImplementedError
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
@@ -84,6 +46,7 @@ class AttentionLayer(VariedOutputs, Precomputing):
         *,
         score_bias: Any = None,
         attention_mask: Any = None,
+        segment_ids: Any = None,
         use_causal_mask: bool = False,
         window: Any = None,
         offset: Any = None,
@@ -93,67 +56,44 @@ class AttentionLayer(VariedOutputs, Precomputing):
         keys_mask: Any = None,
         values_mask: Any = None,
         _only_state: Any = False,
+        _only_spec: bool = False,
+        _is_clean: bool = False,
     ) -> Any:
         """Pools the values; or gives a state of keys and values alone, for `precompute` and `append`."""
-        if _only_state:
-            return self._state_of(keys, values, _only_state, _mask_of_state(keys_mask, values_mask, _only_state))
-        given = self._checked(
-            queries,
-            keys,
-            values,
-            valid_lens,
-            score_bias=score_bias,
-            attention_mask=attention_mask,
-            use_causal_mask=use_causal_mask,
-            window=window,
-            offset=offset,
-            queries_mask=queries_mask,
-            keys_mask=keys_mask,
-            values_mask=values_mask,
-        )
-        queries, keys, values = (ops.cast(x, self.compute_dtype) for x in (queries, given.keys.tensor, given.values))
-        masks, pairs, offset = self._in_masks(given)
-        returns_weights = check_switch("return_attention_scores", return_attention_scores)
-        output, weights = self._attend(
-            queries,
-            given.keys._replace(tensor=keys),
-            values,
-            masks,
-            pairs,
-            offset=offset,
-            bias=None if given.bias is None else bounded(given.bias, self.compute_dtype),
-            return_attention_scores=returns_weights,
-            training=training,
-        )
-        lost = have_lost_steps(given.keys, self._time_axis(len(given.queries.shape)))
-        if lost is not None:
-            output = nan_where(lost, masks.queries_mask, output)
-            weights = None if weights is None else nan_where(lost, masks.queries_mask, weights)
-        _carry_mask(output, given.masks.queries_mask)
-        return (output, weights) if returns_weights else output
+        masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
+        pairs = Pairs(use_causal_mask, window)
+        call = AttentionCall(queries, keys, values, masks, pairs, offset, segment_ids, score_bias)
+        call = call._replace(returns_weights=return_attention_scores, training=training, is_clean=_is_clean)
+        return self._answer(call, _only_state, _only_spec)
 
-    def compute_output_spec(
-        self,
-        queries: Tensor,
-        keys: Any,
-        values: Tensor | None = None,
-        valid_lens: Any = None,
-        *,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
-        _only_state: Any = False,
-        **masking: Any,
-    ) -> Any:
+    def _answer(self, call: AttentionCall, only_state: Any, only_spec: bool) -> Any:
+        """What a call returns, or its shapes and dtypes alone; of a call that is not checked yet."""
+        if only_state:
+            of_keys = call.keys, call.values, only_state, _mask_of_state(call.masks, only_state)
+            return self._spec_of_state(call.queries, *of_keys) if only_spec else self._state_of(*of_keys)
+        call, shapes = self._checked(call)
+        if only_spec:
+            output, weights = (keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
+        else:
+            output, weights = self._computed(call)
+        if call.masks.queries_mask is not None:  # passed explicitly: Keras passes on the one of the first input
+            set_keras_mask(output, call.masks.queries_mask)
+        return (output, weights) if call.returns_weights else output
+
+    def _computed(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        rank = len(call.queries.shape)
+        num_keys = ops.shape(call.keys.tensor)[self._time_axis(rank) if call.keys.projected else -2]
+        call = with_all_masks(self._cast(call), num_keys)
+        output, weights = self._attend(call)
+        lost = have_lost_steps(call.keys, self._time_axis(rank))
+        if lost is not None:
+            output = nan_where(lost, call.masks.queries_mask, output)
+            weights = None if weights is None else nan_where(lost, call.masks.queries_mask, weights)
+        return output, weights
+
+    def compute_output_spec(self, *given: Any, **options: Any) -> Any:
         """The shape and dtype of what `call` returns."""
-        if _only_state:
-            mask = _mask_of_state(masking.get("keys_mask"), masking.get("values_mask"), _only_state)
-            return self._spec_of_state(queries, keys, values, _only_state, mask)
-        given = self._checked(queries, keys, values, valid_lens, **masking)
-        returns_weights = check_switch("return_attention_scores", return_attention_scores)
-        shapes = given.output_shape, given.weights_shape
-        output, weights = (keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
-        _carry_mask(output, given.masks.queries_mask)
-        return (output, weights) if returns_weights else output
+        return AttentionLayer.call(self, *given, **options, _only_spec=True)
 
     def compute_output_shape(
         self, queries_shape: Any, keys_shape: Any, values_shape: Any = None, *, return_attention_scores: bool = False
@@ -171,49 +111,44 @@ class AttentionLayer(VariedOutputs, Precomputing):
         """The mask of the output: that of the queries."""
         return previous_mask
 
-    def _checked(
-        self,
-        queries: Tensor,
-        keys: Any,
-        values: Tensor | None,
-        valid_lens: Any,
-        *,
-        score_bias: Any = None,
-        attention_mask: Any = None,
-        use_causal_mask: Any = False,
-        window: Any = None,
-        offset: Any = None,
-        queries_mask: Any = None,
-        keys_mask: Any = None,
-        values_mask: Any = None,
-    ) -> Given:
-        """Checks what a call, symbolic or not, was given."""
-        state = unpacked(keys, keys_mask)
-        values = values_of(state, values)
-        pairs = Pairs(check_switch("use_causal_mask", use_causal_mask), check_window(window))
-        check_given(queries=queries, keys=state.tensor, values=values)
-        check_real(queries=queries, keys=state.tensor, values=values)
+    def _checked(self, given: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
+        """Checks a call, symbolic or not, as it was given; returns it, and the shapes of output and weights."""
+        keys = unpacked(given.keys, given.masks.keys_mask)
+        values = values_of(keys, given.values)
+        pairs = Pairs(check_switch("use_causal_mask", given.pairs.causal), check_window(given.pairs.window))
+        check_given(queries=given.queries, keys=keys.tensor, values=values)
+        check_real(queries=given.queries, keys=keys.tensor, values=values)
         shapes = self._checked_shapes(
-            shape_of(queries), state._replace(tensor=shape_of(state.tensor)), shape_of(values)
+            shape_of(given.queries), keys._replace(tensor=shape_of(keys.tensor)), shape_of(values)
         )
         output_shape, weights_shape = self._output_shapes(*shapes)
-        if state.length is not None:
-            check_length(state.length, output_shape[:-2])
-        masks = as_tensors(Masks(valid_lens, attention_mask, queries_mask, state.mask, values_mask))
-        bias = None if score_bias is None else as_tensor(score_bias)
+        if keys.length is not None:
+            check_length(keys.length, output_shape[:-2])
+        masks = as_tensors(given.masks._replace(keys_mask=keys.mask))
+        bias = None if given.bias is None else as_tensor(given.bias)
         check_masks(masks, bias, *shapes, weights_shape)
+        segment_ids, offset = given.segment_ids, given.offset
+        if segment_ids is not None:
+            segment_ids = check_segment_ids(segment_ids, *shapes[:2])
         if offset is not None and not (isinstance(offset, int) and offset == 0):
             offset = check_offset(offset, "queries", output_shape[:-2])
-        return Given(queries, state, values, masks, pairs, offset, bias, output_shape, weights_shape)
-
-    def _in_masks(self, given: Given) -> tuple[Masks, Pairs, Any]:
-        """The masks, the order of pairs that is not in them, and the position of the first query."""
-        num_queries, rank = ops.shape(given.queries)[-2], len(given.queries.shape)
-        num_keys = ops.shape(given.keys.tensor)[self._time_axis(rank) if given.keys.projected else -2]
-        masks, pairs = in_masks(
-            given.masks, given.pairs, given.offset, given.keys, num_queries, num_keys, scores_rank=rank
+        call = given._replace(
+            keys=keys,
+            values=values,
+            masks=masks,
+            pairs=pairs,
+            offset=offset,
+            segment_ids=segment_ids,
+            bias=bias,
+            returns_weights=check_switch("return_attention_scores", given.returns_weights),
         )
-        return masks, pairs, position_of_first(given.offset, given.keys, num_queries, num_keys)
+        return call, (output_shape, weights_shape)
+
+    def _cast(self, call: AttentionCall) -> AttentionCall:
+        """The call in the dtype of the layer."""
+        queries, keys, values = (ops.cast(x, self.compute_dtype) for x in (call.queries, call.keys.tensor, call.values))
+        bias = None if call.bias is None else bounded(call.bias, self.compute_dtype)
+        return call._replace(queries=queries, keys=call.keys._replace(tensor=keys), values=values, bias=bias)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
@@ -222,12 +157,6 @@ class AttentionLayer(VariedOutputs, Precomputing):
         return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
 
 
-def _mask_of_state(keys_mask: Any, values_mask: Any, only_state: Any) -> Any:
+def _mask_of_state(masks: Masks, only_state: Any) -> Any:
     """Which steps of a state take part, by the masks of what it is made of: values only if it holds them."""
-    return keys_mask if only_state is True else intersect(keys_mask, values_mask)
-
-
-def _carry_mask(output: Tensor, queries_mask: Tensor | None) -> None:
-    """Lets the output carry a `queries_mask` that was passed explicitly: Keras passes on the one of the first input."""
-    if queries_mask is not None:
-        set_keras_mask(output, queries_mask)
+    return masks.keys_mask if only_state is True else intersect(masks.keys_mask, masks.values_mask)

@@ -4,24 +4,23 @@ from functools import partial
 from typing import Any
 
 import keras
-from keras import ops
 
 from .._checks.arguments import check_dropout, check_seed
-from .._checks.tensors import check_given, check_pooling_shapes, check_score_result, scores_shape_of
+from .._checks.tensors import check_score_result, scores_shape_of
 from .._keras.seeds import SeedGenerator
-from .._maths.masks import combine_masks, each_sees_itself, hide, hide_rows, hide_unseen
+from .._maths.masks import each_sees_itself, hide_masked, hide_rows
 from .._maths.normalizers import SOFTMAX, check_normalizer
-from .._states.state import Keys, check_projected, refuse_state
-from .._tensors import Masks, Pairs, Shape, Tensor, shape_of
-from .composite import Heads, Scoring, composite_of, current_evaluator, pool
-from .fused import fused_pool, hide_all_unseen, is_faster, is_masked_harmless
-from .layer import AttentionLayer
+from .._tensors import Shape, Tensor, shape_of
+from .call import AttentionCall
+from .composite import composite_of, current_evaluator, pool
+from .fused import fused_pool, is_faster
+from .scoring_layer import ScoringLayer
 
-_CALL = ("call", "_attend", "_pooled", "_lowered", "precompute")  # what a call of a layer is, beside its score
+_CALL = ("call", "_answer", "_attend", "_lowered", "precompute")  # what a call of a layer is, beside its score
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class AttentionPooling(AttentionLayer):
+class AttentionPooling(ScoringLayer):
     """Base of the attention layers: a weighted mean of the values, weights by a softmax over scores.
 
     `output = dropout(softmax(score(queries, keys) + score_bias)) values`, the softmax over the keys that take part.
@@ -47,6 +46,8 @@ class AttentionPooling(AttentionLayer):
         score_bias: Floats that broadcast to `B + (Tq, Tk)`, added to the scores before any mask. What lies beyond 1e30,
             in float16 65504, counts as that, so that a mask of -1e9, the lowest number or infinity can be added.
         attention_mask: Booleans that broadcast to `B + (Tq, Tk)`; True takes part.
+        segment_ids: Integers: a query sees only keys with its number, as in several texts packed into one sequence.
+            `B + (T,)` where queries and keys are that sequence, else a pair: `B + (Tq,)` and `B + (Tk,)`.
         use_causal_mask: Whether query `i` sees only keys `j <= i`.
         window: (left, right): query `i` sees only keys `i - left <= j <= i + right`; None for no bound on a side.
         offset: Position of the first query, from which a causal mask and a window count: an integer, or integers `B`.
@@ -82,17 +83,6 @@ class AttentionPooling(AttentionLayer):
         ...         return -0.5 * keras.ops.sum(gaps**2, -1)
     """
 
-    _scores_in_parts = True  # whether `score` is made of its two parts: a subclass may override the whole alone
-    _score_is_described = True  # whether `_scoring` speaks of this score: a subclass may override the score alone
-    _scores_by_products = False  # whether scores are scaled dot products, of which `_scoring` speaks, and nothing else
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        parts = _definer_of(cls, "score_projected", "project_keys")
-        score = _definer_of(cls, "score", "score_projected", "project_keys")
-        cls._scores_in_parts = score is parts
-        cls._score_is_described = score is _definer_of(cls, "_scoring")
-
     def __init__(
         self, dropout: float = 0.0, *, seed: int | None = None, normalizer: str = SOFTMAX, **kwargs: Any
     ) -> None:
@@ -102,201 +92,64 @@ class AttentionPooling(AttentionLayer):
         self.normalizer = check_normalizer(normalizer)
         self.seed_generator = SeedGenerator(self.seed) if self.dropout else None
 
-    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Checks the shapes; a subclass makes its weights here."""
-        refuse_state(keys_shape)
-        check_given(keys=keys_shape, values=values_shape)  # Keras leaves out the shape of what is None
-        self.check_shapes(tuple(queries_shape), tuple(keys_shape), tuple(values_shape))
-
-    def score(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scores each query against each key: `B + (Tq, Dq)` and `B + (Tk, Dk)` to `B + (Tq, Tk)`."""
-        if type(self).score_projected is AttentionPooling.score_projected:
-            raise NotImplementedError(f"{type(self).__name__} must define `score(queries, keys)`.")
-        return self.score_projected(queries, self.project_keys(keys))
-
-    def project_keys(self, keys: Tensor) -> Tensor:
-        """What of the score depends on keys `B + (Tk, Dk)` alone: `B + (Tk, ...)`, the keys themselves unless given."""
-        return keys
-
-    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scores queries `B + (Tq, Dq)` against keys as `project_keys` returns them: `B + (Tq, Tk)`."""
-        return self.score(queries, keys)
-
-    def projected_size(self, queries_size: int | None) -> int | None:
-        """The size of projected keys for queries of size Dq; None where it is unknown or any will do."""
-        return None
-
-    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree; a subclass may add rules of its own."""
-        check_pooling_shapes(queries_shape, keys_shape, values_shape)
-
-    def _attend(
-        self,
-        queries: Tensor,
-        keys: Keys,
-        values: Tensor,
-        masks: Masks,
-        pairs: Pairs,
-        *,
-        offset: Any,
-        bias: Tensor | None,
-        return_attention_scores: bool,
-        training: bool | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        lowered = self._lowered(queries, keys, values, masks, pairs, bias, return_attention_scores, training)
+    def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        lowered = self._lowered(call)
         if lowered is not None:
             return lowered
-        mask = _mask_of(masks, pairs, queries, keys)
-        if not return_attention_scores and self.normalizer == SOFTMAX and self._can_be_lowered(training):
-            output = self._fused(queries, keys, values, masks, pairs, mask, bias)
-            if output is not None:
-                return output, None
-        queries, keys = self._without_unseen(mask, queries, keys)
-        return self._pooled(queries, keys, values, mask, pairs, bias, training)
+        mask = call.mask()
+        no_row_is_empty = each_sees_itself(call.masks, call.queries, call.keys.tensor)
+        call = self._without_masked(call._replace(is_clean=call.is_clean or no_row_is_empty), mask)
+        scoring = self._scoring(call) if self._is_described else ScoringLayer._scoring(self, call)
+        wants_output_alone = not call.returns_weights and not self._drops(call) and self.normalizer == SOFTMAX
+        if wants_output_alone and is_faster(scoring, call.values):
+            return fused_pool(scoring, call, mask, no_row_is_empty=no_row_is_empty), None
+        scores = scoring.scores()
+        wanted = (*shape_of(call.queries)[:-1], shape_of(call.keys.tensor)[-2])
+        check_score_result(type(self).__name__, shape_of(scores), wanted)
+        return pool(scores, call.values, mask, partial(self._drop, call), self.normalizer, call.bias)
 
-    def _pooled(
-        self,
-        queries: Tensor,
-        keys: Keys,
-        values: Tensor,
-        mask: Tensor | None,
-        pairs: Pairs,
-        bias: Tensor | None,
-        training: bool | None,
-    ) -> tuple[Tensor, Tensor]:
-        """The output and the weights, from queries and keys without those that are unseen."""
-        scores = self._scores(queries, keys, pairs)
-        check_score_result(type(self).__name__, shape_of(scores), (*shape_of(queries)[:-1], shape_of(keys.tensor)[-2]))
-        return pool(scores, values, mask, partial(self._drop, training=training), self.normalizer, bias)
-
-    def _fused(
-        self,
-        queries: Tensor,
-        keys: Keys,
-        values: Tensor,
-        masks: Masks,
-        pairs: Pairs,
-        mask: Tensor | None,
-        bias: Tensor | None,
-    ) -> Tensor | None:
-        """The output in one operation of the backend; None where that is not faster, or the layer has no such form."""
-        if not self._scores_by_products or not is_faster(queries, values):
-            return None
-        no_row_is_empty, tensor = each_sees_itself(masks, queries, keys.tensor), keys.tensor
-        harmless = no_row_is_empty or is_masked_harmless(self)
-        if not harmless:
-            queries, tensor, values = hide_all_unseen(mask, queries, tensor, values)
-        scoring = self._scoring(queries, keys._replace(tensor=tensor))
-        if scoring is None:
-            return None
-        causal = no_row_is_empty and pairs == Pairs(causal=True) and bias is None
-        read = {**scoring.tensors, "values": values, "mask": None if causal else mask, "bias": bias}
-        return fused_pool(**read, **scoring.options, causal=causal, zeros=not harmless)
-
-    def _without_unseen(self, mask: Tensor | None, queries: Tensor, keys: Keys) -> tuple[Tensor, Keys]:
-        """What is scored: zeros for a query that sees no key, and for a key that no query sees."""
-        queries, tensor = hide_unseen(mask, queries, keys.tensor)
-        return queries, keys._replace(tensor=tensor)
-
-    def _centres_keys(self, queries: Tensor) -> bool:
-        """Whether `_without_unseen` makes more of the keys than zeros, so that an exporter needs it too."""
-        return False
-
-    def _project(self, keys: Tensor, offset: Any) -> Tensor:
-        return self.project_keys(keys) if self._scores_in_parts else keys
-
-    def _score_projection(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return (self.score_projected if self._scores_in_parts else self.score)(queries, keys)
-
-    def _scores(self, queries: Tensor, keys: Keys, pairs: Pairs) -> Tensor:
-        """Scores `B + (Tq, Tk)`; those of pairs that do not take part by their order may be any numbers."""
-        return (self._score_projection if keys.projected else self.score)(queries, keys.tensor)
-
-    def _lowered(
-        self,
-        queries: Tensor,
-        keys: Keys,
-        values: Tensor,
-        masks: Masks,
-        pairs: Pairs,
-        bias: Tensor | None,
-        returns_weights: bool,
-        training: bool | None,
-    ) -> tuple[Tensor, Tensor | None] | None:
+    def _lowered(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
         """What an exporter makes of a call, where there is one and it can; else None."""
         evaluate = current_evaluator()
-        if evaluate is None or not self._can_be_lowered(training):
+        if evaluate is None or not self._is_described or self._drops(call):
             return None
-        if evaluate.hides_unseen or self._centres_keys(queries):
-            queries, keys = self._without_unseen(_mask_of(masks, pairs, queries, keys), queries, keys)
-        if masks.queries_mask is not None and not self._scores_by_products:
-            queries = hide(queries, masks.queries_mask)  # the form of other scores hangs on how large all queries are
-        scoring = self._scoring(queries, keys)
-        if scoring is None:
+        if evaluate.hides_masked or self._reads_masks(call):
+            call = self._without_masked(call, call.mask())
+        scoring = self._scoring(call)
+        if scoring.name is None:
             return None
-        composite = composite_of(scoring, values, masks, pairs, self, normalizer=self.normalizer, bias=bias)
-        output, weights = evaluate(composite, returns_weights)
-        return hide_rows(masks.queries_mask, output, weights)
+        output, weights = evaluate(composite_of(call, scoring, self, self.normalizer), call.returns_weights)
+        return hide_rows(call.masks.queries_mask, output, weights)
+
+    def _without_masked(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
+        """The call with zeros for a query that sees no key, and for a key that no query sees."""
+        if call.is_clean:
+            return call
+        queries, keys = hide_masked(mask, call.queries, call.keys.tensor)
+        return call._replace(queries=queries, keys=call.keys._replace(tensor=keys))
+
+    def _reads_masks(self, call: AttentionCall) -> bool:
+        """Whether `_without_masked` makes more of a call than zeros, so that an exporter needs it too."""
+        return False
 
     @property
     def _only_scores(self) -> bool:
-        """Whether a call of this layer is that of `AttentionPooling`, whatever its score: a subclass may do more."""
-        return all(getattr(type(self), name) is getattr(AttentionPooling, name) for name in _CALL)
-
-    def _can_be_lowered(self, training: bool | None) -> bool:
-        """Whether `_scoring` says all that there is to a call."""
-        return self._score_is_described and not self._drops(training)
-
-    def _scoring(self, queries: Tensor, keys: Keys) -> Scoring | None:
-        """What an exporter may write in its own way, or None: it then gets the ops that `score` is made of.
-
-        Args:
-            queries: `B + (Tq, Dq)`; they may hold anything where they are masked.
-            keys: `B + (Tk, Dk)`, likewise; or projected.
-        """
-        return None
-
-    def _scoring_of_heads(self, queries: Tensor, keys: Tensor, heads: Heads) -> Scoring | None:
-        """The scoring of one head, with the tensors of all heads side by side; None where there is none.
-
-        Args:
-            queries: `B + (Tq, H D)`; they may hold anything where they are masked.
-            keys: `B + (Tk, G D)`, likewise.
-            heads: H and G.
-        """
-        return None
-
-    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
-        shapes = queries_shape, keys.tensor, values_shape
-        if keys.projected:
-            check_pooling_shapes(*shapes)
-            check_projected(keys.tensor, self.projected_size(queries_shape[-1]) if self._scores_in_parts else None)
-        else:
-            self.check_shapes(*shapes)
-        return shapes
+        """Whether `_scoring` says all that there is to a call of this layer but dropout: a subclass may do more."""
+        is_call = all(getattr(type(self), name) is getattr(AttentionPooling, name) for name in _CALL)
+        return is_call and self._is_described
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
         scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)
         return (*scores_shape[:-1], values_shape[-1]), scores_shape
 
-    def _drops(self, training: bool | None) -> bool:
-        return bool(training) and self.seed_generator is not None
+    def _drops(self, call: AttentionCall) -> bool:
+        return bool(call.training) and self.seed_generator is not None
 
-    def _drop(self, weights: Tensor, training: bool | None) -> Tensor:
-        if not self._drops(training):
+    def _drop(self, call: AttentionCall, weights: Tensor) -> Tensor:
+        if not self._drops(call):
             return weights
         return keras.random.dropout(weights, self.dropout, seed=self.seed_generator)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make this layer again."""
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed, "normalizer": self.normalizer}
-
-
-def _definer_of(cls: type, *names: str) -> type:
-    """The most derived class that defines one of these methods."""
-    return next(each for each in cls.__mro__ if any(name in vars(each) for name in names))
-
-
-def _mask_of(masks: Masks, pairs: Pairs, queries: Tensor, keys: Keys) -> Tensor | None:
-    """The pairs of query and key that every mask lets take part, or None when there is no mask."""
-    return combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys.tensor)[-2], len(queries.shape))

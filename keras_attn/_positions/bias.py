@@ -7,7 +7,7 @@ from keras import ops
 
 from .._checks.arguments import check_positive_integer
 from .._checks.offset import check_offset, positions_from
-from .._checks.tensors import check_given
+from .._checks.tensors import check_given, check_rank
 from .._tensors import Shape, Tensor, largest, merge_shapes, shape_of
 
 
@@ -53,11 +53,7 @@ class PositionBias(keras.layers.Layer):
         check_given(queries=queries)
         queries_shape, keys_shape = shape_of(queries), shape_of(keys)
         for name, shape in (("queries", queries_shape), ("keys", keys_shape)):
-            if len(shape) < 3:
-                raise ValueError(
-                    f"`{name}` must have at least 3 axes: one or more batch axes, then positions and features. "
-                    f"Received: {name} shape {shape}. Pass what the attention gets, or add the axis that is missing."
-                )
+            check_rank(name, shape, "positions and features")
         offset = check_offset(offset, "queries", queries_shape[:-2])
         axes = shape_of(offset)
         offset_shape = merge_shapes(axes, queries_shape[:-2]) if axes else axes

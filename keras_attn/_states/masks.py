@@ -7,7 +7,7 @@ from keras import ops
 
 from .._keras.private import get_keras_mask, set_keras_mask
 from .._tensors import Tensor
-from .state import LENGTH, PROJECTED, put_behind
+from .state import LENGTH, PROJECTED, append_rows
 
 
 def carry_mask(
@@ -38,7 +38,7 @@ def carry_mask(
         before = ops.ones((*batch, ops.shape((past or state)[PROJECTED])[axis]), "bool")
     if LENGTH in state:
         length = ops.zeros(batch, "int32") if past is None else ops.cast(past[LENGTH], "int32")
-        set_keras_mask(state[PROJECTED], put_behind(before, latest, length, len(batch)))
+        set_keras_mask(state[PROJECTED], append_rows(before, latest, length, len(batch)))
     else:
         set_keras_mask(state[PROJECTED], ops.concatenate([before, latest], -1))
 

@@ -1,4 +1,4 @@
-"""The part of a layer that makes states of its keys and values: see `_keys_state.py` for what they are."""
+"""The part of a layer that makes states of its keys and values: see `state.py` for what they are."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_positive_integer
-from .._checks.tensors import check_given, check_real
+from .._checks.tensors import check_given, check_rank, check_real
 from .._tensors import Shape, Tensor, as_tensor, shape_of, shapes_agree
 from .masks import carry_mask
 from .state import (
@@ -15,13 +15,13 @@ from .state import (
     VALUES,
     Keys,
     ZerosLike,
-    behind,
-    check_behind,
+    appended,
+    check_appended,
     check_built,
     check_length,
     check_state,
-    first_free,
-    with_room,
+    next_position,
+    preallocated,
 )
 
 
@@ -88,7 +88,7 @@ class Precomputing(keras.layers.Layer):
         return state
 
     def append(self, state: dict[str, Tensor], keys: Tensor, values: Tensor) -> dict[str, Tensor]:
-        """A state with the keys and values of further steps behind those that it has.
+        """A state with the keys and values of further steps appended to those that it has.
 
         A call with the state takes its queries for the last of all steps: causal masks and windows count from there.
 
@@ -126,22 +126,22 @@ class Precomputing(keras.layers.Layer):
         return keys if shape is None or shape[-1] is None else ZerosLike(shape[-1])(keys)
 
     def _state_of(self, keys: Tensor, values: Tensor, wanted: Any, mask: Tensor | None) -> dict[str, Tensor]:
-        """The state of keys, and of values if they are wanted, alone or behind those of another."""
+        """The state of keys, and of values if they are wanted, alone or appended to those of another."""
         wanted = {} if wanted is True else wanted
         self._check_keys(keys, values if wanted else None)
         capacity, past = wanted.get("capacity"), wanted.get("past")
         axis, batch = self._time_axis(len(keys.shape)), ops.shape(keys)[:-2]
         if past is not None and LENGTH in past:
             check_length(past[LENGTH], shape_of(keys)[:-2])
-        offset = first_free(past, axis)
+        offset = next_position(past, axis)
         steps = {PROJECTED: self._project(ops.cast(keys, self.compute_dtype), offset)}
         if wanted:
             steps[VALUES] = self._project_values(ops.cast(values, self.compute_dtype), offset)
         if past is not None:
-            check_behind(past, steps, axis)
-            state = behind(past, steps, axis)
+            check_appended(past, steps, axis)
+            state = appended(past, steps, axis)
         else:
-            state = steps if capacity is None else with_room(steps, capacity, batch, axis)
+            state = steps if capacity is None else preallocated(steps, capacity, batch, axis)
         carry_mask(state, mask, past, (*batch, ops.shape(keys)[-2]), axis)
         return state
 
@@ -155,11 +155,7 @@ class Precomputing(keras.layers.Layer):
         check_given(keys=keys)
         check_real(keys=keys)
         shape = shape_of(keys)
-        if len(shape) < 3:
-            raise ValueError(
-                "`keys` must have at least 3 axes: one or more batch axes, then (Tk, Dk). "
-                f"Received: keys shape {shape}. Add the axis that is missing."
-            )
+        check_rank("keys", shape, "(Tk, Dk)")
         values_shape: Shape = (*shape[:-1], None)
         if values is not None:
             check_real(values=values)

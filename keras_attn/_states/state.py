@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from .._tensors import Shape, Tensor, dtype_of, shape_of, shapes_agree
+from .._checks.tensors import check_integers
+from .._tensors import Shape, Tensor, shape_of, shapes_agree
 
 PROJECTED = "projected_keys"
 VALUES = "projected_values"
@@ -32,8 +33,8 @@ class Keys(NamedTuple):
     """
 
     tensor: Tensor
-    mask: Tensor | None
-    projected: bool
+    mask: Tensor | None = None
+    projected: bool = False
     values: Tensor | None = None
     length: Tensor | None = None
 
@@ -84,7 +85,7 @@ def values_of(keys: Keys, values: Any) -> Any:
 
 
 def check_state(state: Any) -> None:
-    """Raises ValueError unless steps can be put behind those of a state."""
+    """Raises ValueError unless steps can be appended to a state."""
     if not isinstance(state, Mapping) or set(state) not in _KINDS[1:]:
         received = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
         raise ValueError(
@@ -95,11 +96,7 @@ def check_state(state: Any) -> None:
 
 def check_length(length: Tensor, batch: Shape) -> None:
     """Checks how many steps a state of fixed capacity has, for each example of a batch."""
-    if not keras.backend.is_int_dtype(dtype_of(length)):
-        raise TypeError(
-            f"The `{LENGTH}` of a state must be integers: how many steps are there. "
-            f"Received: {LENGTH} dtype {dtype_of(length)}."
-        )
+    check_integers(LENGTH, ", the number of steps in a state", length)
     if not shapes_agree(shape_of(length), batch):
         raise ValueError(
             f"The `{LENGTH}` of a state must have shape B, here {batch}: one number for each example. "
@@ -107,33 +104,33 @@ def check_length(length: Tensor, batch: Shape) -> None:
         )
 
 
-def check_behind(state: Mapping[str, Tensor], steps: Mapping[str, Tensor], axis: int) -> None:
-    """Checks that steps, projected, fit behind those of a state: they agree in every axis but that of the steps."""
+def check_appended(state: Mapping[str, Tensor], steps: Mapping[str, Tensor], axis: int) -> None:
+    """Checks that steps, projected, can be appended to a state: they agree in every axis but that of the steps."""
     for name, new in steps.items():
         shapes = [(*shape[:axis], *shape[axis + 1 :]) for shape in (shape_of(state[name]), shape_of(new))]
         if len(shape_of(state[name])) != len(shape_of(new)) or not shapes_agree(*shapes):
             raise ValueError(
-                f"The {name!r} of a state must have the shape of those that are put behind it, but for their number, "
-                f"on axis {axis}. Received: shape {shape_of(state[name])} in the state, {shape_of(new)} behind it. "
+                f"The {name!r} of a state must have the shape of what is appended to it, but for the number of steps, "
+                f"on axis {axis}. Received: shape {shape_of(state[name])} in the state, {shape_of(new)} appended. "
                 "Append as many examples as the state has, with the layer that made it."
             )
 
 
-def first_free(state: Mapping[str, Tensor] | None, axis: int) -> Any:
-    """The position behind the last step of a state: an integer, a scalar tensor or integers `B`."""
+def next_position(state: Mapping[str, Tensor] | None, axis: int) -> Any:
+    """The position after the last step of a state: an integer, a scalar tensor or integers `B`."""
     if state is None:
         return 0
     return state[LENGTH] if LENGTH in state else ops.shape(state[PROJECTED])[axis]
 
 
-def behind(state: Mapping[str, Tensor], steps: Mapping[str, Tensor], axis: int) -> dict[str, Tensor]:
+def appended(state: Mapping[str, Tensor], steps: Mapping[str, Tensor], axis: int) -> dict[str, Tensor]:
     """A state with the projected keys and values of further steps."""
     if LENGTH not in state:
         return {
             name: ops.concatenate([state[name], ops.cast(new, state[name].dtype)], axis) for name, new in steps.items()
         }
     length, added = ops.cast(state[LENGTH], "int32"), ops.shape(steps[PROJECTED])[axis]
-    written = {name: put_behind(state[name], new, length, axis) for name, new in steps.items()}
+    written = {name: append_rows(state[name], new, length, axis) for name, new in steps.items()}
     return {**written, LENGTH: length + added}
 
 
@@ -154,7 +151,7 @@ def nan_where(lost: Tensor, queries_mask: Tensor | None, pooled: Tensor) -> Tens
     return ops.where(ops.expand_dims(lost, -1), math.nan, pooled)
 
 
-def with_room(steps: Mapping[str, Tensor], capacity: int, batch: tuple[Any, ...], axis: int) -> dict[str, Tensor]:
+def preallocated(steps: Mapping[str, Tensor], capacity: int, batch: tuple[Any, ...], axis: int) -> dict[str, Tensor]:
     """A state of fixed capacity whose first steps are these."""
     count = ops.shape(steps[PROJECTED])[axis]
     if isinstance(count, int) and count > capacity:
@@ -166,11 +163,11 @@ def with_room(steps: Mapping[str, Tensor], capacity: int, batch: tuple[Any, ...]
         sizes = [*ops.shape(tensor)]
         sizes[axis] = capacity
         empty[name] = ops.zeros(sizes, tensor.dtype)
-    return behind(empty, steps, axis)
+    return appended(empty, steps, axis)
 
 
-def put_behind(past: Tensor, steps: Tensor, length: Tensor, axis: int) -> Tensor:
-    """Steps behind the first `length` of each example; those for which there is no room are lost.
+def append_rows(past: Tensor, steps: Tensor, length: Tensor, axis: int) -> Tensor:
+    """Steps appended to the first `length` of each example; those for which there is no room are lost.
 
     Args:
         past: `B + (..., C, ...)`, with the capacity C on the axis.

@@ -47,6 +47,12 @@ BAD = {  # overrides of arguments; None stands for Dq or Dk
     "integer_mask": ({"attention_mask": ones(B, Tq, Tk, dtype="int32")}, "attention_mask"),
     "keys_mask_of_the_queries": ({"keys_mask": ones(B, Tq, dtype="bool")}, "keys_mask"),
     "queries_mask_of_the_keys": ({"queries_mask": ones(B, Tk, dtype="bool")}, "queries_mask"),
+    "float_segments": ({"segment_ids": (ones(B, Tq), ones(B, Tk))}, "segment_ids"),
+    "segments_of_the_queries_alone": ({"segment_ids": ones(B, Tq, dtype="int32")}, "segment_ids"),
+    "segments_in_another_order": (
+        {"segment_ids": (ones(B, Tk, dtype="int32"), ones(B, Tq, dtype="int32"))},
+        "segment_ids",
+    ),
     "integer_bias": ({"score_bias": ones(B, Tq, Tk, dtype="int32")}, "score_bias"),
     "boolean_bias": ({"score_bias": ones(B, Tq, Tk, dtype="bool")}, "score_bias"),
     "bias_that_does_not_broadcast": ({"score_bias": ones(B, Tq, Tk + 1)}, "score_bias"),
@@ -58,7 +64,7 @@ BAD = {  # overrides of arguments; None stands for Dq or Dk
 def arguments_of(case, overrides: dict) -> dict:
     sizes = {"queries": case.Dq, "keys": case.Dk}
     bad = {
-        name: ones(*(size or sizes[name] for size in value)) if isinstance(value, tuple) else value
+        name: ones(*(size or sizes[name] for size in value)) if name in ("queries", "keys", "values") else value
         for name, value in overrides.items()
     }
     return case.inputs() | bad
@@ -74,8 +80,10 @@ def test_bad_input(case, bad):
     layer, arguments = case.layer() if way == "built" else case.make(), arguments_of(case, overrides)
     if way == "symbolic":
         arguments = {
-            argument: keras.Input(batch_shape=array.shape, dtype=array.dtype.name)
-            for argument, array in arguments.items()
+            argument: keras.tree.map_structure(
+                lambda array: keras.Input(batch_shape=array.shape, dtype=array.dtype.name), given
+            )
+            for argument, given in arguments.items()
         }
     with pytest.raises((TypeError, ValueError), match=sentence(name)):
         layer(**arguments)
@@ -86,7 +94,8 @@ def test_good_input_passes_where_the_bad_is_refused(case):
     """The same call without the fault, so that the tests above fail for their fault alone."""
     shapes = {"attention": (B, Tq, Tk), "queries": (B, Tq), "keys": (B, Tk), "values": (B, Tk)}
     masks = {f"{name}_mask": ones(*shape, dtype="bool") for name, shape in shapes.items()}
-    output = case.make()(**case.inputs(), valid_lens=ones(B, Tq, dtype="int32"), **masks)
+    segments = tuple(ones(*shapes[name], dtype="int32") for name in ("queries", "keys"))
+    output = case.make()(**case.inputs(), valid_lens=ones(B, Tq, dtype="int32"), segment_ids=segments, **masks)
     assert tuple(output.shape) == (B, Tq, Dv)
 
 

@@ -23,6 +23,9 @@ OTHERS = {
     "keys": {"keys_mask": np.arange(Tk) != np.array([[1], [3]])},
     "values": {"values_mask": np.arange(Tk) != np.array([[3], [2]])},
     "window": {"window": (4, 3)},
+    "segments": {
+        "segment_ids": (np.array([[0, 1, 1, 0, 0, 0], [0] * Tq]), np.array([[0, 0, 0, 0, 0, 0, 1], [0] * Tk])),
+    },
 }
 BIAS = {"bias": {"score_bias": 2 * np.random.default_rng(5).normal(size=(B, Tq, Tk)).astype("float32")}}
 NAMES = [*OTHERS, *BIAS]
@@ -47,6 +50,8 @@ def masks_of(lengths: str, chosen: tuple[str, ...]) -> dict:
 
 
 def ten_times(array):
+    if isinstance(array, tuple) and isinstance(array[0], np.ndarray):
+        return tuple(map(ten_times, array))
     return np.concatenate([array] * 10) if isinstance(array, np.ndarray) else array
 
 

@@ -15,7 +15,8 @@ from keras_attn import (
     GaussianAttention,
     MultiHeadAttention,
 )
-from keras_attn._pooling.composite import Heads, evaluated_by
+from keras_attn._pooling.composite import evaluated_by
+from keras_attn._tensors import Heads
 
 H, T = 4, 5
 SCORES = {
@@ -31,7 +32,7 @@ SCORES = {
 class Kept:
     """An evaluator that computes the functions and keeps the composites."""
 
-    hides_unseen = False
+    hides_masked = False
 
     def __init__(self):
         self.composites = []

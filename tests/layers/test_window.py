@@ -7,14 +7,15 @@ from contract_cases import as_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import DotProductAttention
-from keras_attn._maths.order import window_mask
+from keras_attn._maths.order import order_mask
+from keras_attn._tensors import Pairs
 
 LENGTHS = (4, 6, 6)
 INPUTS = [np.random.default_rng(length).normal(size=(2, length, 3)).astype("float32") for length in LENGTHS]
 
 
 def test_a_window_without_bounds_is_no_mask():
-    assert window_mask(4, 6, (None, None)) is None
+    assert order_mask(Pairs(window=(None, None)), 4, 6) is None
 
 
 def test_survives_saving_in_a_functional_model(tmp_path):

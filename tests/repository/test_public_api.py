@@ -81,15 +81,15 @@ keras_attn_export.ParityReport.to_json()
 """  # without annotations, self and **kwargs; a line that is indented goes on
 SIGNATURES = dict(re.findall(r"^(\S+?)(\(.*)$", re.sub(r"\n +", " ", SIGNATURES), flags=re.MULTILINE))
 CALL = (
-    "(queries, keys, values=None, valid_lens=None, *, score_bias=None, attention_mask=None, use_causal_mask=False, "
-    "window=None, offset=None, return_attention_scores=False, training=None)"
+    "(queries, keys, values=None, valid_lens=None, *, score_bias=None, attention_mask=None, "
+    "segment_ids=None, use_causal_mask=False, window=None, offset=None, return_attention_scores=False, training=None)"
 )
 SIGNATURES |= {
     f"keras_attn.{name}.call": CALL for name in NAMES["keras_attn"] if name.endswith(("Attention", "Pooling"))
 }
 SIGNATURES["keras_attn.LocationSensitiveAttention.call"] = CALL.replace("*, ", "*, previous_weights=None, ")
-IMPLICIT = ("queries_mask", "keys_mask", "values_mask", "_only_state")
-"""Keras fills these arguments of `call`, and `precompute` the last; they follow the promised ones."""
+IMPLICIT = ("queries_mask", "keys_mask", "values_mask", "_only_state", "_only_spec", "_is_clean")
+"""Keras fills these arguments of `call`, and layers those with a dash; they follow the promised ones."""
 
 
 def imported_by(tree: ast.Module) -> set[str]:

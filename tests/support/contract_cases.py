@@ -16,7 +16,7 @@ from backends import carrying, compiled, gradients_of
 from keras import ops
 
 import keras_attn
-from keras_attn._layers.location_sensitive import LocationSensitiveAttention, weights_before
+from keras_attn._layers.location_sensitive import LocationSensitiveAttention
 
 # Every axis has a size of its own. Where a score needs Dq == Dk both are 4.
 B, Tq, Tk, Dv, U = 2, 3, 5, 6, 8
@@ -52,8 +52,8 @@ class OneHead(keras_attn.MultiHeadAttention):
             return super()._projection(name, units, shape)
         return keras.layers.Identity(dtype=self.dtype_policy)
 
-    def _attend(self, *tensors, **options):
-        output, weights = super()._attend(*tensors, **options)
+    def _attend(self, call):
+        output, weights = super()._attend(call)
         return output, None if weights is None else ops.squeeze(weights, -3)
 
     def _output_shapes(self, queries_shape, keys_shape, values_shape):
@@ -68,9 +68,9 @@ class OneHead(keras_attn.MultiHeadAttention):
 class AfterAStep(LocationSensitiveAttention):
     """Location-sensitive attention whose step before gave every key the weight 1."""
 
-    def _attend(self, queries, keys, *others, **options):
-        with weights_before(ops.expand_dims(ops.ones_like(keys.tensor[..., 0]), -2)):
-            return super()._attend(queries, keys, *others, **options)
+    def _attend(self, call):
+        ones = ops.ones_like(call.keys.tensor[..., 0])
+        return super()._attend(call._replace(previous_weights=ops.expand_dims(ones, -2)))
 
 
 @dataclass(frozen=True)
@@ -270,6 +270,7 @@ def call(layer, inputs, masks=None, **options):
         masks.get("valid_lens"),
         score_bias=tensors.get("score_bias", masks.get("score_bias")),
         attention_mask=masks.get("attention_mask"),
+        segment_ids=masks.get("segment_ids"),
         use_causal_mask=masks.get("causal", False),
         window=masks.get("window"),
         **options,

@@ -11,8 +11,7 @@ from reference import NORMALIZERS
 from tolerances import assert_close, assert_identical
 
 from keras_attn._maths.normalizers import SOFTMAX
-from keras_attn._pooling.composite import Heads
-from keras_attn._tensors import Pairs
+from keras_attn._tensors import Heads, Pairs
 from keras_attn_export._graphs.onnx_file import with_functions
 from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._lowerings import bodies, ragged

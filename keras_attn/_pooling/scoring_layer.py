@@ -1,0 +1,115 @@
+"""What a score is: by the methods of a user's subclass, or by a function and its data in a layer of this package."""
+
+from typing import Any
+
+from .._checks.tensors import check_given, check_last_axis, check_pooling_shapes, check_same_size
+from .._maths.heads import in_each_head
+from .._states.state import Keys, check_projected, refuse_state
+from .._tensors import Heads, Shape, Tensor
+from .call import AttentionCall
+from .composite import Scoring
+from .layer import AttentionLayer
+
+_SCORE = {"score", "project_keys", "score_projected", "_scoring"}
+
+
+class ScoringLayer(AttentionLayer):
+    """The part of `AttentionPooling` that knows the score.
+
+    A layer of this package gives `_scoring`, and `project_keys` and `_project_queries` where it projects. One of a
+    user's gives `score`, or its two parts.
+
+    Attributes:
+        equal_sizes: Why a query and a key must have one size, where they must.
+        kernels: Names of the kernels that queries and keys meet, where there are such.
+    """
+
+    equal_sizes: str | None = None
+    kernels: tuple[str, str] | None = None
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._sizes: tuple[int | None, int | None] = (None, None)
+
+    def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
+        """Checks the shapes; a subclass makes its weights here."""
+        refuse_state(keys_shape)
+        check_given(keys=keys_shape, values=values_shape)  # Keras leaves out the shape of what is None
+        self.check_shapes(tuple(queries_shape), tuple(keys_shape), tuple(values_shape))
+        self._sizes = (queries_shape[-1], keys_shape[-1])
+
+    def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
+        """Raises ValueError when shapes do not agree, with each other or the kernels; a subclass may add rules."""
+        check_pooling_shapes(queries_shape, keys_shape, values_shape)
+        if self.equal_sizes is not None:
+            check_same_size(self.equal_sizes, queries_shape, keys_shape)
+        if self.kernels is not None:
+            check_last_axis("queries", queries_shape, self.kernels[0], self._sizes[0])
+            check_last_axis("keys", keys_shape, self.kernels[1], self._sizes[1])
+
+    def score(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Scores each query against each key: `B + (Tq, Dq)` and `B + (Tk, Dk)` to `B + (Tq, Tk)`."""
+        return self.score_projected(queries, self.project_keys(keys))
+
+    def project_keys(self, keys: Tensor) -> Tensor:
+        """What of the score depends on keys `B + (Tk, Dk)` alone: `B + (Tk, ...)`, the keys themselves unless given."""
+        return keys
+
+    def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Scores queries `B + (Tq, Dq)` against keys as `project_keys` returns them: `B + (Tq, Tk)`."""
+        if type(self)._scoring is not ScoringLayer._scoring:
+            return self._scoring(AttentionCall(queries, Keys(keys, projected=True), None)).scores()
+        if type(self).score is ScoringLayer.score:
+            raise NotImplementedError(f"{type(self).__name__} must define `score(queries, keys)`.")
+        return self.score(queries, keys)
+
+    def projected_size(self, queries_size: int | None) -> int | None:
+        """The size of projected keys for queries of size Dq; None where it is unknown or any will do."""
+        return None if self.equal_sizes is None else queries_size
+
+    def _scoring(self, call: AttentionCall) -> Scoring:
+        """The scores of a call, of which queries and keys may hold anything where they are masked.
+
+        Here by the methods of a user's subclass. A layer of this package gives a function and its data, from which its
+        `score` and `score_projected`, and what an exporter writes, follow.
+        """
+        score = self.score_projected if call.keys.projected and self._is_in_parts else self.score
+        return Scoring(None, score, {"queries": call.queries, "keys": call.keys.tensor})
+
+    def _parts(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
+        """Queries and keys of a call as both `_scoring` and an exporter read them, projected in each head."""
+        heads, keys = call.heads or Heads(), call.keys.tensor
+        if not call.keys.projected:
+            keys = in_each_head(self.project_keys, keys, heads.of_keys)
+        return in_each_head(self._project_queries, call.queries, heads.of_queries), keys
+
+    def _project_queries(self, queries: Tensor) -> Tensor:
+        """What of the score depends on queries alone."""
+        return queries
+
+    @property
+    def _says(self) -> set[str]:
+        """What of the score is given by the most derived class that gives anything of it: that counts."""
+        return next(given for cls in type(self).__mro__ if (given := _SCORE & vars(cls).keys()))
+
+    @property
+    def _is_described(self) -> bool:
+        """Whether `_scoring` speaks of this score: a subclass may override the score alone."""
+        return "_scoring" in self._says
+
+    @property
+    def _is_in_parts(self) -> bool:
+        """Whether `score` is made of its two parts: a subclass may override the whole alone."""
+        return self._says != {"score"}
+
+    def _project(self, keys: Tensor, offset: Any) -> Tensor:
+        return self.project_keys(keys) if self._is_in_parts else keys
+
+    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
+        shapes = queries_shape, keys.tensor, values_shape
+        if keys.projected:
+            check_pooling_shapes(*shapes)
+            check_projected(keys.tensor, self.projected_size(queries_shape[-1]) if self._is_in_parts else None)
+        else:
+            self.check_shapes(*shapes)
+        return shapes

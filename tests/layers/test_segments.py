@@ -1,0 +1,153 @@
+"""Several texts packed into one sequence: each gets what it would get alone, whatever else is masked."""
+
+import keras
+import numpy as np
+import pytest
+from backends import compiled, every_compiled_mode, gradients_of
+from contract_cases import as_numpy, randomise
+from keras import ops
+from tolerances import assert_close, assert_identical
+
+from keras_attn import (
+    AdditiveAttention,
+    CosineAttention,
+    DotProductAttention,
+    GaussianAttention,
+    LocationSensitiveAttention,
+    MultiHeadAttention,
+)
+
+D = 8
+TEXTS = (3, 1, 4)  # lengths of the texts that are packed
+IDS = np.repeat([[5, 0, 2]], TEXTS, axis=1)[0]
+LAYERS = {
+    "additive": lambda: AdditiveAttention(6),
+    "blocks": lambda: AdditiveAttention(6, query_block_size=2),
+    "dot_product": DotProductAttention,
+    "cosine": CosineAttention,
+    "gaussian": lambda: GaussianAttention(2.0),
+    "location_sensitive": lambda: LocationSensitiveAttention(6, 2, 1),
+    "multi_head": lambda: MultiHeadAttention(DotProductAttention(), 2),
+    "groups": lambda: MultiHeadAttention(AdditiveAttention(5), 4, num_kv_heads=2),
+}
+every_layer = pytest.mark.parametrize("name", LAYERS)
+
+
+def built(name):
+    layer = LAYERS[name]()
+    layer.build(*[(None, None, D)] * 3)
+    randomise(layer)
+    return layer
+
+
+def packed(seed=0):
+    return np.random.default_rng(seed).normal(size=(1, sum(TEXTS), D)).astype("float32")
+
+
+def places():
+    ends = np.cumsum(TEXTS)
+    return [slice(end - length, end) for end, length in zip(ends, TEXTS, strict=True)]
+
+
+@every_layer
+@pytest.mark.parametrize("options", [{}, {"use_causal_mask": True}, {"window": (1, 2)}], ids=["", "causal", "window"])
+def test_texts_in_one_sequence_get_what_they_get_alone(name, options):
+    layer, x = built(name), packed()
+    output, weights = layer(x, x, x, segment_ids=IDS[None], return_attention_scores=True, **options)
+    seen = np.zeros(as_numpy(weights).shape, bool)
+    for place in places():
+        text = x[:, place]
+        assert_close(as_numpy(output)[:, place], as_numpy(layer(text, text, text, **options)), "float32")
+        seen[..., place, place] = True
+    assert np.all(as_numpy(weights)[~seen] == 0)
+
+
+@every_layer
+def test_a_query_whose_segment_has_no_key_gives_zeros(name):
+    layer, x = built(name), packed()
+    ids = np.where(IDS == 0, 9, IDS)[None], np.where(IDS == 0, 7, IDS)[None]
+    output, weights = layer(x, x, x, segment_ids=ids, return_attention_scores=True)
+    alone = IDS == 0
+    assert np.all(as_numpy(output)[:, alone] == 0)
+    assert np.all(as_numpy(weights)[..., alone, :] == 0)
+    assert np.all(as_numpy(output)[:, ~alone] != 0)
+
+
+def test_a_mask_for_each_head_and_segments():
+    layer, x = built("multi_head"), np.concatenate([packed(seed) for seed in range(3)])
+    ids = np.stack([IDS, np.roll(IDS, 1), 0 * IDS])
+    mask = np.random.default_rng(2).random((3, 2, x.shape[1], x.shape[1])) < 0.7
+    by_pairs = mask & (ids[:, None, :, None] == ids[:, None, None])
+    found, expected = (
+        as_numpy(layer(x, x, x, attention_mask=each, segment_ids=segments))
+        for each, segments in ((mask, ids), (by_pairs, None))
+    )
+    assert_identical(found, expected)
+
+
+@pytest.mark.parametrize("capacity", [None, 10])
+@pytest.mark.parametrize("name", ["additive", "multi_head"])
+def test_a_state_goes_on_with_the_text_of_its_queries(name, capacity):
+    layer, x = built(name), packed()
+    room = 0 if capacity is None else capacity - x.shape[1]
+    state = layer.append(layer.precompute(x[:, :5], x[:, :5], capacity=capacity), x[:, 5:], x[:, 5:])
+    ids = IDS[None, 5:], np.pad(IDS[None], [(0, 0), (0, room)])
+    found = layer(x[:, 5:], state, use_causal_mask=True, segment_ids=ids)
+    whole = layer(x, x, x, use_causal_mask=True, segment_ids=IDS[None])
+    assert_close(as_numpy(found), as_numpy(whole)[:, 5:], "float32")
+
+
+@every_compiled_mode
+def test_one_program_takes_every_size(mode):
+    layer = built("multi_head")
+    specs = [((None, None, D), "float32"), ((None, None), "int32")]
+    program = compiled(lambda x, ids: layer(x, x, x, segment_ids=ids), mode, signature=specs)
+    for length in (sum(TEXTS), 5):
+        x, ids = packed()[:, :length], IDS[None, :length].astype("int32")
+        found = program(ops.convert_to_tensor(x), ops.convert_to_tensor(ids))
+        assert_close(as_numpy(found), as_numpy(layer(x, x, x, segment_ids=ids)), "float32")
+
+
+@every_layer
+def test_no_gradient_goes_to_another_text(name):
+    layer, x = built(name), packed()
+
+    def loss(queries, keys, values):
+        output = layer(queries, keys, values, segment_ids=(IDS[None, :3], IDS[None]))
+        return ops.sum(output * output)
+
+    take = gradients_of(loss, 3, layer.trainable_variables)
+    _, by_keys, by_values, *_ = map(as_numpy, take(*map(ops.convert_to_tensor, (x[:, :3], x, x))))
+    assert not np.any(by_keys[:, 3:])
+    assert not np.any(by_values[:, 3:])
+    assert np.any(by_values[:, :3])
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_saved_and_loaded(pair, tmp_path):
+    x, ids, of_keys = keras.Input((None, D)), keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    given = (ids, of_keys) if pair else ids
+    output = MultiHeadAttention(AdditiveAttention(5), 2)(x, x, x, segment_ids=given, use_causal_mask=True)
+    model = keras.Model([x, ids, *([of_keys] if pair else [])], output)
+    model.save(tmp_path / "model.keras")
+    loaded, arrays = keras.saving.load_model(tmp_path / "model.keras"), [packed(), *[IDS[None]] * (1 + pair)]
+    assert_identical(as_numpy(loaded(arrays)), as_numpy(model(arrays)))
+    assert not np.allclose(as_numpy(model(arrays)), as_numpy(model([packed(), *[0 * IDS[None]] * (1 + pair)])))
+
+
+class Packing(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attend = LocationSensitiveAttention(6, 2, 1)
+
+    def call(self, inputs):
+        return self.attend(*[inputs["x"]] * 3, segment_ids=inputs["ids"])
+
+
+def test_a_subclassed_model_is_built_from_its_shapes_when_it_is_loaded(tmp_path):
+    """Keras builds it on float placeholders, which the layer takes for integers."""
+    model, inputs = Packing(), {"x": packed(), "ids": IDS[None].astype("int32")}
+    expected = as_numpy(model(inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"Packing": Packing})
+    assert_identical(as_numpy(loaded(inputs)), expected)
