@@ -13,6 +13,7 @@ from onnx_bundles import onnx_bundle
 
 from keras_attn_export import InputError, predict
 from keras_attn_export._batch import run_parts, windows
+from keras_attn_export._standalone.verify import Spec
 
 ONE = {"x": ("float32", ["batch", "time"])}
 A_NUMBER = {"y": ("float32", ["batch"])}
@@ -207,5 +208,5 @@ def test_an_output_as_long_as_only_the_model_knows_counts_as_the_row(tmp_path):
     sizes = np.array([[3], [5]])
     ragged = windows.Ragged(np.zeros(8, "float32"), np.array([0, 3, 8]), sizes)
     window = windows.Window(0, 2, {"x": ragged}, {"time": sizes[:, 0]}, {})
-    specs = [{"name": "y", "dtype": "float32", "shape": ["batch", "other", 2]}]
+    specs = [Spec("y", "float32", ("batch", "other", 2))]
     assert windows.output_bytes(specs, window).tolist() == [[24, 40], [24, 40]]
