@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from keras_attn._composite import Heads
 from keras_attn._types import Pairs
 from keras_attn_export._lowerings import adaptive, bodies, ragged
-from keras_attn_export._lowerings.text import function
+from keras_attn_export._lowerings.function import function
 from keras_attn_export._options import ADAPTIVE
 from keras_attn_export._tracing.attention_calls import DOMAIN, Call
 from keras_attn_export._tracing.onnx_file import with_functions
@@ -119,9 +119,9 @@ def write(single: Single, form: str, folder: Path) -> Path:
         call = single.call()
         opset = bodies.opset_of(call, ADAPTIVE)
         if form == SMALL:
-            body = function(call, adaptive.small(call, opset, SMALL), opset)
+            body = function(call, adaptive.small, opset)
         elif form == LARGE:
-            body = function(call, ragged.body(call), opset)
+            body = function(call, ragged.body, opset)
         else:
             body = bodies.function_of(call, form, opset)
         onnx.save(_model(call, body, opset), str(file))
