@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .._tracing.attention_calls import Call
@@ -29,8 +31,8 @@ def body(given: Given) -> Outputs:
     blocks = cut(given, given.Tk * (call.num_heads * full_units(call)), FEATURES, MOST_ROWS, LEAST_ROWS)
     cut_queries = _rows_of_groups(given, blocks, blocks.of(given, filled(call, queries, call.num_heads)))
     query_terms = terms(call, cut_queries, call.num_kv_heads)
-    keys = filled(call, keys, call.num_kv_heads)
-    return over_examples(given, blocks, _example, cut_queries, query_terms, keys=keys, values=values)
+    read = replace(given, keys=filled(call, keys, call.num_kv_heads), values=values)
+    return over_examples(read, blocks, _example, cut_queries, query_terms)
 
 
 def _reads_all(call: Call) -> bool:
@@ -39,7 +41,7 @@ def _reads_all(call: Call) -> bool:
 
 
 def _example(example: Example, queries: Value, query_terms: Value) -> Outputs:
-    keys = op.Slice(example.keys, [0], op.Max(example.end, [1]), [0])
+    keys = op.Slice(example.given.keys, [0], op.Max(example.end, [1]), [0])
     guard, w_v = in_range(example.given, queries, keys), filled_weights(example.given)
     return branch(guard, _in_groups(example, query_terms, keys, w_v), _by_tanh(example, queries, keys, w_v))
 

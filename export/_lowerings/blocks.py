@@ -7,6 +7,8 @@ order of positions tell. Among their scores masks select, and a value that no qu
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from .examples import Example, pairwise_arguments
 from .heads import OF_EXAMPLE, join_heads, split_heads
@@ -27,18 +29,18 @@ def over_blocks(
         queries: A tensor (blocks, rows, ...).
         hides: Whether a value that no query sees may be anything but finite.
     """
-    call, parts = example.given.call, {"row": example.cut.first_rows}
-    names = ["query_lengths"] if call.has_query_lengths else []
-    parts |= {name: getattr(example, name) for name in (*names, *pairwise_arguments(call))}
-    values, axis = example.values, 0
+    given, call = example.given, example.given.call
+    names = [*(["query_lengths"] if call.has_query_lengths else []), *pairwise_arguments(call)]
+    values, axis = given.values, 0
     if call.heads is not None:
         values, axis = split_heads(values, call.num_kv_heads, call.value_size, OF_EXAMPLE), 1
 
-    def step(some_queries: Value, *of_block: Value) -> Outputs:
-        block = Block(example, **dict(zip(parts, of_block, strict=True)))
+    def step(some_queries: Value, row: Value, *parts: Value) -> Outputs:
+        own: dict[str, Any] = dict(zip(names, parts, strict=True))
+        block = Block(example, replace(given, **own), row)
         return _weighted(block, part_of(block, scores_of(some_queries), values, axis, hides=hides))
 
-    return scan(step, queries, *parts.values())
+    return scan(step, queries, example.cut.first_rows, *(getattr(given, name) for name in names))
 
 
 def heads_of_groups(example: Example, scores: Value) -> Value:
@@ -51,7 +53,7 @@ def heads_of_groups(example: Example, scores: Value) -> Value:
 
 def _weighted(block: Block, part: Part) -> Outputs:
     """Return what a block contributes to the outputs."""
-    given, call = block.example.given, block.example.given.call
+    given, call = block.given, block.given.call
     weights = normalized(call, part.scores, part.pairs)
     output = _pooled(block, weights, part.values)
     if may_lack_keys(call):
@@ -67,7 +69,7 @@ def _weighted(block: Block, part: Part) -> Outputs:
 
 
 def _pooled(block: Block, weights: Value, values: Value) -> Value:
-    call = block.example.given.call
+    call = block.given.call
     if call.num_heads == call.num_kv_heads:
         return op.MatMul(weights, values)
     of_groups = reshape(weights, call.num_kv_heads, -1, op.Shape(weights, start=-1))

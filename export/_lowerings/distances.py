@@ -18,7 +18,7 @@ def body(given: Given) -> Outputs:
 
 
 def _example(example: Example, queries: Value) -> Outputs:
-    keys = op.Transpose(example.keys, perm=[1, 0])
+    keys = op.Transpose(example.given.keys, perm=[1, 0])
 
     def scores_of(some_queries: Value) -> Scores:
         coordinates = op.Transpose(some_queries, perm=[1, 0])

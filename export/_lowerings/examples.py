@@ -6,53 +6,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from .._tracing.attention_calls import Call
 from .cut import Cut
-from .given import ABSENT, Given
+from .given import Given
 from .operators import Outputs, Value, constant, op, reshape, scan, vector
 
 
-@dataclass(frozen=True, eq=False)
-class Example:
-    """What one example is given, its queries in blocks.
+class Example(NamedTuple):
+    """One example.
 
     Attributes:
-        given: What the batch is given.
+        given: Its part of what the batch is given, without the axis of the batch; lengths of queries, masks and biases
+            of pairs are in blocks (blocks, ..., rows, ...).
         cut: How the queries are cut.
-        keys: (Tk, G D).
-        values: (Tk, G Dv).
         start: The first key that may take part, a vector of one number.
         end: Where those keys end: no key from there on takes part.
-        length: The length of the example, a scalar.
-        keys_mask: Booleans (Tk,).
-        query_lengths: Integers (blocks, rows).
-        mask: Booleans (blocks, H or 1, rows, Tk).
-        bias: Floats of a shape like that.
     """
 
     given: Given
     cut: Cut
-    keys: Value
-    values: Value
-    start: Value = ABSENT
-    end: Value = ABSENT
-    length: Value = ABSENT
-    keys_mask: Value = ABSENT
-    query_lengths: Value = ABSENT
-    mask: Value = ABSENT
-    bias: Value = ABSENT
+    start: Value
+    end: Value
 
 
-def over_examples(
-    given: Given,
-    cut: Cut,
-    attend: Callable[..., Outputs],
-    *queries: Value,
-    keys: Value | None = None,
-    values: Value | None = None,
-) -> Outputs:
+def over_examples(given: Given, cut: Cut, attend: Callable[..., Outputs], *queries: Value) -> Outputs:
     """Return the outputs of a call by a `Scan` over its examples.
 
     Args:
@@ -61,25 +41,25 @@ def over_examples(
         attend: Maps an example, and its part of each of `queries`, to its output (blocks, rows, H Dv) and its weights
             (blocks, H, rows, Tk), the latter without the axis of heads where there are none.
         *queries: Tensors (N, blocks, rows, ...).
-        keys: In place of the keys.
-        values: In place of the values.
     """
     call = given.call
-    parts = {"keys": keys or given.keys, "values": values or given.values}
+    parts = {"keys": given.keys, "values": given.values}
     if call.has_keys_mask:
         parts["keys_mask"] = given.keys_mask
     elif call.has_lengths:
-        parts["length"] = given.lengths
+        parts["lengths"] = given.lengths
     if call.has_query_lengths:
         parts["query_lengths"] = cut.of(given, given.query_lengths, axes=2)
     pairwise = {name: _blocks_of_pairs(given, cut, name) for name in pairwise_arguments(call)}
-    shared = {name: op.Squeeze(blocks, [0]) for name, blocks in pairwise.items() if _is_shared(call, name)}
+    shared: dict[str, Any] = {
+        name: op.Squeeze(blocks, [0]) for name, blocks in pairwise.items() if _is_shared(call, name)
+    }
     parts |= {name: blocks for name, blocks in pairwise.items() if name not in shared}
 
     def step(*of_example: Value) -> Outputs:
-        own = dict(zip(parts, of_example[len(queries) :], strict=True))
-        example = _with_limits(Example(given, cut, **own, **shared))
-        return attend(example, *of_example[: len(queries)])
+        own: dict[str, Any] = dict(zip(parts, of_example[len(queries) :], strict=True))
+        part = replace(given, **own, **shared)
+        return attend(Example(part, cut, *_limits(part)), *of_example[: len(queries)])
 
     return _without_extra_rows(given, cut, scan(step, *queries, *parts.values()))
 
@@ -103,16 +83,17 @@ def _blocks_of_pairs(given: Given, cut: Cut, name: str) -> Value:
     return op.Transpose(reshape(padded, before, cut.blocks, cut.rows, given.Tk), perm=[0, 2, 1, 3, 4])
 
 
-def _with_limits(example: Example) -> Example:
-    given, start, end = example.given, constant([0]), example.given.Tk
+def _limits(given: Given) -> tuple[Value, Value]:
+    """Return the first key of an example that may take part, and where they end."""
+    start, end = constant([0]), given.Tk
     if given.call.has_keys_mask:
-        seen = example.keys_mask
+        seen = given.keys_mask
         start = op.ReduceMin(op.Where(seen, given.positions, given.Tk), keepdims=1)
         end = op.ReduceMax(op.Where(seen, given.positions + 1, 0), keepdims=1)
     elif given.call.has_lengths:
-        end = op.Unsqueeze(example.length, [0])
+        end = op.Unsqueeze(given.lengths, [0])
     right = given.call.band[1]
-    return replace(example, start=start, end=end if right is None else op.Min(end, given.Tq + right))
+    return start, end if right is None else op.Min(end, given.Tq + right)
 
 
 def _without_extra_rows(given: Given, cut: Cut, blocks: Outputs) -> Outputs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import numpy_helper
@@ -70,16 +70,11 @@ Operand = Value | int | float | Sequence[int] | np.ndarray
 Outputs = tuple[Value, ...]
 
 
-class Graph:
-    """A branch, or the body of a loop.
+class Graph(NamedTuple):
+    """A branch, or the body of a loop: what a step of that gets, and what it gives."""
 
-    Attributes:
-        parameters: What a step of the loop gets.
-        results: What it gives.
-    """
-
-    def __init__(self, parameters: Sequence[Value], results: Sequence[Value]) -> None:
-        self.parameters, self.results = tuple(parameters), tuple(results)
+    parameters: Outputs
+    results: Outputs
 
 
 class Node:
@@ -206,7 +201,7 @@ def branch(condition: Value, then: Outputs, otherwise: Outputs) -> Outputs:
 
 def scan(step: Callable[..., Outputs], *inputs: Value) -> Outputs:
     """Return the stacked results of a function of one element after another of each input, along the first axis."""
-    parameters = [_Step() for _ in inputs]
+    parameters = tuple(_Step() for _ in inputs)
     body = Graph(parameters, step(*parameters))
     attributes = {"num_scan_inputs": len(inputs)}
     return Node("Scan", inputs, attributes, graphs={"body": body}, outputs=[True] * len(body.results)).results

@@ -29,9 +29,9 @@ def keys_of_block(given: Given) -> Value:
 def _example(example: Example, queries: Value) -> Outputs:
     call = example.given.call
     if call.heads is None:
-        keys, axis = op.Transpose(example.keys, perm=[1, 0]), 1
+        keys, axis = op.Transpose(example.given.keys, perm=[1, 0]), 1
     else:
-        keys, axis = split_heads(example.keys, call.num_kv_heads, call.key_size, order=(1, 2, 0)), 2
+        keys, axis = split_heads(example.given.keys, call.num_kv_heads, call.key_size, order=(1, 2, 0)), 2
 
     def scores_of(some_queries: Value) -> Scores:
         rows = _rows_of_groups(example, some_queries)

@@ -12,13 +12,11 @@ from keras_attn._normalizers import SOFTMAX
 
 from .._tracing.attention_calls import Call
 from .examples import Example
-from .given import ABSENT, conjunction
+from .given import ABSENT, Given, conjunction
 from .masks import in_band, may_lack_keys
 from .operators import LOWEST, Value, op
 
-Scores = Callable[
-    [Value, Value], Value
-]  # of a block and a range of keys, (H, rows, keys) or (rows, keys) without heads
+Scores = Callable[[Value, Value], Value]  # of a range of keys: (H, rows, keys), without heads (rows, keys)
 
 
 class Range(NamedTuple):
@@ -31,21 +29,17 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """What a block of queries is given.
+    """A block of queries.
 
     Attributes:
-        example: What its example is given.
+        example: Its example.
+        given: Its part of what that is given, without the axis of blocks.
         row: The number of its first query, a scalar.
-        query_lengths: Integers (rows,).
-        mask: Booleans (H or 1, rows, Tk).
-        bias: Floats of a shape like that.
     """
 
     example: Example
+    given: Given
     row: Value
-    query_lengths: Value = ABSENT
-    mask: Value = ABSENT
-    bias: Value = ABSENT
 
     @cached_property
     def keys(self) -> Range:
@@ -59,7 +53,7 @@ class Block:
 
     def positions_of(self, start: Value, end: Value) -> Value:
         """Return the positions of a range of keys."""
-        return op.Slice(self.example.given.positions, start, end, [0])
+        return op.Slice(self.given.positions, start, end, [0])
 
     @cached_property
     def query_numbers(self) -> Value:
@@ -89,13 +83,13 @@ def ranges_differ(call: Call) -> bool:
 
 
 def _range_of(block: Block) -> Range:
-    example, given = block.example, block.example.given
+    example, given = block.example, block.given
     (left, right), start, end, edge = given.call.band, example.start, example.end, ABSENT
     row = op.Unsqueeze(block.row, [0])
     if right is not None:
         end = op.Min(op.Min(row + example.cut.rows, given.Tq) + right, end)
     if given.call.has_query_lengths:
-        end = op.Min(end, op.ReduceMax(block.query_lengths, keepdims=1))
+        end = op.Min(end, op.ReduceMax(given.query_lengths, keepdims=1))
     if left is not None:
         start = op.Max(row - left, start)
     end = op.Max(end, [1])
@@ -125,7 +119,7 @@ def part_of(block: Block, scores: Scores, values: Value, axis: int, *, hides: bo
         axis: That of the values which is the keys.
         hides: Whether a value that no query of the block sees may be anything but finite.
     """
-    call, keys = block.example.given.call, block.keys
+    given, call, keys = block.given, block.given.call, block.keys
     some_values = op.Slice(values, keys.start, keys.end, [axis])
     has_keys = block.example.end > 0  # a key that stands in where no key takes part may lie in the band
     if has_edge(call):
@@ -135,32 +129,32 @@ def part_of(block: Block, scores: Scores, values: Value, axis: int, *, hides: bo
         return Part(masked, None, some_values, op.Unsqueeze(has_keys, [1]))
     found = scores(keys.start, keys.end)
     if call.has_bias:
-        found = found + _of_range(block.bias, keys, call)
+        found = found + _of_range(given.bias, keys, call)
     parts = _pairs(block)
     if not parts:
         return Part(found, None, some_values, op.Unsqueeze(has_keys, [1]))
     pairs = conjunction(parts)
     masked = op.Where(pairs, found, LOWEST)
-    row_sees = block.example.given.any_of(pairs, [-1], keepdims=True) & has_keys if may_lack_keys(call) else ABSENT
+    row_sees = given.any_of(pairs, [-1], keepdims=True) & has_keys if may_lack_keys(call) else ABSENT
     only_order = len(parts) == 1 and not (call.has_keys_mask or call.has_pair_mask)
     if hides and not only_order:
         axes_but_keys = [0, 1] if call.heads is not None and call.has_pair_mask else [0]
-        seen = block.example.given.any_of(pairs, axes_but_keys)
+        seen = given.any_of(pairs, axes_but_keys)
         some_values = op.Where(op.Unsqueeze(seen, [1]), some_values, 0.0)
     return Part(masked, pairs, some_values, row_sees)
 
 
 def _pairs(block: Block) -> list[Value]:
     """Return booleans, (H or 1, rows or 1, keys) or the last two of these axes, by each mask."""
-    call, keys, parts = block.example.given.call, block.keys, []
+    given, call, keys, parts = block.given, block.given.call, block.keys, []
     if call.band != (None, None):
         parts.append(in_band(call, block.query_numbers, block.positions))
     if call.has_query_lengths:
-        parts.append(block.positions < op.Unsqueeze(block.query_lengths, [1]))
+        parts.append(block.positions < op.Unsqueeze(given.query_lengths, [1]))
     if call.has_keys_mask:
-        parts.append(op.Unsqueeze(op.Slice(block.example.keys_mask, keys.start, keys.end, [0]), [0]))
+        parts.append(op.Unsqueeze(op.Slice(given.keys_mask, keys.start, keys.end, [0]), [0]))
     if call.has_pair_mask:
-        parts.append(_of_range(block.mask, keys, call))
+        parts.append(_of_range(given.mask, keys, call))
     return parts
 
 
