@@ -40,7 +40,8 @@ def over_blocks(
         block = Block(example, replace(given, **own), row)
         return _weighted(block, part_of(block, scores_of(some_queries), values, axis, hides=hides))
 
-    return scan(step, queries, example.cut.first_rows, *(getattr(given, name) for name in names))
+    axes_of_block = [axes - 1 for axes in given.axes]
+    return scan(axes_of_block, step, queries, example.cut.first_rows, *(getattr(given, name) for name in names))
 
 
 def heads_of_groups(example: Example, scores: Value) -> Value:

@@ -61,7 +61,7 @@ def over_examples(given: Given, cut: Cut, attend: Callable[..., Outputs], *queri
         part = replace(given, **own, **shared)
         return attend(Example(part, cut, *_limits(part)), *of_example[: len(queries)])
 
-    return _without_extra_rows(given, cut, scan(step, *queries, *parts.values()))
+    return _without_extra_rows(given, cut, scan(given.axes, step, *queries, *parts.values()))
 
 
 def pairwise_arguments(call: Call) -> list[str]:

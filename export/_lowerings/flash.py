@@ -47,7 +47,7 @@ def _over_examples(given: Given) -> Outputs:
         output = attention(call, *(op.Unsqueeze(each, [0]) for each in (queries, keys, values)))
         return (op.Squeeze(output, [0]),)
 
-    (output,) = scan(step, masks, given.queries, given.keys, given.values)
+    (output,) = scan([2], step, masks, given.queries, given.keys, given.values)
     has_key = given.any_of(masks, [1]) if call.has_keys_mask else masks > 0
     return (op.Where(op.Unsqueeze(has_key, [1, 2]), output, 0.0),)
 

@@ -63,7 +63,11 @@ class _Writer:
         nodes = self.nodes(results, around)
         # types follow from what is around, but that of results of onnxruntime's own operators, which onnx cannot tell
         parameters = [onnx.ValueInfoProto(name=self._name(value)) for value in graph.parameters]
-        floats = [helper.make_tensor_value_info(self._name(value), TensorProto.FLOAT, None) for value in results]
+        shapes = [[None] * axes for axes in graph.axes] if graph.axes else [None] * len(results)
+        floats = [
+            helper.make_tensor_value_info(self._name(value), TensorProto.FLOAT, shape)
+            for value, shape in zip(results, shapes, strict=True)
+        ]
         return helper.make_graph(nodes, name, parameters, floats)
 
     def _name(self, value: Value | None) -> str:

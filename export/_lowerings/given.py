@@ -65,6 +65,11 @@ class Given:
     mask: Value = ABSENT
     bias: Value = ABSENT
 
+    @property
+    def axes(self) -> list[int]:
+        """How many axes each output has, with one batch axis."""
+        return [3, 3 if self.call.heads is None else 4][: len(self.call.outputs)]
+
     def any_of(self, booleans: Value, axes: list[int], *, keepdims: bool = False) -> Value:
         """Return whether any of some booleans along axes is true."""
         largest = op.ReduceMax(op.Cast(booleans, to=self.flags), axes, keepdims=int(keepdims))

@@ -71,10 +71,17 @@ Outputs = tuple[Value, ...]
 
 
 class Graph(NamedTuple):
-    """A branch, or the body of a loop: what a step of that gets, and what it gives."""
+    """A branch, or the body of a loop.
 
-    parameters: Outputs
+    Attributes:
+        results: What it gives.
+        parameters: What a step of the loop gets.
+        axes: How many axes each of the results of a loop has in a step.
+    """
+
     results: Outputs
+    parameters: Outputs = ()
+    axes: Sequence[int] = ()
 
 
 class Node:
@@ -195,13 +202,19 @@ def up_to(count: Value) -> Value:
 
 def branch(condition: Value, then: Outputs, otherwise: Outputs) -> Outputs:
     """Return some values where a boolean scalar is true, and others elsewhere."""
-    graphs = {"then_branch": Graph((), then), "else_branch": Graph((), otherwise)}
+    graphs = {"then_branch": Graph(then), "else_branch": Graph(otherwise)}
     return Node("If", [condition], graphs=graphs, outputs=[True] * len(then)).results
 
 
-def scan(step: Callable[..., Outputs], *inputs: Value) -> Outputs:
-    """Return the stacked results of a function of one element after another of each input, along the first axis."""
+def scan(axes: Sequence[int], step: Callable[..., Outputs], *inputs: Value) -> Outputs:
+    """Return the stacked results of a function of one element after another of each input, along the first axis.
+
+    Args:
+        axes: How many axes each of the results has in a step: onnxruntime 1.19 runs no body whose results have none.
+        step: Maps an element of each input to the results.
+        *inputs: The inputs.
+    """
     parameters = tuple(_Step() for _ in inputs)
-    body = Graph(parameters, step(*parameters))
+    body = Graph(step(*parameters), parameters, axes)
     attributes = {"num_scan_inputs": len(inputs)}
-    return Node("Scan", inputs, attributes, graphs={"body": body}, outputs=[True] * len(body.results)).results
+    return Node("Scan", inputs, attributes, graphs={"body": body}, outputs=[True] * len(axes)).results

@@ -45,7 +45,7 @@ def by_blocks(
         return body(block, *of_block[len(parts) :])
 
     others = [_in_blocks(tensor, numbers, 1, number_of_axes) for tensor, number_of_axes in more]
-    outputs = scan(step, numbers, *parts.values(), *others)
+    outputs = scan(given.axes, step, numbers, *parts.values(), *others)
     return tuple(
         _together(given, each, blocks.all_rows, of_heads=bool(number) and call.heads is not None)
         for number, each in enumerate(outputs)

@@ -171,7 +171,7 @@ def _attention(
             masked = scores + op.Where(taking_part, 0.0, lowest) + op.Where(blocks.in_window, 0.0, lowest + lowest)
         return (op.MatMul(op.Softmax(masked, axis=-1), some_values),)
 
-    (pooled,) = scan(step, blocks.queries, blocks.numbers)
+    (pooled,) = scan([3], step, blocks.queries, blocks.numbers)
     return _together(given, blocks, reshape(pooled, -1, size), size)
 
 

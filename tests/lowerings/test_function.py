@@ -64,9 +64,9 @@ def test_what_a_loop_does_not_change_is_made_before_it():
     def body(given):
         def step(query):
             total = op.ReduceSum(given.keys, vector(0, 1), keepdims=0)
-            return scan(lambda row: (row * total + op.ReduceMax(query, keepdims=0) * 0.0,), query)
+            return scan([1], lambda row: (row * total + op.ReduceMax(query, keepdims=0) * 0.0,), query)
 
-        return scan(step, given.queries)
+        return scan([2], step, given.queries)
 
     found, output = written(body)
     assert ops(found.node) == ["ReduceSum", "Scan"]
