@@ -12,7 +12,7 @@ from keras_attn._tensors import Heads, Pairs
 from keras_attn_export._graphs.onnx_file import with_functions
 from keras_attn_export._graphs.traced import DOMAIN
 from keras_attn_export._lowerings import adaptive, bodies, ragged
-from keras_attn_export._lowerings.text import function
+from keras_attn_export._lowerings.function import function
 from keras_attn_export._options import ADAPTIVE
 from keras_attn_export._tracing.attention_calls import Call
 
@@ -98,8 +98,8 @@ def write(single: Single, form: str, folder: Path) -> Path:
     if not file.exists():
         call = single.call()
         opset = bodies.opset_of(call, ADAPTIVE)
-        body = adaptive.small(call, opset, SMALL) if form == SMALL else ragged.body(call)
-        onnx.save(_model(call, function(call, body, opset), opset), str(file))
+        body = function(call, adaptive.small if form == SMALL else ragged.body, opset)
+        onnx.save(_model(call, body, opset), str(file))
     return file
 
 

@@ -21,7 +21,7 @@ from _plans import ALL_VALID, HALF_FILLED
 from _race import Case
 from _stats import rows_of
 
-from keras_attn_export._lowerings import windows
+from keras_attn_export._lowerings import sliding_window
 from keras_attn_export._lowerings.adaptive import kind_of
 from keras_attn_export._thresholds import NEVER, WINDOW_KEYS
 
@@ -130,7 +130,7 @@ def _counted(point: dict[str, Any], queries: int) -> float:
     return float((point["Tq"] - queries) * point["Tk"] * counts)
 
 
-_OF_WINDOW = (WINDOW_KEYS / (windows.QUERIES + 2 * BAND)) ** 2
+_OF_WINDOW = (WINDOW_KEYS / (sliding_window.QUERIES + 2 * BAND)) ** 2
 
 
 def _to_paste(rules: dict[str, dict[str, Any]]) -> str:

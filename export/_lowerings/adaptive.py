@@ -14,8 +14,10 @@ from keras_attn._pooling.composite import ADDITIVE, DISTANCE
 from .._options import FUSED_OPSET
 from .._thresholds import LARGE, NEVER, WINDOW_KEYS, From
 from .._tracing.attention_calls import Call
-from . import additive, flash, fused, plain, ragged, windows
-from .text import chosen
+from . import flash, fused, plain, ragged, sliding_window
+from .additive_terms import units
+from .given import Given
+from .operators import Outputs, branch
 
 LOWEST_OPSET = 18
 
@@ -25,39 +27,25 @@ def fits(call: Call) -> bool:
     return ragged.fits(call)
 
 
-def body(call: Call, opset: int) -> str:
-    """Return the body of the ONNX function of a call that fits."""
-    known = _is_large(call)
+def body(given: Given) -> Outputs:
+    """Return the outputs of a call that fits."""
+    call, known = given.call, _is_large(given.call)
     if known is not None:
-        return ragged.body(call) if known else small(call, opset, "small")
-    large = ragged.body(call, "large")
-    if kind_of(call) == "examples":  # where no key is left out it has to pay by itself
-        full = _by_size(call, LARGE["flash"], small(call, opset, "full"), flash.over_all(call), "full")
-        large = flash.body(call, "large", full)
-    return _by_size(call, _least(call), small(call, opset, "small"), large, "adaptive")
+        return ragged.body(given) if known else small(given)
+    if kind_of(call) != "examples":
+        return _by_size(given, _least(call), small(given), ragged.body(given))
+    full = _by_size(
+        given, LARGE["flash"], small(given), flash.over_all(given)
+    )  # where no key is left out it has to pay
+    return _by_size(given, _least(call), small(given), flash.body(given, full))
 
 
-def _by_size(call: Call, least: From, small: str, large: str, name: str) -> str:
-    """Lines that define the outputs of a call by one of two bodies; `name` begins all names in them."""
-    return f"""
-        {name}_not_counted = Constant <value_ints = [{least.queries}]> ()
-        {name}_counted = {f"Sub (Tq, {name}_not_counted)" if least.queries else "Identity (Tq)"}
-        {name}_pairs = Mul ({name}_counted, Tk)
-        {name}_enough = Constant <value_ints = [{least.pairs}]> ()
-        {name}_is_few = Less ({name}_pairs, {name}_enough)
-        {_few_keys(least, name)}
-        {chosen(call, f"{name}_is_small", small, large, name)}
-    """
-
-
-def _few_keys(least: From, name: str) -> str:
-    if not least.keys:
-        return f"{name}_is_small = Identity ({name}_is_few)\n"
-    return f"""
-        {name}_enough_keys = Constant <value_ints = [{least.keys}]> ()
-        {name}_is_few_keys = Less (Tk, {name}_enough_keys)
-        {name}_is_small = Or ({name}_is_few, {name}_is_few_keys)
-    """
+def _by_size(given: Given, least: From, small: Outputs, large: Outputs) -> Outputs:
+    """Return the outputs of one of two bodies."""
+    is_small = (given.Tq - least.queries if least.queries else given.Tq) * given.Tk < [least.pairs]
+    if least.keys:
+        is_small = is_small | (given.Tk < [least.keys])
+    return branch(is_small, small, large)
 
 
 def threshold(call: Call) -> From | None:
@@ -102,20 +90,20 @@ def kind_of(call: Call) -> str:
 
 def _least(call: Call) -> From:
     least = LARGE[kind_of(call)]
-    if windows.fits(call) and least.pairs != NEVER:
-        wider, longest = least.each((WINDOW_KEYS / windows.keys_of_block(call)) ** 2), _longest_of_all()
+    if sliding_window.fits(call) and least.pairs != NEVER:
+        wider, longest = least.each((WINDOW_KEYS / sliding_window.keys_of_block(call)) ** 2), _longest_of_all()
         pairs = min(wider.pairs, (longest - least.queries) * longest)
         return wider._replace(pairs=pairs, keys=math.isqrt(pairs))
-    return least if call.name != ADDITIVE else least.each(call.num_heads * additive.units(call))
+    return least if call.name != ADDITIVE else least.each(call.num_heads * units(call))
 
 
 def _uses_operator(call: Call, opset: int) -> bool:
     return opset >= FUSED_OPSET and fused.fits(call)
 
 
-def small(call: Call, opset: int, name: str) -> str:
-    """Return the body for small sizes; `name` begins the names of its branches."""
-    return fused.body(call, name) if _uses_operator(call, opset) else plain.quick_body(call, name)
+def small(given: Given) -> Outputs:
+    """Return the outputs in the form for small sizes."""
+    return fused.body(given) if _uses_operator(given.call, given.opset) else plain.quick_body(given)
 
 
 def _is_large(call: Call) -> bool | None:

@@ -1,98 +1,67 @@
-"""Additive scores in blocks of queries, all examples at once; by the sums of `additive.py`, which pass over less.
+"""Additive scores in blocks of queries, all examples at once; by the sums of `additive_terms.py`, which pass over less.
 
 Whether nothing overflows is asked once a call, of all that any query or key of it may read.
 """
 
 from __future__ import annotations
 
-from .._tracing.attention_calls import Call
-from . import plain
-from .additive import (
-    FACTORS,
-    GROUP,
-    GUARD_OF_WEIGHTS,
-    filled,
-    filled_weights,
-    full_units,
-    guard,
-    log_terms,
-    units,
-    unseen_hidden,
-)
-from .flash import repeated
-from .masks import is_masked, may_lack_keys, pairs, rows
+from collections.abc import Callable
+
+import numpy as np
+
+from .additive_terms import GROUP, factors, filled, filled_weights, full_units, in_range, terms, units
+from .given import Given
+from .heads import repeat_joined
+from .masks import Masks
+from .operators import Outputs, Value, branch, op, reshape
+from .plain import from_scores, scores
 from .query_blocks import by_blocks
-from .text import chosen
 
 FEATURES = 2**24  # numbers in the (N, H, rows, Tk, U) features of a block: 64 MB, of which sums of groups take a third
 
 
-def body(call: Call) -> str:
-    """Return the body of the ONNX function of an additive call."""
-    seen = "hidden_" if is_masked(call) else ""
-    values = f"{seen}values"
-    return f"""
-        {unseen_hidden(call) if is_masked(call) else ""}
-        {filled_weights(call)}
-        {GUARD_OF_WEIGHTS}
-        {_with_zero("hidden_queries" if may_lack_keys(call) else "queries", "guarded_queries")}
-        {_with_zero(f"{seen}keys", "guarded_keys")}
-        {guard("guarded_queries", "guarded_keys")}
-        features_of_pair = Constant <value_ints = [{call.num_heads * full_units(call)}]> ()
-        features_of_examples = Mul (N, features_of_pair)
-        features_of_row = Mul (features_of_examples, Tk)
-        {chosen(call, "in_range", _in_groups(call, f"{seen}keys", values), _by_tanh(call, f"{seen}keys", values), "if")}
-    """
+def body(given: Given) -> Outputs:
+    """Return the outputs of an additive call."""
+    masks = Masks(given)
+    keys, values = masks.hidden(given.keys), masks.hidden(given.values)
+    guard = in_range(given, _with_zero(masks.hidden_queries()), _with_zero(keys))
+    return branch(guard, _in_groups(given, keys, values), _by_tanh(given, keys, values))
 
 
-def _with_zero(source: str, name: str) -> str:
-    """Lines that give `name`, all numbers of a tensor and a 0: CUDA has no largest of none."""
-    return f"""
-        {name}_in_a_row = Reshape ({source}, minus_one)
-        {name}_zero = Constant <value_floats = [0.0]> ()
-        {name} = Concat <axis = 0> ({name}_in_a_row, {name}_zero)
-    """
+def _with_zero(tensor: Value) -> Value:
+    """Return all numbers of a tensor and a 0: CUDA has no largest of none."""
+    return op.Concat(reshape(tensor, -1), np.zeros(1, np.float32), axis=0)
 
 
-def _by_tanh(call: Call, keys: str, values: str) -> str:
-    return by_blocks(call, _block(call, plain.scores(call, keys), values), "features_of_row", FEATURES)
+def _by_blocks(given: Given, scores_of: Callable[..., Value], values: Value, *more: tuple[Value, int]) -> Outputs:
+    """Return the outputs of a call; a function gives the scores of a block."""
+
+    def of_block(block: Given, *parts: Value) -> Outputs:
+        return from_scores(Masks(block), scores_of(block, *parts), values)
+
+    numbers_of_row = given.N * (given.call.num_heads * full_units(given.call)) * given.Tk
+    return by_blocks(given, of_block, numbers_of_row, FEATURES, *more)
 
 
-def _block(call: Call, scores: str, values: str) -> str:
-    masks = pairs(call) + rows(call) if is_masked(call) else ""
-    return masks + plain.from_scores(call, scores, values)
+def _by_tanh(given: Given, keys: Value, values: Value) -> Outputs:
+    return _by_blocks(given, lambda block: scores(block, keys), values)
 
 
-def _in_groups(call: Call, keys: str, values: str) -> str:
-    heads_and_groups = f"{call.num_heads}, {full_units(call) // GROUP}"
-    terms_of_heads = f"Constant <value_ints = [0, 0, {heads_and_groups}, {2**GROUP}]> ()"
-    scores = f"""
-        shape_of_query_terms = {terms_of_heads}
-        query_terms_apart = Reshape (query_terms, shape_of_query_terms)
-        query_rows = Transpose <perm = [3, 0, 2, 1, 4]> (query_terms_apart)
-        upper = MatMul (query_rows, key_terms_with_factors)
-        lower = MatMul (query_rows, key_terms)
-        quotients = Div (upper, lower)
-        scores_of_heads = ReduceSum <keepdims = 0> (quotients, zero)
-        scores = {"Squeeze (scores_of_heads, one)" if call.heads is None else "Identity (scores_of_heads)"}
-    """
-    blocks = by_blocks(
-        call, _block(call, scores, values), "features_of_row", FEATURES, {"query_terms": "float[?, ?, ?, ?]"}
-    )
-    return f"""
-        {FACTORS}
-        {filled(call, "queries", "full_queries", call.num_heads)}
-        {repeated(call, keys, "keys_of_all_heads", units(call), 2)}
-        {filled(call, "keys_of_all_heads", "full_keys", call.num_heads)}
-        {log_terms(call, "query", "full_queries", call.num_heads)}
-        {log_terms(call, "key", "full_keys", call.num_heads)}
-        query_terms = Exp (query_log_terms)
-        shape_of_key_terms = {terms_of_heads}
-        key_log_terms_apart = Reshape (key_log_terms, shape_of_key_terms)
-        key_log_terms_in_rows = Transpose <perm = [3, 0, 2, 4, 1]> (key_log_terms_apart)
-        key_terms = Exp (key_log_terms_in_rows)
-        axes_around_factors = Constant <value_ints = [1, 2, 4]> ()
-        factors_of_groups = Unsqueeze (factors_of_one, axes_around_factors)
-        key_terms_with_factors = Mul (key_terms, factors_of_groups)
-        {blocks}
-    """
+def _in_groups(given: Given, keys: Value, values: Value) -> Outputs:
+    call, heads = given.call, given.call.num_heads
+    full_keys = filled(call, repeat_joined(call, keys, units(call)), heads)
+
+    def of_heads(joined: Value) -> Value:
+        return reshape(terms(call, joined, heads), 0, 0, heads, full_units(call) // GROUP, 2**GROUP)
+
+    denominators = op.Transpose(of_heads(full_keys), perm=[3, 0, 2, 4, 1])
+    numerators = denominators * op.Unsqueeze(factors(filled_weights(given)), [1, 2, 4])
+
+    def scores_of(_: Given, query_terms: Value) -> Value:
+        rows = op.Transpose(query_terms, perm=[3, 0, 2, 1, 4])
+        quotients = op.MatMul(rows, numerators) / op.MatMul(rows, denominators)
+        of_all_heads = op.ReduceSum(quotients, [0], keepdims=0)
+        return op.Squeeze(of_all_heads, [1]) if call.heads is None else of_all_heads
+
+    query_terms = of_heads(filled(call, given.queries, heads))
+    return _by_blocks(given, scores_of, values, (query_terms, 5))

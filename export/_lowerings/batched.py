@@ -11,8 +11,9 @@ from keras_attn._pooling.composite import ADDITIVE
 
 from .._tracing.attention_calls import Call
 from . import additive_blocks, plain, wide_keys
+from .given import Given
+from .operators import Outputs, branch, op
 from .query_blocks import by_blocks
-from .text import chosen
 
 LOWEST_OPSET = 18
 SCORES = 2**24  # numbers in the scores of a block, of all examples and heads: 64 MB
@@ -23,26 +24,18 @@ def fits(call: Call) -> bool:
     return plain.fits(call)
 
 
-def body(call: Call) -> str:
-    """Return the body of the ONNX function of a call that fits."""
-    if call.name == ADDITIVE:
-        return additive_blocks.body(call)
-    if not wide_keys.fits(call):
-        return _in_blocks(call)
-    if call.band == (None, None):
-        return wide_keys.body(call)
+def body(given: Given) -> Outputs:
+    """Return the outputs of a call that fits."""
+    if given.call.name == ADDITIVE:
+        return additive_blocks.body(given)
+    if not wide_keys.fits(given.call):
+        return _in_blocks(given)
+    if given.call.band == (None, None):
+        return wide_keys.body(given)
     # where there are not, onnxruntime's providers take different keys for the last that a query sees (29020)
-    return f"""
-        as_many_vector = Equal (Tq, Tk)
-        as_many = Squeeze (as_many_vector)
-        {chosen(call, "as_many", wide_keys.body(call), _in_blocks(call), "batched")}
-    """
+    as_many = op.Squeeze(op.Equal(given.Tq, given.Tk))
+    return branch(as_many, wide_keys.body(given), _in_blocks(given))
 
 
-def _in_blocks(call: Call) -> str:
-    return f"""
-        number_of_heads = Constant <value_ints = [{call.num_heads}]> ()
-        scores_of_example = Mul (number_of_heads, Tk)
-        scores_of_row = Mul (N, scores_of_example)
-        {by_blocks(call, plain.body(call), "scores_of_row", SCORES)}
-    """
+def _in_blocks(given: Given) -> Outputs:
+    return by_blocks(given, plain.body, given.N * given.Tk * given.call.num_heads, SCORES)

@@ -11,7 +11,7 @@ import onnx
 from .._options import ADAPTIVE, BATCHED, FUSED_OPSET, PORTABLE, runs_here
 from .._tracing.attention_calls import Call
 from . import adaptive, batched, fused, plain
-from .text import function
+from .function import function
 
 BODIES = {ADAPTIVE: adaptive, PORTABLE: plain, "fused": fused, BATCHED: batched}
 
@@ -57,12 +57,7 @@ def opset_of(call: Call, lowering: str) -> int:
 def function_of(call: Call, lowering: str, opset: int, provider: str = "cpu") -> onnx.FunctionProto:
     """Return the ONNX function of a call in a lowering that has a body for it on a provider."""
     for_device = provider != "cpu"
-    if lowering == ADAPTIVE:
-        body = adaptive.body(call, opset)
-    elif lowering == "fused" and for_device:
-        body = fused.hiding_body(call)
-    else:
-        body = BODIES[lowering].body(call)
+    body = fused.hiding_body if lowering == "fused" and for_device else BODIES[lowering].body
     return function(call, body, opset, for_device=for_device)
 
 

@@ -9,81 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .._tracing.attention_calls import Call
-from .masks import all_of, by_lengths_alone, hidden, zeros_without_keys
-from .text import chosen
-
-Attention = Callable[[str, str, str], str]
+from .masks import Masks
+from .operators import LOWEST, Outputs, Value, branch, op
 
 
-def tried(call: Call, attention: Attention, name: str, seen: str = "") -> str:
-    """Lines that define the outputs of a call that is masked; they read what `rows` and `all_see` give.
+def tried(masks: Masks, attention: Callable[[Value, Value], Outputs]) -> Outputs:
+    """Return the outputs of a call that is masked.
 
     Args:
-        call: The call.
-        attention: Gives lines of `{form}_output`, and of `{form}_weights` if the call returns them, from the names of
-            keys and values, and from `form`. A pair that takes no part has a weight of zero, unless its score is not
-            finite.
-        name: What the names of the branches begin with.
-        seen: Lines that `hidden` needs beside those that are there.
+        masks: Its masks.
+        attention: Maps keys and values to the outputs. A pair that takes no part has a weight of zero, unless its score
+            is not finite.
     """
-    again = f"""
-        {seen}
-        {hidden(call, "keys", "values")}
-        {attention("hidden_keys", "hidden_values", "again")}
-        {_selected(call, "again", "")}
-    """
-    if call.differs_by_query:
-        return f"""
-            {attention("keys", "values", "first")}
-            {_selected(call, "first", "selected_")}
-            {_finite("selected_output")}
-            {chosen(call, "is_finite", same(call, "selected"), again, name)}
-        """
-    return attention("keys", "values", "first") + first_or_again(call, again, name)
+    given = masks.given
+    first = attention(given.keys, given.values)
+    again = masks.zeroed(attention(masks.hidden(given.keys), masks.hidden(given.values)))
+    zeroed = masks.zeroed(first)
+    if given.call.differs_by_query:
+        return branch(_is_finite(zeroed), zeroed, again)
+    return first_or_again(first, masks.all_see, zeroed, again)
 
 
-def first_or_again(call: Call, again: str, name: str) -> str:
-    """Lines that define the outputs of a call by what is there of the form `first`.
-
-    Args:
-        call: The call.
-        again: Lines that define them where those of `first` are not finite.
-        name: What the names of the branches begin with.
-    """
-    leaked_or_not = chosen(call, "is_finite", _selected(call, "first", ""), again, f"{name}_else")
-    return f"""
-        {_finite("first_output")}
-        is_right = And (is_finite, all_see)
-        {chosen(call, "is_right", same(call, "first"), leaked_or_not, name)}
-    """
+def first_or_again(first: Outputs, all_see: Value, zeroed: Outputs, again: Outputs) -> Outputs:
+    """Return `first` where it is finite and no query lacks keys, `zeroed` where it is finite, and `again` elsewhere."""
+    is_finite = _is_finite(first)
+    return branch(is_finite & all_see, first, branch(is_finite, zeroed, again))
 
 
-def all_see(call: Call) -> str:
-    """Lines that give `all_see`, whether no query lacks keys, where masks are of keys; they read what `rows` gives."""
-    if call.differs_by_query:
-        return ""
-    return _LENGTHS_ABOVE_0 if by_lengths_alone(call) else all_of("all_see", "row_sees")
-
-
-def same(call: Call, form: str) -> str:
-    """Lines that define the outputs of a call as those of a form."""
-    return "".join(f"{name} = Identity ({form}_{name})\n" for name in call.outputs)
-
-
-def _selected(call: Call, form: str, prefix: str) -> str:
-    return "".join(zeros_without_keys(call, f"{prefix}{name}", f"{form}_{name}") for name in call.outputs)
-
-
-def _finite(output: str) -> str:
-    return f"""
-        sum_of_sizes = ReduceL1 <keepdims = 0> ({output})
-        highest = Constant <value_float = 3.4028234e38> ()
-        is_finite = LessOrEqual (sum_of_sizes, highest)
-    """
-
-
-_LENGTHS_ABOVE_0 = """
-    shortest_length = ReduceMin <keepdims = 0> (lengths)
-    all_see = Greater (shortest_length, zero_scalar)
-"""
+def _is_finite(outputs: Outputs) -> Value:
+    return op.ReduceL1(outputs[0], keepdims=0) <= -LOWEST

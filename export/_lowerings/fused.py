@@ -22,8 +22,11 @@ from keras_attn._pooling.composite import DOT_PRODUCT
 
 from .._options import FUSED_OPSET as LOWEST_OPSET  # noqa: F401 - read by the table of lowerings
 from .._tracing.attention_calls import Call
-from .first_try import all_see, same, tried
-from .masks import by_lengths_alone, hidden, is_masked, pairs, rows, zeros_without_keys
+from .first_try import tried
+from .given import Given
+from .heads import heads_per_key
+from .masks import Masks, by_lengths_alone, is_masked
+from .operators import LOWEST, Outputs, Value, op, outputs_of, reshape, vector
 
 
 def fits(call: Call) -> bool:
@@ -32,87 +35,44 @@ def fits(call: Call) -> bool:
     return is_softmax_of_products and bool(np.float32(call.options["scale"]) > 0)
 
 
-def body(call: Call, name: str = "fused") -> str:
-    """Return the body of the ONNX function of a call that fits; `name` begins the names of its branches."""
-    if not is_masked(call):
-        mask = _mask("bias") if call.has_bias else ""
-        return mask + _attention(call, "keys", "values", "only") + same(call, "only")
-    by_lengths = _by_lengths(call)
-    return f"""
-        {"" if by_lengths else pairs(call)}
-        {rows(call)}
-        {all_see(call)}
-        {"" if by_lengths else _mask_of_pairs(call)}
-        {tried(call, partial(_attention, call), name, pairs(call) if by_lengths else "")}
-    """
+def body(given: Given) -> Outputs:
+    """Return the outputs of a call that fits."""
+    masks = Masks(given)
+    attention = partial(_attention, given, _masks(masks))
+    return tried(masks, attention) if is_masked(given.call) else attention(given.keys, given.values)
 
 
-def hiding_body(call: Call) -> str:
-    """Return a body that hides what no query sees before the operator reads it, so that nothing is asked in between."""
-    if not is_masked(call):
-        return body(call)
-    return f"""
-        {pairs(call) + rows(call) + hidden(call, "keys", "values")}
-        {"" if _by_lengths(call) else _mask_of_pairs(call)}
-        {_attention(call, "hidden_keys", "hidden_values", "only")}
-        {"".join(zeros_without_keys(call, name, f"only_{name}") for name in call.outputs)}
-    """
+def hiding_body(given: Given) -> Outputs:
+    """Return the same, with what no query sees hidden before the operator, so that nothing is asked in between."""
+    masks = Masks(given)
+    return masks.zeroed(_attention(given, _masks(masks), masks.hidden(given.keys), masks.hidden(given.values)))
 
 
-def _attention(call: Call, keys: str, values: str, form: str) -> str:
-    """Lines that give `{form}_output` (N, Tq, H Dv), and `{form}_weights` if the call returns them."""
-    masks = ""
-    if _by_lengths(call):
-        masks = ", , , , lengths"
-    elif is_masked(call) or call.has_bias:
-        masks = ", attention_mask"
-    attributes = (
-        f"q_num_heads = {call.num_heads}, kv_num_heads = {call.num_kv_heads}, scale = {call.options['scale']!r}"
-    )
-    weights = ""
+def _masks(masks: Masks) -> list[Value | None]:
+    """Return what the operator reads after the values: a mask (N or 1, H or 1, Tq, Tk), or lengths."""
+    given, call = masks.given, masks.given.call
+    if by_lengths_alone(call) and not call.has_bias:
+        return [None, None, None, given.lengths]
+    if not (is_masked(call) or call.has_bias):
+        return []
+    mask = masks.pairs if is_masked(call) else given.bias
+    if is_masked(call) and call.has_bias:
+        mask = op.Where(mask, given.bias, LOWEST)
+    return [op.Expand(mask, vector(op.Shape(mask, end=2), given.Tq, given.Tk))]
+
+
+def _attention(given: Given, masks: list[Value | None], keys: Value, values: Value) -> Outputs:
+    call = given.call
+    attributes = {"q_num_heads": call.num_heads, "kv_num_heads": call.num_kv_heads, "scale": call.options["scale"]}
+    wanted = [True]
     if call.returns_weights:
-        attributes += ", qk_matmul_output_mode = 3"
-        weights = f", , , {form}_four_axes"
-    shape = f"{form}_shape = Constant <value_ints = [0, 0, {call.num_heads * call.value_size}]> ()"
-    if not call.value_size:
-        shape = f"""
-            {form}_value_size = Shape <start = -1> (values)
-            {form}_times = Constant <value_ints = [{call.num_heads // call.num_kv_heads}]> ()
-            {form}_output_size = Mul ({form}_value_size, {form}_times)
-            {form}_shape = Concat <axis = 0> (N, Tq, {form}_output_size)
-        """
-    return f"""
-        {form}_as_inferred{weights} = Attention <{attributes}> (queries, {keys}, {values}{masks})
-        {shape}
-        {form}_output = Reshape ({form}_as_inferred, {form}_shape)
-        {_weights(call, form) if call.returns_weights else ""}
-    """
-
-
-def _weights(call: Call, form: str) -> str:
-    heads = "" if call.heads is None else f"{form}_heads, "
-    return f"""
-        {form}_heads = Constant <value_ints = [{call.num_heads}]> ()
-        {form}_weights_shape = Concat <axis = 0> (N, {heads}Tq, Tk)
-        {form}_weights = Reshape ({form}_four_axes, {form}_weights_shape)
-    """
-
-
-def _by_lengths(call: Call) -> bool:
-    """Tell whether lengths are all that the operator has to know."""
-    return by_lengths_alone(call) and not call.has_bias
-
-
-def _mask_of_pairs(call: Call) -> str:
-    if not call.has_bias:
-        return _mask("pairs")
-    return "biased_pairs = Where (pairs, bias, lowest)\n" + _mask("biased_pairs")
-
-
-def _mask(source: str) -> str:
-    """Lines that give `attention_mask` (N or 1, H or 1, Tq, Tk)."""
-    return f"""
-        leading_axes_of_pairs = Shape <end = 2> ({source})
-        every_pair = Concat <axis = 0> (leading_axes_of_pairs, Tq, Tk)
-        attention_mask = Expand ({source}, every_pair)
-    """
+        attributes["qk_matmul_output_mode"] = 3
+        wanted = [True, False, False, True]
+    output, *weights = outputs_of("Attention", wanted, given.queries, keys, values, *masks, **attributes)
+    if call.value_size:
+        output = reshape(output, 0, 0, call.num_heads * call.value_size)
+    else:
+        size = op.Shape(given.values, start=-1) * heads_per_key(call)
+        output = reshape(output, given.N, given.Tq, size)
+    heads = [] if call.heads is None else [call.num_heads]
+    return output, *(reshape(each, given.N, *heads, given.Tq, given.Tk) for each in weights)

@@ -1,9 +1,12 @@
-"""ONNX text for which pairs of query and key take part, and for what no pair reads."""
+"""Which pairs of query and key take part, and zeros in place of what no pair reads."""
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from .._tracing.attention_calls import Call
-from .text import conjunction
+from .given import Given, conjunction
+from .operators import Outputs, Value, op, reshape
 
 
 def is_masked(call: Call) -> bool:
@@ -22,135 +25,102 @@ def differs_by_head(call: Call) -> bool:
     return call.heads is not None and call.has_pair_mask and call.shapes["mask"][-3] != 1
 
 
-def seen(call: Call) -> str:
-    """Lines that give booleans `seen` (N, Tk): the keys that the masks of keys leave."""
-    if call.has_keys_mask:
-        return "seen = Identity (keys_seen)\n"
-    return """
-        lengths_column = Unsqueeze (lengths, one)
-        seen = Less (positions, lengths_column)
-    """
-
-
-def pairs(call: Call) -> str:
-    """Lines that give booleans `pairs`, (N or 1, H or 1, Tq or 1, Tk), of a call that is masked."""
-    lines, parts = "", []
-    if call.band != (None, None):
-        lines += f"""
-            number_column = Unsqueeze (query_numbers, one)
-            {in_band(call, "number_column", "positions", "pairs_in_band")}
-            pairs_in_order = Unsqueeze (pairs_in_band, two_first_axes)
-        """
-        parts.append("pairs_in_order")
-    if call.has_query_lengths:
-        lines += """
-            query_lengths_column = Unsqueeze (query_lengths, minus_one)
-            pairs_in_length = Less (positions, query_lengths_column)
-            pairs_in_query_length = Unsqueeze (pairs_in_length, one)
-        """
-        parts.append("pairs_in_query_length")
-    if call.has_pair_mask:
-        parts.append("mask")
-    if call.has_keys_mask or call.has_lengths:
-        lines += seen(call) + "seen_row = Unsqueeze (seen, two_middle_axes)\n"
-        parts.append("seen_row")
-    return f"""
-        two_first_axes = Constant <value_ints = [0, 1]> ()
-        two_middle_axes = Constant <value_ints = [1, 2]> ()
-        {lines}
-        {conjunction("pairs", parts)}
-    """
-
-
 def by_lengths_alone(call: Call) -> bool:
     """Tell whether a call has lengths of examples and no other mask."""
     return call.has_lengths and not call.has_keys_mask and not call.differs_by_query
 
 
-def rows(call: Call) -> str:
-    """Lines that give what `zeros_without_keys` reads; they read `pairs`, unless there are lengths alone."""
-    if not may_lack_keys(call):
-        return ""
-    if by_lengths_alone(call):
-        return """
-            has_length = Greater (lengths, zero)
-            axes_but_the_batch = Constant <value_ints = [1, 2, 3]> ()
-            row_sees = Unsqueeze (has_length, axes_but_the_batch)
-            axes_of_an_output = Constant <value_ints = [1, 2]> ()
-            row_sees_in_any_head = Unsqueeze (has_length, axes_of_an_output)
-        """
-    lines = any_of("row_sees", "pairs", "minus_one", keep=True)
-    if differs_by_head(call):
-        return (
-            lines
-            + f"""
-            by_heads = Constant <value_ints = [0, 0, {call.num_heads}, {call.value_size}]> ()
-            heads_together = Constant <value_ints = [0, 0, {call.num_heads * call.value_size}]> ()
-            row_sees_by_heads = Transpose <perm = [0, 2, 1, 3]> (row_sees)
-            {any_of("row_sees_in_any_head", "row_sees", "one")}
-        """
-        )
-    return lines + "row_sees_in_any_head = Squeeze (row_sees, one)\n"
-
-
-def in_band(call: Call, queries: str, keys: str, name: str) -> str:
-    """Lines that give booleans `name` (rows, keys) from numbers of queries (rows, 1) and of keys (keys,)."""
+def in_band(call: Call, queries: Value, keys: Value) -> Value:
+    """Return booleans (rows, keys) from numbers of queries (rows, 1) and of keys (keys,)."""
     left, right = call.band
-    lines, parts = "", []
-    for side, bound, op in (("first", left, "GreaterOrEqual"), ("last", right, "LessOrEqual")):
-        if bound is None:
-            continue
-        lines += f"""
-            {name}_reach_to_{side} = Constant <value_int = {-bound if side == "first" else bound}> ()
-            {name}_{side} = Add ({queries}, {name}_reach_to_{side})
-            {name}_from_{side} = {op} ({keys}, {name}_{side})
-        """
-        parts.append(f"{name}_from_{side}")
-    return lines + conjunction(name, parts)
+    parts = [] if left is None else [keys >= queries + -left]
+    return conjunction(parts if right is None else [*parts, keys <= queries + right])
 
 
-def any_of(name: str, booleans: str, axes: str, *, keep: bool = False) -> str:
-    """Lines that give `name`: whether any of some booleans along axes is true."""
-    return f"""
-        {name}_numbers = Cast <to = 2> ({booleans})
-        {name}_largest = ReduceMax <keepdims = {int(keep)}> ({name}_numbers, {axes})
-        {name} = Cast <to = 9> ({name}_largest)
+class Masks:
+    """The masks of a call together.
+
+    Attributes:
+        given: What the call is given.
     """
 
+    def __init__(self, given: Given) -> None:
+        self.given, self._call = given, given.call
 
-def all_of(name: str, booleans: str) -> str:
-    """Lines that give `name`: whether all of some booleans are true, as a scalar."""
-    return f"""
-        {name}_numbers = Cast <to = 2> ({booleans})
-        {name}_smallest = ReduceMin <keepdims = 0> ({name}_numbers)
-        {name} = Cast <to = 9> ({name}_smallest)
-    """
+    @cached_property
+    def keys(self) -> Value:
+        """Booleans (N, Tk): the keys that the masks of keys leave."""
+        if self._call.has_keys_mask:
+            return self.given.keys_mask
+        return self.given.positions < op.Unsqueeze(self.given.lengths, [1])
 
+    @cached_property
+    def pairs(self) -> Value:
+        """Booleans (N or 1, H or 1, Tq or 1, Tk) of a call that is masked."""
+        call, given, parts = self._call, self.given, []
+        if call.band != (None, None):
+            in_order = in_band(call, op.Unsqueeze(given.query_numbers, [1]), given.positions)
+            parts.append(op.Unsqueeze(in_order, [0, 1]))
+        if call.has_query_lengths:
+            parts.append(op.Unsqueeze(given.positions < op.Unsqueeze(given.query_lengths, [-1]), [1]))
+        if call.has_pair_mask:
+            parts.append(given.mask)
+        if call.has_keys_mask or call.has_lengths:
+            parts.append(op.Unsqueeze(self.keys, [1, 2]))
+        return conjunction(parts)
 
-def hidden(call: Call, *names: str) -> str:
-    """Lines that give `hidden_{name}`, zeros in keys or values that no query sees; they read `pairs`."""
-    columns = "".join(f"hidden_{name} = Where (seen_by_any_column, {name}, nothing)\n" for name in names)
-    seen_by_any = "seen_by_any = Identity (seen)\n"
-    if call.differs_by_query:
-        seen_by_any = any_of("seen_by_any", "pairs", "heads_and_queries")
-    return f"""
-        heads_and_queries = Constant <value_ints = [1, 2]> ()
-        {seen_by_any}
-        seen_by_any_column = Unsqueeze (seen_by_any, minus_one)
-        {columns}
-    """
+    @cached_property
+    def _has_length(self) -> Value:
+        return self.given.lengths > 0
 
+    @cached_property
+    def row_sees(self) -> Value:
+        """Booleans (N or 1, H or 1, Tq or 1, 1): whether a query sees a key."""
+        if by_lengths_alone(self._call):
+            return op.Unsqueeze(self._has_length, [1, 2, 3])
+        return self.given.any_of(self.pairs, [-1], keepdims=True)
 
-def zeros_without_keys(call: Call, name: str, source: str) -> str:
-    """Lines that give `name`: `source`, the output or the weights, zeros where a query sees no key."""
-    if not may_lack_keys(call):
-        return f"{name} = Identity ({source})\n"
-    if name.endswith("weights") and call.heads is not None:
-        return f"{name} = Where (row_sees, {source}, nothing)\n"
-    if not differs_by_head(call):
-        return f"{name} = Where (row_sees_in_any_head, {source}, nothing)\n"
-    return f"""
-        {source}_by_heads = Reshape ({source}, by_heads)
-        {source}_selected = Where (row_sees_by_heads, {source}_by_heads, nothing)
-        {name} = Reshape ({source}_selected, heads_together)
-    """
+    @cached_property
+    def row_sees_in_any_head(self) -> Value:
+        """The same without the axis of heads."""
+        if by_lengths_alone(self._call):
+            return op.Unsqueeze(self._has_length, [1, 2])
+        return self.given.any_of(self.row_sees, [1]) if differs_by_head(self._call) else op.Squeeze(self.row_sees, [1])
+
+    @cached_property
+    def all_see(self) -> Value:
+        """Whether no query lacks keys, a scalar, where masks are of keys."""
+        if by_lengths_alone(self._call):
+            return op.ReduceMin(self.given.lengths, keepdims=0) > 0
+        return self.given.all_of(self.row_sees)
+
+    @cached_property
+    def _key_is_seen(self) -> Value:
+        """Booleans (N or 1, Tk, 1): whether any query sees a key."""
+        seen = self.given.any_of(self.pairs, [1, 2]) if self._call.differs_by_query else self.keys
+        return op.Unsqueeze(seen, [-1])
+
+    def hidden(self, tensor: Value) -> Value:
+        """Return keys or values with zeros where no query sees them."""
+        return op.Where(self._key_is_seen, tensor, 0.0) if is_masked(self._call) else tensor
+
+    def hidden_queries(self) -> Value:
+        """Return queries with zeros where they see no key."""
+        queries = self.given.queries
+        return op.Where(self.row_sees_in_any_head, queries, 0.0) if may_lack_keys(self._call) else queries
+
+    def zeroed(self, outputs: Outputs) -> Outputs:
+        """Return the outputs of a call with zeros where a query sees no key."""
+        if not may_lack_keys(self._call):
+            return outputs
+        output, *weights = outputs
+        of_weights = self.row_sees_in_any_head if self._call.heads is None else self.row_sees
+        return self._zeroed_output(output), *(op.Where(of_weights, each, 0.0) for each in weights)
+
+    def _zeroed_output(self, output: Value) -> Value:
+        call = self._call
+        if not differs_by_head(call):
+            return op.Where(self.row_sees_in_any_head, output, 0.0)
+        by_heads = reshape(output, 0, 0, call.num_heads, call.value_size)
+        zeroed = op.Where(op.Transpose(self.row_sees, perm=[0, 2, 1, 3]), by_heads, 0.0)
+        return reshape(zeroed, 0, 0, call.num_heads * call.value_size)

@@ -1,87 +1,66 @@
-"""ONNX text for blocks of queries of all examples at once: a `Scan` over them, in memory that stays bounded.
+"""Blocks of queries of all examples at once: a `Scan` over them, in memory that stays bounded.
 
 Each block is a call with fewer queries. How many follows from sizes alone, so that nothing is read back from a device
-to decide it. Places behind the last query are filled with that query.
+to decide it. Places after the last query are filled with that query.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from .._tracing.attention_calls import Call
-from .blocks import cut, pairwise
-from .text import renamed
+from .cut import cut
+from .examples import pairwise_arguments
+from .given import Given
+from .operators import Outputs, Value, op, reshape, scan, up_to, vector
 
 LEAST_ROWS = 8  # queries in a block, where there are as many
 MOST_ROWS = 2**20
 
 
-def by_blocks(call: Call, lines: str, numbers_of_row: str, largest: int, more: Mapping[str, str] | None = None) -> str:
-    """Lines that define the outputs of a call by a `Scan` over blocks of its queries.
+def by_blocks(
+    given: Given, body: Callable[..., Outputs], numbers_of_row: Value, largest: int, *more: tuple[Value, int]
+) -> Outputs:
+    """Return the outputs of a call by a `Scan` over blocks of its queries.
 
     Args:
-        call: The call.
-        lines: A body that defines them for all queries.
-        numbers_of_row: How many numbers a query has in its block at most: the name of a vector of one number.
+        given: What the call is given.
+        body: Maps what a block is given, and its part of each of `more`, to the outputs for its queries.
+        numbers_of_row: How many numbers a query has in its block at most, a vector of one number.
         largest: How many numbers a block may have.
-        more: Names of tensors that have a row for each query too, on their second axis, with the type of a part.
+        *more: Tensors that have a row for each query too, on their second axis, with how many axes they have.
     """
-    parts = _parts(call) | dict(more or {})
-    outputs = {"output": "float[?, ?, ?]", "weights": f"float[{', '.join('?' * (3 + (call.heads is not None)))}]"}
-    lines = renamed(lines, "block")
-    for name in parts:
-        lines = re.sub(rf"\b{name}\b", f"block_{name}", lines)
-    lines = re.sub(r"\bTq\b", "rows", lines)
-    inputs = ", ".join(f"{kind} block_{name}" for name, kind in parts.items())
-    return f"""
-        {cut(numbers_of_row, largest, MOST_ROWS, LEAST_ROWS)}
-        all_rows_scalar = Squeeze (all_rows)
-        last_query = Sub (Tq, one)
-        every_row = Range (zero_scalar, all_rows_scalar, one_scalar)
-        every_number = Min (every_row, last_query)
-        blocks_and_rows = Concat <axis = 0> (blocks, rows)
-        query_numbers_in_blocks = Reshape <allowzero = 1> (every_number, blocks_and_rows)
-        {"".join(_in_blocks(name, kind) for name, kind in parts.items() if name != "query_numbers")}
-        {", ".join(f"{name}_of_blocks" for name in call.outputs)} = Scan <
-            num_scan_inputs = {len(parts)},
-            body = block ({inputs}) => ({", ".join(f"{outputs[name]} block_{name}" for name in call.outputs)}) {{
-                {lines}
-            }}
-        > ({", ".join(f"{name}_in_blocks" for name in parts)})
-        {"".join(_together(call, name) for name in call.outputs)}
-    """
+    call = given.call
+    axes = {"queries": (1, 3)} | ({"query_lengths": (1, 2)} if call.has_query_lengths else {})
+    axes |= {name: (2, 4) for name in pairwise_arguments(call) if call.shapes[name][-2] != 1}
+    blocks = cut(given, numbers_of_row, largest, MOST_ROWS, LEAST_ROWS)
+    numbers = op.Min(up_to(blocks.all_rows), given.Tq - 1)
+    numbers = reshape(numbers, blocks.blocks, blocks.rows, allowzero=1)
+    parts = {name: _in_blocks(getattr(given, name), numbers, *of_part) for name, of_part in axes.items()}
+
+    def step(query_numbers: Value, *of_block: Value) -> Outputs:
+        own: dict[str, Any] = dict(zip(parts, of_block[: len(parts)], strict=True))
+        block = replace(given, Tq=blocks.rows, query_numbers=query_numbers, **own)
+        return body(block, *of_block[len(parts) :])
+
+    others = [_in_blocks(tensor, numbers, 1, number_of_axes) for tensor, number_of_axes in more]
+    outputs = scan(given.axes, step, numbers, *parts.values(), *others)
+    return tuple(
+        _together(given, each, blocks.all_rows, of_heads=bool(number) and call.heads is not None)
+        for number, each in enumerate(outputs)
+    )
 
 
-def _parts(call: Call) -> dict[str, str]:
-    """Return what a body reads of queries and has a row for each of them: the type of a part by name."""
-    parts = {"queries": "float[?, ?, ?]", "query_numbers": "int64[?]"}
-    if call.has_query_lengths:
-        parts["query_lengths"] = "int64[?, ?]"
-    differing = {name: kind for name, kind in pairwise(call).items() if call.shapes[name][-2] != 1}
-    return parts | {name: f"{kind}[?, ?, ?, ?]" for name, kind in differing.items()}
+def _in_blocks(tensor: Value, numbers: Value, axis: int, axes: int) -> Value:
+    """Return a tensor of so many axes, of which one is that of queries, by blocks of its rows."""
+    others = [other for other in range(axes + 1) if other != axis]
+    return op.Transpose(op.Gather(tensor, numbers, axis=axis), perm=[axis, *others])
 
 
-def _in_blocks(name: str, kind: str) -> str:
-    """Lines that give a tensor by blocks of its rows; masks and biases (N, H, Tq, Tk) have them on their third axis."""
-    axis = 2 if name in ("mask", "bias") else 1
-    others = [other for other in range(kind.count("?") + 1) if other != axis]
-    return f"""
-        {name}_by_rows = Gather <axis = {axis}> ({name}, query_numbers_in_blocks)
-        {name}_in_blocks = Transpose <perm = [{", ".join(map(str, [axis, *others]))}]> ({name}_by_rows)
-    """
-
-
-def _together(call: Call, name: str) -> str:
-    """Lines that give an output of its blocks, without the rows that filled up the last."""
-    by_heads = name == "weights" and call.heads is not None
-    before = "1, 2" if by_heads else "1"
-    after = "3, 4" if by_heads else "2, 3"
-    return f"""
-        {name}_rows_of_blocks = Transpose <perm = [{before}, 0, {after}]> ({name}_of_blocks)
-        {name}_before = Shape <end = {2 if by_heads else 1}> ({name}_rows_of_blocks)
-        {name}_columns = Shape <start = -1> ({name}_of_blocks)
-        {name}_full_shape = Concat <axis = 0> ({name}_before, all_rows, {name}_columns)
-        full_{name} = Reshape <allowzero = 1> ({name}_rows_of_blocks, {name}_full_shape)
-        {name} = Slice (full_{name}, zero, Tq, {"two" if by_heads else "one"})
-    """
+def _together(given: Given, blocks: Value, all_rows: Value, *, of_heads: bool) -> Value:
+    """Return an output of its blocks, without the rows that filled up the last."""
+    axis = 2 if of_heads else 1
+    rows = op.Transpose(blocks, perm=[*range(1, axis + 1), 0, axis + 1, axis + 2])
+    shape = vector(op.Shape(rows, end=axis), all_rows, op.Shape(blocks, start=-1))
+    return op.Slice(op.Reshape(rows, shape, allowzero=1), [0], given.Tq, [axis])

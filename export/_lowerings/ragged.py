@@ -13,7 +13,9 @@ from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.composite import ADDITIVE, DISTANCE, DOT_PRODUCT
 
 from .._tracing.attention_calls import Call
-from . import additive, distances, flash, products, windows
+from . import additive, distances, flash, products, sliding_window
+from .given import Given
+from .operators import Outputs
 
 
 def fits(call: Call) -> bool:
@@ -21,13 +23,14 @@ def fits(call: Call) -> bool:
     return call.name in (ADDITIVE, DISTANCE) or (call.name == DOT_PRODUCT and np.float32(call.options["scale"]) != 0)
 
 
-def body(call: Call, name: str = "ragged") -> str:
-    """Return the body of the ONNX function of a call that fits; `name` begins the names of its branches."""
+def body(given: Given) -> Outputs:
+    """Return the outputs of a call that fits."""
+    call = given.call
     if call.name == ADDITIVE:
-        return additive.body(call)
+        return additive.body(given)
     if call.name == DISTANCE:
-        return distances.body(call)
-    if windows.fits(call):
-        return windows.body(call, f"{name}_windows")
+        return distances.body(given)
+    if sliding_window.fits(call):
+        return sliding_window.body(given)
     in_blocks = call.differs_by_query or call.has_bias or call.returns_weights or call.normalizer != SOFTMAX
-    return products.body(call) if in_blocks else flash.body(call, name)
+    return products.body(given) if in_blocks else flash.body(given)

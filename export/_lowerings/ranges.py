@@ -1,13 +1,80 @@
-"""ONNX text for the keys that a block of queries reads: which range of them, and which pairs in it take part."""
+"""The keys that a block of queries reads: which range of them, and which pairs in it take part."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.composite import DOT_PRODUCT
 
 from .._tracing.attention_calls import Call
-from .masks import any_of, in_band, may_lack_keys
-from .text import conjunction
+from .examples import Example
+from .given import ABSENT, Given, conjunction
+from .masks import in_band, may_lack_keys
+from .operators import LOWEST, Value, op
+
+Scores = Callable[[Value, Value], Value]  # of a range of keys: (H, rows, keys), without heads (rows, keys)
+
+
+class Range(NamedTuple):
+    """The keys of a block, one at least, from `start` up to `end`; up to `edge` all of its queries see them."""
+
+    start: Value
+    end: Value
+    edge: Value = ABSENT
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A block of queries.
+
+    Attributes:
+        example: Its example.
+        given: Its part of what that is given, without the axis of blocks.
+        row: The number of its first query, a scalar.
+    """
+
+    example: Example
+    given: Given
+    row: Value
+
+    @cached_property
+    def keys(self) -> Range:
+        """The range of the keys that it reads."""
+        return _range_of(self)
+
+    @cached_property
+    def positions(self) -> Value:
+        """The positions of these keys."""
+        return self.positions_of(self.keys.start, self.keys.end)
+
+    def positions_of(self, start: Value, end: Value) -> Value:
+        """Return the positions of a range of keys."""
+        return op.Slice(self.given.positions, start, end, [0])
+
+    @cached_property
+    def query_numbers(self) -> Value:
+        """The numbers of its queries, (rows, 1)."""
+        return op.Unsqueeze(self.example.cut.row_numbers + self.row, [1])
+
+
+class Part(NamedTuple):
+    """What a block makes weights of.
+
+    Attributes:
+        scores: Those of its range of keys, the lowest float32 where a pair takes no part.
+        pairs: Which pairs take part; `None` where all do, or where it does not matter beside the scores.
+        values: Of the range.
+        row_sees: Whether a query sees a key, (H or 1, rows or 1, 1) or the last two of these axes.
+    """
+
+    scores: Value
+    pairs: Value | None
+    values: Value
+    row_sees: Value
 
 
 def ranges_differ(call: Call) -> bool:
@@ -15,55 +82,24 @@ def ranges_differ(call: Call) -> bool:
     return call.has_query_lengths or call.band != (None, None)
 
 
-def range_of_block(call: Call) -> str:
-    """Lines that give `first` and `behind`: the keys of a block, or of all blocks of an example, one at least."""
-    left, right = call.band
-    lines, behind, first = "", "limit", "least"
-    if call.band != (None, None):
-        lines += "row_vector = Unsqueeze (row, zero)\n"
+def _range_of(block: Block) -> Range:
+    example, given = block.example, block.given
+    (left, right), start, end, edge = given.call.band, example.start, example.end, ABSENT
+    row = op.Unsqueeze(block.row, [0])
     if right is not None:
-        lines += f"""
-            row_behind = Add (row_vector, rows)
-            row_behind_last = Min (row_behind, Tq)
-            keys_after = Constant <value_ints = [{right}]> ()
-            behind_band = Add (row_behind_last, keys_after)
-            behind_in_band = Min (behind_band, limit)
-        """
-        behind = "behind_in_band"
-    if call.has_query_lengths:
-        lines += f"""
-            longest = ReduceMax <keepdims = 1> (row_lengths)
-            behind_longest = Min ({behind}, longest)
-        """
-        behind = "behind_longest"
+        end = op.Min(op.Min(row + example.cut.rows, given.Tq) + right, end)
+    if given.call.has_query_lengths:
+        end = op.Min(end, op.ReduceMax(given.query_lengths, keepdims=1))
     if left is not None:
-        lines += f"""
-            keys_before = Constant <value_ints = [{left}]> ()
-            first_of_band = Sub (row_vector, keys_before)
-            first_in_band = Max (first_of_band, least)
-        """
-        first = "first_in_band"
-    return (
-        lines
-        + f"""
-        behind = Max ({behind}, one)
-        last = Sub (behind, one)
-        first = Min ({first}, last)
-        {_edge(right) if has_edge(call) and right is not None else ""}
-    """
-    )
-
-
-def _edge(right: int) -> str:
-    return f"""
-        keys_of_first_row = Constant <value_ints = [{right + 1}]> ()
-        behind_first_row = Add (row_vector, keys_of_first_row)
-        edge = Min (behind_first_row, behind)
-    """
+        start = op.Max(row - left, start)
+    end = op.Max(end, [1])
+    if has_edge(given.call) and right is not None:
+        edge = op.Min(row + (right + 1), end)
+    return Range(op.Min(start, end - 1), end, edge)
 
 
 def has_edge(call: Call) -> bool:
-    """Tell whether all queries of a block see its keys up to `edge`, so that masks select among the others alone.
+    """Tell whether all queries of a block see its keys up to an edge, so that masks select among the others alone.
 
     They do under a causal mask, with no mask beside it but lengths. To select among all scores takes half as long as
     the two products.
@@ -73,89 +109,55 @@ def has_edge(call: Call) -> bool:
     return left is None and right is not None and not other and (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
 
 
-def selects(call: Call) -> bool:
-    """Tell whether some pairs in the range of keys of a block may not take part."""
-    return call.differs_by_query or call.has_keys_mask
+def part_of(block: Block, scores: Scores, values: Value, axis: int, *, hides: bool) -> Part:
+    """Return what a block makes weights of.
 
-
-def pairs_of_block(call: Call, hides: bool) -> str:
-    """Lines that give `pooled_values`; and `pairs_of_block`, `masked_scores`, `row_of_block_sees` as far as needed."""
+    Args:
+        block: The block.
+        scores: Those of its queries.
+        values: Of the example.
+        axis: That of the values which is the keys.
+        hides: Whether a value that no query of the block sees may be anything but finite.
+    """
+    given, call, keys = block.given, block.given.call, block.keys
+    some_values = op.Slice(values, keys.start, keys.end, [axis])
+    has_keys = block.example.end > 0  # a key that stands in where no key takes part may lie in the band
     if has_edge(call):
-        return f"""
-            edge_positions = Slice (positions, edge, behind, zero)
-            {_NUMBERS_OF_ROWS}
-            {in_band(call, "column_of_rows", "edge_positions", "edge_in_band")}
-            masked_edge = Where (edge_in_band, edge_scores, lowest)
-            masked_scores = Concat <axis = -1> (scores, masked_edge)
-            {_NOTHING_HIDDEN}
-        """
-    lines, parts = _biased(call), []
-    if selects(call):
-        lines += "some_positions = Slice (positions, first, behind, zero)\n"
-    if call.band != (None, None):
-        lines += f"""
-            {_NUMBERS_OF_ROWS}
-            {in_band(call, "column_of_rows", "some_positions", "block_in_band")}
-        """
-        parts.append("block_in_band")
-    if call.has_query_lengths:
-        lines += """
-            column_of_lengths = Unsqueeze (row_lengths, one)
-            block_in_lengths = Less (some_positions, column_of_lengths)
-        """
-        parts.append("block_in_lengths")
-    if call.has_keys_mask:
-        lines += """
-            some_seen_keys = Slice (seen_keys, first, behind, zero)
-            row_of_seen_keys = Unsqueeze (some_seen_keys, zero)
-        """
-        parts.append("row_of_seen_keys")
-    if call.has_pair_mask:
-        lines += "some_mask = Slice (mask_of_block, first, behind, two)\n"
-        if call.heads is None:
-            lines += "some_mask_of_head = Squeeze (some_mask, zero)\n"
-        parts.append("some_mask_of_head" if call.heads is None else "some_mask")
+        at_edge = in_band(call, block.query_numbers, block.positions_of(keys.edge, keys.end))
+        masked_edge = op.Where(at_edge, scores(keys.edge, keys.end), LOWEST)
+        masked = op.Concat(scores(keys.start, keys.edge), masked_edge, axis=-1)
+        return Part(masked, None, some_values, op.Unsqueeze(has_keys, [1]))
+    found = scores(keys.start, keys.end)
+    if call.has_bias:
+        found = found + _of_range(given.bias, keys, call)
+    parts = _pairs(block)
     if not parts:
-        return lines + "masked_scores = Identity (biased_scores)\n" + _NOTHING_HIDDEN
-    keys_axis = 3 if call.heads is not None and call.has_pair_mask else 2
-    lines += conjunction("pairs_of_block", parts) + "masked_scores = Where (pairs_of_block, biased_scores, lowest)\n"
-    if may_lack_keys(call):
-        lines += any_of("row_has_pair", "pairs_of_block", "minus_one", keep=True)
-        lines += """
-            limit_is_positive = Greater (limit, zero)
-            row_of_block_sees = And (row_has_pair, limit_is_positive)
-        """  # a key that stands in where no key takes part may lie in the band
+        return Part(found, None, some_values, op.Unsqueeze(has_keys, [1]))
+    pairs = conjunction(parts)
+    masked = op.Where(pairs, found, LOWEST)
+    row_sees = given.any_of(pairs, [-1], keepdims=True) & has_keys if may_lack_keys(call) else ABSENT
     only_order = len(parts) == 1 and not (call.has_keys_mask or call.has_pair_mask)
-    if not hides or only_order:
-        return lines + "pooled_values = Identity (some_values)\n"
-    return (
-        lines
-        + f"""
-        axes_but_keys = Constant <value_ints = [{", ".join(map(str, range(keys_axis - 1)))}]> ()
-        {any_of("seen_in_block", "pairs_of_block", "axes_but_keys")}
-        seen_in_block_column = Unsqueeze (seen_in_block, one)
-        pooled_values = Where (seen_in_block_column, some_values, nothing)
-    """
-    )
+    if hides and not only_order:
+        axes_but_keys = [0, 1] if call.heads is not None and call.has_pair_mask else [0]
+        seen = given.any_of(pairs, axes_but_keys)
+        some_values = op.Where(op.Unsqueeze(seen, [1]), some_values, 0.0)
+    return Part(masked, pairs, some_values, row_sees)
 
 
-def _biased(call: Call) -> str:
-    """Lines that give `biased_scores`: those of a block, with what a caller adds to them."""
-    if not call.has_bias:
-        return "biased_scores = Identity (scores)\n"
-    return f"""
-        some_bias = Slice (bias_of_block, first, behind, two)
-        some_bias_of_scores = {"Squeeze (some_bias, zero)" if call.heads is None else "Identity (some_bias)"}
-        biased_scores = Add (scores, some_bias_of_scores)
-    """
+def _pairs(block: Block) -> list[Value]:
+    """Return booleans, (H or 1, rows or 1, keys) or the last two of these axes, by each mask."""
+    given, call, keys, parts = block.given, block.given.call, block.keys, []
+    if call.band != (None, None):
+        parts.append(in_band(call, block.query_numbers, block.positions))
+    if call.has_query_lengths:
+        parts.append(block.positions < op.Unsqueeze(given.query_lengths, [1]))
+    if call.has_keys_mask:
+        parts.append(op.Unsqueeze(op.Slice(given.keys_mask, keys.start, keys.end, [0]), [0]))
+    if call.has_pair_mask:
+        parts.append(_of_range(given.mask, keys, call))
+    return parts
 
 
-_NUMBERS_OF_ROWS = """
-    numbers_of_rows = Add (rows_of_block, row)
-    column_of_rows = Unsqueeze (numbers_of_rows, one)
-"""
-_NOTHING_HIDDEN = """
-    pooled_values = Identity (some_values)
-    any_is_seen = Greater (limit, zero)
-    row_of_block_sees = Unsqueeze (any_is_seen, one)
-"""
+def _of_range(pairwise: Value, keys: Range, call: Call) -> Value:
+    some = op.Slice(pairwise, keys.start, keys.end, [2])
+    return op.Squeeze(some, [0]) if call.heads is None else some

@@ -54,18 +54,21 @@ def test_nothing_waits_for_the_device(plan, form, opset):
     """No loop in a loop, none over examples, and no branch that numbers decide but for the guard of additive scores."""
     function = for_a_device(plan, form, opset)
     branches = [node for node in function.node if node.op_type == "If"]
-    made = {name: node for node in function.node for name in node.output}
+    made = {name: node for graph in bodies_within(function) for node in graph for name in node.output}
     for branch in branches:
         condition = made[branch.input[0]]
         by_sizes = made[condition.input[0]].op_type == "Equal"
-        assert by_sizes or condition.output[0] == "in_range"
+        assert by_sizes or (plan.name, condition.op_type) == ("additive", "And")
     assert len(branches) <= (form == BATCHED)
     for graph in bodies_within(function):
         for scan in (node for node in graph if node.op_type in ("Scan", "Loop")):
             assert scan.op_type == "Scan"
             inner = [each.op_type for each in next(bodies_within(scan))]
             assert not {"Scan", "Loop", "If"} & {*inner}
-            assert {"query_numbers_in_blocks", "queries_in_blocks"} <= {*scan.input}
+            numbers, *parts = scan.input
+            assert parts, "blocks of queries"
+            for gather in (made[made[part].input[0]] for part in parts):
+                assert (gather.op_type, gather.input[1]) == ("Gather", numbers)
 
 
 ON_CPU = {"Range": (0, 1, 2), "Expand": (1,), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Pad": (1,), "TopK": (1,)}
@@ -107,20 +110,14 @@ def test_sizes_are_filled_up_for_the_operator(masks, heads, size, value_size):
     function = for_a_device(plan)
     attention = next(n for nodes in bodies_within(function) for n in nodes if n.op_type == "MultiHeadAttention")
     assert len(attention.input) == 3, "with a mask it would keep all scores"
-    together = {
-        node.output[0]: node.attribute[0].ints[-1] // ((heads or (1, 1))[name != "queries"])
-        for nodes in bodies_within(function)
-        for node in nodes
-        for name in ("queries", "keys", "values")
-        if node.output[0] == f"wide_{name}_together"
-    }
+    made = {name: node for nodes in bodies_within(function) for node in nodes for name in node.output}
     key_size = size + (masks not in ({}, {"causal": True}))
-    wanted = {"queries": (size, key_size), "keys": (size, key_size), "values": (value_size, value_size)}
-    assert together == {
-        f"wide_{name}_together": -(-least // 8) * 8
-        for name, (given, least) in wanted.items()
-        if given % 8 or least > given
-    }
+    for name, given, least in zip(
+        attention.input, (size, size, value_size), (key_size, key_size, value_size), strict=True
+    ):
+        is_reshaped = name in made and made[name].op_type == "Reshape"
+        joined = made[made[name].input[1]].attribute[0].ints[-1] if is_reshaped else given * plan.head_counts[0]
+        assert joined == -(-least // 8) * 8 * plan.head_counts[0]
     asks = [node for node in function.node if node.op_type == "If"]
     assert len(asks) == plan.causal, "whether there are as many keys as queries"
     assert_right(plan, plan.inputs(5, 5), BATCHED)

@@ -15,7 +15,7 @@ from keras_attn._tensors import Heads, Pairs
 from keras_attn_export._graphs.onnx_file import with_functions
 from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._lowerings import bodies, ragged
-from keras_attn_export._lowerings.text import function
+from keras_attn_export._lowerings.function import function
 from keras_attn_export._options import BATCHED
 from keras_attn_export._precision.float16 import to_float16
 from keras_attn_export._tracing.attention_calls import Call
@@ -319,7 +319,7 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
     if provider == "cuda":
         form = bodies.lowering_of(call, "adaptive" if form in ("large", BATCHED) else form, provider)
     if form == "large":
-        written = function(call, ragged.body(call), opset)
+        written = function(call, ragged.body, opset)
     else:
         written = bodies.function_of(call, form, opset, "cuda" if form == BATCHED else provider)
     return providers.opened(model_of(call, written, opset, precision))

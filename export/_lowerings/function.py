@@ -1,0 +1,119 @@
+"""Write the ONNX function of a call: what its outputs depend on, each part in the graph that reads it.
+
+What only branches of one `If` read is computed in them, so that nothing else waits for it. What is the same in each
+step of a loop is computed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import onnx
+from onnx import TensorProto, helper
+
+from .._graphs.traced import DOMAIN
+from .._graphs.walk import all_nodes
+from .._tracing.attention_calls import Call
+from .given import Given, given_of, with_batch_axes
+from .operators import CONTRIB, Graph, Node, Outputs, Value, op
+
+
+def function(
+    call: Call, body: Callable[[Given], Outputs], opset: int, *, for_device: bool = False
+) -> onnx.FunctionProto:
+    """Return the ONNX function of a call.
+
+    Args:
+        call: Its arguments are the inputs, its outputs the outputs.
+        body: Maps what a call is given to its output and, if it returns them, its weights, with one batch axis.
+        opset: ONNX opset of the body; that of the model it goes into.
+        for_device: Whether it is to run on a device such as a GPU.
+    """
+    arguments = {name: Value() for name in call.shapes}
+    given = given_of(call, arguments, opset, for_device=for_device)
+    results = [with_batch_axes(given, output) for output in body(given)]
+    writer = _Writer({value: name for name, value in arguments.items()} | dict(zip(results, call.outputs, strict=True)))
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(CONTRIB, 1)]
+    nodes = writer.nodes(results, {*arguments.values()})
+    found = helper.make_function(DOMAIN, call.op, [*call.shapes], [*call.outputs], nodes, imports)
+    for number, node in enumerate(all_nodes(found)):  # profiles then tell where the call ran
+        node.name = f"{DOMAIN}/{call.layer}/{call.op}/{node.op_type}_{number}"
+    return found
+
+
+class _Writer:
+    """Gives names to values, and writes the graphs they are in."""
+
+    def __init__(self, names: Mapping[Value, str]) -> None:
+        self._names = dict(names)
+
+    def nodes(self, results: Iterable[Value], around: Collection[Value]) -> list[onnx.NodeProto]:
+        """Return the nodes of a graph that gives some values; those `around` are there already."""
+        here = _made_here(results, around)
+        made = {*around, *(value for node in here for value in node.results)}
+        return [self._node(node, made) for node in here]
+
+    def _node(self, node: Node, around: Collection[Value]) -> onnx.NodeProto:
+        graphs = {name: self._graph(name, graph, around) for name, graph in node.graphs.items()}
+        inputs, outputs = ([self._name(value) for value in values] for values in (node.inputs, node.outputs))
+        return helper.make_node(node.op_type, inputs, outputs, domain=node.domain, **node.attributes, **graphs)
+
+    def _graph(self, name: str, graph: Graph, around: Collection[Value]) -> onnx.GraphProto:
+        around = {*around, *graph.parameters}
+        results = [op.Identity(value) if value in around else value for value in graph.results]  # made within
+        nodes = self.nodes(results, around)
+        # types follow from what is around, but that of results of onnxruntime's own operators, which onnx cannot tell
+        parameters = [onnx.ValueInfoProto(name=self._name(value)) for value in graph.parameters]
+        shapes = [[None] * axes for axes in graph.axes] if graph.axes else [None] * len(results)
+        floats = [
+            helper.make_tensor_value_info(self._name(value), TensorProto.FLOAT, shape)
+            for value, shape in zip(results, shapes, strict=True)
+        ]
+        return helper.make_graph(nodes, name, parameters, floats)
+
+    def _name(self, value: Value | None) -> str:
+        if value is None:
+            return ""
+        if value not in self._names:
+            kind = "step" if value.node is None else value.node.op_type
+            self._names[value] = f"{kind}_{len(self._names)}"
+        return self._names[value]
+
+
+def _made_here(results: Iterable[Value], around: Collection[Value]) -> list[Node]:
+    """Return the nodes that belong into a graph itself, in their order, and not into a branch or a body in it."""
+    readers: dict[Node, set[Node | None]] = {}  # the `If` of this graph that reads a node in its branches, else `None`
+
+    def read(values: Iterable[Value | None], reader: Node | None) -> None:
+        for node in _makers(values, around):
+            readers.setdefault(node, set()).add(reader)
+
+    here = []
+    read(results, None)
+    for node in sorted(_reachable(results, around), key=lambda node: node.created, reverse=True):
+        reader = next(iter(readers[node])) if len(readers[node]) == 1 else None
+        is_here = reader is None and node.steps <= {*around}
+        if is_here:
+            here.append(node)
+        read(node.inputs, reader)
+        for graph in node.graphs.values():
+            read(graph.results, node if is_here and node.op_type == "If" else reader)
+    return here[::-1]
+
+
+def _reachable(results: Iterable[Value], around: Collection[Value]) -> list[Node]:
+    """Return all nodes that some values depend on, those in branches and bodies too."""
+    found: dict[Node, None] = {}
+    pending = [*_makers(results, around)]
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found[node] = None
+            pending += _makers(node.inputs, around)
+            for graph in node.graphs.values():
+                pending += _makers(graph.results, around)
+    return [*found]
+
+
+def _makers(values: Iterable[Value | None], around: Collection[Value]) -> list[Node]:
+    return [value.node for value in values if value is not None and value.node is not None and value not in around]
