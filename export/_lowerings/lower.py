@@ -36,7 +36,7 @@ def lowered_model(model: keras.Model, signature: Signature, options: Options, fu
         UnsupportedModelError: An op has no mapping to ONNX.
         ExportError: A call did not come through as one node.
     """
-    traced, calls = _traced(model, signature, function, hides_masked=options.precision == "int8")
+    traced, calls = _traced(model, signature, function, hides_unseen=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
     return _lowered(traced, calls, options.lowering, options.provider)
 
@@ -51,7 +51,7 @@ def _is_written_plainly(model: keras.Model) -> bool:
 
 
 def _traced(
-    model: keras.Model, signature: Signature, function: Any, *, hides_masked: bool
+    model: keras.Model, signature: Signature, function: Any, *, hides_unseen: bool
 ) -> tuple[Traced, list[Call]]:
     """Return the model, with each call of an attention layer as a node, and these calls.
 
@@ -59,11 +59,11 @@ def _traced(
         model: The model.
         signature: Its signature.
         function: The concrete function behind the SavedModel of the model.
-        hides_masked: Whether padding shares a scale with what is seen, as in int8.
+        hides_unseen: Whether padding shares a scale with what is seen, as in int8.
     """
     if _is_written_plainly(model):
         return trace(function, layer_names(model)), []
-    tagger = Tagger(hides_masked=hides_masked)
+    tagger = Tagger(hides_unseen=hides_unseen)
     traced = trace(traced_function(model, signature, tagger.tracing), layer_names(model), tagger.calls)
     there = {node.op_type for node in all_nodes(traced.model.graph) if node.domain == DOMAIN}
     return traced, [call for call in tagger.calls if call.op in there]

@@ -132,11 +132,11 @@ class Tagger:
 
     Attributes:
         calls: All calls of the latest trace.
-        hides_masked: See `keras_attn._pooling.composite.Evaluator`.
+        hides_unseen: See `keras_attn._pooling.composite.Evaluator`.
     """
 
-    def __init__(self, *, hides_masked: bool) -> None:
-        self.hides_masked = hides_masked
+    def __init__(self, *, hides_unseen: bool) -> None:
+        self.hides_unseen = hides_unseen
         self.calls: list[Call] = []
         self._graph: Any = None
 

@@ -120,12 +120,7 @@ class MultiHeadAttention(HeadProjections):
         check_process(process_heads)
         self.process_heads = process_heads
         self.use_bias = check_flag("use_bias", use_bias)
-        set_kernel_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            kernel_regularizer=kernel_regularizer,
-            kernel_constraint=kernel_constraint,
-        )
+        set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
@@ -178,7 +173,7 @@ class MultiHeadAttention(HeadProjections):
             return None
         rank, sizes = len(call.queries.shape), _lengths(call)
         seeing = sees_some_key(queries_that_see(call.masks, call.pairs, *sizes, rank), sizes[1])
-        if evaluate.hides_masked:
+        if evaluate.hides_unseen:
             call = _without_masked(call, masks_of_heads(call.masks, call.pairs, *sizes, rank).seen)
         of_heads = call._replace(
             queries=self._features_of("queries", call.queries, call.offset),

@@ -75,11 +75,11 @@ class Evaluator(Protocol):
     """Computes composites.
 
     Attributes:
-        hides_masked: Whether queries and keys that are masked must be zeros before a layer projects them. The result
+        hides_unseen: Whether queries and keys that are masked must be zeros before a layer projects them. The result
             does not depend on them; but a file in which they share a scale with others, as in int8, would.
     """
 
-    hides_masked: bool
+    hides_unseen: bool
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Returns the output, and the weights where they are wanted, else None."""

@@ -113,7 +113,7 @@ class AttentionPooling(ScoringLayer):
         evaluate = current_evaluator()
         if evaluate is None or not self._is_described or self._drops(call):
             return None
-        if evaluate.hides_masked or self._reads_masks(call):
+        if evaluate.hides_unseen or self._reads_masks(call):
             call = self._without_masked(call, call.mask())
         scoring = self._scoring(call)
         if scoring.name is None:

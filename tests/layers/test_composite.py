@@ -32,7 +32,7 @@ SCORES = {
 class Kept:
     """An evaluator that computes the functions and keeps the composites."""
 
-    hides_masked = False
+    hides_unseen = False
 
     def __init__(self):
         self.composites = []

@@ -185,7 +185,7 @@ def test_agrees_with_the_plain_form(name, masks, axes, mode, calls, monkeypatch)
 
 
 class Exporter:
-    hides_masked = False
+    hides_unseen = False
 
     def __call__(self, composite, returns_weights):
         return composite.function(**composite.tensors)

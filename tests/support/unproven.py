@@ -53,7 +53,7 @@ class Unproven:
     def __init__(self, model, samples=None):
         self.model, self.signature = model, model_signature(model, samples)
         function = traced_function(model, self.signature, nullcontext) if _is_written_plainly(model) else None
-        self._traced, self.calls = _traced(model, self.signature, function, hides_masked=False)
+        self._traced, self.calls = _traced(model, self.signature, function, hides_unseen=False)
 
     def written(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
         """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full.
