@@ -7,10 +7,14 @@ from typing import Any
 from .._tensors import Window, dtype_of
 
 
+def _check_number(name: str, value: Any, kind: str = "a number") -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"`{name}` must be {kind}. Received: {name} of type {type(value).__name__}.")
+
+
 def check_dropout(dropout: Any) -> float:
     """Returns the dropout rate as a float in [0, 1)."""
-    if isinstance(dropout, bool) or not isinstance(dropout, Real):
-        raise TypeError(f"`dropout` must be a number. Received: dropout of type {type(dropout).__name__}.")
+    _check_number("dropout", dropout)
     if not 0 <= float(dropout) < 1:
         raise ValueError(
             f"`dropout` must be at least 0 and less than 1. Received: dropout={dropout}. "
@@ -30,8 +34,7 @@ def check_scale(scale: Any) -> float | None:
     """Returns the scale of a dot product as a finite float, or None."""
     if scale is None:
         return None
-    if isinstance(scale, bool) or not isinstance(scale, Real):
-        raise TypeError(f"`scale` must be a number or None. Received: scale of type {type(scale).__name__}.")
+    _check_number("scale", scale, "a number or None")
     if not math.isfinite(scale):
         raise ValueError(f"`scale` must be finite. Received: scale={scale}. Leave it None for 1/sqrt(D).")
     return float(scale)
@@ -39,8 +42,7 @@ def check_scale(scale: Any) -> float | None:
 
 def check_positive(name: str, value: Any) -> float:
     """Returns `value` as a finite float above 0."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"`{name}` must be a number. Received: {name} of type {type(value).__name__}.")
+    _check_number(name, value)
     if not 0 < float(value) < math.inf:
         raise ValueError(f"`{name}` must be finite and above 0. Received: {name}={value}.")
     return float(value)

@@ -14,15 +14,11 @@ _OPTIONS = {
 }
 
 
-def set_kernel_options(layer: Any, **options: Any) -> None:
-    """Makes attributes of a layer of its arguments `kernel_initializer`, `kernel_regularizer` and `kernel_constraint`.
-
-    Args:
-        layer: The layer.
-        **options: All three, each in any form that Keras takes.
-    """
-    for name, kind in _OPTIONS.items():
-        setattr(layer, name, kind.get(options[name]))
+def set_kernel_options(layer: Any, kernel_initializer: Any, kernel_regularizer: Any, kernel_constraint: Any) -> None:
+    """Makes attributes of a layer of these arguments, each in any form that Keras takes."""
+    given = kernel_initializer, kernel_regularizer, kernel_constraint
+    for (name, kind), option in zip(_OPTIONS.items(), given, strict=True):
+        setattr(layer, name, kind.get(option))
 
 
 def kernel_config(layer: Any) -> dict[str, Any]:

@@ -74,12 +74,7 @@ class AdditiveAttention(AttentionPooling):
         self.num_hiddens = check_positive_integer("num_hiddens", num_hiddens)
         self.normalize = check_flag("normalize", normalize)
         self.query_block_size = check_block_size("query_block_size", query_block_size)
-        set_kernel_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            kernel_regularizer=kernel_regularizer,
-            kernel_constraint=kernel_constraint,
-        )
+        set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         self.g: Any = None
         self.b: Any = None
         self.W_q = projection(self, "W_q", self.num_hiddens)

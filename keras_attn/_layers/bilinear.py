@@ -55,12 +55,7 @@ class BilinearAttention(AttentionPooling):
         **kwargs: Any,
     ) -> None:
         super().__init__(dropout, seed=seed, **kwargs)
-        set_kernel_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            kernel_regularizer=kernel_regularizer,
-            kernel_constraint=kernel_constraint,
-        )
+        set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         self.W: Any = None
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:

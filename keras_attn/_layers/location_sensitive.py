@@ -78,12 +78,7 @@ class LocationSensitiveAttention(AttentionPooling):
         self.filters = check_positive_integer("filters", filters)
         self.kernel_size = check_positive_integer("kernel_size", kernel_size)
         self.cumulative = check_flag("cumulative", cumulative)
-        set_kernel_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            kernel_regularizer=kernel_regularizer,
-            kernel_constraint=kernel_constraint,
-        )
+        set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         self.W_q = projection(self, "W_q", self.num_hiddens, use_bias=True)
         self.W_k = projection(self, "W_k", self.num_hiddens)
         self.W_f = projection(self, "W_f", self.num_hiddens)

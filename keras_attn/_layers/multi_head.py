@@ -120,12 +120,7 @@ class MultiHeadAttention(HeadProjections):
         check_process(process_heads)
         self.process_heads = process_heads
         self.use_bias = check_flag("use_bias", use_bias)
-        set_kernel_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            kernel_regularizer=kernel_regularizer,
-            kernel_constraint=kernel_constraint,
-        )
+        set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
