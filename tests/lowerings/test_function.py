@@ -8,10 +8,10 @@ import pytest
 from lowered_calls import Plan, model_of
 from onnxruntime import InferenceSession
 
+from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._lowerings import batched, bodies, ragged
 from keras_attn_export._lowerings.function import function
 from keras_attn_export._lowerings.operators import branch, op, scan, vector
-from keras_attn_export._tracing.nodes import all_nodes
 
 
 def written(body):
