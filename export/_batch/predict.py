@@ -15,6 +15,7 @@ from .._loaded_bundle import Bundle, load_bundle
 from .._machine import usable_cpus
 from .._progress import shown_rows
 from .._standalone.verify import check_provider
+from .._whole_file import is_within
 from .destination import Destination
 from .job import BATCH_ROWS, Job, checked_outputs, row_axes
 from .memory import memory_limit
@@ -185,16 +186,15 @@ def _check_arguments(engine: Any, batch_size: Any, workers: Any, key: Any) -> No
 
 def _check_apart(source: Path, destination: Path, bundle: Path) -> None:
     """Refuse outputs among the inputs, which the next run would read, and in the bundle, which would be one no more."""
-    target = Path(os.path.realpath(destination))
-    if target.is_relative_to(os.path.realpath(bundle)):
+    if is_within(destination, bundle):
         raise InputError(f"{destination} is in the bundle. Choose another place.")
-    folder = Path(os.path.realpath(source))
-    if folder.is_dir() and (target.is_relative_to(folder) or folder.is_relative_to(target)):
+    if source.is_dir() and (is_within(destination, source) or is_within(source, destination)):
         raise InputError(f"{destination} and the source {source} are one in the other. Choose another place.")
     head = Path(str(source).partition("**")[0] or ".")
-    if "**" in str(source) and target.is_relative_to(os.path.realpath(head)):
+    if "**" in str(source) and is_within(destination, head):
         raise InputError(f"{destination} is where {source} looks for files. Choose another place.")
-    if folder.is_file() and folder.parent == target:
+    file = Path(os.path.realpath(source))
+    if file.is_file() and file.parent == Path(os.path.realpath(destination)):
         raise InputError(f"{destination} holds the source {source}. Choose another place.")
 
 

@@ -33,13 +33,13 @@ class _Loop:
 
     def __init__(self, node: onnx.NodeProto, body: onnx.GraphProto, around: Nodes) -> None:
         self._node, self._body, self._around, self._within = node, body, around, Nodes(body, around)
-        self._count = around.behind(node.input[0], *_PASS_ON)
+        self._count = around.source_of(node.input[0], *_PASS_ON)
 
     def conditions(self) -> Iterator[onnx.NodeProto | None]:
         """Yield the comparisons that must all hold for another step; None for what is something else."""
         waiting = [self._body.output[0].name]
         while waiting:
-            name = self._within.behind(waiting.pop(), *_PASS_ON)
+            name = self._within.source_of(waiting.pop(), *_PASS_ON)
             both = self._within.maker(name, "And")
             if both is not None:
                 waiting += both.input
@@ -50,7 +50,7 @@ class _Loop:
         """Tell whether a comparison holds in each step but perhaps the last."""
         if less is None:
             return False
-        number, end = (self._within.behind(name, *_PASS_ON) for name in less.input)
+        number, end = (self._within.source_of(name, *_PASS_ON) for name in less.input)
         return self._counts_steps(number) and self._is_count(end)
 
     def _is_count(self, name: str) -> bool:
@@ -64,11 +64,11 @@ class _Loop:
         if name == self._body.input[0].name:
             return True
         for place, value in enumerate(self._body.input[2:], 2):
-            after = self._within.behind(self._body.output[place - 1].name, *_PASS_ON)
-            first = self._around.constant(self._around.behind(self._node.input[place], *_PASS_ON))
+            after = self._within.source_of(self._body.output[place - 1].name, *_PASS_ON)
+            first = self._around.constant(self._around.source_of(self._node.input[place], *_PASS_ON))
             if name in (value.name, after) and first is not None and first.size == 1 and first.item() == 0:
                 sides = self._within.both_orders(self._within.maker(after, "Add"))
-                return any(self._within.behind(a, *_PASS_ON) == value.name and self._is_one(b) for a, b in sides)
+                return any(self._within.source_of(a, *_PASS_ON) == value.name and self._is_one(b) for a, b in sides)
         return False
 
     def _is_one(self, name: str) -> bool:

@@ -37,11 +37,11 @@ def _gives_axes_back(target: str, source: str, sizes: Sizes, units: int | None, 
     if known is not None:
         of_last = sizes[-1] is not None  # else some of it may be moved to another axis
         return of_last and known.size == len(sizes) and known[-1] == units and _are(known[:-1], sizes[:-1])
-    joined = nodes.maker(nodes.behind(target, "Cast"), "Concat")
+    joined = nodes.maker(nodes.source_of(target, "Cast"), "Concat")
     if joined is None or len(joined.input) != 2:
         return False
     leading, last = nodes.maker(joined.input[0], "Gather"), nodes.constant(joined.input[1])
-    shape = None if leading is None else nodes.maker(nodes.behind(leading.input[0], "Cast"), "Shape")
+    shape = None if leading is None else nodes.maker(nodes.source_of(leading.input[0], "Cast"), "Shape")
     if leading is None or shape is None or last is None:
         return False
     axes = nodes.constant(leading.input[1])

@@ -48,7 +48,7 @@ class Nodes:
         node = self._owner(name)._makers.get(name)
         return node if node is not None and node.op_type in ops else None
 
-    def behind(self, name: str, *ops: str) -> str:
+    def source_of(self, name: str, *ops: str) -> str:
         """Return the first input of the chain of such ops that makes a tensor; its own name where there is none."""
         while (node := self.maker(name, *ops)) is not None:
             name = node.input[0]

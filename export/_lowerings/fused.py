@@ -20,13 +20,15 @@ import numpy as np
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.composite import DOT_PRODUCT
 
-from .._options import FUSED_OPSET as LOWEST_OPSET  # noqa: F401 - read by the table of lowerings
+from .._options import FUSED_OPSET
 from .._tracing.attention_calls import Call
 from .first_try import tried
 from .given import Given
 from .heads import heads_per_key
 from .masks import Masks, by_lengths_alone, is_masked
 from .operators import LOWEST, Outputs, Value, op, outputs_of, reshape, vector
+
+LOWEST_OPSET = FUSED_OPSET
 
 
 def fits(call: Call) -> bool:

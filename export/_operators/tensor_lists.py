@@ -86,44 +86,44 @@ class _Loop:
             if not chain:
                 raise UnsupportedModelError(_REFUSED.format("only under a condition, in a loop within it, or never"))
             lists = {self._inputs[number], *(node.output[0] for node in chain)}
-            if lists & {_behind(self.body, read, ("Identity",)) for read in self.body.ta_reads}:
+            if lists & {_source_of(self.body, read, ("Identity",)) for read in self.body.ta_reads}:
                 raise UnsupportedModelError(_REFUSED.format("it reads what it writes"))
             size = self._node.inputs[number].input[1]
             indices = [node.input[1] for node in chain]
             if len(chain) == 1 and self._is_counter(self.body, indices[0]):
                 # one that was made without places grows as it is written
-                grows = _is_number(self._graph.get_node_by_output(_behind(self._graph, size)), 0)
+                grows = _is_number(self._graph.get_node_by_output(_source_of(self._graph, size)), 0)
                 yield _Written(size, None, 1, grows or self._runs_to(size))
             else:
                 yield _Written(size, _merged(self.body, chain), len(chain), is_full=False)
 
     def _chain(self, number: int) -> list[Any]:
         """Return the nodes that write a list in one step, the first first; none where they cannot be told."""
-        name, found = _behind(self.body, self.body.outputs[number], ("Identity",)), []
+        name, found = _source_of(self.body, self.body.outputs[number], ("Identity",)), []
         while name != self._inputs[number]:
             node = self.body.get_node_by_output(name)
             if node is None or node.type != _WRITE:
                 return []
             found.append(node)
-            name = _behind(self.body, node.input[0], ("Identity",))
+            name = _source_of(self.body, node.input[0], ("Identity",))
         return found[::-1]
 
     def _is_counter(self, graph: Any, name: str) -> bool:
         """Tell whether a tensor of the body, or of the condition, is the number of the step."""
-        number = _input_behind(graph, name)
+        number = _input_of(graph, name)
         if number is None or number == 1 or not _is_number(self._node.inputs[number], 0):
             return False
-        made = self.body.get_node_by_output(_behind(self.body, self.body.outputs[number]))
+        made = self.body.get_node_by_output(_source_of(self.body, self.body.outputs[number]))
         if made is None or made.type not in ("Add", "AddV2"):
             return False
         sides = [(made.input[0], made.inputs[1]), (made.input[1], made.inputs[0])]
-        return any(_behind(self.body, a) == self._inputs[number] and _is_number(b, 1) for a, b in sides)
+        return any(_source_of(self.body, a) == self._inputs[number] and _is_number(b, 1) for a, b in sides)
 
     def _runs_to(self, size: str) -> bool:
         """Tell whether the loop ends when it has run for as many steps as a list is long, and never before."""
         waiting = [self._condition.outputs[0]]
         while waiting:
-            made = self._condition.get_node_by_output(_behind(self._condition, waiting.pop()))
+            made = self._condition.get_node_by_output(_source_of(self._condition, waiting.pop()))
             if made is not None and made.type in ("And", "LogicalAnd"):
                 waiting += made.input
             elif made is None or made.type != "Less" or not self._is_end(made, size):
@@ -133,16 +133,16 @@ class _Loop:
     def _is_end(self, less: Any, size: str) -> bool:
         if not self._is_counter(self._condition, less.input[0]):
             return False
-        number, end = _input_behind(self._condition, less.input[1]), less.inputs[1]
+        number, end = _input_of(self._condition, less.input[1]), less.inputs[1]
         if number is None:
-            end = self._condition.get_node_by_output(_behind(self._condition, less.input[1]))
-        elif number == 1 or _behind(self.body, self.body.outputs[number]) == self._inputs[number]:
-            if _behind(self._graph, self._node.input[number]) == _behind(self._graph, size):
+            end = self._condition.get_node_by_output(_source_of(self._condition, less.input[1]))
+        elif number == 1 or _source_of(self.body, self.body.outputs[number]) == self._inputs[number]:
+            if _source_of(self._graph, self._node.input[number]) == _source_of(self._graph, size):
                 return True
             end = self._node.inputs[number]
         else:
             return False
-        length = self._graph.get_node_by_output(_behind(self._graph, size))
+        length = self._graph.get_node_by_output(_source_of(self._graph, size))
         return length.is_const() and _is_number(end, int(length.get_tensor_value()))
 
 
@@ -216,7 +216,7 @@ def _put_in_place(graph: Any, scanned: str, index: str | None, written: _Written
     last("Gather", rows, write("ReduceMax", write("Where", same, every_row, 0), [1], keepdims=0), axis=0)
 
 
-def _behind(graph: Any, name: str, ops: Sequence[str] = _PASS_ON) -> str:
+def _source_of(graph: Any, name: str, ops: Sequence[str] = _PASS_ON) -> str:
     """Return what a tensor is handed on from."""
     node = graph.get_node_by_output(name)
     while node is not None and node.type in ops:
@@ -225,9 +225,9 @@ def _behind(graph: Any, name: str, ops: Sequence[str] = _PASS_ON) -> str:
     return name
 
 
-def _input_behind(graph: Any, name: str) -> int | None:
+def _input_of(graph: Any, name: str) -> int | None:
     """Return the number of the input of a body or condition that a tensor is; None if it is none."""
-    source, inputs = _behind(graph, name), list(graph.input_names)
+    source, inputs = _source_of(graph, name), list(graph.input_names)
     return inputs.index(source) if source in inputs else None
 
 
@@ -241,7 +241,7 @@ def _is_number(node: Any, number: int) -> bool:
 
 def stacked(graph: Any, node: Any) -> None:
     """`TensorListStack` of what a loop wrote: by now a tensor, which tf2onnx only takes from the loop itself."""
-    source = _behind(graph, node.input[0], ("Identity",))
+    source = _source_of(graph, node.input[0], ("Identity",))
     if graph.get_node_by_output(source).type not in MADE:
         graph.remove_node(node.name)
         graph.replace_all_inputs(node.output[0], source)

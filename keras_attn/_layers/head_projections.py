@@ -11,7 +11,7 @@ from .._maths.heads import ROLES, join_heads, project, repeat_heads, split_heads
 from .._maths.masks import hide
 from .._pooling.call import AttentionCall
 from .._pooling.layer import AttentionLayer
-from .._states.masks import without_mask
+from .._states.carried_mask import without_mask
 from .._states.state import PROJECTED, Keys, check_projected, refuse_state
 from .._tensors import Shape, Tensor, dtype_of, shape_of, shapes_agree
 

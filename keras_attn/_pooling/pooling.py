@@ -11,9 +11,9 @@ from .._keras.seeds import SeedGenerator
 from .._maths.masks import each_sees_itself, hide_masked, hide_rows
 from .._maths.normalizers import SOFTMAX, check_normalizer
 from .._tensors import Shape, Tensor, shape_of
+from .backend_kernel import fused_pool, is_faster
 from .call import AttentionCall
 from .composite import composite_of, current_evaluator, pool
-from .fused import fused_pool, is_faster
 from .scoring_layer import ScoringLayer
 
 _CALL = ("call", "_answer", "_attend", "_lowered", "precompute")  # what a call of a layer is, beside its score

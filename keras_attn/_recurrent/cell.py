@@ -10,7 +10,8 @@ from .._checks.arguments import check_flag, check_positive_integer, check_switch
 from .._keras.projections import kernel_config, policy_with_quantized_sublayers, projection, set_kernel_options
 from .._pooling.layer import AttentionLayer
 from .._tensors import Tensor, dtype_of, merge_shapes, shape_of
-from .given import (
+from .keras_cells import dropout_drawn_once, hidden_place, output_size, packed
+from .masking import (
     NOT_BUILT,
     Masking,
     Shapes,
@@ -23,7 +24,6 @@ from .given import (
     shapes_of,
     shapes_of_memory,
 )
-from .keras_cells import dropout_drawn_once, hidden_place, output_size, packed
 from .states import CellStates, States
 
 

@@ -11,8 +11,8 @@ from .._keras.private import VariedOutputs, loop_over_time, set_keras_mask
 from .._maths.masks import hide
 from .._tensors import Shape, Tensor, dtype_of, shape_of
 from .cell import AttentionCell
-from .given import Masking, Shapes, check_passed, checked, last_output, shapes_of, steps_mask, without_padding
 from .keras_cells import draws_of_steps, state_sizes
+from .masking import Masking, Shapes, check_passed, checked, last_output, shapes_of, steps_mask, without_padding
 from .states import check_first_states
 
 _OF_KERAS = ("go_backwards", "stateful", "unroll", "zero_output_for_mask")

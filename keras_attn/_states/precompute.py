@@ -8,7 +8,7 @@ from keras import ops
 from .._checks.arguments import check_positive_integer
 from .._checks.tensors import check_given, check_rank, check_real
 from .._tensors import Shape, Tensor, as_tensor, shape_of, shapes_agree
-from .masks import carry_mask
+from .carried_mask import carry_mask
 from .state import (
     LENGTH,
     PROJECTED,

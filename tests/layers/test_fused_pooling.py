@@ -18,7 +18,7 @@ from keras_attn import (
     DotProductAttention,
     MultiHeadAttention,
 )
-from keras_attn._pooling import fused
+from keras_attn._pooling import backend_kernel
 from keras_attn._pooling.composite import evaluated_by
 
 B, T, D = 2, 5, 8
@@ -66,13 +66,13 @@ def calls(monkeypatch):
         return operation(*tensors, **options)
 
     monkeypatch.setattr(ops, "dot_product_attention", counted)
-    monkeypatch.setattr(fused, "FASTER_ON", (BACKEND,))
+    monkeypatch.setattr(backend_kernel, "FASTER_ON", (BACKEND,))
     return made
 
 
 def plainly(monkeypatch, function, *arguments):
     with monkeypatch.context() as patched:
-        patched.setattr(fused, "FASTER_ON", ())
+        patched.setattr(backend_kernel, "FASTER_ON", ())
         return function(*arguments)
 
 

@@ -10,7 +10,7 @@ from keras import ops
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
-from keras_attn._pooling import fused
+from keras_attn._pooling import backend_kernel
 
 SHAPES = {
     "each pair": (B, Tq, Tk),
@@ -93,7 +93,7 @@ def test_a_mask_that_is_added_is_none_of_the_masks(dtype, fill, kind, heads):
 @pytest.mark.parametrize("taken", [(), (BACKEND,)], ids=["plain", "the operation of the backend"])
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_of_a_query_without_keys_may_be_anything(poison, taken, monkeypatch):
-    monkeypatch.setattr(fused, "FASTER_ON", taken)
+    monkeypatch.setattr(backend_kernel, "FASTER_ON", taken)
     layer = DotProductAttention()
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
     bias = np.zeros((2, 3, 3), "float32")
