@@ -7,6 +7,7 @@ None is unknown and passes.
 from typing import Any
 
 import keras
+import numpy as np
 
 from .._keras.placeholders import as_lengths
 from .._tensors import Masks, Shape, Tensor, dtype_of, merge_shapes, shape_of, shapes_agree, sizes_agree
@@ -139,8 +140,15 @@ def check_attention_mask(name: str, mask: Tensor, scores_shape: Shape) -> None:
 
 def check_segment_ids(segment_ids: Any, queries_shape: Shape, keys_shape: Shape) -> tuple[Tensor, Tensor]:
     """Returns the segments of queries and of keys, checked: those of a pair, or of one tensor for both."""
-    is_pair = isinstance(segment_ids, tuple | list) and len(segment_ids) == 2 and hasattr(segment_ids[0], "shape")
-    of_queries, of_keys = map(as_lengths, segment_ids if is_pair else (segment_ids, segment_ids))
+
+    def rank_fits(ids: Any) -> bool:  # else it is a row of one tensor
+        return len(ids.shape if hasattr(ids, "shape") else np.shape(ids)) == len(queries_shape) - 1
+
+    is_pair = isinstance(segment_ids, tuple | list) and len(segment_ids) == 2 and any(map(rank_fits, segment_ids))
+    pair = segment_ids if is_pair else (segment_ids, segment_ids)
+    if pair[0] is None or pair[1] is None:
+        raise ValueError("`segment_ids` must be one tensor, or a pair of them. Received: a pair with None. Pass both.")
+    of_queries, of_keys = map(as_lengths, pair)
     check_integers("segment_ids", ", equal where positions see each other", of_queries, of_keys)
     shapes = shape_of(of_queries), shape_of(of_keys)
     if not all(map(shapes_agree, shapes, (queries_shape[:-1], keys_shape[:-1]))):

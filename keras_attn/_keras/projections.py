@@ -40,6 +40,12 @@ def projection(layer: Any, name: str, units: int, **options: Any) -> Any:
     return keras.layers.Dense(units, dtype=policy_of_sublayer(layer, name), name=name, **options)
 
 
+def is_product(layer: Any) -> bool:
+    """Whether a layer is a product with its kernel: int8 has one of its own, and a subclass may have put another."""
+    plain = type(layer) is keras.layers.Dense and layer.activation is keras.activations.linear
+    return plain and not layer.use_bias and layer.quantization_mode is None
+
+
 def _copied(option: Any) -> Any:
     """An initializer of its own: one draws the same numbers each time, and kernels must not start as copies."""
     return option.clone() if isinstance(option, keras.initializers.Initializer) else option

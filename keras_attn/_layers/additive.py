@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_block_size, check_flag, check_positive_integer
-from .._keras.projections import kernel_config, projection, set_kernel_options
+from .._keras.projections import is_product, kernel_config, projection, set_kernel_options
 from .._maths.blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
 from .._maths.heads import project
 from .._maths.scores import additive_scores, lengths
@@ -55,7 +55,7 @@ class AdditiveAttention(AttentionPooling):
         Normalized: Salimans and Kingma 2016, equation 2, with the start `g = sqrt(1/U)`, `b = 0` of TensorFlow Addons.
     """
 
-    kernels = ("W_q", "W_k")
+    _kernels = ("W_q", "W_k")
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class AdditiveAttention(AttentionPooling):
     def _scoring(self, call: AttentionCall) -> Scoring:
         """Additive scores by the kernel of `w_v`, or by `w_v` itself where that is more than a product with it."""
         queries, keys = self._parts(call)
-        if not self._weighs_by_kernel():
+        if not is_product(self.w_v):
             return Scoring(None, self._scores_by_layer, {"queries": queries, "keys": keys})
         # An ONNX file has the blocks of its lowering: a loop there would be another, and slower.
         block_size = self.query_block_size if current_evaluator() is None else None
@@ -126,11 +126,6 @@ class AdditiveAttention(AttentionPooling):
         if self.g is None:
             return kernel
         return ops.cast(self.g * at_least_float32(kernel) / lengths(ops.transpose(kernel)), kernel.dtype)
-
-    def _weighs_by_kernel(self) -> bool:
-        """Whether `w_v` is a product with its kernel: int8 has one of its own, and a subclass may have replaced it."""
-        plain = type(self.w_v) is keras.layers.Dense and self.w_v.activation is keras.activations.linear
-        return plain and not self.w_v.use_bias and self.w_v.quantization_mode is None
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AdditiveAttention":

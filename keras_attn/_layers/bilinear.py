@@ -42,7 +42,7 @@ class BilinearAttention(AttentionPooling):
     Source: Luong, Pham and Manning 2015, equation 8, "general".
     """
 
-    kernels = ("W", "W")
+    _kernels = ("W", "W")
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class CosineAttention(AttentionPooling):
     Source: Graves, Wayne and Danihelka 2014, equations 5 and 6, with `1/T` for the key strength.
     """
 
-    equal_sizes = "the score is an angle"
+    _equal_sizes = "the score is an angle"
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class DotProductAttention(AttentionPooling):
     Source: Vaswani et al. 2017, equation 1; there a single mask is added to the scores.
     """
 
-    equal_sizes = "the score is a dot product"
+    _equal_sizes = "the score is a dot product"
 
     def __init__(
         self, dropout: float = 0.0, *, scale: float | None = None, seed: int | None = None, **kwargs: Any

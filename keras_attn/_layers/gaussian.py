@@ -46,7 +46,7 @@ class GaussianAttention(AttentionPooling):
         of equal length the weights are those of dot products with scale `1 / h^2`, section 11.3.
     """
 
-    equal_sizes = "the score is a distance"
+    _equal_sizes = "the score is a distance"
 
     def __init__(
         self,
@@ -68,10 +68,11 @@ class GaussianAttention(AttentionPooling):
         self.log_bandwidth = self.add_weight(shape=(), initializer=start, autocast=False, name="log_bandwidth")
 
     def _scoring(self, call: AttentionCall) -> Scoring:
-        """Distances; an exporter gets dot products of longer vectors where `gaussian_scores` takes products."""
+        """Distances; of a call an exporter gets dot products of longer vectors where `gaussian_scores` takes some."""
         queries, keys = self._parts(call)
         bandwidth = ops.exp(self.log_bandwidth)
-        if current_evaluator() is None or call.heads is not None or queries.shape[-1] is None:
+        is_of_call = call.values is not None and call.heads is None
+        if current_evaluator() is None or not is_of_call or queries.shape[-1] is None:
             name = None
         elif not by_products(queries):
             name = DISTANCE

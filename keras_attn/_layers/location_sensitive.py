@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_flag, check_positive_integer
-from .._keras.projections import kernel_config, projection, set_kernel_options
+from .._keras.projections import is_product, kernel_config, projection, set_kernel_options
 from .._maths.heads import project
 from .._maths.scores import additive_scores, weighed
 from .._pooling.call import AttentionCall
@@ -57,7 +57,7 @@ class LocationSensitiveAttention(AttentionPooling):
     Source: Chorowski et al. 2015, equations 8 and 9; sums: Shen et al. 2018 (Tacotron 2), section 2.2.
     """
 
-    kernels = ("W_q", "W_k")
+    _kernels = ("W_q", "W_k")
 
     def __init__(
         self,
@@ -173,9 +173,20 @@ class LocationSensitiveAttention(AttentionPooling):
             hidden = ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3) + features
             return Scoring(None, partial(weighed, weigh=self.w_v), {"features": ops.tanh(hidden)})
         keys = keys + ops.squeeze(features, -3)
-        if self.w_v.quantization_mode is not None:
+        if not is_product(self.w_v):
             return Scoring(None, partial(additive_scores, weigh=self.w_v), {"queries": queries, "keys": keys})
         return scoring_by_addition(queries, keys, ops.cast(self.w_v.kernel, self.w_v.compute_dtype))
+
+    def _scoring_by_methods(self, call: AttentionCall) -> Scoring:
+        """A user's parts of the score get the features in the keys too; a score of its own knows none."""
+        previous = call.previous_weights
+        if previous is None or not self._is_in_parts:
+            return super()._scoring_by_methods(call)
+        if shape_of(previous)[-2] != 1:
+            return LocationSensitiveAttention._scoring(self, call)
+        keys = call.keys.tensor if call.keys.projected else self.project_keys(call.keys.tensor)
+        keys = keys + ops.squeeze(self._features(ops.cast(previous, keys.dtype)), -3)
+        return super()._scoring_by_methods(call._replace(keys=call.keys._replace(tensor=keys, projected=True)))
 
     def _features(self, previous: Tensor) -> Tensor:
         """`W_f f` of weights `B + (n, Tk)`: `B + (n, Tk, U)`."""

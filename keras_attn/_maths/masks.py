@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from .._tensors import Masks, Pairs, Tensor
+from .._tensors import Masks, Pairs, Tensor, dtype_of
 from .order import order_mask
 
 
@@ -29,6 +29,8 @@ def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
 
 def segments_mask(of_queries: Tensor, of_keys: Tensor) -> Tensor:
     """True where query and key are of one segment: integers `B + (Tq,)` and `B + (Tk,)` to `B + (Tq, Tk)`."""
+    if "uint64" in (dtype_of(of_queries), dtype_of(of_keys)):  # beside integers with a sign it would become a float
+        of_queries, of_keys = ops.cast(of_queries, "int64"), ops.cast(of_keys, "int64")
     return ops.equal(ops.expand_dims(of_queries, -1), ops.expand_dims(of_keys, -2))
 
 

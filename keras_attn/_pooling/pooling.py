@@ -99,7 +99,7 @@ class AttentionPooling(ScoringLayer):
         mask = call.mask()
         no_row_is_empty = each_sees_itself(call.masks, call.queries, call.keys.tensor)
         call = self._without_masked(call._replace(is_clean=call.is_clean or no_row_is_empty), mask)
-        scoring = self._scoring(call) if self._is_described else ScoringLayer._scoring(self, call)
+        scoring = self._scoring(call) if self._is_described else self._scoring_by_methods(call)
         wants_output_alone = not call.returns_weights and not self._drops(call) and self.normalizer == SOFTMAX
         if wants_output_alone and is_faster(scoring, call.values):
             return fused_pool(scoring, call, mask, no_row_is_empty=no_row_is_empty), None

@@ -20,12 +20,12 @@ class ScoringLayer(AttentionLayer):
     user's gives `score`, or its two parts.
 
     Attributes:
-        equal_sizes: Why a query and a key must have one size, where they must.
-        kernels: Names of the kernels that queries and keys meet, where there are such.
+        _equal_sizes: Why a query and a key must have one size, where they must.
+        _kernels: Names of the kernels that queries and keys meet, where there are such.
     """
 
-    equal_sizes: str | None = None
-    kernels: tuple[str, str] | None = None
+    _equal_sizes: str | None = None
+    _kernels: tuple[str, str] | None = None
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -41,14 +41,16 @@ class ScoringLayer(AttentionLayer):
     def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
         """Raises ValueError when shapes do not agree, with each other or the kernels; a subclass may add rules."""
         check_pooling_shapes(queries_shape, keys_shape, values_shape)
-        if self.equal_sizes is not None:
-            check_same_size(self.equal_sizes, queries_shape, keys_shape)
-        if self.kernels is not None:
-            check_last_axis("queries", queries_shape, self.kernels[0], self._sizes[0])
-            check_last_axis("keys", keys_shape, self.kernels[1], self._sizes[1])
+        if self._equal_sizes is not None:
+            check_same_size(self._equal_sizes, queries_shape, keys_shape)
+        if self._kernels is not None:
+            check_last_axis("queries", queries_shape, self._kernels[0], self._sizes[0])
+            check_last_axis("keys", keys_shape, self._kernels[1], self._sizes[1])
 
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Scores each query against each key: `B + (Tq, Dq)` and `B + (Tk, Dk)` to `B + (Tq, Tk)`."""
+        if {type(self).score_projected, type(self)._scoring} == {ScoringLayer.score_projected, ScoringLayer._scoring}:
+            raise NotImplementedError(f"{type(self).__name__} must define `score(queries, keys)`.")
         return self.score_projected(queries, self.project_keys(keys))
 
     def project_keys(self, keys: Tensor) -> Tensor:
@@ -65,16 +67,21 @@ class ScoringLayer(AttentionLayer):
 
     def projected_size(self, queries_size: int | None) -> int | None:
         """The size of projected keys for queries of size Dq; None where it is unknown or any will do."""
-        return None if self.equal_sizes is None else queries_size
+        return None if self._equal_sizes is None else queries_size
 
     def _scoring(self, call: AttentionCall) -> Scoring:
         """The scores of a call, of which queries and keys may hold anything where they are masked.
 
-        Here by the methods of a user's subclass. A layer of this package gives a function and its data, from which its
-        `score` and `score_projected`, and what an exporter writes, follow.
+        A layer of this package gives a function and its data, from which its `score` and `score_projected`, and what an
+        exporter writes, follow.
         """
+        return self._scoring_by_methods(call)
+
+    def _scoring_by_methods(self, call: AttentionCall) -> Scoring:
+        """The scores of a call by the methods of a user's subclass, which may call their arguments as it likes."""
         score = self.score_projected if call.keys.projected and self._is_in_parts else self.score
-        return Scoring(None, score, {"queries": call.queries, "keys": call.keys.tensor})
+        tensors = {"queries": call.queries, "keys": call.keys.tensor}
+        return Scoring(None, lambda queries, keys: score(queries, keys), tensors)
 
     def _parts(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
         """Queries and keys of a call as both `_scoring` and an exporter read them, projected in each head."""

@@ -97,6 +97,32 @@ def test_a_state_goes_on_with_the_text_of_its_queries(name, capacity):
     assert_close(as_numpy(found), as_numpy(whole)[:, 5:], "float32")
 
 
+@pytest.mark.parametrize("lists", [False, True])
+def test_two_rows_are_no_pair(lists):
+    x, rows = np.concatenate([packed(0), packed(1)]), [IDS, np.roll(IDS, 1)]
+    found, expected = (
+        as_numpy(DotProductAttention()(x, x, x, segment_ids=each))
+        for each in ([row.tolist() for row in rows] if lists else rows, np.stack(rows))
+    )
+    assert_identical(found, expected)
+    pair = ([IDS[None, :3].tolist(), IDS[None].tolist()], (IDS[None, :3], IDS[None]))
+    of_lists, of_arrays = (as_numpy(DotProductAttention()(x[:1, :3], x[:1], x[:1], segment_ids=each)) for each in pair)
+    assert_identical(of_lists, of_arrays)
+
+
+def test_half_a_pair_is_told_so():
+    with pytest.raises(ValueError, match="`segment_ids` must be one tensor, or a pair"):
+        DotProductAttention().call(*[ops.convert_to_tensor(packed())] * 3, segment_ids=(IDS[None], None))
+
+
+@pytest.mark.in_64_bits
+def test_large_numbers_of_two_dtypes_stay_apart():
+    ids = np.array([[2**24, 2**24]], "uint64"), np.array([[2**24, 2**24 + 1]], "int64")
+    x = packed()[:, :2]
+    weights = DotProductAttention()(x, x, x, segment_ids=ids, return_attention_scores=True)[1]
+    assert_identical(as_numpy(weights), np.array([[[1, 0], [1, 0]]], "float32"))
+
+
 @every_compiled_mode
 def test_one_program_takes_every_size(mode):
     layer = built("multi_head")

@@ -75,3 +75,10 @@ def test_what_the_workflow_names_is_there():
     paths = [word for word in words if word.startswith(("tests/", ".ci/"))]
     assert len(paths) >= 3
     assert all((ROOT / path).exists() for path in paths)
+
+
+def test_the_files_that_a_session_of_nox_names_are_there():
+    calls = re.findall(r"\bfiles\((\"[^)]*)\)", (ROOT / "noxfile.py").read_text(encoding="utf-8"))
+    names = [name for call in calls for name in re.findall(r'"([^"]+)"', call)]
+    assert len(names) > 10
+    assert [name for name in names if not [*(ROOT / "tests").rglob(f"test_{name}.py")]] == []
