@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -31,12 +32,8 @@ class PartFile:
             destination: Where it goes.
             kept: The `pyarrow.Schema` of the columns that are passed on.
             outputs: Entries of the outputs in the manifest.
-
-        Raises:
-            ExportError: It cannot be written.
         """
         import pyarrow as pa
-        from pyarrow import parquet
 
         self._part, self._destination = part, destination
         self._target = destination.target(part.name)
@@ -46,13 +43,15 @@ class PartFile:
             nothing = to_lists(np.zeros(0, spec.dtype), np.zeros((0, len(spec.shape) - 1), np.int64))
             self.schema = self.schema.append(pa.field(spec.name, nothing.type))
         self._errors: list[Error] = []
-        self._writer: Any = None
+
+    @cached_property
+    def _writer(self) -> Any:
+        """The writer, opened when it is first needed: by then the part before is finished, and stays."""
+        from pyarrow import parquet
+
         # numbers that hardly ever repeat are no larger without a dictionary, and written in half the time
         texts = [field.name for field in self.schema if "string" in str(field.type)]
-        with self._said():
-            self._writer = parquet.ParquetWriter(
-                self._partial, self.schema, use_dictionary=texts, write_page_checksum=True
-            )
+        return parquet.ParquetWriter(self._partial, self.schema, use_dictionary=texts, write_page_checksum=True)
 
     def write(self, kept: Any, outputs: list[Any], problems: Mapping[int, str], names: Any, first_row: int) -> None:
         """Write rows, without those that have a problem, which go to the errors.
@@ -102,7 +101,7 @@ class PartFile:
         try:
             yield
         except OSError as error:
-            if self._writer is not None:
+            if "_writer" in vars(self):
                 with contextlib.suppress(OSError):  # which it would do, and say, when nobody needs it any more
                     self._writer.close()
             raise ExportError(

@@ -1,5 +1,6 @@
 """A disk that is full, files that are broken: one sentence, and nothing lost."""
 
+import errno
 import re
 import shutil
 import sys
@@ -10,7 +11,7 @@ from batch_killing import files_of, leftovers
 from batch_tables import make_table, own_files, plain_loop, read_errors, same_rows, write_source, written_files
 from bundles import assert_one_line, finished, flip_byte
 
-from keras_attn_export import predict
+from keras_attn_export import ExportError, predict
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -61,6 +62,24 @@ def test_a_file_that_may_not_grow(exported, tmp_path):
     assert "part-2.parquet: File too large" in some
     goes_on_with_room(exported, source, targets[0], {"part-0.parquet", "part-1.parquet"})
     goes_on_with_room(exported, source, targets[1], set())
+
+
+def test_a_part_that_cannot_be_begun_leaves_the_one_before(exported, tmp_path, monkeypatch):
+    source, target = write_source(tmp_path / "in", {f"part-{n}.parquet": 5 for n in range(2)}), tmp_path / "out"
+    begun = []
+
+    class Limited(pq.ParquetWriter):
+        def __init__(self, *given, **options):
+            begun.append(given)
+            if len(begun) == 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().__init__(*given, **options)
+
+    monkeypatch.setattr(pq, "ParquetWriter", Limited)
+    with pytest.raises(ExportError, match=r"Cannot write .*part-1"):
+        predicted(exported, source, target)
+    monkeypatch.undo()
+    goes_on_with_room(exported, source, target, {"part-0.parquet"})
 
 
 def can_mount():
