@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import compiled, every_compiled_mode, gradients_of
+from backends import compiled, every_compiled_mode, gradients_of, only_on
 from contract_cases import as_numpy, randomise
 from keras import ops
 from tolerances import assert_close, assert_identical
@@ -115,7 +115,7 @@ def test_half_a_pair_is_told_so():
         DotProductAttention().call(*[ops.convert_to_tensor(packed())] * 3, segment_ids=(IDS[None], None))
 
 
-@pytest.mark.in_64_bits
+@only_on("tensorflow", reason="Keras has no unsigned integers of 64 bits on the others")
 def test_large_numbers_of_two_dtypes_stay_apart():
     ids = np.array([[2**24, 2**24]], "uint64"), np.array([[2**24, 2**24 + 1]], "int64")
     x = packed()[:, :2]
