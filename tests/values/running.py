@@ -4,7 +4,7 @@ A function of some thirty operators is converted once and taken apart into a mod
 run leaves the others alone. What cannot be converted is found by halves.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import tensorflow as tf
+import tf2onnx
+from keras.src.export.tf2onnx_lib import patch_tf2onnx
 from onnx.utils import Extractor
 
 from keras_attn_export import ExportError
@@ -22,6 +24,7 @@ from keras_attn_export._tracing.to_onnx import trace
 from .grids import FINITE, KINDS
 from .table import Entry
 
+Converter = Callable[[Callable[..., Any], Mapping[str, tf.TensorSpec]], onnx.ModelProto]
 TOGETHER = 32  # operators in a function
 NOT_TAKEN = "Keras takes none"
 
@@ -54,13 +57,41 @@ class _Case:
     expected: dict[str, list[np.ndarray]]
 
 
-def outcomes(entries: Sequence[Entry]) -> list[Outcome]:
-    """Run entries in all of their dtypes; those that Keras itself takes in none of the kinds say so."""
+def outcomes(entries: Sequence[Entry], converted: Converter | None = None) -> list[Outcome]:
+    """Run entries in all of their dtypes, converted by ours or otherwise; what Keras itself does not take says so."""
     cases = [_case(entry, dtype) for entry in entries for dtype in entry.dtypes]
     taken = [case for case in cases if FINITE in case.expected]
     for start in range(0, len(taken), TOGETHER):
-        _run(taken[start : start + TOGETHER])
+        _run(taken[start : start + TOGETHER], converted or ours)
     return [case.outcome for case in cases]
+
+
+def ours(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.ModelProto:
+    """Convert as an export does."""
+    named = tf.function(function, input_signature=[specs], autograph=False)
+    outer = tf.function(lambda given: named(given), input_signature=[specs], autograph=False)
+    found = trace(_concrete(outer), ())
+    model: onnx.ModelProto = with_weights(found.model, found.weights)
+    return model
+
+
+def keras_own(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.ModelProto:
+    """Convert as `Model.export(format="onnx")` does, `keras/src/export/onnx.py`."""
+    traced = tf.function(function, input_signature=[specs], autograph=False)
+    _concrete(traced)
+    try:
+        patch_tf2onnx()
+        model: onnx.ModelProto = tf2onnx.convert.from_function(traced, [specs])[0]
+    except Exception as error:
+        raise ExportError(f"does not convert: {type(error).__name__}: {error}") from error
+    return model
+
+
+def _concrete(function: Any) -> Any:
+    try:
+        return function.get_concrete_function()
+    except Exception as error:
+        raise ExportError(f"cannot be traced: {type(error).__name__}: {error}") from error
 
 
 def _case(entry: Entry, dtype: str) -> _Case:
@@ -84,14 +115,14 @@ def _flat(found: Any) -> list[Any]:
     return [each for each in keras.tree.flatten(found) if each is not None]
 
 
-def _run(cases: Sequence[_Case]) -> None:
+def _run(cases: Sequence[_Case], converted: Converter) -> None:
     """Convert the cases together, or, where that is refused, each half of them; then run each."""
     try:
-        models = _converted(cases)
+        models = _models(cases, converted)
     except ExportError as error:
         if len(cases) > 1:
-            _run(cases[: len(cases) // 2])
-            _run(cases[len(cases) // 2 :])
+            _run(cases[: len(cases) // 2], converted)
+            _run(cases[len(cases) // 2 :], converted)
         else:
             cases[0].outcome.refused = str(error)
         return
@@ -100,7 +131,7 @@ def _run(cases: Sequence[_Case]) -> None:
         case.outcome.kinds.update(_differences(case, model))
 
 
-def _converted(cases: Sequence[_Case]) -> list[onnx.ModelProto]:
+def _models(cases: Sequence[_Case], converted: Converter) -> list[onnx.ModelProto]:
     """The model of each case, out of one that has all."""
     specs = {
         f"in{number}_{place}": tf.TensorSpec(
@@ -119,15 +150,7 @@ def _converted(cases: Sequence[_Case]) -> list[onnx.ModelProto]:
             outputs |= {f"out{number}_{place}": tf.identity(each) for place, each in enumerate(found)}
         return outputs
 
-    try:
-        named = tf.function(all_of, input_signature=[specs], autograph=False)
-        outer = tf.function(lambda given: named(given), input_signature=[specs], autograph=False)
-        concrete = outer.get_concrete_function()
-    except Exception as error:
-        raise ExportError(f"cannot be traced: {type(error).__name__}: {error}") from error
-    found = trace(concrete, ())
-    whole: onnx.ModelProto = with_weights(found.model, found.weights)
-    extractor = Extractor(whole)
+    extractor = Extractor(converted(all_of, specs))
     return [
         extractor.extract_model(
             [name for name in specs if name.startswith(f"in{number}_")],
