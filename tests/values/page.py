@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from .grids import INFINITE, NAN
+from .grids import EMPTY, INFINITE, NAN
 from .running import Outcome
 
 EQUAL, NOT_FINITE, WRONG, REFUSED = "equal", "equal at finite values", "wrong", "refused"
