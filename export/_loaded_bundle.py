@@ -17,7 +17,7 @@ from ._bundle.parity import ParityReport
 from ._bundle.session_options import checked_config, session_options
 from ._errors import BundleError
 from ._report.content import content_of
-from ._report.write_report import beside, check_place, write_page
+from ._report.write_report import beside, check_page, write_page
 from ._standalone import verify
 from ._standalone.verify import Manifest
 
@@ -144,7 +144,7 @@ class Bundle:
                 missing.
         """
         page = beside(self.path) if path is None else Path(path)
-        check_place(page, self.path)
+        check_page(page, self.path)
         verify.check_model(self.path, self.manifest, verify.CASES)
         given = None if inputs is None else checked_inputs(self.entries, inputs)
         content = content_of(self.path, self.entries, self.report, self.run, inputs=given, live=live, labels=labels)
