@@ -85,12 +85,12 @@ class Bundle:
         """
         if threads is not None:
             options["intra_op_num_threads"] = threads
-        entries = checked_config(config)
-        asked = options or entries
-        key = (provider, repr(sorted(options.items())), repr(sorted(entries.items()))) if asked else provider
+        checked = checked_config(config)
+        asked = options or checked
+        key = (provider, repr(sorted(options.items())), repr(sorted(checked.items()))) if asked else provider
         with self._opening:
             if key not in self._sessions:
-                made = session_options(verify.check_provider(provider), options, entries) if asked else None
+                made = session_options(verify.check_provider(provider), options, checked) if asked else None
                 session = verify.open_session(self.path / verify.MODEL, provider, session_options=made)
                 verify.check_model(self.path, self.manifest)  # another bundle may have been put there since
                 self._sessions[key] = session
