@@ -27,7 +27,7 @@ class _Rows(NamedTuple):
     one: np.floating[Any]
 
 
-class _Taken(Writer):
+class Taken(Writer):
     """Writes what stands in the place of a node that is removed."""
 
     def __init__(self, graph: Any, node: Any) -> None:
@@ -47,7 +47,7 @@ class _Taken(Writer):
             self.named(output, "Cast", tensor, shape=shape, gives=dtype, to=dtype)
 
 
-def _like(write: Writer, made: str, tensor: str, shape: list[int] | None = None) -> str:
+def like(write: Writer, made: str, tensor: str, shape: list[int] | None = None) -> str:
     """Return what was made, with the dtype of a tensor, and its rank: ONNX infers neither through a loop."""
     graph = write.graph
     graph.set_dtype(made, graph.get_dtype(tensor))
@@ -97,62 +97,62 @@ def _substituted(write: Writer, rows: _Rows, matrix: str, right: str, lower: boo
     return write.repeated(rows.number, [right], step)[0]
 
 
-def _transposed(write: Writer, matrix: str) -> str:
+def transposed(write: Writer, matrix: str) -> str:
     rank = len(write.graph.get_shape(matrix))
-    return _like(write, write("Transpose", matrix, perm=[*range(rank - 2), rank - 1, rank - 2]), matrix)
+    return like(write, write("Transpose", matrix, perm=[*range(rank - 2), rank - 1, rank - 2]), matrix)
 
 
-def _solved(write: _Taken, matrix: str, right: str, adjoint: bool) -> str:
+def _solved(write: Taken, matrix: str, right: str, adjoint: bool) -> str:
     if adjoint:
-        matrix = _transposed(write, matrix)
+        matrix = transposed(write, matrix)
     rows = write.rows(matrix)
-    both = _like(write, write("Concat", matrix, right, axis=-1), matrix)
+    both = like(write, write("Concat", matrix, right, axis=-1), matrix)
     both, _ = _eliminated(write, rows, both)
     count = write("Unsqueeze", rows.number, [0])
-    right = _like(write, write("Slice", both, count, [np.iinfo(np.int64).max], [-1]), matrix)
+    right = like(write, write("Slice", both, count, [np.iinfo(np.int64).max], [-1]), matrix)
     return _substituted(write, rows, both, right, lower=False)
 
 
 def solve(graph: Any, node: Any) -> None:
     """`MatrixSolve`."""
-    adjoint, write = node.get_attr_value("adjoint", False), _Taken(graph, node)
+    adjoint, write = node.get_attr_value("adjoint", False), Taken(graph, node)
     matrix, right = write.inputs
     write.give(_solved(write, matrix, right, adjoint))
 
 
 def inverse(graph: Any, node: Any) -> None:
     """`MatrixInverse`."""
-    adjoint, write = node.get_attr_value("adjoint", False), _Taken(graph, node)
+    adjoint, write = node.get_attr_value("adjoint", False), Taken(graph, node)
     (matrix,) = write.inputs
     rows = write.rows(matrix)
     identity = write("Where", write("Equal", rows.across, rows.down), rows.one, rows.zero)
-    right = _like(write, write("Expand", identity, write("Shape", matrix)), matrix)
+    right = like(write, write("Expand", identity, write("Shape", matrix)), matrix)
     write.give(_solved(write, matrix, right, adjoint))
 
 
 def triangular_solve(graph: Any, node: Any) -> None:
     """`MatrixTriangularSolve`, whose two inputs need not have the same axes in front."""
     lower, adjoint = (node.get_attr_value(name, default) for name, default in (("lower", True), ("adjoint", False)))
-    write = _Taken(graph, node)
+    write = Taken(graph, node)
     matrix, right = write.inputs
     rank = max(len(graph.get_shape(each)) for each in write.inputs)
     if adjoint:
-        matrix = _transposed(write, matrix)
+        matrix = transposed(write, matrix)
     in_front = write("Concat", write("Shape", matrix, end=-2), [1, 1], axis=0)
-    wide = _like(write, write("Expand", right, in_front), right, [-1] * rank)
+    wide = like(write, write("Expand", right, in_front), right, [-1] * rank)
     write.give(_substituted(write, write.rows(matrix), matrix, wide, bool(lower) != bool(adjoint)))
 
 
 def lower_upper(graph: Any, node: Any) -> None:
     """`Lu`."""
-    write = _Taken(graph, node)
+    write = Taken(graph, node)
     (matrix,) = write.inputs
     write.give(*_eliminated(write, write.rows(matrix), matrix))
 
 
 def inverted(graph: Any, node: Any) -> None:
     """`InvertPermutation`: each number goes where the permutation says."""
-    write = _Taken(graph, node)
+    write = Taken(graph, node)
     (order,) = write.inputs
     every = write("Range", 0, write("Squeeze", write("Shape", order)), 1)
     write.give(write("ScatterElements", every, write("Cast", order, to=TensorProto.INT64), every))
@@ -160,7 +160,7 @@ def inverted(graph: Any, node: Any) -> None:
 
 def log_determinant(graph: Any, node: Any) -> None:
     """`LogMatrixDeterminant`: its sign, and the logarithm of its size."""
-    write = _Taken(graph, node)
+    write = Taken(graph, node)
     diagonal, swapped, _ = _factors(write)
     sign = write("Mul", swapped, write("ReduceProd", write("Sign", diagonal), [-1], keepdims=0))
     write.give(sign, write("ReduceSum", write("Log", write("Abs", diagonal)), [-1], keepdims=0))
@@ -171,12 +171,12 @@ def determinant(graph: Any, node: Any) -> None:
     if graph.get_dtype(node.input[0]) == TensorProto.FLOAT:
         node.type = "Det"
         return
-    write = _Taken(graph, node)
+    write = Taken(graph, node)
     diagonal, swapped, _ = _factors(write)
     write.give(write("Mul", swapped, write("ReduceProd", diagonal, [-1], keepdims=0)))
 
 
-def _factors(write: _Taken) -> tuple[str, str, _Rows]:
+def _factors(write: Taken) -> tuple[str, str, _Rows]:
     """Return the diagonal after elimination, and the sign of the order of the rows: 1 or -1."""
     (matrix,) = write.inputs
     rows = write.rows(matrix)
@@ -191,7 +191,7 @@ def _factors(write: _Taken) -> tuple[str, str, _Rows]:
 
 def cholesky(graph: Any, node: Any) -> None:
     """`Cholesky`, of what is on and below the diagonal."""
-    write = _Taken(graph, node)
+    write = Taken(graph, node)
     (matrix,) = write.inputs
     rows = write.rows(matrix)
 
@@ -208,7 +208,7 @@ def cholesky(graph: Any, node: Any) -> None:
 
 def orthogonal(graph: Any, node: Any) -> None:
     """`Qr` by Householder's reflections, whose signs are those of Eigen: the diagonal is against what stood there."""
-    full, write = node.get_attr_value("full_matrices", False), _Taken(graph, node)
+    full, write = node.get_attr_value("full_matrices", False), Taken(graph, node)
     (matrix,) = write.inputs
     rows, columns = write.rows(matrix), write.rows(matrix, -1)
     tiny = np.finfo(rows.zero.dtype).tiny
@@ -232,7 +232,7 @@ def orthogonal(graph: Any, node: Any) -> None:
 
     identity = write("Where", write("Equal", rows.across, rows.down), rows.one, rows.zero)
     square = write("Concat", write("Shape", matrix, end=-1), write("Unsqueeze", rows.number, [0]), axis=0)
-    turn = _like(write, write("Expand", identity, square), matrix)
+    turn = like(write, write("Expand", identity, square), matrix)
     matrix, turn = write.repeated(least, [matrix, turn], step)
     upper = write("Trilu", matrix, upper=1)
     if not full:

@@ -46,11 +46,12 @@ def convolve(graph: Any, node: Any) -> None:
     elif -1 not in kernel and channels == kernel[-2] and images[-1] == channels:
         windows = _windows(graph, node, kernel[:-2])
         write = Replacement(graph, node)
-        source, weights = write.inputs
+        source, weights, *bias = write.inputs  # tf2onnx has put `BiasAdd` in
         count = math.prod(kernel[:-1])
         cut, places = windows.cut(write, source)
         rows = write("Reshape", cut, write.computed("Concat", places, [count], axis=0))
-        write.last("MatMul", rows, write("Reshape", weights, [count, kernel[-1]]))
+        found = write("MatMul", rows, write("Reshape", weights, [count, kernel[-1]]))
+        write.last("Add", found, *bias) if bias else write.last("Identity", found)
 
 
 def convolve_depthwise(graph: Any, node: Any) -> None:
@@ -108,14 +109,3 @@ def pool(graph: Any, node: Any) -> None:
     lowest = number.type(-np.inf) if number.kind == "f" else number.type(np.iinfo(number).min)
     cut, _ = windows.cut(write, write("Cast", images, to=wide), lowest)
     write.last("Cast", write("ReduceMax", cut, axes, keepdims=0), to=write.dtype)
-
-
-def add_bias(graph: Any, node: Any) -> None:
-    """`BiasAdd`; channels first it goes along the second axis."""
-    rank = len(graph.get_shape(node.input[0]) or [])
-    if rank <= 2 or not node.get_attr_value("data_format", b"").startswith(b"NC"):
-        node.type = "Add"
-        return
-    write = Replacement(graph, node)
-    images, bias = write.inputs
-    write.last("Add", images, write("Unsqueeze", bias, [*range(1, rank - 1)]))

@@ -31,7 +31,7 @@ def convolve_back(graph: Any, node: Any) -> None:
     if node.inputs[0].is_const():
         known = node.inputs[0].get_tensor_value()
     write = Replacement(graph, node)
-    size, weights, source = write.inputs
+    size, weights, source, *bias = write.inputs  # tf2onnx has put `BiasAdd` in
     weights = write("Transpose", weights, perm=[rank + 1, rank, *range(rank)])
     if not channels_first:
         source = write("Transpose", source, perm=[0, rank + 1, *range(1, rank + 1)])
@@ -43,9 +43,10 @@ def convolve_back(graph: Any, node: Any) -> None:
         ends = [each - start for each, start in zip(missing, starts, strict=True)]
         options["pads"] = [*starts, *(max(end, 0) for end in ends)]
         options["output_padding"] = [max(-end, 0) for end in ends]
-        found = write("ConvTranspose", source, weights, **options)
+        found = write("ConvTranspose", source, weights, *bias, **options)
     else:
-        found = write("ConvTranspose", source, weights, output_padding=[step - 1 for step in strides], **options)
+        options["output_padding"] = [step - 1 for step in strides]
+        found = write("ConvTranspose", source, weights, *bias, **options)
         for axis in range(rank):
             wanted = write("Cast", write("Gather", size, [first + axis]), to=TensorProto.INT64)
             start: Value = [fixed[axis]]

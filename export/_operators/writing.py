@@ -39,6 +39,11 @@ class Writer:
             return value
         return str(self.graph.make_const(make_name("constant"), _array(value)).output[0])
 
+    def all_of(self, op: str, count: int, *inputs: Value, **attributes: Any) -> list[str]:
+        """Write an operator and return its outputs."""
+        names = [self.constant(each) for each in inputs]
+        return [str(name) for name in self.graph.make_node(op, names, attr=attributes, output_count=count).output]
+
     def computed(self, op: str, *inputs: Value, **attributes: Any) -> Value:
         """Return what an operator gives for constants, computed here; of anything else it is written."""
         if any(isinstance(each, str) for each in inputs):

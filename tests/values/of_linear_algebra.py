@@ -48,19 +48,36 @@ of_matrices("cholesky", fixed(positive(2, 4, 4)), how="upper", upper=True, limit
 for shape in ((5, 3), (3, 5), (2, 5, 3)):
     for mode in ("reduced", "complete"):
         of_matrices("qr", fixed(DRAW.normal(size=shape)), how=f"{shape}, {mode}", mode=mode, limit=2e-4)
-of_matrices("svd pinv matrix_rank", fixed(square(4, 4)), refused="Svd")
-of_matrices("lstsq", fixed(DRAW.normal(size=(5, 3)), DRAW.normal(size=(5, 2))), known=True, refused="Svd")
-of_matrices("eig", fixed(square(4, 4)), refused="Eig")
+for shape in ((3, 3), (5, 3), (3, 5), (2, 4, 6), (64, 64), (9, 40)):
+    drawn = fixed(DRAW.normal(size=shape))
+    of_matrices("svd", drawn, how=f"values, {shape}", compute_uv=False, limit=2e-4)
+    of_matrices("matrix_rank pinv", drawn, how=f"{shape}", limit=2e-3)
+    if len(shape) == 2:
+        right = DRAW.normal(size=(shape[0], 2))
+        of_matrices("lstsq", fixed(DRAW.normal(size=shape), right), how=f"{shape}", known=True, limit=2e-3)
+for shape in ((3, 3), (2, 4, 4), (17, 17)):
+    add(
+        "keras.ops.linalg.eigh",
+        lambda x: ops.linalg.eigh(x)[0],
+        fixed(DRAW.normal(size=shape)),
+        ("float32",),
+        f"values, {shape}",
+        limit=1e-3,
+    )
+of_matrices("svd", fixed(square(4, 4)), refused="Svd")  # vectors have the signs that an algorithm gives them
 of_matrices("eigh", fixed(positive(4, 4)), refused="SelfAdjointEigV2")
+of_matrices("eig", fixed(square(4, 4)), refused="Eig")
 
 CUBE = images(3, 4, 5)
 for order in (None, 1, 2, 0, 3, np.inf, -np.inf):
-    of_matrices("norm", CUBE, FLOATS, how=f"vectors, order {order}", ord=order, axis=-1, limit=1e-5)
-    of_matrices("norm", images(3, 4), ("int32",), how=f"vectors, order {order}, integers", ord=order, axis=-1)
+    of_matrices("norm", CUBE, dtypes=FLOATS, how=f"vectors, order {order}", ord=order, axis=-1, limit=1e-5)
+    of_matrices("norm", images(3, 4), dtypes=("int32",), how=f"vectors, order {order}, integers", ord=order, axis=-1)
 for order in (None, "fro", 1, -1, np.inf, -np.inf):
-    of_matrices("norm", CUBE, FLOATS, how=f"matrices, order {order}", ord=order, axis=(2, 0), limit=1e-5)
+    of_matrices("norm", CUBE, dtypes=FLOATS, how=f"matrices, order {order}", ord=order, axis=(2, 0), limit=1e-5)
 for order in ("nuc", 2, -2):
-    of_matrices("norm", CUBE, how=f"matrices, order {order}", ord=order, axis=(1, 2), refused="Svd")
+    of_matrices(
+        "norm", fixed(DRAW.normal(size=(3, 4, 5))), how=f"matrices, order {order}", ord=order, axis=(1, 2), limit=1e-4
+    )
 
 for k in (-2, 0, 1, 5):
     rows_of(ops, "tril triu", images(3, 4, 5), ALL, how=f"k={k}", k=k)
