@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._alike import alike
 from .._bundle.folder import SAVED_MODEL
 from .._bundle.parity import ROUGH, finite
 from .._errors import ExportError
@@ -180,6 +181,7 @@ def _padding(
     """
     padding: dict[int, np.ndarray] = {}
     rough = _at_least_rough(tolerance)
+    limits = {"rtol": rough["relative"], "atol": rough["absolute"]}
     for name, found in ours.items():
         rows = _rows(theirs[name])
         for array in found:
@@ -187,9 +189,7 @@ def _padding(
             if rows is None or own is None or array.shape != theirs[name].shape or array.dtype != rows.dtype:
                 continue
             only_ours = ~rows.any(-1) & own.any(-1)
-            if only_ours.any() and np.allclose(
-                own[~only_ours], rows[~only_ours], rtol=rough["relative"], atol=rough["absolute"]
-            ):
+            if only_ours.any() and alike(own[~only_ours], rows[~only_ours], **limits):
                 padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | only_ours
     return padding
 

@@ -15,7 +15,7 @@ from .._errors import ExportError, UntraceableError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import ADAPTIVE, Options, checked_options
 from .._progress import Progress, shown_progress
-from .._report.write_report import beside, check_place
+from .._report.write_report import beside, check_page
 from .._standalone import verify
 from .._tracing.fresh_process import SavedModelRun
 from .model_file import check_model, loaded_model
@@ -132,7 +132,7 @@ def export_model(
         step("Checking onnxruntime and the place to write")
         verify.check_provider(provider)
         if report:
-            check_place(beside(target), target, in_a_folder=False)  # an export makes what is above it
+            check_page(beside(target), target, in_a_folder=False)  # an export makes what is above it
         with staged_folder(target, overwrite=overwrite) as folder:
             _write_bundle(folder, model, options, step)
             step("Putting the bundle in place")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import onnxruntime
 import pytest
 from bundles import assert_one_line, finished, flip_byte, names, python
+from interrupts import heeding_interrupts
 
 from keras_attn_export._cli import inspect
 from keras_attn_export._cli.main import main
@@ -187,7 +188,6 @@ DROPPED = """
 import os, signal, sys, time
 from types import SimpleNamespace
 from keras_attn_export._cli import main
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's `&` has ignored
 
 class Fragile:
     def __del__(self):
@@ -216,6 +216,7 @@ def test_tensorflow_leaves_memory_of_a_gpu_to_others(given, monkeypatch):
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
 def test_a_signal_that_python_drops_is_heeded_all_the_same(name, code):
-    done = finished(sys.executable, "-c", DROPPED.format(name=name), timeout=20)
+    with heeding_interrupts():
+        done = finished(sys.executable, "-c", DROPPED.format(name=name), timeout=20)
     assert done.returncode == code
     assert "Exception ignored" not in done.stderr

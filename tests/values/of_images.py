@@ -1,0 +1,1 @@
+"""Images, convolutions, pooling and normalisation of `keras.ops`."""

@@ -1,0 +1,1 @@
+"""Layers of `keras.layers` that infer."""
