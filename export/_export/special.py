@@ -71,12 +71,12 @@ class Special:
     ) -> tuple[Cases, set[str], tuple[ParityRow, ...]]:
         """Return the golden cases with what was tried in their coverage, which are none for a known reason, and rows.
 
-        What Keras's own graph, the SavedModel, gives otherwise than Keras is not defined. The rows compare examples
-        beside which others hold infinities and NaN.
+        What Keras's own graph, the SavedModel, gives otherwise than Keras is not defined. The rows are of examples that
+        differ because others, beside them, hold infinities and NaN.
         """
         differ: dict[tuple[str, str], dict[str, str]] = {}
         left_out: set[str] = set()
-        rows: tuple[ParityRow, ...] = ()
+        failed: tuple[ParityRow, ...] = ()
         for number, case in enumerate((*self._golden.cases, *self._golden.others)):
             if case.name not in self._golden.trials:
                 continue
@@ -84,10 +84,11 @@ class Special:
             if number >= len(self._golden.cases) or is_known:
                 differ |= found
                 left_out |= {case.name} if found else set()
-            if number >= len(self._golden.cases):
+            if number >= len(self._golden.cases) and actual[number]:
                 plain, taken = apart(case, self._golden.trials[case.name])
                 if all(row.passed for row in compared([plain], [taken(saved[number])], tolerance)):
-                    rows += compared([plain], [taken(actual[number])], tolerance, provider)
+                    found_rows = compared([plain], [taken(actual[number])], tolerance, provider)
+                    failed += tuple(row for row in found_rows if not row.passed)
         cases = [case for case in self._golden.cases if case.name not in left_out]
         sizes = [size for size, case in zip(self._golden.sizes, self._golden.cases, strict=True) if case in cases]
         inputs = {
@@ -95,7 +96,7 @@ class Special:
             for name, known in self._golden.coverage["inputs"].items()
         }
         coverage = self._golden.coverage | {"inputs": inputs, "cases": len(cases)}
-        return replace(self._golden, cases=cases, sizes=sizes, coverage=coverage), left_out, rows
+        return replace(self._golden, cases=cases, sizes=sizes, coverage=coverage), left_out, failed
 
     def _tried(self, name: str, differ: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
         """Return which kinds of values of an input are equal, and which differ where."""

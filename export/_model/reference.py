@@ -75,8 +75,10 @@ def reference_of(
         others = with_rounding(signature, golden.others, FLOAT32)
         golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32, exact), others=others)
         is_converted = options.precision != FLOAT32
-        usual = [case for case in golden.cases if case.name not in golden.trials]  # a coarser precision ends sooner
-        converted = with_rounding(signature, usual, options.precision, exact) if is_converted else []
+        usual = [index for index, case in enumerate(golden.cases) if case.name not in golden.trials]
+        chosen = [golden.cases[index] for index in usual] if is_converted else []  # a coarser precision ends sooner
+        of_chosen = None if exact is None else [exact[index] for index in usual]
+        converted = with_rounding(signature, chosen, options.precision, of_chosen)
         golden = replace(golden, coverage=coverage_of(golden, converted))
         clone = distance(given, golden.cases) if is_half else None
         varied = max(golden.cases, key=lambda case: len({size for each in case.inputs.values() for size in each.shape}))

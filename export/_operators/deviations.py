@@ -15,7 +15,7 @@ class Deviation(NamedTuple):
 
     Attributes:
         operators: Types of ONNX operators.
-        kind: The kind of value, `"NaN"` or `"large integers"`. Of infinities models make NaN.
+        kind: The kind of value: `"NaN"`, which models make of infinities too, `"infinity"` or `"large integers"`.
         why: What differs, as the end of a sentence.
     """
 
@@ -30,6 +30,7 @@ DEVIATIONS = (
         "NaN",
         "onnxruntime takes or passes over NaN by where it stands",
     ),
+    Deviation(("Softmax", "LogSoftmax"), "infinity", "beside an infinity onnxruntime gives NaN everywhere"),
     Deviation(("LSTM", "GRU", "RNN"), "NaN", "onnxruntime bounds what goes into its gates, and NaN is then a bound"),
     Deviation(
         ("ReduceSum", "ReduceProd", "ReduceMean", "CumSum", "Cast"),

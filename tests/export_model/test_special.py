@@ -23,7 +23,8 @@ def test_what_is_written_down_is_warned_of_and_strict_refuses_it(highest, tmp_pa
     assert warning.startswith("Where input `x` holds NaN, the file differs from Keras, in `ArgMax`")
     assert bundle.manifest["values"]["x"].startswith("normal floats; ties and zeros, infinity equal; NaN differs in")
     cases = {row.case for row in bundle.report.rows}
-    assert {FINITE, NOT_FINITE} <= cases  # of the latter the examples beside what is not finite
+    assert FINITE in cases
+    assert NOT_FINITE not in cases  # it does not travel, so that nobody replays it
     with pytest.raises(ParityError, match="`strict` asks for more: Where input `x` holds NaN"):
         export_model(highest, tmp_path / "strict", strict=True)
 
