@@ -126,9 +126,10 @@ def first_difference(
             replayed += verify.compare(case, {name: reference[name] for name in case.outputs}, tolerance)
             arrays = weights | verify.run_session(session, case.inputs)
             found = {name: [arrays[each] for each in versions[name] if each in arrays] for name in shared}
-            padding = _padding(reference, found, tolerance, [*case.outputs])
+            padding = _padding(reference, found, tolerance)
             for name in shared:
-                row = _closest(case.name, name, *_without(padding, reference[name], found[name]), tolerance)
+                hidden = {} if name in case.outputs else padding  # in an output nothing is hidden later
+                row = _closest(case.name, name, *_without(hidden, reference[name], found[name]), tolerance)
                 if row is not None and (name not in worst or _badness(row) > _badness(worst[name])):
                     worst[name] = row
     path = _differing_path(ours, worst, [spec.name for spec in bundle.entries.outputs])
@@ -173,15 +174,11 @@ def _saved_graph(bundle: Bundle) -> SavedGraph:
 
 
 def _padding(
-    theirs: Mapping[str, np.ndarray],
-    ours: Mapping[str, list[np.ndarray]],
-    tolerance: Mapping[str, float],
-    outputs: Iterable[str],
+    theirs: Mapping[str, np.ndarray], ours: Mapping[str, list[np.ndarray]], tolerance: Mapping[str, float]
 ) -> dict[int, np.ndarray]:
     """Return which rows are padding that only the SavedModel replaces by zeros, by how many rows there are.
 
-    The ONNX file leaves there what was given, where masks hide it later; what is made of them alone differs too. A row
-    in which an output differs is none.
+    The ONNX file leaves there what was given, where masks hide it later; what is made of them alone differs too.
     """
     padding: dict[int, np.ndarray] = {}
     rough = _at_least_rough(tolerance)
@@ -195,11 +192,6 @@ def _padding(
             only_ours = ~rows.any(-1) & own.any(-1)
             if only_ours.any() and alike(own[~only_ours], rows[~only_ours], **limits):
                 padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | only_ours
-    for name in outputs:
-        rows, own = _rows(theirs[name]), _rows(ours[name][0]) if ours.get(name) else None
-        if rows is not None and own is not None and rows.shape == own.shape and len(rows) in padding:
-            close = np.isclose(own, rows, rtol=rough["relative"], atol=rough["absolute"], equal_nan=True)
-            padding[len(rows)] &= close.all(-1)
     return padding
 
 

@@ -132,7 +132,7 @@ class Special:
         differ among each other in more.
         """
         rows = sorted({trial.row for trial in trials})
-        inputs = {name: array[rows] if array.ndim else array for name, array in case.inputs.items()}
+        inputs = {name: array[rows] for name, array in case.inputs.items()} if rows[0] else case.inputs
         try:
             if kind in (INFINITY, NAN):
                 graph = OnnxGraph(self._bundle.path / verify.MODEL)

@@ -28,7 +28,7 @@ def differing(
         if _same(case, actual, name, slice(None), tolerance, provider):
             continue
         found = actual.get(name)
-        if found is None or found.shape != expected.shape or not expected.ndim or len(expected) <= max(rows, default=0):
+        if found is None or found.shape != expected.shape or not _has_rows(expected, case, trials):
             wrong |= rows  # it has no rows: which value it was, does not show
         else:
             each = (slice(row, row + 1) for row in range(len(expected)))
@@ -41,15 +41,19 @@ def apart(case: Case, trials: Sequence[Trial]) -> tuple[Case, Callable[[Arrays],
 
     Outputs without rows are left out, and rows in which Keras itself lets infinities or NaN of others in.
     """
-    count = max(trial.row for trial in trials) + 1
-    outputs = {name: array for name, array in case.outputs.items() if array.ndim and len(array) >= count}
+    outputs = {name: array for name, array in case.outputs.items() if _has_rows(array, case, trials)}
     free = {*range(len(next(iter(outputs.values()), ())))} - {trial.row for trial in trials}
-    rows = [row for row in sorted(free) if all(np.isfinite(array[row : row + 1]).all() for array in outputs.values())]
+    rows = [row for row in sorted(free) if all(np.isfinite(array[row]).all() for array in outputs.values())]
 
     def taken(arrays: Mapping[str, np.ndarray]) -> Arrays:
         return {name: arrays[name][rows] for name in outputs if name in arrays and arrays[name].ndim}
 
     return Case(case.name, {}, taken(outputs), taken(case.rounding)), taken
+
+
+def _has_rows(array: np.ndarray, case: Case, trials: Sequence[Trial]) -> bool:
+    """Tell whether an output has a row for each of a batch, with one in which nothing is tried."""
+    return array.ndim > 0 and trials[0].row > 0 and len(array) == len(case.inputs[trials[0].input])
 
 
 def _same(case: Case, actual: Arrays, name: str, part: slice, tolerance: Mapping[str, float], provider: str) -> bool:

@@ -68,7 +68,7 @@ def test_a_batch_of_one_size_has_a_case_for_each():
 
 def verdict(actual, expected=((0.0,), (1.0,), (2.0,), (np.nan,))):
     trials = [Trial("x", -1, 1), Trial("x", "NaN", 3)]
-    case = Case(FINITE, {}, {"y": np.array(expected)})
+    case = Case(FINITE, {"x": np.zeros(4)}, {"y": np.array(expected)})
     wrong, others = differing(case, trials, {"y": np.array(actual)}, EXACT)
     return [trial.kind for trial in wrong], others
 
@@ -88,9 +88,12 @@ def test_a_difference_is_that_of_the_value_in_its_row(actual, wrong, others):
 
 
 def test_examples_beside_others_that_are_not_finite():
-    case = Case(NOT_FINITE, {}, {"y": np.array([[0.0], [np.nan], [np.nan], [4.0]])})
+    outputs = {"y": np.array([[0.0], [np.nan], [np.nan], [4.0]]), "of all": np.zeros(2)}
+    case = Case(NOT_FINITE, {"x": np.zeros(4)}, outputs)
     alone, taken = apart(case, [Trial("x", "NaN", 1)])
-    assert alone.outputs["y"].tolist() == [[0.0], [4.0]]  # of the third Keras itself lets the NaN of the second in
+    assert {name: array.tolist() for name, array in alone.outputs.items()} == {
+        "y": [[0.0], [4.0]]
+    }  # of the third Keras itself lets the NaN of the second in
     assert taken({"y": np.arange(4.0)[:, np.newaxis]})["y"].tolist() == [[0.0], [3.0]]
 
 
