@@ -96,12 +96,12 @@ class Bundle:
                 self._sessions[key] = session
             return self._sessions[key]
 
-    def run(self, inputs: Mapping[str, Any], *, provider: str = "cpu") -> dict[str, np.ndarray]:
+    def run(self, inputs: Any, *, provider: str = "cpu") -> dict[str, np.ndarray]:
         """Run the ONNX file.
 
         Args:
-            inputs: Arrays by input name, in the dtypes and shapes of the manifest; integers and floats of another
-                width are converted where no value changes kind.
+            inputs: Arrays by input name, or in the order of the inputs, one alone as it is; in the dtypes and shapes of
+                the manifest. Integers and floats of another width are converted where no value changes kind.
             provider: `"cpu"` or `"cuda"`.
 
         Returns:

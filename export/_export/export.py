@@ -45,7 +45,7 @@ def export_model(
     model: keras.Model | str | Path,
     path: str | Path,
     *,
-    sample_inputs: Mapping[str, Any] | None = None,
+    sample_inputs: Mapping[str, Any] | Any = None,
     opset: int | None = None,
     lowering: str = ADAPTIVE,
     precision: str = "float32",
@@ -72,8 +72,8 @@ def export_model(
     Args:
         model: A Keras model of any kind, or the path of a `.keras` file.
         path: The folder to write.
-        sample_inputs: Arrays by input name; for a subclassed model by the argument names of its `call`, which are
-            required. `None` draws inputs from what they feed.
+        sample_inputs: Arrays by input name, or in the order of the inputs, one alone as it is; for a subclassed model
+            by the argument names of its `call`, which are required. `None` draws inputs from what they feed.
         opset: ONNX opset, 18 to 24; `None` for the one that the lowering is best at: 24 for `"adaptive"` and `"fused"`
             where there are dot products, else 18.
         lowering: How attention layers are written: `"adaptive"`, a file that decides by the sizes of each request
@@ -178,9 +178,10 @@ def _filled(
     from .._model.reference import reference_of
 
     if keras.backend.backend() == "tensorflow":
+        from .._tracing.untraceable import check_traceable
         from .contents import write_contents
 
-        signature, reference = reference_of(model, options, step)
+        signature, reference = reference_of(model, options, step, check_traceable)
         write_contents(folder, signature, reference, options, step, fresh)
     else:
         from .other_backend import checked_places, write_contents_on_tensorflow
