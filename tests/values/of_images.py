@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 from keras import ops
 
-from .grids import FLOATS, NAN, NUMBERS, SIGNED, fixed, images, ordinary
+from .grids import FLOATS, INFINITE, NAN, NUMBERS, SIGNED, fixed, images, ordinary
 from .table import rows_of
 
 of_images = partial(rows_of, ops.image)
@@ -128,7 +128,14 @@ for rank, shape in LINES.items():
         ):
             how = f"{rank}D, {padding}, " + ", ".join(f"{name}={each}" for name, each in pool.items())
             at_both("average_pool", pictures, how, padding=padding, **pool)
-            at_both("max_pool", images(*shape, without=(NAN,)), how, FLOATS, padding=padding, **pool)
+            at_both(
+                "max_pool",
+                images(*shape, without=(NAN,)),
+                how,
+                FLOATS if rank < 3 else ("float32",),
+                padding=padding,
+                **pool,
+            )
     options = {"kernel": kernel(rank, 3, 2, 6), "padding": "same"}
     of_windows("conv", pictures, ("float32",), how=f"{rank}D, groups", known=True, **options)
     for padding in (0, 1):
@@ -143,10 +150,13 @@ for rank, shape in LINES.items():
     of_windows(
         "adaptive_max_pool adaptive_average_pool", ordinary(shape), ("float32",), how=f"{rank}D", known=True, **options
     )
+of_windows("max_pool", images(*LINES[1]), how="NaN", pool_size=3, strides=1, deviates={NAN: "MaxPool"})
+low = fixed(np.ones(LINES[1]), infinite=(np.full(LINES[1], -np.inf),))
+of_windows("max_pool", low, how="-infinity alone", pool_size=2, deviates={INFINITE: "MaxPool"})
 double = {"kernel": kernel(2, 3, 4, 2).astype("float64"), "known": True}
 of_windows("conv depthwise_conv", ordinary(LINES[2]), ("float64",), how="float64", **double)
 of_windows("unfold", images(2, 4, 4, 6), known=True, kernel_size=2)
-of_windows("fold", images(2, 16, 6), known=True, output_size=(3, 4), kernel_size=2)
+of_windows("fold", images(2, 16, 6), ("float32",), known=True, output_size=(3, 4), kernel_size=2)
 of_windows("depth_to_space", images(2, 3, 2, 8), NUMBERS, block_size=2)
 of_windows("space_to_depth", images(2, 4, 6, 3), NUMBERS, block_size=2)
 of_windows("psnr", fixed(COLOURS, COLOURS * 0.5 + 0.1), ("float32",), max_val=1.0)
