@@ -8,7 +8,7 @@ from pathlib import Path
 from .._bundle.folder import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityReport, compared
 from .._errors import ExportError, ProviderError, UntraceableError
-from .._graphs.onnx_file import write
+from .._graphs.onnx_file import describe, write
 from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
@@ -79,6 +79,7 @@ def _write(
     lowered = lowered_model(signature, options, function)
     finished, opset = lowered.finished(golden, options.opset)
     check_onnxruntime(opset, lowered.lowerings.values())
+    describe(finished.model, signature.model.name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
     write(finished, folder / verify.MODEL)
     step("Running onnxruntime on the golden cases")
     actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import onnx
 import tensorflow as tf
-import tf2onnx
-from tf2onnx import tf_loader
+from tf2onnx import convert, tf_loader, utils
 from tf2onnx.onnx_opset import controlflow
-from tf2onnx.optimizer import back_to_back_optimizer
+from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
 from tf2onnx.utils import make_name
+
+from .ordered_sets import use_in
 
 __all__ = [
     "back_to_back_merges",
@@ -23,6 +25,19 @@ __all__ = [
     "mended",
     "optimized",
 ]
+
+
+# What it merges, and which of two it keeps, hangs on the order of nodes and on their names: it must not hang on chance.
+use_in("tf2onnx")  # all of which `convert` imports
+_FIRST, _MOST = 10**9, 10**6
+_numbers = itertools.count(_FIRST)
+
+
+def _numbered(operation: Any) -> str:
+    return f"einsum{operation.__dict__.setdefault('number', next(_numbers))}_{operation.name[:2]}"
+
+
+einsum_optimizer.EinsumSubOp._onnx_name = _numbered  # by its address
 
 
 def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
@@ -43,8 +58,13 @@ def optimized(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str
 
 
 def converted(graph: tf.compat.v1.GraphDef, **options: Any) -> onnx.ModelProto:
-    """Return the ONNX model of a frozen graph."""
-    model, _ = tf2onnx.convert._convert_common(graph, **options)
+    """Return the ONNX model of a frozen graph, the same each time but for numbers in names.
+
+    tf2onnx numbers what it makes with one counter a process and sorts nodes by their names, so that `9` stands behind
+    `10`, and merges the second of two that are alike into the first: numbers of one length keep their order.
+    """
+    utils.INTERNAL_NAME = max(_FIRST, -(-utils.INTERNAL_NAME // _MOST) * _MOST)
+    model, _ = convert._convert_common(graph, **options)
     return model
 
 

@@ -16,6 +16,8 @@ from .._errors import UnsupportedModelError
 from .._graphs.counted_loops import drop_conditions
 from .._graphs.folding import fold_in_bodies, folded
 from .._graphs.loop_state import capture_unchanged
+from .._graphs.names import rename
+from .._graphs.order import in_order, put_in_order
 from .._graphs.simplify import simplify
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
@@ -34,7 +36,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     Args:
         function: Takes tensors by name and returns a dict; these are the names in ONNX.
         layers: Names of the model's layers, for messages.
-        calls: What was traced as named functions. Each becomes a node of the domain `keras_attn`, without a body.
+        calls: What was traced as named functions. Each becomes a node of the domain `alt.keras_attn`, without a body.
 
     Raises:
         UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
@@ -83,6 +85,9 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     fold_in_bodies(model.graph)
     weights = folded(model.graph, found.weights)
     simplify(model)
+    put_in_order(model.graph)
+    renamed = rename(model.graph, layers, weights, [each.signature.name for each in graph.library.function])
+    weights = in_order({renamed.get(name, name): array for name, array in weights.items()}, model.graph)
     return Traced(model, shapes, weights)
 
 
