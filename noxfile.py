@@ -177,6 +177,13 @@ def zoo(session: nox.Session) -> None:
     run_tests(session, "-m", "zoo", "--dist", "load", "--tier", "all")
 
 
+@nox.session(name="operators-page")
+def operators_page(session: nox.Session) -> None:
+    """Writes docs/operators.md: every operator beside Keras's own exporter, in a quarter of an hour."""
+    install(session)
+    session.run("python", "-m", "values", *session.posargs, env={"PYTHONPATH": "tests:tests/support"})
+
+
 @nox.session(name="zoo-page")
 def zoo_page(session: nox.Session) -> None:
     """Writes docs/models.md: the zoo beside Keras's own exporter, in hours; goes on where it was."""

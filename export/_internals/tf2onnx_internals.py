@@ -9,15 +9,20 @@ from typing import Any
 import onnx
 import tensorflow as tf
 from tf2onnx import convert, tf_loader, utils
-from tf2onnx.onnx_opset import controlflow
+from tf2onnx.onnx_opset import controlflow, nn
 from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
+from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.utils import make_name
 
 from .ordered_sets import use_in
 
 __all__ = [
+    "TransposeOptimizer",
     "back_to_back_merges",
     "converted",
+    "converted_convolution",
+    "converted_depthwise_convolution",
+    "converted_pooling",
     "converted_while",
     "frozen",
     "function_of",
@@ -77,6 +82,23 @@ def back_to_back_merges() -> dict[tuple[str, ...], Callable[..., list[Any]]]:
 def converted_while(graph: Any, node: Any) -> None:
     """Convert a loop in place, as tf2onnx does: a node `Loop`, whose name is that of the loop and `_loop`."""
     controlflow.While.version_7(graph, node)
+
+
+def converted_convolution(graph: Any, node: Any) -> None:
+    """Convert a convolution in place, as tf2onnx does."""
+    nn.ConvOp.version_13(graph, node)
+
+
+def converted_depthwise_convolution(graph: Any, node: Any) -> None:
+    """Convert a depthwise convolution in place, as tf2onnx does."""
+    nn.DepthwiseConv2d.version_1(graph, node)
+
+
+def converted_pooling(graph: Any, node: Any) -> None:
+    """Convert pooling in place, as tf2onnx does."""
+    kind = node.type
+    node.type = "MaxPool" if kind.startswith("Max") else "AveragePool"
+    nn.PoolOp.version_11(graph, node, tf_op=kind)
 
 
 def function_of(node: Any, attribute: str) -> Any:

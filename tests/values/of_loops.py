@@ -1,0 +1,1 @@
+"""Loops, branches, transforms and losses of `keras.ops`, and recurrent layers."""

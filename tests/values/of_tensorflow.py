@@ -1,0 +1,1 @@
+"""Operators of TensorFlow that tf2onnx maps."""

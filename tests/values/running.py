@@ -1,0 +1,198 @@
+"""Many operators in one traced function, and what onnxruntime makes of each at every kind of value.
+
+A function of some thirty operators is converted once and taken apart into a model for each, so that what one cannot
+run leaves the others alone. What cannot be converted is found by halves.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime as ort
+import tensorflow as tf
+import tf2onnx
+from keras.src.export.tf2onnx_lib import patch_tf2onnx
+from onnx.utils import Extractor
+
+from keras_attn_export import ExportError
+from keras_attn_export._graphs.external_data import with_weights
+from keras_attn_export._tracing.to_onnx import trace
+
+from .grids import FINITE, KINDS
+from .table import Entry
+
+Converter = Callable[[Callable[..., Any], Mapping[str, tf.TensorSpec]], onnx.ModelProto]
+TOGETHER = 32  # operators in a function
+NOT_TAKEN = "Keras takes none"
+
+
+@dataclass
+class Outcome:
+    """What came of an entry in a dtype.
+
+    Attributes:
+        kinds: For each kind that Keras takes, nothing where the file gives the same, else what it gives.
+        refused: What the export said, if it refused.
+        model: The operator's own model.
+    """
+
+    entry: Entry
+    dtype: str
+    kinds: dict[str, str] = field(default_factory=dict)
+    refused: str = ""
+    model: onnx.ModelProto | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.entry.name}, {self.dtype}"
+
+
+@dataclass
+class _Case:
+    outcome: Outcome
+    given: dict[str, tuple[np.ndarray, ...]]  # by kind
+    expected: dict[str, list[np.ndarray]]
+
+
+def outcomes(entries: Sequence[Entry], converted: Converter | None = None) -> list[Outcome]:
+    """Run entries in all of their dtypes, converted by ours or otherwise; what Keras itself does not take says so."""
+    cases = [_case(entry, dtype) for entry in entries for dtype in entry.dtypes]
+    taken = [case for case in cases if FINITE in case.expected]
+    for start in range(0, len(taken), TOGETHER):
+        _run(taken[start : start + TOGETHER], converted or ours)
+    return [case.outcome for case in cases]
+
+
+def ours(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.ModelProto:
+    """Convert as an export does."""
+    named = tf.function(function, input_signature=[specs], autograph=False)
+    outer = tf.function(lambda given: named(given), input_signature=[specs], autograph=False)
+    found = trace(_concrete(outer), ())
+    model: onnx.ModelProto = with_weights(found.model, found.weights)
+    return model
+
+
+def keras_own(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.ModelProto:
+    """Convert as `Model.export(format="onnx")` does, `keras/src/export/onnx.py`."""
+    traced = tf.function(function, input_signature=[specs], autograph=False)
+    _concrete(traced)
+    try:
+        patch_tf2onnx()
+        model: onnx.ModelProto = tf2onnx.convert.from_function(traced, [specs])[0]
+    except Exception as error:
+        raise ExportError(f"does not convert: {type(error).__name__}: {error}") from error
+    return model
+
+
+def _concrete(function: Any) -> Any:
+    try:
+        return function.get_concrete_function()
+    except Exception as error:
+        raise ExportError(f"cannot be traced: {type(error).__name__}: {error}") from error
+
+
+def _case(entry: Entry, dtype: str) -> _Case:
+    """What Keras gives, for each kind that it takes."""
+    case = _Case(Outcome(entry, dtype), {}, {})
+    for kind in KINDS:
+        given = entry.given(kind, dtype)
+        if given is None:
+            continue
+        try:
+            found = entry.function(*(tf.constant(array) for array in given))
+            case.expected[kind] = [np.asarray(each) for each in _flat(found)]
+            case.given[kind] = given
+        except Exception as error:  # noqa: BLE001 - Keras and TensorFlow raise what they like
+            if kind == FINITE:
+                case.outcome.refused = f"{NOT_TAKEN}: {type(error).__name__}: {error}"
+    return case
+
+
+def _flat(found: Any) -> list[Any]:
+    return [each for each in keras.tree.flatten(found) if each is not None]
+
+
+def _run(cases: Sequence[_Case], converted: Converter) -> None:
+    """Convert the cases together, or, where that is refused, each half of them; then run each."""
+    try:
+        models = _models(cases, converted)
+    except ExportError as error:
+        if len(cases) > 1:
+            _run(cases[: len(cases) // 2], converted)
+            _run(cases[len(cases) // 2 :], converted)
+        else:
+            cases[0].outcome.refused = str(error)
+        return
+    for case, model in zip(cases, models, strict=True):
+        case.outcome.model = model
+        case.outcome.kinds.update(_differences(case, model))
+
+
+def _models(cases: Sequence[_Case], converted: Converter) -> list[onnx.ModelProto]:
+    """The model of each case, out of one that has all."""
+    specs = {
+        f"in{number}_{place}": tf.TensorSpec(
+            array.shape if case.outcome.entry.known else [None] * array.ndim, array.dtype, f"in{number}_{place}"
+        )
+        for number, case in enumerate(cases)
+        for place, array in enumerate(case.given[FINITE])
+    }
+
+    def all_of(given: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        outputs = {}
+        for number, case in enumerate(cases):
+            inputs = [given[f"in{number}_{place}"] for place in range(len(case.given[FINITE]))]
+            with tf.name_scope(f"op{number}"):
+                found = _flat(case.outcome.entry.function(*inputs))
+            outputs |= {f"out{number}_{place}": tf.identity(each) for place, each in enumerate(found)}
+        return outputs
+
+    extractor = Extractor(converted(all_of, specs))
+    return [
+        extractor.extract_model(
+            [name for name in specs if name.startswith(f"in{number}_")],
+            [f"out{number}_{place}" for place in range(len(case.expected[FINITE]))],
+        )
+        for number, case in enumerate(cases)
+    ]
+
+
+def _differences(case: _Case, model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
+    """Yield each kind with what is wrong there."""
+    try:
+        session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common class
+        yield FINITE, f"does not load: {error}"
+        return
+    names = [each.name for each in model.graph.input]
+    for kind, given in case.given.items():
+        try:
+            found = session.run(None, dict(zip(names, given, strict=True)))
+        except Exception as error:  # noqa: BLE001
+            yield kind, f"does not run: {error}"
+            continue
+        limit = case.outcome.entry.limit * (1e3 if case.outcome.dtype == "float16" else 1)
+        both = zip(found, case.expected[kind], strict=True)
+        yield kind, "; ".join(filter(None, (_difference(got, wanted, limit) for got, wanted in both)))
+
+
+def _difference(found: np.ndarray, expected: np.ndarray, limit: float) -> str:
+    """What differs, in a few words: dtype, shape, or the first numbers that do."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return f"{found.dtype}{found.shape} for {expected.dtype}{expected.shape}"
+    if np.issubdtype(expected.dtype, np.floating):
+        a, b = found.astype(np.float64), expected.astype(np.float64)
+        tiny = np.finfo(np.float32).tiny  # what is smaller TensorFlow takes for zero
+        with np.errstate(all="ignore"):
+            scale = np.maximum(np.abs(b), 1e-3)
+            same = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= limit * scale) | (np.abs(a - b) < tiny)
+    else:
+        same = found == expected
+    if np.all(same):
+        return ""
+    places = np.argwhere(~same)
+    shown = ", ".join(f"{found[tuple(at)]} for {expected[tuple(at)]} at {at.tolist()}" for at in places[:3])
+    return f"{len(places)} of {same.size} differ: {shown}"

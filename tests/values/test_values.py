@@ -1,0 +1,40 @@
+"""Every operator gives in the file what Keras gives, at every kind of value, or the table says what becomes of it."""
+
+import pytest
+
+from . import ENTRIES
+from .running import NOT_TAKEN, Outcome, outcomes
+
+CHUNK = 24  # entries in a test
+CHUNKS = [ENTRIES[start : start + CHUNK] for start in range(0, len(ENTRIES), CHUNK)]
+# One of each that was wrong once, and what they have in common.
+SAMPLE = ("keras.ops.one_hot", "keras.ops.floor_divide", "keras.ops.mod", "keras.ops.cumprod")
+
+
+def otherwise(outcome: Outcome) -> list[str]:
+    """What came of an entry that its row does not say."""
+    entry = outcome.entry
+    if outcome.refused:
+        expected = entry.refused and entry.refused in outcome.refused
+        return [] if expected else [f"{outcome.name}: {outcome.refused}"]
+    if entry.refused:
+        return [f"{outcome.name} is refused no more"]
+    differs = {kind: found for kind, found in outcome.kinds.items() if bool(found) != (kind in entry.deviates)}
+    return [f"{outcome.name}, {kind}: {found or 'deviates no more'}" for kind, found in differs.items()]
+
+
+@pytest.mark.product("many operators in a case")
+@pytest.mark.parametrize("entries", CHUNKS, ids=lambda entries: f"from {entries[0].name}")
+def test_gives_what_keras_gives(entries):
+    assert not [line for outcome in outcomes(entries) for line in otherwise(outcome)]
+
+
+@pytest.mark.smoke
+def test_what_was_wrong_once():
+    sample = [entry for entry in ENTRIES if entry.operator in SAMPLE]
+    assert {entry.operator for entry in sample} == {*SAMPLE}
+    assert not [line for outcome in outcomes(sample) for line in otherwise(outcome)]
+
+
+def test_a_row_says_what_keras_does_not_take():
+    assert all(NOT_TAKEN not in entry.refused for entry in ENTRIES), "list the dtypes that Keras takes"
