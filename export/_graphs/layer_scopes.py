@@ -31,7 +31,9 @@ def scopes_of(graph: onnx.GraphProto, layers: Collection[str], weights: Collecti
         for each in feeders[number]:
             readers[each].append(number)
         makers |= dict.fromkeys(node.output, number)
-        found.append(_layer_scope((node.name, *node.output), layers))
+        # weights of a convolution that a batch normalization after it went into, and gave its name
+        kernels = [name for name in node.input if "/merged_input" in name]
+        found.append(_layer_scope((*kernels, node.name, *node.output), layers))
     numbers = range(len(found))
     for number in numbers:
         if found[number] is None and heavy.isdisjoint(graph.node[number].input):

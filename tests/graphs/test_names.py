@@ -89,6 +89,12 @@ def test_what_has_no_scope_is_with_the_layer_around_it():
     ]
 
 
+def test_a_convolution_that_took_a_normalization_in():
+    rows = ["Transpose__1; Transpose x > a__1", "net/norm_1/mul; Conv a__1 net/dense_1/merged_input:0 > y"]
+    names = [node.name for node in renamed(rows, ["net/dense_1/merged_input:0"]).node]
+    assert names == ["net/dense_1/Transpose", "net/norm_1/mul"]
+
+
 def test_bodies():
     """Their values have names of their own, what is outside keeps one name, and axes without a name stay without."""
     state = helper.make_tensor_value_info("state__8", TensorProto.FLOAT, ["unk__12"])
