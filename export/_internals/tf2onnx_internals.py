@@ -23,6 +23,7 @@ __all__ = [
     "converted_convolution",
     "converted_depthwise_convolution",
     "converted_pooling",
+    "converted_space",
     "converted_while",
     "frozen",
     "function_of",
@@ -99,6 +100,11 @@ def converted_pooling(graph: Any, node: Any) -> None:
     kind = node.type
     node.type = "MaxPool" if kind.startswith("Max") else "AveragePool"
     nn.PoolOp.version_11(graph, node, tf_op=kind)
+
+
+def converted_space(graph: Any, node: Any) -> None:
+    """Convert `DepthToSpace` or `SpaceToDepth` in place, as tf2onnx does."""
+    getattr(nn, node.type).version_1(graph, node)
 
 
 def function_of(node: Any, attribute: str) -> Any:

@@ -24,6 +24,7 @@ from . import (
     resizing,
     singular_values,
     slices,
+    spaces,
     tensor_lists,
     transposed_convolutions,
 )
@@ -82,6 +83,7 @@ OPERATORS = (
     Operator("Conv2DBackpropInput", transposed_convolutions.convolve_back, _BELOW_STRIDE),
     Operator("Conv3DBackpropInputV2", transposed_convolutions.convolve_back, _BELOW_STRIDE),
     Operator("InvertPermutation", matrices.inverted, "int64 where it is int32"),
+    *(Operator(name, spaces.rearrange, "onnxruntime has floats alone") for name in ("DepthToSpace", "SpaceToDepth")),
     Operator("MatrixBandPart", bands.band_part, "multiplies with a mask, where infinity becomes NaN"),
     Operator("MatrixSolve", matrices.solve, "no mapping"),
     Operator("MatrixInverse", matrices.inverse, "no mapping"),
