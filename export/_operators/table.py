@@ -45,22 +45,7 @@ _STEPS = "8 bits alone, rounded to even"
 _IN_PLACE = "what a loop writes into a `TensorArray` stands in the order of the steps, whatever the index"
 _ARRAYS = "only for what a loop writes or reads; `keras.ops.scan` goes on with a `TensorArray`"
 
-OPERATORS = (
-    Operator("SelectV2", elementwise.select, "`mask * x + (1 - mask) * y` is NaN where what is not chosen is infinite"),
-    Operator("Erfc", elementwise.erfc, "no mapping; the exact GELU"),
-    Operator("Bitcast", elementwise.sign_bit, "no mapping; `keras.ops.argmax` reads a sign bit, to order -0.0 and 0.0"),
-    Operator("Log1p", near_zero.log1p, "no mapping"),
-    Operator("Expm1", near_zero.expm1, "no mapping"),
-    Operator("Bucketize", buckets.bucketize, "no mapping; `keras.layers.Discretization`"),
-    Operator("LowerBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
-    Operator("UpperBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
-    Operator("XlaDynamicUpdateSlice", slices.update, "no mapping; `keras.ops.slice_update`"),
-    Operator("Complex", fourier.joined, _COMPLEX),
-    Operator("Real", fourier.part, _COMPLEX),
-    Operator("Imag", fourier.part, _COMPLEX),
-    Operator("ComplexAbs", fourier.magnitude, _COMPLEX),
-    *(Operator(name, fourier.transform, _COMPLEX) for name in sorted(complex_parts.TRANSFORMS)),
-    Operator("Atan2", angles.atan2, "zeros and infinities"),
+NUMBERS = (
     Operator("SparseSoftmaxCrossEntropyWithLogits", losses.of_class, "NaN where the logit of another class is -inf"),
     Operator(
         "CTCGreedyDecoder", losses.greedy, "the last class taken for the blank, whichever is; `keras.ops.ctc_decode`"
@@ -68,6 +53,20 @@ OPERATORS = (
     Operator("FakeQuantWithMinMaxArgs", quantized.rounded, _STEPS),
     Operator("FakeQuantWithMinMaxVars", quantized.rounded, _STEPS),
     Operator("FakeQuantWithMinMaxVarsPerChannel", quantized.rounded, "no mapping"),
+    Operator("AddN", elementwise.total, "floats alone"),
+    *(Operator(name, elementwise.as_it_is, "no mapping") for name in ("Snapshot", "PreventGradient", "DeepCopy")),
+    Operator("Select", elementwise.select, "as `SelectV2`; `tf.nn.sigmoid_cross_entropy_with_logits`"),
+    Operator("TruncateDiv", elementwise.truncated, "floats are divided, and no more"),
+    Operator("ClipByValue", elementwise.clipped, "limits of one number alone"),
+    Operator("Softplus", elementwise.softplus, "infinite in float16 from 12 on, and in float64"),
+    Operator("Einsum", elementwise.summed, "`A` and `a` are one axis"),
+    Operator("Log", elementwise.known_to_onnx, "fails for float16, and float64 becomes float32"),
+    Operator("Inv", elementwise.known_to_onnx, "no mapping"),
+    *(Operator(name, elementwise.by_zero, "no mapping") for name in ("MulNoNan", "Xdivy", "Xlogy")),
+    Operator("Erfinv", inverse_normal.quantile, "no mapping; `keras.ops.erfinv`"),
+    Operator("Ndtri", inverse_normal.quantile, "no mapping"),
+)
+PLACES = (
     Operator("InvertPermutation", moves.inverted, "int64 that is said to be int32"),
     Operator("Roll", moves.rolled, "fails on an axis of 0"),
     Operator("ReverseSequence", moves.reversed_sequences, "onnxruntime takes the first two axes alone"),
@@ -81,21 +80,19 @@ OPERATORS = (
     Operator("SplitV", moves.split, "a size of -1 stays where the axis is not known"),
     Operator("Transpose", moves.transposed, "axes counted from the end"),
     Operator("PadV2", moves.padded, "fails for float16, booleans and small integers"),
-    Operator("AddN", elementwise.total, "floats alone"),
-    *(Operator(name, elementwise.as_it_is, "no mapping") for name in ("Snapshot", "PreventGradient", "DeepCopy")),
     Operator("NonMaxSuppressionV5", refused.suppressed, "`soft_nms_sigma` was dropped"),
     Operator("CropAndResize", refused.cropped, "rounds otherwise than TensorFlow"),
     Operator("AsString", refused.as_text, "floats and booleans look otherwise"),
-    Operator("Select", elementwise.select, "as `SelectV2`; `tf.nn.sigmoid_cross_entropy_with_logits`"),
-    Operator("TruncateDiv", elementwise.truncated, "floats are divided, and no more"),
-    Operator("ClipByValue", elementwise.clipped, "limits of one number alone"),
-    Operator("Softplus", elementwise.softplus, "infinite in float16 from 12 on, and in float64"),
-    Operator("Einsum", elementwise.summed, "`A` and `a` are one axis"),
-    Operator("Log", elementwise.known_to_onnx, "fails for float16, and float64 becomes float32"),
-    Operator("Inv", elementwise.known_to_onnx, "no mapping"),
-    *(Operator(name, elementwise.by_zero, "no mapping") for name in ("MulNoNan", "Xdivy", "Xlogy")),
-    Operator("Erfinv", inverse_normal.quantile, "no mapping; `keras.ops.erfinv`"),
-    Operator("Ndtri", inverse_normal.quantile, "no mapping"),
+)
+SIGNALS = (
+    Operator("Complex", fourier.joined, _COMPLEX),
+    Operator("Real", fourier.part, _COMPLEX),
+    Operator("Imag", fourier.part, _COMPLEX),
+    Operator("ComplexAbs", fourier.magnitude, _COMPLEX),
+    *(Operator(name, fourier.transform, _COMPLEX) for name in sorted(complex_parts.TRANSFORMS)),
+    Operator("Atan2", angles.atan2, "zeros and infinities"),
+)
+LOOPS = (
     Operator("Empty", moves.empty, "no mapping; `keras.ops.ctc_loss`"),
     Operator("If", conditions.condition, "fails where a branch gives a tensor twice"),
     Operator("StatelessIf", conditions.condition, "fails where a branch gives a tensor twice"),
@@ -107,6 +104,21 @@ OPERATORS = (
     Operator("TensorListGather", list_tensors.gathered, "no mapping"),
     Operator("TensorListConcatV2", list_tensors.concatenated, "no mapping"),
     Operator("TensorListStack", tensor_lists.stacked, "taken from the loop alone, not from what puts it in order"),
+)
+OPERATORS = (
+    Operator("SelectV2", elementwise.select, "`mask * x + (1 - mask) * y` is NaN where what is not chosen is infinite"),
+    Operator("Erfc", elementwise.erfc, "no mapping; the exact GELU"),
+    Operator("Bitcast", elementwise.sign_bit, "no mapping; `keras.ops.argmax` reads a sign bit, to order -0.0 and 0.0"),
+    Operator("Log1p", near_zero.log1p, "no mapping"),
+    Operator("Expm1", near_zero.expm1, "no mapping"),
+    Operator("Bucketize", buckets.bucketize, "no mapping; `keras.layers.Discretization`"),
+    Operator("LowerBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
+    Operator("UpperBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
+    Operator("XlaDynamicUpdateSlice", slices.update, "no mapping; `keras.ops.slice_update`"),
+    *NUMBERS,
+    *PLACES,
+    *SIGNALS,
+    *LOOPS,
 )
 
 

@@ -109,7 +109,7 @@ NO_FORM = {
     "in a loop": (InLoop(name="odd"), None, "`BesselI0e`"),
     "bitcast": (nested(of_tensorflow(lambda x: tf.bitcast(x, tf.int32) + 1)), None, "`Bitcast` of layer `odd`"),
     "lookup": (layers.IntegerLookup(vocabulary=[4, 5], name="odd"), "int64", "`LookupTableFindV2` of layer `odd`"),
-    "of keras.ops": (nested(ops.i0), None, "Op `BesselI0` of layer `i0`"),
+    "of keras.ops": (nested(ops.i0), None, "Op `BesselI0` of layer `nested`"),
     "rooted": (of_complex(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
     "of complex numbers": (of_complex(tf.math.expm1), None, "Op `ComplexExpm1` of layer `odd`"),
     "not a loop of TensorFlow": (of_tensorflow(other_loop), None, "Op `StatelessWhile` of layer `odd`"),
