@@ -155,3 +155,19 @@ def padded(graph: Any, node: Any) -> None:
         filling = Writer(graph)("Cast", node.input[2], to=TensorProto.FLOAT)
         graph.replace_inputs(node, [*node.input[:2], filling])
     map_as_it_does(graph, node)
+
+
+def in_blocks(graph: Any, node: Any) -> None:
+    """`SpaceToDepth` and its kin as tf2onnx has them; onnxruntime has them of floats, and float64 holds 32 bits."""
+    kind = graph.get_dtype(node.input[0])
+    if kind == TensorProto.INT64:
+        return
+    if kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE):
+        wide = Writer(graph)("Cast", node.input[0], to=TensorProto.DOUBLE, gives=TensorProto.DOUBLE)
+        graph.copy_shape(node.input[0], wide)
+        graph.replace_inputs(node, [wide, *node.input[1:]])
+        graph.set_dtype(node.output[0], TensorProto.DOUBLE)
+        back = graph.insert_new_node_on_output("Cast", node.output[0], to=kind)
+        graph.set_dtype(back.output[0], kind)
+        graph.copy_shape(node.output[0], back.output[0])
+    map_as_it_does(graph, node)

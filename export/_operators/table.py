@@ -80,6 +80,11 @@ PLACES = (
     Operator("SplitV", moves.split, "a size of -1 stays where the axis is not known"),
     Operator("Transpose", moves.transposed, "axes counted from the end"),
     Operator("PadV2", moves.padded, "fails for float16, booleans and small integers"),
+    *(Operator(f"SpaceTo{each}", moves.in_blocks, "floats alone") for each in ("Depth", "BatchND")),
+    *(
+        Operator(f"{each}ToSpace{form}", moves.in_blocks, "floats alone")
+        for each, form in (("Depth", ""), ("Batch", "ND"))
+    ),
     Operator("NonMaxSuppressionV5", refused.suppressed, "`soft_nms_sigma` was dropped"),
     Operator("CropAndResize", refused.cropped, "rounds otherwise than TensorFlow"),
     Operator("AsString", refused.as_text, "floats and booleans look otherwise"),
