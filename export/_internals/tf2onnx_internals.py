@@ -9,13 +9,18 @@ import onnx
 import tensorflow as tf
 import tf2onnx
 from tf2onnx import handler, tf_loader
-from tf2onnx.onnx_opset import controlflow
+from tf2onnx.onnx_opset import controlflow, nn
 from tf2onnx.optimizer import back_to_back_optimizer
+from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.utils import make_name
 
 __all__ = [
+    "TransposeOptimizer",
     "back_to_back_merges",
     "converted",
+    "converted_convolution",
+    "converted_depthwise_convolution",
+    "converted_pooling",
     "converted_while",
     "frozen",
     "function_of",
@@ -68,6 +73,23 @@ def map_as_it_does(graph: Any, node: Any) -> None:
     if "onnx_op" in options:
         options["tf_op"], node.type = node.type, options["onnx_op"]
     function(graph, node, **options)
+
+
+def converted_convolution(graph: Any, node: Any) -> None:
+    """Convert a convolution in place, as tf2onnx does."""
+    nn.ConvOp.version_13(graph, node)
+
+
+def converted_depthwise_convolution(graph: Any, node: Any) -> None:
+    """Convert a depthwise convolution in place, as tf2onnx does."""
+    nn.DepthwiseConv2d.version_1(graph, node)
+
+
+def converted_pooling(graph: Any, node: Any) -> None:
+    """Convert pooling in place, as tf2onnx does."""
+    kind = node.type
+    node.type = "MaxPool" if kind.startswith("Max") else "AveragePool"
+    nn.PoolOp.version_11(graph, node, tf_op=kind)
 
 
 def function_of(node: Any, attribute: str) -> Any:

@@ -14,13 +14,6 @@ from .writing import Replacement, Writer
 MOST_NEGATIVE = -(2**31)
 
 
-def inverted(graph: Any, node: Any) -> None:
-    """`InvertPermutation`: the place of each number, which tf2onnx says to be int32 where it is int64."""
-    write = Replacement(graph, node)
-    numbers = write("Cast", *write.inputs, to=TensorProto.INT64)
-    write.last("Cast", write("ScatterElements", numbers, numbers, _rows(write, numbers), axis=0), to=write.dtype)
-
-
 def empty(graph: Any, node: Any) -> None:
     """`Empty`, whose numbers nobody may read before they are written: zeros."""
     write = Replacement(graph, node)
@@ -75,8 +68,10 @@ def cut_out(graph: Any, node: Any) -> None:
         graph.replace_inputs(node, [*node.input[:2], within, node.input[3]])
     elif step.is_const():
         ends, steps = (each.get_tensor_value(as_list=False) for each in (end, step))
-        before = np.where((ends == 0) & (steps > 0), MOST_NEGATIVE, ends).astype(ends.dtype)
-        graph.replace_inputs(node, [*node.input[:2], Writer(graph).constant(before), node.input[3]])
+        before_all = (ends == 0) & (steps > 0)
+        if before_all.any():
+            ends = Writer(graph).constant(np.where(before_all, MOST_NEGATIVE, ends).astype(ends.dtype))
+            graph.replace_inputs(node, [*node.input[:2], ends, node.input[3]])
     map_as_it_does(graph, node)
 
 

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from . import (
     angles,
+    bands,
     buckets,
+    colours,
     complex_parts,
     conditions,
     diagonals,
@@ -21,12 +23,19 @@ from . import (
     inverse_normal,
     list_tensors,
     losses,
+    matrices,
     moves,
     near_zero,
+    patches,
+    projections,
     quantized,
     refused,
+    resampling,
+    resizing,
+    singular_values,
     slices,
     tensor_lists,
+    transposed_convolutions,
 )
 
 
@@ -42,6 +51,9 @@ _COMPLEX = "ONNX has no complex tensors; `keras.ops.fft` and its kin"
 _STITCHED = "as many rows as there are indices, of whatever size; of one axis alone"
 _DIAGONALS = "fails on axes of 0, and with operators outside of ONNX"
 _STEPS = "8 bits alone, rounded to even"
+_ROUNDED = "rounds otherwise than TensorFlow at some sizes; wants floats, and rank 4"
+_GAPS = "negative padding at unknown sizes where windows leave gaps; integers as float32"
+_BELOW_STRIDE = "negative padding where a kernel is shorter than its stride; refuses some sizes"
 _IN_PLACE = "what a loop writes into a `TensorArray` stands in the order of the steps, whatever the index"
 _ARRAYS = "only for what a loop writes or reads; `keras.ops.scan` goes on with a `TensorArray`"
 
@@ -67,7 +79,6 @@ NUMBERS = (
     Operator("Ndtri", inverse_normal.quantile, "no mapping"),
 )
 PLACES = (
-    Operator("InvertPermutation", moves.inverted, "int64 that is said to be int32"),
     Operator("Roll", moves.rolled, "fails on an axis of 0"),
     Operator("ReverseSequence", moves.reversed_sequences, "onnxruntime takes the first two axes alone"),
     Operator("StridedSlice", moves.cut_out, "an end of 0 behind a negative begin is taken for none"),
@@ -120,6 +131,35 @@ OPERATORS = (
     Operator("LowerBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
     Operator("UpperBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
     Operator("XlaDynamicUpdateSlice", slices.update, "no mapping; `keras.ops.slice_update`"),
+    Operator("ResizeNearestNeighbor", resizing.resize, _ROUNDED),
+    Operator("ResizeBilinear", resizing.resize, _ROUNDED),
+    Operator("ResizeBicubic", resizing.resize, "TensorFlow's weights are in steps of 1/1024"),
+    Operator("ResizeArea", resizing.resize, "ONNX has no such mode; the nearest was taken"),
+    Operator("ScaleAndTranslate", resampling.scale_and_translate, "no mapping; resizing with `antialias`, and Lanczos"),
+    Operator("ImageProjectiveTransformV2", projections.project, "no mapping; `keras.ops.image.affine_transform`"),
+    Operator("ImageProjectiveTransformV3", projections.project, "no mapping; `keras.ops.image.affine_transform`"),
+    Operator("RGBToHSV", colours.to_hsv, "no mapping"),
+    Operator("HSVToRGB", colours.to_rgb, "no mapping"),
+    Operator("ExtractImagePatches", patches.extract, "wants sizes that are known; multiplies with zero"),
+    Operator("ExtractVolumePatches", patches.extract, "no mapping"),
+    Operator("Conv2D", patches.convolve, "onnxruntime has floats alone"),
+    Operator("Conv3D", patches.convolve, "one group whatever the kernel says; onnxruntime has floats alone"),
+    Operator("DepthwiseConv2dNative", patches.convolve_depthwise, _GAPS),
+    *(Operator(name, patches.pool, _GAPS) for name in ("MaxPool", "MaxPoolV2", "MaxPool3D", "AvgPool", "AvgPool3D")),
+    Operator("Conv2DBackpropInput", transposed_convolutions.convolve_back, _BELOW_STRIDE),
+    Operator("Conv3DBackpropInputV2", transposed_convolutions.convolve_back, _BELOW_STRIDE),
+    Operator("InvertPermutation", matrices.inverted, "int64 where it is int32"),
+    Operator("MatrixBandPart", bands.band_part, "multiplies with a mask, where infinity becomes NaN"),
+    Operator("MatrixSolve", matrices.solve, "no mapping"),
+    Operator("MatrixInverse", matrices.inverse, "no mapping"),
+    Operator("MatrixTriangularSolve", matrices.triangular_solve, "no mapping"),
+    Operator("Lu", matrices.lower_upper, "no mapping"),
+    Operator("LogMatrixDeterminant", matrices.log_determinant, "no mapping"),
+    Operator("MatrixDeterminant", matrices.determinant, "onnxruntime has no `Det` of float64"),
+    Operator("Cholesky", matrices.cholesky, "no mapping"),
+    Operator("SelfAdjointEigV2", singular_values.eigenvalues, "no mapping"),
+    Operator("Svd", singular_values.decompose, "no mapping"),
+    Operator("Qr", matrices.orthogonal, "no mapping"),
     *NUMBERS,
     *PLACES,
     *SIGNALS,

@@ -113,6 +113,11 @@ NO_FORM = {
     "rooted": (of_complex(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
     "of complex numbers": (of_complex(tf.math.expm1), None, "Op `ComplexExpm1` of layer `odd`"),
     "not a loop of TensorFlow": (of_tensorflow(other_loop), None, "Op `StatelessWhile` of layer `odd`"),
+    "a handler that fails": (
+        of_tensorflow(lambda x: tf.gather(x, [0, 1, 2], axis=tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32))),
+        None,
+        "tf2onnx cannot convert op `GatherV2` of layer `odd`: .+ Write that layer with an axis that is a plain integer",
+    ),
     "booleans": (of_tensorflow(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)), None, "`XlaDynamicUpdate"),
     "assigned": (Running(True, name="odd"), None, "Op `AssignVariableOp` of layer `odd` changes a variable"),
     "added": (Running(False, name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),
