@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 import tensorflow as tf
-from tf2onnx import convert, tf_loader, utils
+from tf2onnx import convert, handler, tf_loader, utils
 from tf2onnx.onnx_opset import controlflow, nn
 from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
@@ -28,6 +28,7 @@ __all__ = [
     "frozen",
     "function_of",
     "make_name",
+    "map_as_it_does",
     "mended",
     "optimized",
 ]
@@ -83,6 +84,16 @@ def back_to_back_merges() -> dict[tuple[str, ...], Callable[..., list[Any]]]:
 def converted_while(graph: Any, node: Any) -> None:
     """Convert a loop in place, as tf2onnx does: a node `Loop`, whose name is that of the loop and `_loop`."""
     controlflow.While.version_7(graph, node)
+
+
+def map_as_it_does(graph: Any, node: Any) -> None:
+    """Convert a node in place as tf2onnx itself does."""
+    versions = handler.tf_op.get_opsets()[node.domain][: graph.opset + 1]
+    function, options = next(each[node.type] for each in reversed(versions) if node.type in each)
+    options = dict(options)
+    if "onnx_op" in options:
+        options["tf_op"], node.type = node.type, options["onnx_op"]
+    function(graph, node, **options)
 
 
 def converted_convolution(graph: Any, node: Any) -> None:

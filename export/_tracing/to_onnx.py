@@ -24,6 +24,7 @@ from .._graphs.walk import all_nodes
 from .._internals import tf2onnx_internals
 from .._model.keras_messages import first_line
 from .._operators import table
+from .._operators.complex_parts import parts_apart
 from .._operators.reshapes import reshapes_merged_where_right, transposes_moved_where_right
 from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
@@ -77,6 +78,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
                 output_names=outputs,
                 tensors_to_rename=renames,
                 custom_op_handlers=handlers,
+                custom_rewriter=[parts_apart],
                 extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)] if calls else None,
             )
         except UnsupportedModelError:
@@ -90,7 +92,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     for node, op in [*heard.unmapped, *_unknown_nodes(model.graph)]:
         raise UnsupportedModelError(_no_mapping(op, node, layers))
     check_calls(model.graph, calls, found.needed)
-    shapes = {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}
+    shapes = {name: _shape(spec.shape, name, model) for name, spec in function.structured_outputs.items()}
     capture_unchanged(model.graph)
     drop_conditions(model.graph)
     fold_in_bodies(model.graph)
@@ -100,6 +102,14 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     renamed = rename(model.graph, layers, weights, [each.signature.name for each in graph.library.function])
     weights = in_order({renamed.get(name, name): array for name, array in weights.items()}, model.graph)
     return Traced(model, shapes, weights)
+
+
+def _shape(shape: tf.TensorShape, output: str, model: onnx.ModelProto) -> tuple[int | None, ...]:
+    """Return the static shape of an output; where TensorFlow knows no rank, what the model says of it."""
+    if shape.rank is not None:
+        return tuple(shape)
+    (found,) = (each for each in model.graph.output if each.name == output)
+    return tuple(axis.dim_value or None for axis in found.type.tensor_type.shape.dim)
 
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:

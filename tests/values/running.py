@@ -15,10 +15,10 @@ import onnxruntime as ort
 import tensorflow as tf
 import tf2onnx
 from keras.src.export.tf2onnx_lib import patch_tf2onnx
-from onnx.utils import Extractor
 
 from keras_attn_export import ExportError
 from keras_attn_export._graphs.external_data import with_weights
+from keras_attn_export._graphs.walk import names_read
 from keras_attn_export._tracing.to_onnx import trace
 
 from .grids import FINITE, KINDS
@@ -150,14 +150,39 @@ def _models(cases: Sequence[_Case], converted: Converter) -> list[onnx.ModelProt
             outputs |= {f"out{number}_{place}": tf.identity(each) for place, each in enumerate(found)}
         return outputs
 
-    extractor = Extractor(converted(all_of, specs))
+    whole = converted(all_of, specs)
     return [
-        extractor.extract_model(
-            [name for name in specs if name.startswith(f"in{number}_")],
-            [f"out{number}_{place}" for place in range(len(case.expected[FINITE]))],
-        )
+        _part(whole, f"in{number}_", [f"out{number}_{place}" for place in range(len(case.expected[FINITE]))])
         for number, case in enumerate(cases)
     ]
+
+
+def _part(whole: onnx.ModelProto, inputs: str, outputs: Sequence[str]) -> onnx.ModelProto:
+    """The part of a model that makes some outputs, what its loops and branches read from around them too."""
+    makers = {name: node for node in whole.graph.node for name in node.output}
+    waiting, read, taken = list(outputs), set(outputs), set()
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is not None and node.output[0] not in taken:
+            taken.add(node.output[0])
+            names = set(names_read(node))
+            waiting += names - read
+            read |= names
+    part = onnx.ModelProto()
+    part.CopyFrom(whole)
+    for field_name, kept in (
+        ("node", lambda each: each.output[0] in taken),
+        ("initializer", lambda each: each.name in read),
+        ("input", lambda each: each.name.startswith(inputs)),
+        ("output", lambda each: each.name in outputs),
+        ("value_info", lambda each: False),
+    ):
+        found = [each for each in getattr(whole.graph, field_name) if kept(each)]
+        if field_name == "output":
+            found.sort(key=lambda each: outputs.index(each.name))
+        part.graph.ClearField(field_name)
+        getattr(part.graph, field_name).extend(found)
+    return part
 
 
 def _differences(case: _Case, model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
