@@ -9,13 +9,14 @@ import onnx
 import tensorflow as tf
 import tf2onnx
 from tf2onnx import tf_loader
-from tf2onnx.onnx_opset import controlflow
+from tf2onnx.onnx_opset import controlflow, tensor
 from tf2onnx.optimizer import back_to_back_optimizer
 from tf2onnx.utils import make_name
 
 __all__ = [
     "back_to_back_merges",
     "converted",
+    "converted_gather",
     "converted_while",
     "frozen",
     "function_of",
@@ -57,6 +58,11 @@ def back_to_back_merges() -> dict[tuple[str, ...], Callable[..., list[Any]]]:
 def converted_while(graph: Any, node: Any) -> None:
     """Convert a loop in place, as tf2onnx does: a node `Loop`, whose name is that of the loop and `_loop`."""
     controlflow.While.version_7(graph, node)
+
+
+def converted_gather(graph: Any, node: Any) -> None:
+    """Convert `GatherV2` in place, as tf2onnx does."""
+    tensor.GatherV2.version_12(graph, node)
 
 
 def function_of(node: Any, attribute: str) -> Any:

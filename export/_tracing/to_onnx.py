@@ -13,6 +13,7 @@ import onnx
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
+from .._graphs.boolean_eyes import cast_boolean_eyes
 from .._graphs.counted_loops import drop_conditions
 from .._graphs.folding import fold_in_bodies, folded
 from .._graphs.loop_state import capture_unchanged
@@ -26,6 +27,7 @@ from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
 from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen, restore_domain
+from .lookups import lookup_handlers
 
 
 def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> Traced:
@@ -55,7 +57,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
             renames |= {f"{name}:0": name for name in found.weights}
-            handlers = table.handlers() | (call_handlers(graph, calls) if calls else {})
+            handlers = table.handlers() | lookup_handlers(function) | (call_handlers(graph, calls) if calls else {})
             model = tf2onnx_internals.converted(
                 graph,
                 name="keras-attn",
@@ -77,13 +79,22 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     for node, op in [*unmapped, *_unknown_nodes(model.graph)]:
         raise UnsupportedModelError(_no_mapping(op, node, layers))
     check_calls(model.graph, calls, found.needed)
-    shapes = {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}
+    shapes = {name: _known(name, spec.shape) for name, spec in function.structured_outputs.items()}
+    cast_boolean_eyes(model.graph)
     capture_unchanged(model.graph)
     drop_conditions(model.graph)
     fold_in_bodies(model.graph)
     weights = folded(model.graph, found.weights)
     simplify(model)
     return Traced(model, shapes, weights)
+
+
+def _known(name: str, shape: tf.TensorShape) -> tuple[int | None, ...]:
+    if shape.rank is None:
+        raise UnsupportedModelError(
+            f"Output `{name}` has an unknown number of axes. Give it some with `keras.ops.reshape`."
+        )
+    return tuple(shape)
 
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:
