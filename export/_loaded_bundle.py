@@ -17,7 +17,7 @@ from ._bundle.parity import ParityReport
 from ._bundle.session_options import checked_config, session_options
 from ._errors import BundleError
 from ._report.content import content_of
-from ._report.write_report import beside, check_place, write_page
+from ._report.write_report import beside, check_page, write_page
 from ._standalone import verify
 from ._standalone.verify import Manifest
 
@@ -85,23 +85,23 @@ class Bundle:
         """
         if threads is not None:
             options["intra_op_num_threads"] = threads
-        entries = checked_config(config)
-        asked = options or entries
-        key = (provider, repr(sorted(options.items())), repr(sorted(entries.items()))) if asked else provider
+        checked = checked_config(config)
+        asked = options or checked
+        key = (provider, repr(sorted(options.items())), repr(sorted(checked.items()))) if asked else provider
         with self._opening:
             if key not in self._sessions:
-                made = session_options(verify.check_provider(provider), options, entries) if asked else None
+                made = session_options(verify.check_provider(provider), options, checked) if asked else None
                 session = verify.open_session(self.path / verify.MODEL, provider, session_options=made)
                 verify.check_model(self.path, self.manifest)  # another bundle may have been put there since
                 self._sessions[key] = session
             return self._sessions[key]
 
-    def run(self, inputs: Mapping[str, Any], *, provider: str = "cpu") -> dict[str, np.ndarray]:
+    def run(self, inputs: Any, *, provider: str = "cpu") -> dict[str, np.ndarray]:
         """Run the ONNX file.
 
         Args:
-            inputs: Arrays by input name, in the dtypes and shapes of the manifest; integers and floats of another
-                width are converted where no value changes kind.
+            inputs: Arrays by input name, or in the order of the inputs, one alone as it is; in the dtypes and shapes of
+                the manifest. Integers and floats of another width are converted where no value changes kind.
             provider: `"cpu"` or `"cuda"`.
 
         Returns:
@@ -144,7 +144,7 @@ class Bundle:
                 missing.
         """
         page = beside(self.path) if path is None else Path(path)
-        check_place(page, self.path)
+        check_page(page, self.path)
         verify.check_model(self.path, self.manifest, verify.CASES)
         given = None if inputs is None else checked_inputs(self.entries, inputs)
         content = content_of(self.path, self.entries, self.report, self.run, inputs=given, live=live, labels=labels)

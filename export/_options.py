@@ -41,7 +41,7 @@ class Options:
     """
 
     file: Path | None = None
-    samples: Mapping[str, Any] | None = None
+    samples: Any = None
     opset: int | None = None
     lowering: str = ADAPTIVE
     precision: str = FLOAT32

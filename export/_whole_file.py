@@ -1,4 +1,4 @@
-"""A file that appears whole or not at all, and whether it may stand in a place."""
+"""A file that appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,32 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ._errors import ExportError
-
-
-def check_target(target: Path, *, bundle: Path | None = None, in_a_folder: bool = True) -> bool:
-    """Check that a file may be written somewhere; return whether there is one, which would be replaced.
-
-    Args:
-        target: The place.
-        bundle: A bundle that it must not be in.
-        in_a_folder: Whether the folder must be there yet.
-
-    Raises:
-        ExportError: It is in the bundle, in no folder, or something else than a file is there.
-    """
-    if bundle is not None and is_within(target, bundle):
-        raise ExportError(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
-    if in_a_folder and not target.parent.is_dir():
-        raise ExportError(f"There is no folder {target.parent} to write {target.name} to.")
-    there = os.path.lexists(target)
-    if there and (target.is_symlink() or not target.is_file()):
-        raise ExportError(f"{target} is there and is not a file; it will not be replaced. Choose another place.")
-    return there
-
-
-def is_within(path: Path, folder: Path) -> bool:
-    """Tell whether a path leads into a folder, or is it, wherever links lead."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 @contextlib.contextmanager

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._alike import alike
 from .._bundle.folder import SAVED_MODEL
 from .._bundle.parity import ROUGH, finite
 from .._errors import ExportError
@@ -66,12 +67,14 @@ class Comparison:
         layers: One row a layer, in the order of the graph.
         first: The first tensor beyond tolerance on the way to an output that differs; `None` if no output does.
         finding: One sentence.
+        operators: The types of the ONNX operators that lead to `first` from what agrees, its own the last.
     """
 
     cases: tuple[str, ...]
     layers: tuple[LayerRow, ...]
     first: Difference | None
     finding: str
+    operators: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content in the types of JSON; differences that are not finite stand as strings."""
@@ -86,6 +89,7 @@ def first_difference(
     *,
     provider: str = "cpu",
     step: Progress = lambda _: None,
+    among: Sequence[verify.Case] | None = None,
 ) -> Comparison:
     """Run both graphs on golden cases, fetching what they have in common, and name the first tensor that differs.
 
@@ -94,17 +98,19 @@ def first_difference(
 
     Args:
         bundle: An opened bundle.
-        cases: Names of the golden cases to run.
+        cases: Names of the cases to run.
         tolerance: As in `verify.compare`, for every tensor.
         provider: Where ONNX runs.
         step: Called with the name of each step.
+        among: The cases that have these names; `None` for the golden cases.
 
     Raises:
         ExportError: TensorFlow or onnx is not installed, or a graph does not run.
         BundleError: The SavedModel is missing or cannot be loaded.
     """
     names = set(cases)
-    golden = [case for case in verify.load_cases(bundle.path / verify.CASES) if case.name in names]
+    among = verify.load_cases(bundle.path / verify.CASES) if among is None else among
+    golden = [case for case in among if case.name in names]
     step("Loading TensorFlow and the SavedModel")
     saved, ours = _saved_graph(bundle), OnnxGraph(bundle.path / verify.MODEL)
     shared = [name for name in ours.tensors if name in saved.tensors]
@@ -122,7 +128,8 @@ def first_difference(
             found = {name: [arrays[each] for each in versions[name] if each in arrays] for name in shared}
             padding = _padding(reference, found, tolerance)
             for name in shared:
-                row = _closest(case.name, name, *_without(padding, reference[name], found[name]), tolerance)
+                hidden = {} if name in case.outputs else padding  # in an output nothing is hidden later
+                row = _closest(case.name, name, *_without(hidden, reference[name], found[name]), tolerance)
                 if row is not None and (name not in worst or _badness(row) > _badness(worst[name])):
                     worst[name] = row
     path = _differing_path(ours, worst, [spec.name for spec in bundle.entries.outputs])
@@ -132,8 +139,13 @@ def first_difference(
         if (row := worst.get(name)) and (row["passed"] or name in path.tensors)
     ]
     first = next((each for each in told if each.tensor in path.beginnings), None)
-    finding = _no_difference(replayed) if first is None else _found(first, *_between(ours, first.tensor, worst, saved))
-    return Comparison(tuple(case.name for case in golden), tuple(_by_layer(told, saved.tensors)), first, finding)
+    ran = tuple(case.name for case in golden)
+    rows = tuple(_by_layer(told, saved.tensors))
+    if first is None:
+        return Comparison(ran, rows, None, _no_difference(replayed))
+    ops, layers = _between(ours, first.tensor, worst, saved)
+    of_it = (*ops, *(ours.ops[each] for each in versions[first.tensor] if each in ours.ops))
+    return Comparison(ran, rows, first, _found(first, ops, layers), of_it)
 
 
 def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> str:
@@ -170,6 +182,7 @@ def _padding(
     """
     padding: dict[int, np.ndarray] = {}
     rough = _at_least_rough(tolerance)
+    limits = {"rtol": rough["relative"], "atol": rough["absolute"]}
     for name, found in ours.items():
         rows = _rows(theirs[name])
         for array in found:
@@ -177,9 +190,7 @@ def _padding(
             if rows is None or own is None or array.shape != theirs[name].shape or array.dtype != rows.dtype:
                 continue
             only_ours = ~rows.any(-1) & own.any(-1)
-            if only_ours.any() and np.allclose(
-                own[~only_ours], rows[~only_ours], rtol=rough["relative"], atol=rough["absolute"]
-            ):
+            if only_ours.any() and alike(own[~only_ours], rows[~only_ours], **limits):
                 padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | only_ours
     return padding
 

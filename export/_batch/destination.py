@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .._errors import ExportError, InputError
+from .._places import check_place, unless_a_folder
 from .._whole_file import reason_of, whole_file
 from .parquet import UNREAD
 from .source import Part
@@ -82,7 +84,8 @@ class Destination:
         """
         with contextlib.ExitStack() as held:
             try:
-                self._check_place(resume)
+                refusal = partial(self._refusal, resume=resume)
+                check_place(self.folder, refusal, error=InputError, in_a_folder=False)
                 self.own.mkdir(parents=True, exist_ok=True)
                 held.enter_context(self._alone())
                 shutil.rmtree(self.partial, ignore_errors=True)  # what a killed run left
@@ -97,17 +100,15 @@ class Destination:
             finally:
                 shutil.rmtree(self.partial, ignore_errors=True)  # what a killed worker left
 
-    def _check_place(self, resume: bool) -> None:
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(
-                f"{self.folder} is a file. Outputs go to a folder, a file for each part: choose another place."
-            )
-        if not self.folder.is_dir() or not any(self.folder.iterdir()):
-            return
-        if not (self.own / MANIFEST).is_file() and {path.name for path in self.folder.iterdir()} != {OWN}:
-            raise InputError(f"{self.folder} holds other files, and no run was begun there. Choose another place.")
-        if not resume:
-            raise InputError(f"{self.folder} holds a run already, and it is not to be resumed. Choose another place.")
+    def _refusal(self, there: Path, *, resume: bool) -> str | None:
+        if said := unless_a_folder(there, "Outputs go to a folder, a file for each part"):
+            return said
+        held = {path.name for path in there.iterdir()}
+        if held and held != {OWN} and not (self.own / MANIFEST).is_file():
+            return f"{there} holds other files, and no run was begun there. Choose another place."
+        if held and not resume:
+            return f"{there} holds a run already, and it is not to be resumed. Choose another place."
+        return None
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

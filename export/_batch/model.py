@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._alike import alike
 from .._errors import BundleError, ExportError, ProviderError
 from .._loaded_bundle import Bundle, load_bundle
 from .feeds import feeds_alone, feeds_of, longest_of
 from .job import Job, specs_of
 from .parquet import said
-from .results import Results, alike, without_padding
+from .results import Results, rounding_of, without_padding
 from .session import LimitedSession, is_device, is_memory
 from .windows import Batches, Window, output_sizes
 
@@ -56,8 +57,8 @@ class Model:
         for number, (spec, output) in enumerate(zip(self.outputs, alone, strict=True)):
             one, other = without_padding(output[0], output_sizes(spec, window)[row]), results.row(number, row)
             # whole numbers may be another for a tie that rounding decides
-            sizes = results.sizes_of_channels(number, spec)
-            if one.dtype.kind == "f" and not alike(one, other, sizes, self.manifest.precision):
+            limits = rounding_of(results.sizes_of_channels(number, spec), self.manifest.precision)
+            if one.dtype.kind == "f" and not alike(one, other, atol=limits):
                 raise ExportError(
                     f"Row {window.first_row + row} gives another `{spec.name}` among other rows than by itself, "
                     "though the rows that were tried did not: padding, or what is beside it, changes what the model "

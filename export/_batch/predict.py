@@ -13,9 +13,9 @@ from typing import Any
 from .._errors import InputError
 from .._loaded_bundle import Bundle, load_bundle
 from .._machine import usable_cpus
+from .._places import is_within
 from .._progress import shown_rows
 from .._standalone.verify import check_provider
-from .._whole_file import is_within
 from .destination import Destination
 from .job import BATCH_ROWS, Job, checked_outputs, row_axes
 from .memory import memory_limit

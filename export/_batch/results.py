@@ -1,4 +1,4 @@
-"""The outputs of a window, without padding; and whether a row gave what it gave otherwise."""
+"""The outputs of a window, without padding; and what rounding may do to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .windows import Window, output_sizes
 
 # What rounding does, by precision, as a share of the largest number of a channel: among others, sums are added up in
 # another order. What padding does to a model that does not expect it is more: a mean over twice as many is half.
-ALIKE = {"float32": 1e-4, "float16": 2e-2, "int8": 5e-2}
+ROUNDING = {"float32": 1e-4, "float16": 2e-2, "int8": 5e-2}
 
 
 class Results:
@@ -93,19 +93,11 @@ def sizes_of_channels(output: np.ndarray, spec: Spec) -> np.ndarray:
     return largest
 
 
-def alike(one: np.ndarray, other: np.ndarray, sizes: np.ndarray, precision: str) -> bool:
-    """Tell whether two outputs differ by no more than rounding.
+def rounding_of(sizes: np.ndarray, precision: str) -> np.ndarray:
+    """Return what rounding may do to an output of a row, by channel.
 
     Args:
-        one: The output of a row.
-        other: The same, otherwise.
-        sizes: What `sizes_of_channels` gives of them and of others like them.
+        sizes: What `sizes_of_channels` gives of it and of others like it.
         precision: That of the bundle.
     """
-    if one.shape != other.shape:
-        return False
-    if one.dtype.kind != "f":
-        return bool(np.array_equal(one, other))
-    limit = ALIKE.get(precision, 0.0) * sizes.astype(np.float64)
-    wide_one, wide_other = (each.astype(np.float64).reshape(-1, len(sizes)) for each in (one, other))
-    return bool(np.isclose(wide_one, wide_other, rtol=0, atol=limit, equal_nan=True).all())
+    return ROUNDING.get(precision, 0.0) * sizes.astype(np.float64)

@@ -14,12 +14,13 @@ from functools import partial
 
 import numpy as np
 
-from .._standalone.verify import Arrays, Spec
+from .._alike import alike
+from .._standalone.verify import Arrays
 from .feeds import feeds_alone
 from .job import row_axes
 from .model import Model
 from .parquet import READ_ERRORS
-from .results import alike, sizes_of_channels, without_padding
+from .results import rounding_of, sizes_of_channels, without_padding
 from .run_parts import open_part
 from .source import Part
 from .windows import Window, output_sizes, read_window
@@ -54,10 +55,10 @@ def tried(model: Model, parts: Sequence[Part]) -> Trial:
     if not full:
         return Trial(frozenset(axes), together=True)
     rows, alone = list(_rows(model, full)), partial(feeds_alone, model.manifest)
-    padded = frozenset(axis for axis in axes if _same(model, rows, partial(alone, more=axis)))
+    padded = frozenset(axis for axis in axes if _changes_nothing(model, rows, partial(alone, more=axis)))
     single = [spec.name for spec in model.manifest.inputs if len(spec.shape) == 1]
     numbers = {name: np.concatenate([alone(*row)[name] for row in rows]) for name in single} if rows else {}
-    return Trial(padded, _same(model, rows, lambda window, row: _between(alone(window, row), numbers)))
+    return Trial(padded, _changes_nothing(model, rows, lambda window, row: _between(alone(window, row), numbers)))
 
 
 def _rows(model: Model, parts: Sequence[Part]) -> Iterator[Row]:
@@ -116,7 +117,7 @@ def _times(feeds: Arrays, factor: float) -> Arrays:
     }
 
 
-def _same(model: Model, rows: list[Row], otherwise: Callable[[Window, int], Arrays]) -> bool:
+def _changes_nothing(model: Model, rows: list[Row], otherwise: Callable[[Window, int], Arrays]) -> bool:
     """Tell whether rows give, when they run otherwise, what they give as they are; not so where none can be run."""
     compared = 0
     for factor in TIMES:
@@ -130,12 +131,10 @@ def _same(model: Model, rows: list[Row], otherwise: Callable[[Window, int], Arra
             for pairs, spec, one, among in zip(found, model.outputs, alone, other, strict=True):
                 sizes = output_sizes(spec, window)[row]
                 pairs.append((without_padding(one[0], sizes), without_padding(among[len(among) // 2], sizes)))
-        if not all(_alike(model, spec, pairs) for spec, pairs in zip(model.outputs, found, strict=True)):
-            return False
+        for spec, pairs in zip(model.outputs, found, strict=True):
+            sizes = np.max([sizes_of_channels(one, spec) for one, _ in pairs], axis=0, initial=0.0)
+            limits = rounding_of(sizes, model.manifest.precision)
+            if not all(alike(one, other, atol=limits) for one, other in pairs):
+                return False
         compared += len(found[0])
     return compared > 0
-
-
-def _alike(model: Model, spec: Spec, pairs: list[tuple[np.ndarray, np.ndarray]]) -> bool:
-    sizes = np.max([sizes_of_channels(one, spec) for one, _ in pairs], axis=0, initial=0.0)
-    return all(alike(one, other, sizes, model.manifest.precision) for one, other in pairs)

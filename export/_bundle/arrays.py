@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,17 +44,37 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
     return converted
 
 
-def checked_inputs(manifest: Manifest, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def by_name(called: str, given: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return what is given by name: a mapping as it is, or arrays in the order of the names, one alone as it is.
+
+    Args:
+        called: What the message calls it.
+        given: What is given.
+        names: The names.
+
+    Raises:
+        InputError: There are not as many arrays as names.
+    """
+    if isinstance(given, Mapping):
+        return given
+    several = isinstance(given, list | tuple) and all(hasattr(each, "shape") for each in given)
+    arrays = list(given) if several else [given]
+    if len(arrays) != len(names) or isinstance(given, str | bytes):
+        came = f"{len(arrays)} arrays" if several else type(given).__name__
+        raise InputError(f"{called} must be a mapping from names to arrays, or arrays for {names}. Received: {came}.")
+    return dict(zip(names, arrays, strict=True))
+
+
+def checked_inputs(manifest: Manifest, inputs: Any) -> dict[str, np.ndarray]:
     """Return the inputs as arrays of the manifest's dtypes.
 
     Raises:
         InputError: A name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
     """
     names = [spec.name for spec in manifest.inputs]
-    if not isinstance(inputs, Mapping):
-        raise InputError(f"Inputs must be a mapping from names to arrays. Received: {type(inputs).__name__}.")
+    inputs = by_name("Inputs", inputs, names)
     if missing := [name for name in names if name not in inputs]:
-        raise InputError(f"Inputs {missing} are missing. The model takes {names}.")
+        raise InputError(f"Inputs {missing} are missing. The model takes {names}. Received: {list(inputs)}.")
     if unknown := [name for name in inputs if name not in names]:
         raise InputError(f"Inputs {unknown} are unknown. The model takes {names}.")
     sizes: dict[str, tuple[int, str]] = {}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .._errors import BundleError
+from .._places import check_place, unless_a_folder, unless_overwriting
 from .folder import is_bundle
 
 try:
@@ -45,7 +46,7 @@ def staged_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
     with contextlib.ExitStack() as undo:
         undo.callback(lambda: _remove_empty(made))
         try:
-            _refuse_existing(target, overwrite)
+            _check_place(target, overwrite)
             made = [folder for folder in target.parents if not folder.exists()]
             target.parent.mkdir(parents=True, exist_ok=True)
             _sweep(target)
@@ -57,7 +58,7 @@ def staged_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
         with _said_in_a_sentence(target, staging):
             yield content
             _sync(content)
-            _refuse_existing(target, overwrite)  # it may have appeared while the model was being exported
+            _check_place(target, overwrite)  # it may have appeared while the model was being exported
         _move(content, target, overwrite)
         _sync_folder(target.parent)
 
@@ -69,17 +70,14 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def _refuse_existing(target: Path, overwrite: bool) -> None:
-    if blocked := next((parent for parent in target.parents if parent.is_file()), None):
-        raise BundleError(f"{blocked} is a file, so {target} cannot be made. Choose another place.")
-    if target.is_dir() and overwrite and not is_bundle(target) and any(target.iterdir()):
-        raise BundleError(f"{target} is a folder that holds no bundle; it will not be replaced. Choose another place.")
-    if target.exists() and not target.is_dir():
-        raise BundleError(f"{target} is a file. A bundle is a folder: choose another place.")
-    if target.is_symlink() and not target.exists():
-        raise BundleError(f"{target} is a symbolic link that leads nowhere. Choose another place.")
-    if target.exists() and not overwrite:
-        raise BundleError(f"{target} already exists. Pass overwrite=True (--overwrite) to replace it.")
+def _check_place(target: Path, overwrite: bool) -> None:
+    def refusal(there: Path) -> str | None:
+        said = unless_a_folder(there, "A bundle is a folder") or unless_overwriting(there, overwrite=overwrite)
+        if said is None and not is_bundle(there) and any(there.iterdir()):
+            return f"{there} is a folder that holds no bundle; it will not be replaced. Choose another place."
+        return said
+
+    check_place(target, refusal, error=BundleError, in_a_folder=False)
 
 
 @contextlib.contextmanager

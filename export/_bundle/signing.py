@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import BundleError, ExportError
-from .._whole_file import check_target
+from .._places import check_place, unless_a_file
 from .folder import read_manifest
 
 SUFFIX = ".sig"
@@ -35,7 +35,7 @@ def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | No
     """
     folder, target = Path(path), _place(Path(path), signature)
     read_manifest(folder)
-    check_target(target, bundle=folder)
+    check_place(target, unless_a_file, bundle=folder)
     config = _config(key, "private")
     try:
         config.sign(folder, target)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .tried_values import differences
+
 ENOUGH = 5  # cases
 NOISY = 0.01  # of a number, which a fault may then be as large as
 COARSE = 0.5  # the same in float16 or int8
+FAR = 0.1  # what float16 or int8 was seen to do
 TIED = 0.01  # of all choices
 
 
@@ -32,13 +35,20 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
             found.append(f"Input `{name}` moves no output.")
         if known["moves"] is None:
             found.append(f"Input `{name}` has one value in all cases, so that nothing shows what others do.")
+    found += differences(coverage)
     for name, known in coverage["outputs"].items():
         if not known["varies"]:
             found.append(f"Output `{name}` is the same whatever goes in, so that its match proves little.")
         if (share := known.get("rounding")) is not None and share > NOISY:
             found.append(f"Rounding alone may move output `{name}` by {share:.0%}: nothing smaller would be found.")
+        seen = known.get("seen_in_precision")
         if (share := known.get("rounding_in_precision")) is not None and share > COARSE:
-            found.append(f"Precision alone may move output `{name}` by {share:.0%}: nothing smaller would be found.")
+            moved = "" if seen is None else f" In these cases it moved by {seen:.2g} of what stands beside it at most."
+            found.append(
+                f"Precision alone may move output `{name}` by {share:.0%}: nothing smaller would be found.{moved}"
+            )
+        elif seen is not None and seen > FAR:
+            found.append(f"Precision moved output `{name}` by up to {seen:.2g} of what stands beside its numbers.")
         if (share := known.get("ties")) is not None and share > TIED:
             found.append(f"Rounding alone decides {share:.0%} of output `{name}`, where anything would pass.")
     return tuple(found)

@@ -55,6 +55,8 @@ def _shape_lines(manifest: Manifest) -> Iterator[Line]:
     for kind, specs in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         for spec in specs:
             yield kind, f"{spec.name}: {spec.dtype} [{', '.join(map(str, spec.shape))}]"
+    for name, tried in manifest.values.items():
+        yield "tried", f"{name}: {tried}"
     multiples = manifest.multiples
     axes = dict.fromkeys(size for spec in manifest.specs for size in spec.shape if isinstance(size, str))
     told = (f"{name} (multiples of {multiples[name]})" if name in multiples else name for name in axes)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from .._loaded_bundle import load_bundle
-from .._whole_file import check_target, whole_file
+from .._places import check_place, unless_a_file
+from .._whole_file import whole_file
 from .shared import add_provider, new_parser, read_arrays
 
 
@@ -26,7 +27,7 @@ def add_parser(commands: Any) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Run, write the outputs, and say what they are."""
     target = Path(arguments.outputs)
-    check_target(target)
+    check_place(target, unless_a_file)
     outputs = load_bundle(arguments.bundle).run(read_arrays(arguments.inputs), provider=arguments.provider)
     write_arrays(target, outputs)
     shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in outputs.items())

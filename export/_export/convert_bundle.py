@@ -12,9 +12,10 @@ from .._bundle.parity import ParityError, ParityReport, ParityRow, rows_of
 from .._errors import ExportError, UnsupportedModelError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import FLOAT32
+from .._places import check_place, unless_a_file, unless_overwriting
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
-from .._whole_file import check_target, whole_file
+from .._whole_file import whole_file
 from .litert import check_litert, run_litert, to_litert
 
 LITERT = "litert"
@@ -69,8 +70,9 @@ def _check_precision(bundle: Bundle) -> None:
 
 
 def _check_place(target: Path, bundle: Path, *, overwrite: bool) -> None:
-    if check_target(target, bundle=bundle) and not overwrite:
-        raise ExportError(f"{target} already exists. Pass overwrite=True (--overwrite) to replace it.")
+    check_place(
+        target, lambda there: unless_a_file(there) or unless_overwriting(there, overwrite=overwrite), bundle=bundle
+    )
 
 
 def _converted(bundle: Bundle) -> tuple[bytes, tuple[ParityRow, ...]]:

@@ -15,7 +15,7 @@ from .._errors import ExportError, UntraceableError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import ADAPTIVE, Options, checked_options
 from .._progress import Progress, shown_progress
-from .._report.write_report import beside, check_place
+from .._report.write_report import beside, check_page
 from .._standalone import verify
 from .._tracing.fresh_process import SavedModelRun
 from .model_file import check_model, loaded_model
@@ -45,7 +45,7 @@ def export_model(
     model: keras.Model | str | Path,
     path: str | Path,
     *,
-    sample_inputs: Mapping[str, Any] | None = None,
+    sample_inputs: Mapping[str, Any] | Any = None,
     opset: int | None = None,
     lowering: str = ADAPTIVE,
     precision: str = "float32",
@@ -72,8 +72,8 @@ def export_model(
     Args:
         model: A Keras model of any kind, or the path of a `.keras` file.
         path: The folder to write.
-        sample_inputs: Arrays by input name; for a subclassed model by the argument names of its `call`, which are
-            required. `None` draws inputs from what they feed.
+        sample_inputs: Arrays by input name, or in the order of the inputs, one alone as it is; for a subclassed model
+            by the argument names of its `call`, which are required. `None` draws inputs from what they feed.
         opset: ONNX opset, 18 to 24; `None` for the one that the lowering is best at: 24 for `"adaptive"` and `"fused"`
             where there are dot products, else 18.
         lowering: How attention layers are written: `"adaptive"`, a file that decides by the sizes of each request
@@ -132,7 +132,7 @@ def export_model(
         step("Checking onnxruntime and the place to write")
         verify.check_provider(provider)
         if report:
-            check_place(beside(target), target, in_a_folder=False)  # an export makes what is above it
+            check_page(beside(target), target, in_a_folder=False)  # an export makes what is above it
         with staged_folder(target, overwrite=overwrite) as folder:
             _write_bundle(folder, model, options, step)
             step("Putting the bundle in place")
@@ -178,9 +178,10 @@ def _filled(
     from .._model.reference import reference_of
 
     if keras.backend.backend() == "tensorflow":
+        from .._tracing.untraceable import check_traceable
         from .contents import write_contents
 
-        signature, reference = reference_of(model, options, step)
+        signature, reference = reference_of(model, options, step, check_traceable)
         write_contents(folder, signature, reference, options, step, fresh)
     else:
         from .other_backend import checked_places, write_contents_on_tensorflow

@@ -53,7 +53,7 @@ def write_contents_on_tensorflow(
     file = folder.with_name("model.keras")
     with _saving(signature.model):
         signature.model.save(file)
-    samples = None if signature.is_functional else keras.tree.map_structure(np.asarray, dict(options.samples or {}))
+    samples = None if signature.is_functional else keras.tree.map_structure(np.asarray, dict(signature.samples or {}))
     task = Task(
         folder=folder,
         places=places,

@@ -158,6 +158,9 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
             f"{reference.backend}."
         )
     dtypes = {name: array.dtype for name, array in outputs.items()}
-    golden = replace(reference.golden, cases=[widened(case, dtypes) for case in reference.golden.cases])
+    cases, others = (
+        [widened(case, dtypes) for case in each] for each in (reference.golden.cases, reference.golden.others)
+    )
+    golden = replace(reference.golden, cases=cases, others=others)
     converted = [widened(case, dtypes) for case in reference.converted_cases]
     return replace(signature, inputs=task.inputs), replace(reference, golden=golden, converted_cases=converted)

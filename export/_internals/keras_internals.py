@@ -72,6 +72,48 @@ def through_calls(
                 vars(layer)["call"] = own
 
 
+def mistakes_a_bias(run: Callable[[], Any]) -> bool:
+    """Tell whether `keras.ops.add` takes, while a function runs, what is added for a bias, and along another axis.
+
+    On TensorFlow it does so where sizes are known and agree, as of (n, n) and (n, 1): keras PR 20386.
+    """
+    backend, found = keras.src.backend.numpy, []
+    add = backend.add
+
+    def watched(x1: Any, x2: Any) -> Any:
+        shapes = [tuple(getattr(each, "shape", ())) for each in (x1, x2)]
+        found.append(_is_mistaken(*shapes))
+        return add(x1, x2)
+
+    backend.add = watched
+    try:
+        run()
+    finally:
+        backend.add = add
+    return any(found)
+
+
+def _is_mistaken(x: tuple[int | None, ...], bias: tuple[int | None, ...]) -> bool:
+    sizes = [(index - len(bias), size) for index, size in enumerate(bias) if size != 1]
+    if len(sizes) != 1 or len(x) < 2 or sizes[0][1] not in (x[1], x[-1]):
+        return False
+    axis, size = sizes[0]
+    return axis != (-1 if x[-1] == size else 1 - len(x))
+
+
+@contextmanager
+def without_default_signature() -> Iterator[None]:
+    """Keep Keras from giving TensorFlow, which saves a model, one more function to trace: of sizes all unknown."""
+    from keras.src.backend.tensorflow.layer import TFLayer
+
+    before = TFLayer._default_save_signature
+    TFLayer._default_save_signature = None
+    try:
+        yield
+    finally:
+        TFLayer._default_save_signature = before
+
+
 @contextmanager
 def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
     """Let `change` see, within the context, every result of a sigmoid or log-softmax, and give what is used for it.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,39 @@ KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
 
 def operations_of(run: Callable[[], Any]) -> int:
     """Return how many operations a function runs eagerly, a graph as one, and how many it traces meanwhile."""
-    names: list[str] = []
+    return work_of(run)[0]
 
-    def note(name: str, *_: Any, **__: Any) -> None:
-        names.append(name)
+
+def work_of(run: Callable[[], Any]) -> tuple[int, int]:
+    """Return how many operations those are, and how many numbers they give."""
+    sizes: list[int] = []
+
+    def note(op: str, inputs: Any, attributes: Any, outputs: Any, *_: Any, **__: Any) -> None:
+        sizes.append(sum(output.shape.num_elements() or 0 for output in outputs if hasattr(output, "shape")))
 
     op_callbacks.add_op_callback(note)
     try:
         run()
     finally:
         op_callbacks.remove_op_callback(note)
-    return len(names)
+    return len(sizes), sum(sizes)
+
+
+@contextlib.contextmanager
+def through_traced(change: Callable[[str, Any], Any]) -> Iterator[None]:
+    """Let `change` see each output of the operations that are traced within the context, and give what is used for it.
+
+    What it adds to the graph it does not see.
+    """
+
+    def changed(op: str, inputs: Any, attributes: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> Any:
+        return outputs if graph is None else [change(op, output) for output in outputs]
+
+    op_callbacks.add_op_callback(changed)
+    try:
+        yield
+    finally:
+        op_callbacks.remove_op_callback(changed)
 
 
 def with_constants(function: Any) -> Any:

@@ -9,14 +9,19 @@ import onnx
 import tensorflow as tf
 import tf2onnx
 from tf2onnx import tf_loader
-from tf2onnx.onnx_opset import controlflow, tensor
+from tf2onnx.onnx_opset import controlflow, nn, tensor
 from tf2onnx.optimizer import back_to_back_optimizer
+from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.utils import make_name
 
 __all__ = [
+    "TransposeOptimizer",
     "back_to_back_merges",
     "converted",
+    "converted_convolution",
+    "converted_depthwise_convolution",
     "converted_gather",
+    "converted_pooling",
     "converted_while",
     "frozen",
     "function_of",
@@ -63,6 +68,23 @@ def converted_while(graph: Any, node: Any) -> None:
 def converted_gather(graph: Any, node: Any) -> None:
     """Convert `GatherV2` in place, as tf2onnx does."""
     tensor.GatherV2.version_12(graph, node)
+
+
+def converted_convolution(graph: Any, node: Any) -> None:
+    """Convert a convolution in place, as tf2onnx does."""
+    nn.ConvOp.version_13(graph, node)
+
+
+def converted_depthwise_convolution(graph: Any, node: Any) -> None:
+    """Convert a depthwise convolution in place, as tf2onnx does."""
+    nn.DepthwiseConv2d.version_1(graph, node)
+
+
+def converted_pooling(graph: Any, node: Any) -> None:
+    """Convert pooling in place, as tf2onnx does."""
+    kind = node.type
+    node.type = "MaxPool" if kind.startswith("Max") else "AveragePool"
+    nn.PoolOp.version_11(graph, node, tf_op=kind)
 
 
 def function_of(node: Any, attribute: str) -> Any:

@@ -8,11 +8,11 @@ import numpy as np
 
 from .._tracing.attention_calls import Call
 from .additive_terms import GROUP, factors, filled, filled_weights, full_units, in_range, terms
-from .blocks import heads_of_groups, over_blocks
-from .cut import Cut, cut
+from .blocks import over_blocks, scores_of_heads
+from .cut import cut
 from .examples import Example, over_examples
 from .given import Given
-from .heads import OF_EXAMPLE, heads_per_key, split_heads
+from .heads import OF_EXAMPLE, joined_groups, split_heads
 from .masks import Masks
 from .operators import Outputs, Value, branch, contrib, op, reshape
 from .ranges import Scores, ranges_differ
@@ -29,7 +29,8 @@ def body(given: Given) -> Outputs:
         masks = Masks(given)
         queries, keys, values = masks.hidden_queries(), masks.hidden(keys), masks.hidden(values)
     blocks = cut(given, given.Tk * (call.num_heads * full_units(call)), FEATURES, MOST_ROWS, LEAST_ROWS)
-    cut_queries = _rows_of_groups(given, blocks, blocks.of(given, filled(call, queries, call.num_heads)))
+    cut_queries = blocks.of(given, filled(call, queries, call.num_heads))
+    cut_queries = joined_groups(call, cut_queries, full_units(call), (given.N, blocks.blocks), blocks.rows)
     query_terms = terms(call, cut_queries, call.num_kv_heads)
     read = replace(given, keys=filled(call, keys, call.num_kv_heads), values=values)
     return over_examples(read, blocks, _example, cut_queries, query_terms)
@@ -44,16 +45,6 @@ def _example(example: Example, queries: Value, query_terms: Value) -> Outputs:
     keys = op.Slice(example.given.keys, [0], op.Max(example.end, [1]), [0])
     guard, w_v = in_range(example.given, queries, keys), filled_weights(example.given)
     return branch(guard, _in_groups(example, query_terms, keys, w_v), _by_tanh(example, queries, keys, w_v))
-
-
-def _rows_of_groups(given: Given, blocks: Cut, queries: Value) -> Value:
-    """Return queries (N, blocks, rows, H U) as (N, blocks, H / G rows, G U): heads that share keys are rows of one."""
-    groups, times, size = given.call.num_kv_heads, heads_per_key(given.call), full_units(given.call)
-    if times == 1:
-        return queries
-    apart = reshape(queries, given.N, blocks.blocks, blocks.rows, groups, times, size)
-    first = op.Transpose(apart, perm=[0, 1, 4, 2, 3, 5])
-    return reshape(first, given.N, blocks.blocks, blocks.rows * times, groups * size)
 
 
 def _in_groups(example: Example, query_terms: Value, keys: Value, w_v: Value) -> Outputs:
@@ -89,7 +80,7 @@ def _sums_of_groups(example: Example, quotients: Value) -> Value:
     call = example.given.call
     groups, heads = full_units(call) // GROUP, [] if call.heads is None else [call.num_kv_heads]
     sums = op.MatMul(np.ones((1, groups), np.float32), reshape(quotients, *heads, groups, -1))
-    return heads_of_groups(example, reshape(sums, *heads, op.Shape(quotients, start=1)))
+    return scores_of_heads(example, reshape(sums, *heads, op.Shape(quotients, start=1)))
 
 
 def _by_tanh(example: Example, queries: Value, keys: Value, w_v: Value) -> Outputs:
@@ -104,7 +95,7 @@ def _by_tanh(example: Example, queries: Value, keys: Value, w_v: Value) -> Outpu
         def scores(start: Value, end: Value) -> Value:
             some_keys = op.Slice(keys, start, end, [axis])
             features = op.Tanh(op.Unsqueeze(rows, [axis + 1]) + op.Unsqueeze(some_keys, [axis]))
-            return heads_of_groups(example, op.Squeeze(op.MatMul(features, w_v), [-1]))
+            return scores_of_heads(example, op.Squeeze(op.MatMul(features, w_v), [-1]))
 
         return scores
 

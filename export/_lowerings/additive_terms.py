@@ -25,7 +25,7 @@ import numpy as np
 
 from .._tracing.attention_calls import Call
 from .given import Given
-from .heads import pad
+from .heads import heads_apart, pad, side_by_side
 from .operators import Value, op, reshape
 
 GROUP = 3  # units; with fewer there is more to divide, with more the products take longer and overflow sooner
@@ -56,8 +56,8 @@ def filled(call: Call, projected: Value, heads: int) -> Value:
     """Return queries or keys (N, T, heads U) with zeros for the units that each head lacks for full groups."""
     if not _missing(call):
         return projected
-    of_heads = pad(reshape(projected, 0, 0, heads, units(call)), 4, last=_missing(call))
-    return reshape(of_heads, 0, 0, heads * full_units(call))
+    of_heads = pad(heads_apart(projected, heads, units(call)), 4, last=_missing(call))
+    return side_by_side(of_heads, heads * full_units(call))
 
 
 def filled_weights(given: Given) -> Value:

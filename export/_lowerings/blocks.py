@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from .examples import Example, pairwise_arguments
-from .heads import OF_EXAMPLE, join_heads, split_heads
+from .heads import OF_EXAMPLE, groups_of_heads, heads_of_groups, join_heads, split_heads
 from .masks import may_lack_keys
 from .normalizers import normalized
-from .operators import Outputs, Value, op, reshape, scan, vector
+from .operators import Outputs, Value, op, scan, vector
 from .ranges import Block, Part, Scores, part_of
 
 
@@ -44,19 +44,17 @@ def over_blocks(
     return scan(axes_of_block, step, queries, example.cut.first_rows, *(getattr(given, name) for name in names))
 
 
-def heads_of_groups(example: Example, scores: Value) -> Value:
-    """Return scores (H, rows, keys) of (G, H / G rows, keys): heads that share keys are rows of one."""
-    call = example.given.call
-    if call.num_heads == call.num_kv_heads:
-        return scores
-    return reshape(scores, call.num_heads, example.cut.rows, op.Shape(scores, start=-1))
+def scores_of_heads(example: Example, scores: Value) -> Value:
+    """Return scores (H, rows, keys) of (G, H / G rows, keys)."""
+    return heads_of_groups(example.given.call, scores, example.cut.rows, op.Shape(scores, start=-1))
 
 
 def _weighted(block: Block, part: Part) -> Outputs:
     """Return what a block contributes to the outputs."""
     given, call = block.given, block.given.call
     weights = normalized(call, part.scores, part.pairs)
-    output = _pooled(block, weights, part.values)
+    pooled = op.MatMul(groups_of_heads(call, weights), part.values)
+    output = heads_of_groups(call, pooled, -1, call.value_size)
     if may_lack_keys(call):
         output = op.Where(part.row_sees, output, 0.0)
     if call.heads is not None:
@@ -67,11 +65,3 @@ def _weighted(block: Block, part: Part) -> Outputs:
         weights = op.Where(part.row_sees, weights, 0.0)
     keys, before = block.keys, [0] if call.heads is None else [0, 0]
     return output, op.Pad(weights, vector(*before, keys.start, *before, given.Tk - keys.end))
-
-
-def _pooled(block: Block, weights: Value, values: Value) -> Value:
-    call = block.given.call
-    if call.num_heads == call.num_kv_heads:
-        return op.MatMul(weights, values)
-    of_groups = reshape(weights, call.num_kv_heads, -1, op.Shape(weights, start=-1))
-    return reshape(op.MatMul(of_groups, values), call.num_heads, -1, call.value_size)

@@ -6,7 +6,8 @@ from functools import cached_property
 
 from .._tracing.attention_calls import Call
 from .given import Given, conjunction
-from .operators import Outputs, Value, op, reshape
+from .heads import heads_apart, side_by_side
+from .operators import Outputs, Value, op
 
 
 def is_masked(call: Call) -> bool:
@@ -121,6 +122,6 @@ class Masks:
         call = self._call
         if not differs_by_head(call):
             return op.Where(self.row_sees_in_any_head, output, 0.0)
-        by_heads = reshape(output, 0, 0, call.num_heads, call.value_size)
+        by_heads = heads_apart(output, call.num_heads, call.value_size)
         zeroed = op.Where(op.Transpose(self.row_sees, perm=[0, 2, 1, 3]), by_heads, 0.0)
-        return reshape(zeroed, 0, 0, call.num_heads * call.value_size)
+        return side_by_side(zeroed, call.num_heads * call.value_size)

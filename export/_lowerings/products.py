@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .blocks import heads_of_groups, over_blocks
+from .blocks import over_blocks, scores_of_heads
 from .cut import cut
 from .examples import Example, over_examples
 from .given import Given
-from .heads import OF_EXAMPLE, heads_per_key, split_heads
-from .operators import Outputs, Value, op, reshape
+from .heads import split_groups, split_heads
+from .operators import Outputs, Value, op
 from .ranges import Scores
 
 SCORES = 2**19  # numbers in the scores of a block, over all heads: 2 MB
@@ -34,22 +34,11 @@ def _example(example: Example, queries: Value) -> Outputs:
         keys, axis = split_heads(example.given.keys, call.num_kv_heads, call.key_size, order=(1, 2, 0)), 2
 
     def scores_of(some_queries: Value) -> Scores:
-        rows = _rows_of_groups(example, some_queries)
+        rows = some_queries if call.heads is None else split_groups(call, some_queries, call.key_size)
 
         def scores(start: Value, end: Value) -> Value:
-            return heads_of_groups(example, op.MatMul(rows, op.Slice(keys, start, end, [axis])))
+            return scores_of_heads(example, op.MatMul(rows, op.Slice(keys, start, end, [axis])))
 
         return scores
 
     return over_blocks(example, scores_of, queries)
-
-
-def _rows_of_groups(example: Example, queries: Value) -> Value:
-    """Return the queries (rows, H D) of a block as (G, H / G rows, D): heads that share keys are rows of one."""
-    call = example.given.call
-    groups, times, size = call.num_kv_heads, heads_per_key(call), call.key_size
-    if call.heads is None:
-        return queries
-    if times == 1:
-        return split_heads(queries, groups, size, OF_EXAMPLE)
-    return reshape(op.Transpose(reshape(queries, 0, groups, times, size), perm=[1, 2, 0, 3]), groups, -1, size)

@@ -16,9 +16,9 @@ from keras_attn._pooling.composite import DOT_PRODUCT
 from .._tracing.attention_calls import Call
 from .flash import attention
 from .given import Given
-from .heads import pad, repeat_joined
+from .heads import heads_apart, pad, repeat_joined, side_by_side
 from .masks import Masks
-from .operators import Outputs, Value, op, reshape
+from .operators import Outputs, Value, op
 
 MULTIPLE = 8
 LEAST_SCALE = 1e-20  # with less a masked key is not far enough below the others; 0 would stand for the default
@@ -76,10 +76,10 @@ def _wide(joined: Value, heads: int, size: int, wide: int, feature: Value | None
     """
     if wide == size:
         return joined
-    apart = reshape(joined, 0, 0, heads, size)
+    of_heads = heads_apart(joined, heads, size)
     if feature is not None:
-        apart = op.Concat(apart, op.Expand(feature, [1, 1, heads, 1]), axis=-1)
-    return reshape(pad(apart, 4, last=wide - size - (feature is not None), fill=fill), 0, 0, heads * wide)
+        of_heads = op.Concat(of_heads, op.Expand(feature, [1, 1, heads, 1]), axis=-1)
+    return side_by_side(pad(of_heads, 4, last=wide - size - (feature is not None), fill=fill), heads * wide)
 
 
 def _narrow(call: Call, pooled: Value) -> Value:
@@ -87,5 +87,5 @@ def _narrow(call: Call, pooled: Value) -> Value:
     size, wide = call.value_size, _up(call.value_size)
     if size == wide:
         return pooled
-    heads = op.Slice(reshape(pooled, 0, 0, call.num_heads, wide), [0], [size], [-1])
-    return reshape(heads, 0, 0, call.num_heads * size)
+    of_heads = op.Slice(heads_apart(pooled, call.num_heads, wide), [0], [size], [-1])
+    return side_by_side(of_heads, call.num_heads * size)

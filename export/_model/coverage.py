@@ -32,10 +32,19 @@ def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]
         "axes": axes,
         "inputs": golden.inputs,
         "outputs": {
-            name: {"varies": varies(name, golden.cases), **_left(name, golden.cases, converted)}
+            name: {"varies": _varies(name, golden), **_left(name, golden.cases, converted)}
             for name in golden.cases[0].outputs
         },
     }
+
+
+def _varies(output: str, golden: Cases) -> bool:
+    """Tell whether an output varies, or, where all examples are one, as a sample of one row is, would with another."""
+    if varies(output, golden.cases):
+        return True
+    moved = any(output in (known["moves"] or ()) for known in golden.inputs.values())
+    arrays = [array for case in golden.cases for array in case.inputs.values()]
+    return moved and all(np.array_equal(array, np.broadcast_to(array[:1], array.shape)) for array in arrays)
 
 
 def _left(output: str, cases: Sequence[Case], converted: Sequence[Case]) -> dict[str, float | None]:

@@ -127,7 +127,10 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
             return sizes
         first = first or found
     assert first is not None
-    raise InputError(f"{first.sentence}. Pass `sample_inputs` that the model is made for.")
+    raise InputError(
+        f"{first.sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else the fault "
+        "is in the model."
+    )
 
 
 def _sizes(signature: Signature, free: list[Axis], given: Arrays, length: int, lowest: int) -> dict[Axis, int]:

@@ -97,7 +97,7 @@ def _ids_of(spec: InputSpec, probe: _Probe) -> Ids | None:
     is_float = not np.issubdtype(spec.dtype, np.integer)
     for others, first in ((1, 0),) if is_float else ((1, 0), (0, 0), (1, 1)):
         before, after = (probe.reads({spec.name: value}, others) for value in (first, first + 1))
-        if before is None or after is None or not _alike(before, after):
+        if before is None or after is None or not _of_same_lookups(before, after):
             continue
         pairs = enumerate(zip(before, after, strict=True))
         ranges = {index: _range(first, *pair, exact=is_float) for index, pair in pairs}
@@ -113,7 +113,8 @@ def _ids_of(spec: InputSpec, probe: _Probe) -> Ids | None:
     return None
 
 
-def _alike(first: list[Read], second: list[Read]) -> bool:
+def _of_same_lookups(first: list[Read], second: list[Read]) -> bool:
+    """Tell whether tables were read in one order, as often each time, whatever was looked up in them."""
     pairs = zip(first, second, strict=False)
     same = (one.table is two.table and one.asked.shape == two.asked.shape for one, two in pairs)
     return len(first) == len(second) and all(same)

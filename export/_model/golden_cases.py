@@ -28,6 +28,7 @@ from .more_cases import (
     with_padding_elsewhere,
 )
 from .signature import InputSpec, Signature
+from .special_values import FINITE, NOT_FINITE, Trial, accepted, drawn, finite_values, other_values, with_trials
 from .trial_runs import Drawer
 
 Sizes = dict[str, int]
@@ -52,6 +53,8 @@ class Cases:
         multiples: What the size of an axis must be a multiple of, by name, where that is not 1.
         static: Why an axis is static that might have been dynamic, by name.
         lengths: Of inputs that are lengths, the name of the axis along which they count.
+        others: Cases with infinities and NaN, which are compared at export and do not travel in the bundle.
+        trials: What is tried in cases of special values, by the name of the case.
     """
 
     axes: Shapes
@@ -63,6 +66,8 @@ class Cases:
     multiples: dict[str, int] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
     lengths: dict[str, str] = field(default_factory=dict)
+    others: list[Case] = field(default_factory=list)
+    trials: dict[str, list[Trial]] = field(default_factory=dict)
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""
@@ -95,10 +100,18 @@ class Cases:
         return tuple(named)
 
 
-def golden_cases(signature: Signature, options: Options) -> Cases:
+Check = Callable[[Signature, Cases], None]
+
+
+def unchecked(signature: Signature, golden: Cases) -> None:
+    """Raise nothing."""
+
+
+def golden_cases(signature: Signature, options: Options, check: Check = unchecked) -> Cases:
     """Draw inputs over batch sizes and lengths, and run Keras on each.
 
-    Samples are cut, or repeated, where an axis is static at another size than theirs.
+    Samples are cut, or repeated, where an axis is static at another size than theirs. `check` is called with the first
+    case, and raises what it shows to be against the model.
 
     Raises:
         InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
@@ -130,9 +143,13 @@ def golden_cases(signature: Signature, options: Options) -> Cases:
         add("samples", lambda: _fitted(given, axes.fixed), may_be_degenerate=True)
         if "samples" in result.refused:
             raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {result.refused['samples']}")
+    checked = False
     for name, sizes, lengths in _sweep(axes, any(source.lengths for source in made.values())):
         draw = partial(drawer.inputs, axes.sizes(sizes), lengths)
         add(name, draw, may_be_degenerate=name.startswith("lengths"))  # rows without keys may be NaN in other layers
+        if result.cases and not checked:
+            check(signature, result)
+            checked = True
     apart = axes.sizes(axes.apart)
 
     def many(rows: int, lengths: str = "full") -> Arrays:
@@ -153,6 +170,7 @@ def golden_cases(signature: Signature, options: Options) -> Cases:
             empty = axes.sizes(axes.apart | dict.fromkeys(growing, 0))
             add(EMPTY_CACHE, partial(drawer.inputs, empty), may_be_degenerate=True)
         _add_long(result, axes, made, positions(signature.layers), drawer, add)
+        _add_special(result, axes, made, drawer, signature)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
             raise UnsupportedModelError(
@@ -160,7 +178,12 @@ def golden_cases(signature: Signature, options: Options) -> Cases:
             )
     at = next((index for index, case in enumerate(result.cases) if case.name != "samples"), 0)  # those may be large
     again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
-    result.inputs = known_of_inputs(made, result.cases, at, again, signature.run)
+    ordinary = [case for case in result.cases if case.name not in result.trials]
+    result.inputs = known_of_inputs(made, ordinary, at, again, signature.run)
+    for name, source in made.items():
+        usual = [case.inputs[name] for case in ordinary]
+        tried = [trial for trials in result.trials.values() for trial in trials if trial.input == name]
+        result.inputs[name]["values"] = {"drawn": drawn(source, usual, tried)}
     result.lengths = _counted_axes(result, made)
     return result
 
@@ -207,6 +230,45 @@ def _add_long(
         if length > enough[-1] and fewest is not None:
             add_full(f"{EVERY_KEY} of fewer", fewest)
         return
+
+
+def _add_special(result: Cases, axes: Axes, made: Mapping[str, Source], drawer: Drawer, signature: Signature) -> None:
+    """Add a case with values that break operators, a row for each, and one with infinities and NaN.
+
+    A batch of one size has one of them in its first row.
+    """
+    first = result.cases[0].inputs
+    has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first)
+    for name, values in ((FINITE, finite_values(made, first)), (NOT_FINITE, other_values(made, first))):
+        if not values:
+            continue
+        trials = [Trial(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
+        sizes = axes.apart | ({BATCH: _unlike(len(trials) + 1, axes.apart)} if has_rows else {})
+        try:
+            inputs = drawer.inputs(axes.sizes(sizes), "full")
+            if name == FINITE:
+                trials = accepted(trials, inputs, signature.run)
+            groups = [trials] if has_rows else [[trial] for trial in trials[:STATIC_CASES]]
+            for number, group in enumerate(filter(None, groups), 1):
+                case = f"{name} {number}" if number > 1 else name
+                changed = with_trials(inputs, group)
+                found = Case(case, changed, signature.run(changed))
+                result.trials[case] = group
+                if name == NOT_FINITE:
+                    result.others.append(found)
+                else:
+                    result.cases.append(found)
+                    result.sizes.append(
+                        {symbol: changed[n].shape[axis] for (n, axis), symbol in named_axes(axes.shapes)}
+                    )
+        except Exception:  # noqa: BLE001 - what is no input for this model proves nothing
+            continue
+
+
+def _unlike(size: int, others: Mapping[str, int]) -> int:
+    """Return a size, or the next larger, that no other axis has: Keras may take two that are equal for one."""
+    taken = {other for symbol, other in others.items() if symbol != BATCH}
+    return next(each for each in range(size, size + len(taken) + 1) if each not in taken)
 
 
 def _sweep(axes: Axes, has_lengths: bool) -> Iterator[tuple[str, Sizes, str]]:

@@ -12,7 +12,7 @@ import keras
 from .._standalone.verify import Arrays, Case
 from .float32_clone import clone_with_policies
 from .signature import Signature
-from .trial_runs import alike
+from .trial_runs import is_same_model
 
 MOST = 2**24  # numbers in weights: two clones of more would cost more memory than all else
 
@@ -45,7 +45,7 @@ def _silent_tensorflow() -> Iterator[None]:
 def _tried(signature: Signature, cases: Sequence[Case]) -> list[Arrays] | None:
     try:
         (found,) = _outputs(clone_with_policies(signature, "float32", ()), cases[:1])
-        if not alike(found, cases[0].outputs):  # not all of a layer need be in its config
+        if not is_same_model(found, cases[0].outputs):  # not all of a layer need be in its config
             return None
         return list(_outputs(clone_with_policies(signature, "float64", ("float32",), inputs_too=True), cases))
     except Exception:  # noqa: BLE001 - from_config, build and call are the user's own code, made for float32

@@ -84,8 +84,7 @@ def sources(signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, 
         InputError: Integer inputs feed something else and have no sample.
     """
     functional = signature.functional
-    names = [spec.name for spec in signature.inputs]
-    tensors = {} if functional is None else dict(zip(names, functional.inputs, strict=True))
+    tensors = {} if functional is None else _tensors(signature)
     found = found_ids(signature, given)
     made, unknown = {}, {}
     for spec in signature.inputs:
@@ -98,6 +97,11 @@ def sources(signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, 
     if unknown:
         raise InputError(_unknown(unknown))
     return made
+
+
+def _tensors(signature: Signature) -> dict[str, Any]:
+    """Return the input tensors of a functional model by name."""
+    return dict(zip((spec.name for spec in signature.inputs), signature.functional.inputs, strict=True))  # type: ignore[union-attr]
 
 
 def _unknown(inputs: Mapping[InputSpec, list[_Use]]) -> str:
@@ -121,15 +125,15 @@ def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
     """
     if not (samples := signature.samples):
         return {}
-    if not isinstance(samples, Mapping):
-        raise InputError(f"`sample_inputs` must be a mapping from names to arrays. Received: {type(samples).__name__}.")
     specs = {spec.name: spec for spec in signature.inputs}
+    shown = {} if signature.functional is None else {tensor.name: name for name, tensor in _tensors(signature).items()}
     named: dict[str, Any] = {}
     for path, value in keras.tree.flatten_with_path(dict(samples)):
         parts = [str(part) for part in path]
         # nested inputs go by their whole path in a subclassed model, by their own name in a functional one
         joined = "_".join(parts)
-        named[joined if joined in specs else parts[-1]] = value
+        name = joined if joined in specs else parts[-1]
+        named[name if name in specs else shown.get(name, name)] = value
     if unknown := sorted(set(named) - set(specs)):
         raise InputError(
             f"`sample_inputs` names {list(named)}, of which the model does not take {unknown}. It takes {list(specs)}."

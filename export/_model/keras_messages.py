@@ -14,6 +14,8 @@ LONGEST = 400  # characters
 _FRAMES = ("Exception encountered:", "Error encountered:")
 # What it puts behind: configurations, which can have thousands of characters.
 _CONFIGURATION = re.compile(r"\s*(Full object config:|\bconfig=\{|Received: config=).*", re.DOTALL)
+# Where TensorFlow's autograph has written code anew, it puts the stack before what was raised.
+_IN_USER_CODE = re.compile(r"in user code:.*^\s+\w+: (\S[^\n]*)", re.DOTALL | re.MULTILINE)
 _LOST_CLASS = re.compile(r"Could not locate (class|function) '(\w+)'")
 _ITS_MODULE = re.compile(r"Full object config: \{'module': '([\w.]+)'")
 
@@ -25,6 +27,8 @@ def first_line(error: BaseException) -> str:
         return _lost(lost[1], lost[2], _ITS_MODULE.search(said, lost.end()))
     for frame in _FRAMES:
         said = said.rpartition(frame)[2]
+    if raised := _IN_USER_CODE.match(said.lstrip()):
+        said = raised[1]
     lines = (_CONFIGURATION.sub("", line).strip() for line in said.splitlines())
     first = next((line for line in lines if line and not line.startswith("Exception encountered when calling")), "")
     if len(first) > LONGEST:

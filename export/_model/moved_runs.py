@@ -14,7 +14,7 @@ from .._internals.keras_internals import through_saturating
 from .._standalone.verify import Arrays, Case
 from .keras_messages import quiet_keras
 from .signature import Signature
-from .trial_runs import alike
+from .trial_runs import is_same_model
 
 # units of 1, near 0: in onnxruntime sigmoids are off by up to 1.4, also where they should be 1e-8; a log-softmax of a
 # sure choice is the logarithm of a sum that is rounded near 1
@@ -92,7 +92,7 @@ def _as_graph(
             base = [run(case.inputs) for case in cases]
     except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
         return None
-    is_same = all(alike(found, case.outputs) for found, case in zip(base, cases, strict=True))
+    is_same = all(is_same_model(found, case.outputs) for found, case in zip(base, cases, strict=True))
     return (runs, base) if is_same else None
 
 

@@ -19,7 +19,7 @@ from .attention_outputs import attention_outputs
 from .collected_weights import collected_weights
 from .coverage import coverage_of
 from .float32_clone import distance, float32_clone, half_policies
-from .golden_cases import Cases, golden_cases
+from .golden_cases import Cases, Check, golden_cases, unchecked
 from .in_float64 import outputs_in_float64
 from .input_sources import flat_samples
 from .keras_messages import first_line
@@ -46,13 +46,16 @@ class Reference:
     converted_cases: list[Case] = field(default_factory=list)
 
 
-def reference_of(model: keras.Model, options: Options, step: Progress) -> tuple[Signature, Reference]:
+def reference_of(
+    model: keras.Model, options: Options, step: Progress, check: Check = unchecked
+) -> tuple[Signature, Reference]:
     """Return the model that is written, which computes in float32, and what it gives.
 
     Args:
         model: A model of any kind.
         options: What is asked of the export.
         step: Is told what is being done.
+        check: Raises what is against the model, as far as one golden case shows it; further ones may take minutes.
 
     Raises:
         UnsupportedModelError: The model cannot be exported.
@@ -65,13 +68,17 @@ def reference_of(model: keras.Model, options: Options, step: Progress) -> tuple[
             step("Cloning the model to float32")
             signature = float32_clone(given)
         step("Running Keras on the golden cases")
-        golden = golden_cases(signature, options)
+        golden = golden_cases(signature, options, check)
         signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
         step("Measuring what rounding does to the outputs")
         exact = outputs_in_float64(signature, golden.cases)
-        golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32, exact))
+        others = with_rounding(signature, golden.others, FLOAT32)
+        golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32, exact), others=others)
         is_converted = options.precision != FLOAT32
-        converted = with_rounding(signature, golden.cases, options.precision, exact) if is_converted else []
+        usual = [index for index, case in enumerate(golden.cases) if case.name not in golden.trials]
+        chosen = [golden.cases[index] for index in usual] if is_converted else []  # a coarser precision ends sooner
+        of_chosen = None if exact is None else [exact[index] for index in usual]
+        converted = with_rounding(signature, chosen, options.precision, of_chosen)
         golden = replace(golden, coverage=coverage_of(golden, converted))
         clone = distance(given, golden.cases) if is_half else None
         varied = max(golden.cases, key=lambda case: len({size for each in case.inputs.values() for size in each.shape}))

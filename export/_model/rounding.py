@@ -57,6 +57,8 @@ def with_rounding(
         precision: That of the ONNX file that is to be compared with them.
         exact: What the model would give without rounding, case by case, if that is known.
     """
+    if not cases:
+        return []
     rng = np.random.default_rng(0)
     runs, base = moved_runs(signature, cases, RUNS + TIES * _chooses(cases[0]), rng)
     seen = [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
@@ -205,14 +207,15 @@ def _limits(
     sums *= min(1.0, SUMMED_IN / eps)
     least = max(FLOOR, sums)
     floor = least * eps * np.maximum(scale, usual)
-    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), max(multiple, sums) * _likely(seen, scale))
+    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), max(multiple, sums) * likely(seen, scale))
     if right is not None and right.shape == expected.shape:
         rounded = difference(expected, right)
         rounded = np.where(rounded < ANOTHER * scale, rounded, 0.0)
-        limits = np.maximum(limits, IN_FLOAT64 * _likely(rounded, scale))
+        limits = np.maximum(limits, IN_FLOAT64 * likely(rounded, scale))
     return limits.reshape(expected.shape)
 
 
-def _likely(seen: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def likely(seen: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return what was seen at each number, or, of what stands beside it, in most of its channel."""
     likely: np.ndarray = np.maximum(seen, scale * _usual_share(seen, scale))
     return likely

@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_attn import AttentionPooling, MaskedSoftmax
 
+from .._bundle.arrays import by_name
 from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import functional_of, inputs_structure, layers_of, operation_of, outputs_structure
 from .._internals.stock_attention import is_stock_attention
@@ -95,14 +96,13 @@ class Signature:
         return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in tensors.items()}
 
 
-def model_signature(
-    model: keras.Model, samples: Mapping[str, Any] | None = None, file: Path | None = None
-) -> Signature:
+def model_signature(model: keras.Model, samples: Any = None, file: Path | None = None) -> Signature:
     """Return the signature of any Keras model.
 
     Args:
         model: A functional, sequential or subclassed model.
-        samples: Arrays by input name, or by argument name of `call` for a subclassed model, which needs them.
+        samples: Arrays by input name, or by argument name of `call` for a subclassed model, which needs them; or in
+            their order, one alone as it is.
         file: Where the model was loaded from: a subclassed one may have no weights before its first call, and Keras
             leaves them in the file.
 
@@ -112,6 +112,8 @@ def model_signature(
         InputError: `samples` do not fit the model, or are needed.
     """
     functional = functional_of(model)
+    if samples is not None and not isinstance(samples, Mapping):
+        samples = by_name(SAMPLES, samples, _names_in_order(model, functional, samples))
     if functional is None and isinstance(model, keras.Sequential):
         return model_signature(with_input(model, samples), samples)
     _refuse_layers(model)
@@ -129,6 +131,19 @@ def model_signature(
         except ValueError as error:
             raise UnsupportedModelError(f"Keras cannot load the weights of {file}: {first_line(error)}") from error
     return signature
+
+
+SAMPLES = "`sample_inputs`"
+
+
+def _names_in_order(model: keras.Model, functional: Any | None, samples: Any) -> list[str]:
+    """Return the names that samples without any go by: of arguments not all need be given."""
+    if functional is not None:
+        return [spec.name for spec in _functional_signature(model, functional, None).inputs]
+    if isinstance(model, keras.Sequential):
+        return ["inputs"]
+    given = len(samples) if isinstance(samples, list | tuple) else 1
+    return _call_parameters(model)[:given]
 
 
 def with_input(model: keras.Model, samples: Mapping[str, Any] | None) -> keras.Model:

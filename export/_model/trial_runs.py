@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from .._alike import alike
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import inputs_structure, layers_of, nodes_of, operation_of
 from .._standalone.verify import Arrays
@@ -131,7 +132,7 @@ class Drawer:
         drawn = [state for state, numbers in before if not np.array_equal(numbers, _numbers(state))]
         for _ in range(RUNS_OF_RANDOM if drawn else 1):
             again = self._signature.run(inputs)
-            if not all(_same(first[name], again[name]) for name in first):
+            if not all(_same_again(first[name], again[name]) for name in first):
                 raise UnsupportedModelError(self._unsteady(inputs, drawn))
 
     def _states(self) -> list[Any]:
@@ -161,7 +162,7 @@ class Drawer:
             for _ in range(RUNS_OF_RANDOM):
                 again = self._of_every_layer(inputs)
                 for tensor, a, b in zip(self._every_layer.outputs, first, again, strict=True):
-                    if not _same(a, b):
+                    if not _same_again(a, b):
                         return f"Layer `{operation_of(tensor).name}`"
         return "A layer of the model"
 
@@ -184,21 +185,16 @@ def _numbers(variable: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
 
-def alike(found: Arrays, expected: Arrays) -> bool:
-    """Tell whether outputs are the same but for what another order of their sums does."""
-    return all(_alike(found[name], array) for name, array in expected.items())
+def is_same_model(found: Arrays, expected: Arrays) -> bool:
+    """Tell whether a clone of a model gives its outputs, but for what another order of their sums does."""
+
+    def same(one: np.ndarray, other: np.ndarray) -> bool:
+        largest = np.abs(np.nan_to_num(other.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
+        return one.dtype == other.dtype and alike(one, other, rtol=1e-5, atol=1e-6 * largest)
+
+    return all(same(found[name], array) for name, array in expected.items())
 
 
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
-        return False
-    if other.dtype.kind != "f":
-        return np.array_equal(one, other)
-    largest = np.abs(np.nan_to_num(other.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
-    return np.allclose(one, other, rtol=1e-5, atol=1e-6 * largest, equal_nan=True)
-
-
-def _same(first: Any, second: Any) -> bool:
-    """Tell whether two results of one computation agree, but for the order in which threads added up."""
-    first, second = keras.ops.convert_to_numpy(first), keras.ops.convert_to_numpy(second)
-    return bool(np.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True))
+def _same_again(first: Any, second: Any) -> bool:
+    """Tell whether a computation gave the same twice, but for the order in which threads added up."""
+    return alike(*map(keras.ops.convert_to_numpy, (first, second)), rtol=1e-3, atol=1e-5)

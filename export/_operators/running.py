@@ -1,17 +1,11 @@
-"""Products along an axis, and the bands of matrices."""
+"""Products along an axis."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from onnx import TensorProto
-
 from .._internals.tf2onnx_internals import make_name
 from .writing import Replacement, constant_of
-
-INT64 = TensorProto.INT64
-BANDED = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, INT64}  # by onnxruntime's `Trilu`
 
 
 def product(graph: Any, node: Any) -> None:
@@ -61,23 +55,3 @@ def product(graph: Any, node: Any) -> None:
         write.last("Slice", found.output[1], *([1], [2**31]) if backward else ([0], [-1]), [number])
     else:
         write.last("Identity", found.output[1])
-
-
-def band(graph: Any, node: Any) -> None:
-    """`MatrixBandPart` by `Trilu`: a mask times what is infinite or NaN is NaN."""
-    known = [constant_of(graph, each) for each in node.input[1:]]
-    write = Replacement(graph, node)
-    x, *sizes = write.inputs
-    if write.dtype not in BANDED:
-        x = write("Cast", x, to=INT64)
-    for upper, (size, number) in enumerate(zip(sizes, known, strict=True)):
-        if number is not None and number < 0:
-            continue
-        size = write("Cast", size, to=INT64)
-        if number is None:  # a negative one keeps all
-            size = write("Where", write("Less", size, 0), np.int64(2**31), size)
-        x = write("Trilu", x, size if upper else write("Neg", size), upper=1 - upper)
-    if write.dtype in BANDED:
-        write.last("Identity", x)
-    else:
-        write.last("Cast", x, to=write.dtype)

@@ -103,14 +103,6 @@ def stitched(graph: Any, node: Any) -> None:
     write.last("Gather", write("Concat", *rows, axis=0), last, axis=0)
 
 
-def inverted(graph: Any, node: Any) -> None:
-    """`InvertPermutation`: each number's place, put where the number says."""
-    write = Replacement(graph, node)
-    (numbers,) = write.inputs
-    places = write("Range", 0, write("Squeeze", write("Shape", numbers)), 1)
-    write.last("ScatterElements", numbers, numbers, write("Cast", places, to=write.dtype), axis=0)
-
-
 class _Rows(Replacement):
     """Writes rows in a dtype that onnxruntime reduces."""
 

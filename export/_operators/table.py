@@ -11,17 +11,26 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import (
+    bands,
     buckets,
+    colours,
     elementwise,
     fourier,
     integers,
+    matrices,
     near_zero,
+    patches,
+    projections,
+    resampling,
+    resizing,
     running,
     scattered,
     selection,
+    singular_values,
     slices,
     special,
     tensor_lists,
+    transposed_convolutions,
     wider,
 )
 
@@ -35,6 +44,9 @@ class Operator(NamedTuple):
 
 
 _COMPLEX = "ONNX has no complex tensors; `keras.ops.fft` and its kin"
+_ROUNDED = "rounds otherwise than TensorFlow at some sizes; wants floats, and rank 4"
+_GAPS = "negative padding at unknown sizes where windows leave gaps; integers as float32"
+_BELOW_STRIDE = "negative padding where a kernel is shorter than its stride; refuses some sizes"
 _IN_PLACE = "what a loop writes into a `TensorArray` stands in the order of the steps, whatever the index"
 
 _SEGMENTS = "numbers of -1 are those of the last segment, and empty segments infinite"
@@ -66,7 +78,6 @@ INTEGERS = (
     Operator("Cumprod", running.product, "the last axis is refused"),
     Operator("DynamicStitch", scattered.stitched, "rows that are given twice count twice"),
     Operator("ParallelDynamicStitch", scattered.stitched, "rows that are given twice count twice"),
-    Operator("InvertPermutation", scattered.inverted, "int32 comes out as int64"),
     Operator("Erfinv", special.inverse_error_function, "no mapping; `keras.ops.erfinv`"),
     Operator("BesselI0", special.bessel, "no mapping; `keras.ops.i0`"),
     Operator("Atan2", elementwise.arctangent, "NaN of two infinities, and zeros have no sign"),
@@ -74,7 +85,6 @@ INTEGERS = (
     Operator("IsFinite", wider.is_finite, "of two operators, of which one takes no float16"),
     *(Operator(each, wider.widened, "few dtypes, or integers become float32") for each in wider.FORMS),
     *(Operator(each, wider.reduced, "few dtypes; the mean of nothing is 0") for each in wider.REDUCED),
-    Operator("MatrixBandPart", running.band, "a mask times what is infinite or NaN is NaN"),
 )
 
 OPERATORS = (
@@ -99,6 +109,35 @@ OPERATORS = (
     Operator("RFFT", fourier.real_transform, _COMPLEX),
     Operator("While", tensor_lists.loop, _IN_PLACE),
     Operator("StatelessWhile", tensor_lists.loop, _IN_PLACE),
+    Operator("ResizeNearestNeighbor", resizing.resize, _ROUNDED),
+    Operator("ResizeBilinear", resizing.resize, _ROUNDED),
+    Operator("ResizeBicubic", resizing.resize, "TensorFlow's weights are in steps of 1/1024"),
+    Operator("ResizeArea", resizing.resize, "ONNX has no such mode; the nearest was taken"),
+    Operator("ScaleAndTranslate", resampling.scale_and_translate, "no mapping; resizing with `antialias`, and Lanczos"),
+    Operator("ImageProjectiveTransformV2", projections.project, "no mapping; `keras.ops.image.affine_transform`"),
+    Operator("ImageProjectiveTransformV3", projections.project, "no mapping; `keras.ops.image.affine_transform`"),
+    Operator("RGBToHSV", colours.to_hsv, "no mapping"),
+    Operator("HSVToRGB", colours.to_rgb, "no mapping"),
+    Operator("ExtractImagePatches", patches.extract, "wants sizes that are known; multiplies with zero"),
+    Operator("ExtractVolumePatches", patches.extract, "no mapping"),
+    Operator("Conv2D", patches.convolve, "onnxruntime has floats alone"),
+    Operator("Conv3D", patches.convolve, "one group whatever the kernel says; onnxruntime has floats alone"),
+    Operator("DepthwiseConv2dNative", patches.convolve_depthwise, _GAPS),
+    *(Operator(name, patches.pool, _GAPS) for name in ("MaxPool", "MaxPoolV2", "MaxPool3D", "AvgPool", "AvgPool3D")),
+    Operator("Conv2DBackpropInput", transposed_convolutions.convolve_back, _BELOW_STRIDE),
+    Operator("Conv3DBackpropInputV2", transposed_convolutions.convolve_back, _BELOW_STRIDE),
+    Operator("InvertPermutation", matrices.inverted, "int64 where it is int32"),
+    Operator("MatrixBandPart", bands.band_part, "multiplies with a mask, where infinity becomes NaN"),
+    Operator("MatrixSolve", matrices.solve, "no mapping"),
+    Operator("MatrixInverse", matrices.inverse, "no mapping"),
+    Operator("MatrixTriangularSolve", matrices.triangular_solve, "no mapping"),
+    Operator("Lu", matrices.lower_upper, "no mapping"),
+    Operator("LogMatrixDeterminant", matrices.log_determinant, "no mapping"),
+    Operator("MatrixDeterminant", matrices.determinant, "onnxruntime has no `Det` of float64"),
+    Operator("Cholesky", matrices.cholesky, "no mapping"),
+    Operator("SelfAdjointEigV2", singular_values.eigenvalues, "no mapping"),
+    Operator("Svd", singular_values.decompose, "no mapping"),
+    Operator("Qr", matrices.orthogonal, "no mapping"),
     Operator("TensorListStack", tensor_lists.stacked, "taken from the loop alone, not from what puts it in order"),
 )
 

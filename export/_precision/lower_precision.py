@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from .._bundle.parity import ParityReport, compared
+from .._bundle.parity import ParityReport, ParityRow, compared
 from .._graphs.external_data import DATA
 from .._graphs.onnx_file import read, write
 from .._graphs.traced import Traced
@@ -51,13 +52,26 @@ def converted(
         **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
         **({"top1": scores} if scores else {}),
     }
-    report = replace(report, rows=compared(cases, actual, options.tolerance, report.provider), precision=about)
+    rows = compared(cases, actual, options.tolerance, report.provider)
+    report = replace(report, rows=rows, precision=about, coverage=_with_seen(report.coverage, rows))
     report.raise_if_failed()
     (folder / DATA).unlink(missing_ok=True)
     for file in scratch.glob(f"{verify.MODEL}*"):
         file.replace(folder / file.name)
     verify.save_cases(folder / verify.CASES, cases)
     return report
+
+
+def _with_seen(coverage: dict[str, Any] | None, rows: Iterable[ParityRow]) -> dict[str, Any] | None:
+    """Return what was compared, and how far each output of floats moved at most, of what stands beside it."""
+    if coverage is None:
+        return None
+    outputs = {name: dict(known) for name, known in coverage["outputs"].items()}
+    for row in rows:
+        if row.dtype.startswith("float"):
+            before = outputs[row.name].get("seen_in_precision", 0.0)
+            outputs[row.name]["seen_in_precision"] = max(before, row.max_rel)
+    return coverage | {"outputs": outputs}
 
 
 def convert(traced: Traced, precision: str, folder: Path) -> Traced:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from .._errors import ExportError
+from .._places import check_place, unless_a_file
 from .._standalone import verify
-from .._whole_file import check_target, whole_file
+from .._whole_file import whole_file
 from .content import Content
 from .page import GENERATOR, rendered
 from .runtime import WebRuntime, web_runtime
@@ -20,7 +21,7 @@ def beside(bundle: Path) -> Path:
     return folder.with_name(f"{folder.name}.html")
 
 
-def check_place(page: Path, bundle: Path, *, in_a_folder: bool = True) -> None:
+def check_page(page: Path, bundle: Path, *, in_a_folder: bool = True) -> None:
     """Check that the report of a bundle may be written somewhere.
 
     Args:
@@ -31,15 +32,18 @@ def check_place(page: Path, bundle: Path, *, in_a_folder: bool = True) -> None:
     Raises:
         ExportError: Something else than a report is there, the folder is not, or it is the bundle.
     """
-    if not check_target(page, bundle=bundle, in_a_folder=in_a_folder):
-        return
+    check_place(
+        page, lambda there: unless_a_file(there) or _unless_a_report(there), bundle=bundle, in_a_folder=in_a_folder
+    )
+
+
+def _unless_a_report(there: Path) -> str | None:
     try:
-        with page.open("rb") as file:
+        with there.open("rb") as file:
             is_report = f'<meta name="generator" content="{GENERATOR}">'.encode() in file.read(4096)
     except OSError as error:
-        raise ExportError(f"Cannot write {page}: {error.strerror}.") from error
-    if not is_report:
-        raise ExportError(f"{page} is there and is no report; it will not be replaced. Choose another place.")
+        return f"Cannot write {there}: {error.strerror}."
+    return None if is_report else f"{there} is there and is no report; it will not be replaced. Choose another place."
 
 
 def write_page(page: Path, content: Content, *, live: bool) -> Path:
@@ -49,7 +53,7 @@ def write_page(page: Path, content: Content, *, live: bool) -> Path:
         ExportError: Something else is in its place, it cannot be written, or what a live page needs is missing.
     """
     text = rendered(content, _runtime(content) if live else None)
-    check_place(page, content.folder)  # again: something may have appeared there meanwhile
+    check_page(page, content.folder)  # again: something may have appeared there meanwhile
     with whole_file(page) as partial:
         partial.write_bytes(text.encode("utf-8", "replace"))  # a name that is no Unicode is shown with a question mark
     return page

@@ -11,8 +11,8 @@ from .._bundle.atomic_folder import staged_folder
 from .._bundle.folder import is_bundle
 from .._errors import BundleError, ExportError, ProviderError
 from .._loaded_bundle import Bundle, load_bundle
+from .._places import check_place, is_within
 from .._standalone import verify
-from .._whole_file import is_within
 from . import mlserver_layout, tfserving_layout, triton_layout
 
 _SERVERS = {"triton": triton_layout, "tfserving": tfserving_layout, "mlserver": mlserver_layout}
@@ -95,8 +95,8 @@ def _check_place(place: Path, bundle: Bundle) -> None:
     repository = place.parent
     if is_within(repository, bundle.path) or is_bundle(repository):
         raise BundleError(f"{repository} is a bundle, which holds only what its manifest lists. Choose another place.")
-    if os.path.lexists(place):
-        raise ExportError(
-            f"{place} already exists; it will not be replaced, as a server may be reading it. Remove it, or give the "
-            "model another name (--name)."
-        )
+    said = (
+        f"{place} already exists; it will not be replaced, as a server may be reading it. Remove it, or give the "
+        "model another name (--name)."
+    )
+    check_place(place, lambda _: said, in_a_folder=False)

@@ -115,6 +115,7 @@ class Manifest:
     weights_of: Mapping[str, str] = field(default_factory=dict)
     multiples: Mapping[str, int] = field(default_factory=dict)
     static: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
     opset: int
     precision: str = "float32"
     layers: list[dict[str, str]]

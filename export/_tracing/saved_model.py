@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
+from .._internals.keras_internals import without_default_signature
 from .._model.as_graph import endpoint, specs_of
 from .._model.keras_messages import first_line
 from .._model.signature import InputSpec, Signature
@@ -35,7 +36,8 @@ def write_saved_model(signature: Signature, folder: Path) -> Any:
     archive.track(signature.model)
     with _tracing(signature):
         serve = archive.add_endpoint(ENDPOINT, endpoint(signature), input_signature=[specs_of(signature.inputs)])
-        archive.write_out(str(folder), verbose=False)
+        with without_default_signature():
+            archive.write_out(str(folder), verbose=False)
         return _called_from_outside(serve, signature)
 
 

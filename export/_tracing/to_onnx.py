@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 import tensorflow as tf
@@ -21,13 +21,24 @@ from .._graphs.simplify import simplify
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._internals import tf2onnx_internals
+from .._model.keras_messages import first_line
 from .._operators import table
-from .._operators.reshapes import reshapes_merged_where_right
+from .._operators.reshapes import reshapes_merged_where_right, transposes_moved_where_right
 from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
 from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen, restore_domain
 from .lookups import lookup_handlers
+
+# What to write instead of an op that could not be converted.
+OTHERWISE = {
+    "GatherV2": "an axis that is a plain integer",
+    "Cumprod": "`keras.ops.exp` of `keras.ops.cumsum` of logarithms, or a loop",
+    "StridedSlice": "slices whose steps are known",
+    "Conv2DBackpropInput": "an upsampling and a convolution",
+    "Einsum": "`keras.ops.matmul` and `keras.ops.transpose`",
+    "Reshape": "a shape of which one size at most is unknown",
+}
 
 
 def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> Traced:
@@ -51,7 +62,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     renames = {name: written.get(node, node) for name, node in nodes.items()}  # TensorFlow calls the node of `X` `x`
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
     _refuse_state(function, layers)
-    with _listening() as unmapped, reshapes_merged_where_right():
+    with _listening() as heard, reshapes_merged_where_right(), transposes_moved_where_right():
         graph = tf.compat.v1.GraphDef()
         try:
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
@@ -72,11 +83,11 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
             raise
         except Exception as error:
             # tf2onnx raises whatever its handlers meet: AssertionError, ValueError, RuntimeError, KeyError
-            for node, op in [*unmapped, *_named_in(str(error), graph)]:
+            for node, op in [*heard.unmapped, *_named_in(str(error), graph)]:
                 raise UnsupportedModelError(_no_mapping(op, node, layers)) from error
-            raise UnsupportedModelError(f"tf2onnx cannot convert the model: {type(error).__name__}: {error}") from error
+            raise UnsupportedModelError(_not_converted(heard.failed, graph, layers, error)) from error
     restore_domain(model.graph, calls)
-    for node, op in [*unmapped, *_unknown_nodes(model.graph)]:
+    for node, op in [*heard.unmapped, *_unknown_nodes(model.graph)]:
         raise UnsupportedModelError(_no_mapping(op, node, layers))
     check_calls(model.graph, calls, found.needed)
     shapes = {name: _known(name, spec.shape) for name, spec in function.structured_outputs.items()}
@@ -133,10 +144,29 @@ def _no_mapping(op: str, node: str, layers: Sequence[str]) -> str:
     return f"Op `{op}` of {where} has no mapping to ONNX. Write that layer with other ops, or move it out of the model."
 
 
+def _not_converted(failed: Sequence[str], graph: tf.compat.v1.GraphDef, layers: Sequence[str], error: Exception) -> str:
+    """Say which op was being converted, what tf2onnx said, and what to do."""
+    said = f"{type(error).__name__}: {first_line(error)}"
+    if not failed:
+        return f"tf2onnx cannot convert the model: {said}"
+    ops = {node.name: node.op for each in (graph.node, *(f.node_def for f in graph.library.function)) for node in each}
+    op = f"op `{ops[failed[0]]}` of " if failed[0] in ops else ""
+    what = OTHERWISE.get(ops.get(failed[0], ""), "other ops")
+    return (
+        f"tf2onnx cannot convert {op}{_place(failed[0], layers)}: {said}. Write that layer with {what}, or move it out "
+        "of the model."
+    )
+
+
 def _place(node: str, layers: Sequence[str]) -> str:
     """Return the innermost layer that a node's name scopes name, for a message."""
-    layer = next((part for part in reversed(node.split("/")) if _layer(part, layers)), None)
-    return f"layer `{_layer(layer, layers)}`" if layer else f"node `{node}`"
+    layer = layer_of(node, layers)
+    return f"layer `{layer}`" if layer else f"node `{node}`"
+
+
+def layer_of(node: str, layers: Sequence[str]) -> str | None:
+    """Return the innermost layer that a node's name scopes name, if they name one."""
+    return next((layer for part in reversed(node.split("/")) if (layer := _layer(part, layers))), None)
 
 
 def _layer(scope: str, layers: Sequence[str]) -> str | None:
@@ -150,18 +180,30 @@ def _layer(scope: str, layers: Sequence[str]) -> str | None:
 _ONE_AT_A_TIME = threading.Lock()  # the logger belongs to the process
 
 
-@contextlib.contextmanager
-def _listening() -> Iterator[list[tuple[str, str]]]:
-    """Silence tf2onnx while it works, and collect (node, op) for every op it says it cannot map.
+class Heard(NamedTuple):
+    """What tf2onnx only logs: it writes an op that it cannot map into the file under its TensorFlow name, and goes on.
 
-    tf2onnx only logs such an op, writes it into the file under its TensorFlow name and goes on.
+    Attributes:
+        unmapped: (node, op) for every op that it cannot map.
+        failed: The nodes that it tried to convert in vain.
     """
-    unmapped: list[tuple[str, str]] = []
+
+    unmapped: list[tuple[str, str]]
+    failed: list[str]
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[Heard]:
+    """Silence tf2onnx while it works, and collect what it says of ops."""
+    heard = Heard([], [])
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if found := re.search(r"Tensorflow op \[(.+): (\w+)\] is not supported", record.getMessage()):
-                unmapped.append((found[1], found[2]))
+            said = record.getMessage()
+            if found := re.search(r"Tensorflow op \[(.+): (\w+)\] is not supported", said):
+                heard.unmapped.append((found[1], found[2]))
+            elif found := re.match(r"Failed to convert node '([^']+)'", said):
+                heard.failed.append(found[1])
 
     with _ONE_AT_A_TIME:
         logger = logging.getLogger("tf2onnx")
@@ -169,7 +211,7 @@ def _listening() -> Iterator[list[tuple[str, str]]]:
         logger.setLevel(logging.ERROR)
         logger.propagate, logger.handlers = False, [Listener()]
         try:
-            yield unmapped
+            yield heard
         finally:
             logger.setLevel(before[0])
             logger.propagate, logger.handlers = before[1:]

@@ -8,7 +8,7 @@ from keras import ops
 
 from .._checks.arguments import check_block_size, check_flag, check_positive_integer
 from .._keras.projections import is_product, kernel_config, projection, set_kernel_options
-from .._maths.blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
+from .._maths.blocked_additive import EVERY_PAIR, BlockSize, blocked_additive_scores
 from .._maths.heads import project
 from .._maths.scores import additive_scores, lengths
 from .._pooling.call import AttentionCall

@@ -19,6 +19,7 @@ from batch_killing import BROKEN, ENDS, MENDED, files_of, leftovers
 from batch_processes import WORKERS, ended, family, workers
 from batch_tables import own_files, plain_loop, read_errors, same_rows, with_nulls, write_source
 from bundles import finished, flip_byte
+from interrupts import heeding_interrupts
 
 from keras_attn_export import predict
 
@@ -81,7 +82,8 @@ def stopped(kind, bundle, place, seed, points, *, parts=30, rows=300):
     shutil.copy(source / MENDED, runs / BROKEN)
     flip_byte(runs / BROKEN)
     command = (sys.executable, SCRIPT, kind, bundle, source, runs, seed, points)
-    done = finished(*command, timeout=120 + 20 * points)
+    with heeding_interrupts():
+        done = finished(*command, timeout=120 + 20 * points)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     print(f"{kind}: {json.dumps(found, indent=1)}")
@@ -160,13 +162,14 @@ def test_workers_of_ray_that_are_killed_cost_time_only(exported, place, random_s
 def started(bundle, source, target, **environment):
     """Start the command on Ray in a process of its own."""
     command = [sys.executable, "-m", "keras_attn_export", "predict", bundle, source, target, "--engine", "ray"]
-    return subprocess.Popen(
-        [*map(str, command), "--workers", str(WORKERS), "--batch-size", "1", "--key", "id", "--json"],
-        env={**os.environ, **environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with heeding_interrupts():
+        return subprocess.Popen(
+            [*map(str, command), "--workers", str(WORKERS), "--batch-size", "1", "--key", "id", "--json"],
+            env={**os.environ, **environment},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
 
 def goes_on(bundle, source, target, oracle, failing):

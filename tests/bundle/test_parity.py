@@ -118,6 +118,22 @@ COMPLETE = {
         ({"outputs": {"a": {"varies": True, "ties": 0.004}}}, None),
         ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79}}}, "Precision alone may move output `a`"),
         ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.4}}}, None),
+        (
+            {"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79, "seen_in_precision": 0.004}}},
+            "Precision alone may move output `a` by 79%: nothing smaller would be found. In these cases it moved by 0",
+        ),
+        (
+            {"outputs": {"a": {"varies": True, "rounding_in_precision": 0.4, "seen_in_precision": 0.115}}},
+            "Precision moved output `a` by up to 0.12 of what stands beside its numbers.",
+        ),
+        (
+            {
+                "inputs": {
+                    "x": {"moves": ["a"], "values": {"drawn": "", "differ": {"NaN": {"in": "`TopK`", "why": "y"}}}}
+                }
+            },
+            "Where input `x` holds NaN, the file differs from Keras, in `TopK`: y.",
+        ),
         ({"outputs": {"a": {"varies": True, "rounding": None}}}, None),
     ],
 )

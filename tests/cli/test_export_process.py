@@ -9,6 +9,7 @@ import time
 
 import pytest
 from bundles import names
+from interrupts import heeding_interrupts
 
 from keras_attn_export import load_bundle
 from keras_attn_export._cli.describe import describe
@@ -18,13 +19,11 @@ pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
 def export_process(model, bundle):
     """Start `keras-attn export` as a shell would: in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "keras_attn_export", "export", str(model), str(bundle)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "keras_attn_export", "export", str(model), str(bundle)]
+    with heeding_interrupts():
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
 
 
 def test_a_successful_export_is_silent_on_stderr(model_file, tmp_path):

@@ -241,8 +241,24 @@ def test_bfloat16_is_widened():
 
 @pytest.mark.parametrize("inputs", [None, 3, "queries", [1, 2], np.zeros(3)])
 def test_inputs_that_are_no_mapping(exported, inputs):
-    with pytest.raises(InputError, match=r"Inputs must be a mapping from names to arrays\. Received: \w+\.$"):
+    with pytest.raises(
+        InputError, match=r"Inputs must be a mapping from names to arrays, or arrays for \[.+\]\. Received: \w+\.$"
+    ):
         load_bundle(exported).run(inputs)
+
+
+def test_inputs_in_their_order(exported):
+    bundle, inputs = load_bundle(exported), small_inputs()
+    in_order = [np.asarray(inputs[spec["name"]]) for spec in bundle.manifest["inputs"]]
+    for name, array in bundle.run(in_order).items():
+        np.testing.assert_array_equal(array, bundle.run(inputs)[name])
+    with pytest.raises(InputError, match=r"or arrays for \['queries', .+\]\. Received: 1 arrays\.$"):
+        bundle.run(in_order[:1])
+
+
+def test_a_name_that_is_missing_is_told_with_those_that_came(exported):
+    with pytest.raises(InputError, match=r"missing\. The model takes .+\. Received: \['keras_tensor'\]\.$"):
+        load_bundle(exported).run({"keras_tensor": np.zeros(3)})
 
 
 def test_names_that_are_no_text(exported):

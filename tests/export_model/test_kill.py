@@ -2,25 +2,21 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from bundles import finished
+from interrupts import heeding_interrupts
 
 SCRIPT = Path(__file__).parents[1] / "support" / "killing.py"
 
 
 def killed(kind, folder, seed, points, timeout):
     """Run killing.py and return what it found."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), kind, str(folder), str(seed), str(points)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    with heeding_interrupts():
+        done = finished(sys.executable, SCRIPT, kind, folder, seed, points, timeout=timeout)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     print(f"{kind}: {json.dumps(found, indent=1)}")

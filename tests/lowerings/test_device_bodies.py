@@ -8,6 +8,7 @@ from lowered_calls import PLANS, Plan, assert_right, model_of, session
 from onnx import TensorProto
 from tolerances import assert_close
 
+from keras_attn_export._graphs.walk import all_nodes, graphs_in
 from keras_attn_export._lowerings import batched, bodies, query_blocks
 from keras_attn_export._options import BATCHED, FUSED_OPSET
 
@@ -37,7 +38,7 @@ def of_scores(plan, Tq, Tk):
     """The shape of the scores in a block, which are computed once more as an output."""
     function = for_a_device(plan)
     (scan,) = [node for node in function.node if node.op_type == "Scan"]
-    body = scan.attribute[0].g if scan.attribute[0].HasField("g") else scan.attribute[1].g
+    (body,) = graphs_in(scan)
     softmax = next(node for node in body.node if node.op_type == "Softmax")
     body.node.add(op_type="Shape", input=[softmax.output[0]], output=["shape_of_scores"])
     body.output.append(onnx.helper.make_tensor_value_info("shape_of_scores", TensorProto.INT64, [4]))
@@ -54,21 +55,20 @@ def test_nothing_waits_for_the_device(plan, form, opset):
     """No loop in a loop, none over examples, and no branch that numbers decide but for the guard of additive scores."""
     function = for_a_device(plan, form, opset)
     branches = [node for node in function.node if node.op_type == "If"]
-    made = {name: node for graph in bodies_within(function) for node in graph for name in node.output}
+    made = {name: node for node in all_nodes(function) for name in node.output}
     for branch in branches:
         condition = made[branch.input[0]]
         by_sizes = made[condition.input[0]].op_type == "Equal"
         assert by_sizes or (plan.name, condition.op_type) == ("additive", "And")
     assert len(branches) <= (form == BATCHED)
-    for graph in bodies_within(function):
-        for scan in (node for node in graph if node.op_type in ("Scan", "Loop")):
-            assert scan.op_type == "Scan"
-            inner = [each.op_type for each in next(bodies_within(scan))]
-            assert not {"Scan", "Loop", "If"} & {*inner}
-            numbers, *parts = scan.input
-            assert parts, "blocks of queries"
-            for gather in (made[made[part].input[0]] for part in parts):
-                assert (gather.op_type, gather.input[1]) == ("Gather", numbers)
+    for scan in (node for node in all_nodes(function) if node.op_type in ("Scan", "Loop")):
+        assert scan.op_type == "Scan"
+        (body,) = graphs_in(scan)
+        assert not {"Scan", "Loop", "If"} & {each.op_type for each in body.node}
+        numbers, *parts = scan.input
+        assert parts, "blocks of queries"
+        for gather in (made[made[part].input[0]] for part in parts):
+            assert (gather.op_type, gather.input[1]) == ("Gather", numbers)
 
 
 ON_CPU = {"Range": (0, 1, 2), "Expand": (1,), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Pad": (1,), "TopK": (1,)}
@@ -79,26 +79,15 @@ SIZES = {"Add", "Concat", "Cast", "Div", "Equal", "Max", "Min", "Mul", "Slice", 
 @pytest.mark.parametrize(("plan", "form", "opset"), EVERY)
 def test_masks_are_made_on_the_device(plan, form, opset):
     """By the rule of onnxruntime: what follows from sizes alone goes to the CPU, unless a kernel reads sizes there."""
-    for nodes in bodies_within(for_a_device(plan, form, opset)):
-        on_cpu = {name for node in nodes if node.op_type in ("Shape", "Constant") for name in node.output}
-        for node in nodes:
+    function = for_a_device(plan, form, opset)
+    for graph in (function, *(inner for node in all_nodes(function) for inner in graphs_in(node))):
+        on_cpu = {name for node in graph.node if node.op_type in ("Shape", "Constant") for name in node.output}
+        for node in graph.node:
             assert not (node.op_type == "Cast" and node.attribute[0].i == TensorProto.UINT8), "has no reduction there"
             reads = [name for place, name in enumerate(node.input) if place not in ON_CPU.get(node.op_type, ())]
             if node.op_type not in ("Shape", "Constant", "If") and reads and on_cpu.issuperset(reads):
                 on_cpu.update(node.output)
                 assert node.op_type in SIZES, f"{node.op_type} of sizes alone"
-
-
-def bodies_within(holder):
-    """The nodes of a function, a graph or a node's bodies, and of all in them."""
-    if isinstance(holder, onnx.NodeProto):
-        for attribute in holder.attribute:
-            if attribute.HasField("g"):
-                yield from bodies_within(attribute.g)
-        return
-    yield list(holder.node)
-    for node in holder.node:
-        yield from bodies_within(node)
 
 
 @pytest.mark.product("sizes on both sides of each multiple")
@@ -108,9 +97,9 @@ def bodies_within(holder):
 def test_sizes_are_filled_up_for_the_operator(masks, heads, size, value_size):
     plan = Plan(leading=(3,), size=size, value_size=value_size, heads=heads, **masks)
     function = for_a_device(plan)
-    attention = next(n for nodes in bodies_within(function) for n in nodes if n.op_type == "MultiHeadAttention")
+    attention = next(node for node in all_nodes(function) if node.op_type == "MultiHeadAttention")
     assert len(attention.input) == 3, "with a mask it would keep all scores"
-    made = {name: node for nodes in bodies_within(function) for node in nodes for name in node.output}
+    made = {name: node for node in all_nodes(function) for name in node.output}
     key_size = size + (masks not in ({}, {"causal": True}))
     for name, given, least in zip(
         attention.input, (size, size, value_size), (key_size, key_size, value_size), strict=True

@@ -39,16 +39,24 @@ def test_inputs_and_outputs_without_effect_are_told():
         "ids": layers.Embedding(9, 2)(ids),
     }
     found = covered(keras.Model([x, y, ids], outputs))
+    floats = {"values": {"drawn": "normal floats"}}
     assert found["inputs"] == {
-        "x": {"moves": ["x_output"]},
-        "y": {"moves": []},
-        "ids": {"moves": ["ids_output"], "ids": 9, "ids_seen": 9},
+        "x": {"moves": ["x_output"], **floats},
+        "y": {"moves": [], **floats},
+        "ids": {"moves": ["ids_output"], "ids": 9, "ids_seen": 9, "values": {"drawn": "integers -1 to 8"}},
     }
     assert {name: known["varies"] for name, known in found["outputs"].items()} == {
         "x_output": True,
         "constant": False,
         "ids_output": True,
     }
+
+
+def test_an_output_of_one_sample_is_not_said_to_be_always_the_same():
+    x = keras.Input((4,), name="x")
+    outputs = {"x": layers.Dense(3)(x), "constant": layers.Dense(2, kernel_initializer="zeros")(x)}
+    found = covered(keras.Model(x, outputs), {"x": np.arange(4, dtype="float32")[np.newaxis]})
+    assert {name: known["varies"] for name, known in found["outputs"].items()} == {"x_output": True, "constant": False}
 
 
 def test_what_is_left_to_rounding():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from export_models import additive, dict_inputs_and_outputs, nested_model
-from golden import cases_of, integers, sequence
+from golden import cases_of, integers, sequence, usual
 from keras import layers, ops
 from test_rounding import rounding
 
@@ -260,8 +260,8 @@ def test_ids_are_dealt_before_any_is_dealt_again():
 
 def test_a_case_has_every_id_that_no_other_has():
     found = cases_of(ids_and(Lookup(rows=700)))
-    *others, last = (case.inputs["ids"] for case in found.cases)
-    assert found.cases[-1].name == "every id"
+    *others, last = (case.inputs["ids"] for case in usual(found))
+    assert usual(found)[-1].name == "every id"
     before = np.concatenate([array.ravel() for array in others])
     assert len(set(before)) == len(before)
     assert set(before) | set(last.ravel()) == set(range(700))
@@ -269,7 +269,7 @@ def test_a_case_has_every_id_that_no_other_has():
 
 def test_the_case_of_every_id_is_bounded_by_its_outputs(monkeypatch):
     monkeypatch.setattr("keras_attn_export._model.more_cases.NUMBERS", 4000)
-    last = cases_of(ids_and(lambda ids: layers.Dense(30)(layers.Embedding(2000, 4)(ids)))).cases[-1]
+    *_, last = usual(cases_of(ids_and(lambda ids: layers.Dense(30)(layers.Embedding(2000, 4)(ids)))))
     assert last.name == "every id"
     (output,) = last.outputs.values()
     assert 3000 < output.size <= 4000
@@ -285,8 +285,8 @@ def test_every_id_is_seen_where_no_mask_hides_it():
     ids, mask = integers("ids", None), integers("padding_mask", None)
     hidden = Lookup()(ids) * ops.cast(mask, "float32")[..., None]
     found = cases_of(keras.Model([ids, mask], hidden))
-    last = found.cases[-1].inputs
-    assert found.cases[-1].name == "every id"
+    last = usual(found)[-1].inputs
+    assert usual(found)[-1].name == "every id"
     assert last["padding_mask"].all()
     assert set(last["ids"].ravel()) == set(range(11))
 
@@ -327,6 +327,16 @@ def test_samples_take_the_models_dtypes():
     flat = flat_samples(model_signature(dict_inputs_and_outputs(), SAMPLES))
     dtypes = {**dict.fromkeys(("queries", "keys", "values"), "float32"), "valid_lens": "int32"}
     assert {name: str(array.dtype) for name, array in flat.items()} == dtypes
+
+
+def test_samples_go_by_position_and_by_the_name_that_a_model_shows():
+    x = keras.Input((2,))
+    model, array = keras.Model(x, layers.Dense(3)(x)), np.ones((4, 2), "float32")
+    (name,) = (spec.name for spec in model_signature(model).inputs)
+    for samples in (array, [array], {name: array}, {x.name: array}):
+        assert flat_samples(model_signature(model, samples))[name].shape == (4, 2)
+    with pytest.raises(InputError, match=r"must be a mapping from names .* Received: 2 arrays"):
+        model_signature(model, [array, array])
 
 
 @pytest.mark.parametrize(

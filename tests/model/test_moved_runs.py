@@ -12,7 +12,7 @@ from keras_attn_export._model import moved_runs as module
 from keras_attn_export._model.as_graph import has_calls
 from keras_attn_export._model.moved_runs import moved_runs
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.trial_runs import alike
+from keras_attn_export._model.trial_runs import is_same_model
 from keras_attn_export._standalone.verify import Case
 
 X = np.random.default_rng(3).standard_normal((4, 6)).astype("float32")
@@ -130,7 +130,7 @@ def test_in_float64(worth, monkeypatch):
 
 def test_integers_are_the_same_or_not():
     found = [np.arange(4), np.arange(4, dtype="int32"), np.arange(1, 5), np.arange(4)[:, None]]
-    same = [alike({"out": each}, {"out": np.arange(4)}) for each in found]
+    same = [is_same_model({"out": each}, {"out": np.arange(4)}) for each in found]
     assert same == [True, False, False, False]
 
 
@@ -148,7 +148,7 @@ def test_a_graph_that_is_another_model_is_none():
 
 def test_what_a_graph_does_otherwise_is_no_rounding(monkeypatch):
     """Even where the graph passes for the model."""
-    monkeypatch.setattr(module, "alike", lambda *_: True)
+    monkeypatch.setattr(module, "is_same_model", lambda *_: True)
     monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
     limit, _ = rounding(model_of(eagerly()), {"x": X})
     assert np.all(limit < 1e-4 * (1e-3 + np.abs(X)))

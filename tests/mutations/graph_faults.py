@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from keras_attn_export._graphs.walk import all_nodes, graphs_in
+
 # Operators with the same inputs, by families: each may be taken for the two that follow it.
 FAMILIES = """
     Add Sub Mul Div, Max Min, And Or Xor, Tanh Sigmoid Erf, Relu Abs Softplus LeakyRelu Elu Selu, Exp Softplus Abs,
@@ -150,20 +152,14 @@ def _move(node: onnx.NodeProto, name: str) -> None:
         attribute.f *= 1.5
 
 
-def _bodies(model: onnx.ModelProto) -> list:
-    """The graph, the functions, and the graphs within their nodes."""
-    found = [model.graph, *model.functions]
-    for body in found:  # which grows
-        attributes = [attribute for node in body.node for attribute in node.attribute]
-        found += [graph for each in attributes for graph in ([each.g] if each.HasField("g") else each.graphs)]
-    return found
-
-
 def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    return [node for body in _bodies(model) for node in body.node]
+    return [node for each in (model.graph, *model.functions) for node in all_nodes(each)]
 
 
 def _tensors(model: onnx.ModelProto) -> list[onnx.TensorProto]:
-    found = [tensor for body in _bodies(model) if isinstance(body, onnx.GraphProto) for tensor in body.initializer]
-    constants = (each for node in _nodes(model) if node.op_type == "Constant" for each in node.attribute)
-    return found + [each.t for each in constants if each.name == "value"]
+    nodes = _nodes(model)
+    graphs = (model.graph, *(graph for node in nodes for graph in graphs_in(node)))
+    constants = (each for node in nodes if node.op_type == "Constant" for each in node.attribute)
+    return [*(tensor for graph in graphs for tensor in graph.initializer)] + [
+        each.t for each in constants if each.name == "value"
+    ]

@@ -134,7 +134,7 @@ def test_every_module_but_the_entry_points_is_private_and_all_are_typed():
 # On TensorFlow alone one asks for loops one step at a time, which Keras cannot, one for loops in which rows leave, one
 # which replica it is, and one how a program is traced; one writes for TensorBoard.
 WITH_TENSORFLOW = {f"decoding/_{name}.py" for name in ("ops", "tensorflow")}
-WITH_TENSORFLOW |= {"_maths/blocks.py", "_keras/private.py", "_keras/seeds.py", "callbacks/_writers.py"}
+WITH_TENSORFLOW |= {"_maths/blocked_additive.py", "_keras/private.py", "_keras/seeds.py", "callbacks/_writers.py"}
 
 
 def test_layers_hold_no_tensorflow_but_for_these_files_and_nothing_imports_the_export_by_its_name():

@@ -17,3 +17,8 @@ def sequence(name="x", size=4):
 
 def integers(name, *shape, dtype="int32"):
     return keras.Input(shape, dtype=dtype, name=name)
+
+
+def usual(found):
+    """Its cases without that of special values."""
+    return [case for case in found.cases if case.name not in found.trials]

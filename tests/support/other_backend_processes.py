@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from interrupts import heeding_interrupts
+
 WORKER = Path(__file__).with_name("other_backend_worker.py")
 BACKENDS = ("jax", "torch")
 ACROSS = 1e-5  # each backend adds up in an order of its own
@@ -16,4 +18,5 @@ def environment(backend):
 
 def start(backend, what, folder, stderr=subprocess.PIPE):
     command = [sys.executable, str(WORKER), what, str(folder)]
-    return subprocess.Popen(command, env=environment(backend), stderr=stderr, text=True)
+    with heeding_interrupts():
+        return subprocess.Popen(command, env=environment(backend), stderr=stderr, text=True)

@@ -107,6 +107,11 @@ NO_FORM = {
     "reversed": (of_complex(lambda z: tf.reverse(tf.signal.fft(z), [-1])), None, OF_FOURIER),
     "cast": (of_tensorflow(lambda x: tf.math.imag(tf.signal.fft(tf.cast(x, "complex64")))), None, COMPLEX),
     "of complex numbers": (of_complex(tf.math.expm1), None, COMPLEX),
+    "a handler that fails": (
+        of_tensorflow(lambda x: tf.gather(x, [0, 1, 2], axis=tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32))),
+        None,
+        "tf2onnx cannot convert op `GatherV2` of layer `odd`: .+ Write that layer with an axis that is a plain integer",
+    ),
     "booleans": (of_tensorflow(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)), None, "`XlaDynamicUpdate"),
     "assigned": (Running(True, name="odd"), None, "Op `AssignVariableOp` of layer `odd` changes a variable"),
     "added": (Running(False, name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),

@@ -115,3 +115,18 @@ def fixed(*arrays, **kinds):
         return tuple(each.astype(dtype) if each.dtype == np.float64 else each for each in taken)
 
     return given
+
+
+def images(*shape: int):
+    """Arrays of this shape, of small numbers of both signs, one or two of which are what a kind says."""
+    placed = {INFINITE: ((-1, np.inf), (0, -np.inf)), NAN: ((-1, np.nan),)}
+
+    def given(kind: str, dtype: str):
+        if not _has(kind, dtype) or kind == ONE:
+            return None
+        (found,) = ordinary(shape)(FINITE, dtype)
+        for place, number in placed.get(kind, ()):
+            found.flat[found.size // 2 + place] = number
+        return (found[:0] if kind == EMPTY else found,)
+
+    return given

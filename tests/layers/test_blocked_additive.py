@@ -13,8 +13,8 @@ from tensor_sizes import tensor_sizes
 from tolerances import TOLERANCES, assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, masked_softmax
-from keras_attn._maths import blocks
-from keras_attn._maths.blocks import blocked_additive_scores
+from keras_attn._maths import blocked_additive
+from keras_attn._maths.blocked_additive import blocked_additive_scores
 
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 7, 5, 4, 6, 3, 8
 
@@ -26,9 +26,9 @@ small_auto = pytest.mark.usefixtures("_small_auto")
 @pytest.fixture
 def _small_auto(monkeypatch):
     """`"auto"` makes blocks of at least 2 of these few queries: of 3, 3 and 1."""
-    monkeypatch.setattr(blocks, "_WHOLE", 1)
-    monkeypatch.setattr(blocks, "_BLOCK", 2 * B * Tk * U)
-    monkeypatch.setattr(blocks, "_LEAST", 1)
+    monkeypatch.setattr(blocked_additive, "_WHOLE", 1)
+    monkeypatch.setattr(blocked_additive, "_BLOCK", 2 * B * Tk * U)
+    monkeypatch.setattr(blocked_additive, "_LEAST", 1)
 
 
 def layer_of(block_size, **options):
@@ -316,7 +316,7 @@ def test_no_features_are_kept_for_the_gradient(monkeypatch):
         made.append(weakref.ref(features))
         return ops.squeeze(weigh(features), -1)
 
-    monkeypatch.setattr(blocks, "additive_scores", watched)
+    monkeypatch.setattr(blocked_additive, "additive_scores", watched)
     rng = np.random.default_rng(0)
     tensors = [ops.convert_to_tensor(rng.normal(size=shape)) for shape in ((B, Tq, U), (B, Tk, U), (U, 1))]
 

@@ -1,0 +1,24 @@
+"""Whether two computations of one thing gave the same: the one comparison with limits outside the proof of a bundle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def alike(one: np.ndarray, other: np.ndarray, *, rtol: float = 0.0, atol: float | np.ndarray = 0.0) -> bool:
+    """Tell whether two arrays have one shape, and floats in them differ by no more than rounding may do.
+
+    All else must be equal. NaN is like NaN.
+
+    Args:
+        one: An array.
+        other: The one that it is held to.
+        rtol: The limit as a share of each number of the other.
+        atol: What is added to that; an array is one number for each index of the last axis.
+    """
+    if one.shape != other.shape:
+        return False
+    if other.dtype.kind not in "fcV":  # V: bfloat16
+        return np.array_equal(one, other)
+    left, right = (each.astype(np.promote_types(each.dtype, np.float64)) for each in (one, other))
+    return bool(np.isclose(left, right, rtol=rtol, atol=atol, equal_nan=True).all())

@@ -1,0 +1,91 @@
+"""What another order of adding, fusing or folding does: the golden cases with every product and sum on the way moved.
+
+To move what goes in draws no rounding anew where two that are alike cancel. Layer normalization over one feature is
+`x * inv + (beta - x * inv)`: Keras rounds both products alike, whatever `x` is, and a runtime that fuses one of them
+with its sum does not. So here each is moved by itself, while the model is one graph of TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .._internals.tensorflow_internals import through_traced
+from .._standalone.verify import Case, scale_of
+from .as_graph import endpoint, has_calls, specs_of
+from .choices import difference
+from .keras_messages import quiet_keras
+from .rounding import likely
+from .signature import Signature
+
+RUNS = 3
+MULTIPLE = 4  # of what was seen: each move is a whole unit, where rounding is off by half a one at most
+NEAR = 0.25  # of a limit; what differs by less was not seen to need more
+WHOLE = 2.0**16  # whole numbers up to here are sizes and counts, which are exact
+# What optimizers merge, split, fold into others or add in another order.
+MERGED = {
+    *("Add", "AddN", "AddV2", "AvgPool", "AvgPool3D", "BatchMatMul", "BatchMatMulV2", "BiasAdd", "Conv2D", "Conv3D"),
+    *("Conv2DBackpropInput", "Conv3DBackpropInputV2", "Cumsum", "DepthwiseConv2dNative", "Div", "DivNoNan", "Einsum"),
+    *("FusedBatchNormV3", "MatMul", "Mean", "Mul", "Prod", "RealDiv", "Reciprocal", "Rsqrt", "Softmax", "Sqrt"),
+    *("Square", "SquaredDifference", "Sub", "Sum", "UnsortedSegmentSum"),
+}
+
+
+def with_reordering(signature: Signature, cases: Sequence[Case]) -> list[Case]:
+    """Return golden cases whose limits hold what another order does, or as they are where that cannot be seen.
+
+    Args:
+        signature: The model, on TensorFlow.
+        cases: Golden cases with their rounding.
+    """
+    try:
+        with quiet_keras():
+            if has_calls(signature):
+                return list(cases)
+            run = _moved(signature)
+            return [_widened(case, [run(case.inputs) for _ in range(RUNS)]) for case in cases]
+    except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
+        return list(cases)
+
+
+def _moved(signature: Signature) -> Any:
+    """Return the model as a function of arrays, in which each product and sum is moved by a unit."""
+    serve = tf.function(endpoint(signature), input_signature=[specs_of(signature.inputs)], autograph=False)
+    seeds = iter(range(1, 2**31))
+    with through_traced(lambda op, tensor: _nudged(tensor, next(seeds)) if op in MERGED else tensor):
+        function = serve.get_concrete_function()
+
+    def run(inputs: Any) -> dict[str, np.ndarray]:
+        found = function({name: tf.constant(array) for name, array in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in found.items()}
+
+    return run
+
+
+def _nudged(tensor: Any, seed: int) -> Any:
+    """Return floats up or down by a unit in the last place, at random, each time otherwise."""
+    if not tensor.dtype.is_floating:
+        return tensor
+    eps = float(np.finfo(tensor.dtype.as_numpy_dtype).eps)
+    drawn = tf.raw_ops.RandomUniform(shape=tf.shape(tensor), dtype=tf.float32, seed=seed, seed2=seed)
+    factor = tf.cast(tf.where(drawn < 0.5, 1 - eps, 1 + eps), tensor.dtype)
+    exact = (tf.round(tensor) == tensor) & (tf.abs(tensor) <= tf.cast(WHOLE, tensor.dtype))
+    moved = tf.where(exact, tensor, tensor * factor)
+    moved.set_shape(tensor.shape)
+    return moved
+
+
+def _widened(case: Case, runs: Sequence[dict[str, np.ndarray]]) -> Case:
+    limits = dict(case.rounding)
+    for name, expected in case.outputs.items():
+        same = [found[name] for found in runs if found[name].shape == expected.shape]
+        if expected.dtype.kind != "f" or not expected.size or not same:
+            continue
+        seen = np.max([difference(expected, found) for found in same], 0)
+        scale = scale_of(expected.astype(np.float64))
+        wide = MULTIPLE * likely(seen, scale)
+        limits[name] = np.maximum(limits.get(name, 0.0), wide.reshape(expected.shape))
+    return case._replace(rounding=limits)

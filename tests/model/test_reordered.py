@@ -1,0 +1,41 @@
+"""What another order of sums may do: found where two roundings that are alike cancel, and nowhere else of size."""
+
+import keras
+import numpy as np
+import pytest
+from golden import cases_of, sequence
+from keras import layers
+
+from keras_attn_export._model.reordered import with_reordering
+from keras_attn_export._model.rounding import with_rounding
+from keras_attn_export._model.signature import model_signature
+
+
+def widened(model):
+    """By how much the limits of an output are widened at most, over the cases."""
+    signature = model_signature(model)
+    cases = with_rounding(signature, cases_of(model).cases, "float32")
+    (name,) = signature.outputs
+    pairs = zip(cases, with_reordering(signature, cases), strict=True)
+    return max(float(np.max(wide.rounding[name] / case.rounding[name])) for case, wide in pairs)
+
+
+def test_normalization_over_one_feature_rounds_as_it_is_fused():
+    x = sequence(size=1)
+    assert widened(keras.Model(x, layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x))) > 3
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: layers.Dense(3)(layers.Dense(7, activation="tanh")(x)),
+        lambda x: layers.LayerNormalization()(layers.Dense(7)(x)),
+        lambda x: layers.GRU(3)(x),
+        lambda x: layers.MultiHeadAttention(2, 3)(x, x),
+    ],
+    ids=["dense", "normalization", "gru", "attention"],
+)
+def test_other_limits_stay(build):
+    keras.utils.set_random_seed(0)
+    x = sequence(size=6)
+    assert widened(keras.Model(x, build(x))) < 2
