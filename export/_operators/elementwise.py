@@ -65,16 +65,6 @@ def arctangent(graph: Any, node: Any) -> None:
     write.last("Cast", turned, to=dtype)
 
 
-def truncated(graph: Any, node: Any) -> None:
-    """`TruncateDiv`, which cuts floats too."""
-    write = Replacement(graph, node)
-    if write.dtype in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE):
-        quotient = write("Div", *write.inputs)
-        write.last("Mul", write("Floor", write("Abs", quotient)), write("Sign", quotient))
-    else:
-        write.last("Div", *write.inputs)
-
-
 def _reads_sign(consumer: Any) -> bool:
     values = [each.get_tensor_value(as_list=False) for each in consumer.inputs if each.is_const()]
     return consumer.type == "BitwiseAnd" and any(np.array_equal(value, SIGN_BIT) for value in values)

@@ -33,7 +33,30 @@ def quotient(graph: Any, node: Any) -> None:
         write.last("Div", write("BitwiseAnd", x, -divisor), y)
     else:
         apart = write("Sub", write("Mod", x, y), write("Mod", x, y, fmod=1))
-        write.last("Sub", write("Div", x, y), write("Div", apart, y))
+        write.last("Sub", write("Div", *_without_overflow(write, x, y, divisor)), write("Div", apart, y))
+
+
+def cut_quotient(graph: Any, node: Any) -> None:
+    """`TruncateDiv`, which cuts floats too."""
+    dtype, divisor = _dtype(graph, node), constant_of(graph, node.input[1])
+    write = Replacement(graph, node)
+    x, y = write.inputs
+    if dtype.kind == "f":
+        found = write("Div", x, y)
+        write.last("Mul", write("Floor", write("Abs", found)), write("Sign", found))
+    elif dtype.kind == "u":
+        write.last("Div", x, y)
+    else:
+        write.last("Div", *_without_overflow(write, x, y, divisor))
+
+
+def _without_overflow(write: Replacement, x: str, y: str, divisor: np.ndarray | None) -> tuple[str, str]:
+    """Return what is divided and by what, without a divisor of -1: the least integer by -1 ends the process."""
+    if divisor is not None and not (divisor == -1).any():
+        return x, y
+    one = np.ones((), tensor_dtype_to_np_dtype(write.dtype))
+    turned = write("Equal", y, -one)
+    return write("Where", turned, write("Neg", x), x), write("Where", turned, one, y)
 
 
 def remainder(graph: Any, node: Any) -> None:

@@ -108,6 +108,15 @@ def broadcast(graph: Any, node: Any) -> None:
     write.last("Where", is_one, shapes[1], shapes[0])
 
 
+def cross(graph: Any, node: Any) -> None:
+    """`Cross` of vectors of three."""
+    write = Replacement(graph, node)
+    (a, a_next), (b, b_next) = (
+        [write("Gather", each, places, axis=-1) for places in ([1, 2, 0], [2, 0, 1])] for each in write.inputs
+    )
+    write.last("Sub", write("Mul", a, b_next), write("Mul", a_next, b))
+
+
 def gather(graph: Any, node: Any) -> None:
     """`GatherV2` as tf2onnx has it, but for axes that count from the end."""
     batch, axis = node.get_attr_value("batch_dims", 0), constant_of(graph, node.input[2])

@@ -52,7 +52,7 @@ _IN_PLACE = "what a loop writes into a `TensorArray` stands in the order of the 
 _SEGMENTS = "numbers of -1 are those of the last segment, and empty segments infinite"
 _REPEATED = "of what is put into one row, one is kept and no sum made"
 
-INTEGERS = (
+NUMBERS = (
     Operator("FloorDiv", integers.quotient, "`Div` rounds integers towards zero"),
     Operator("FloorMod", integers.remainder, "made of `Div`, which rounds integers towards zero"),
     Operator("TruncateMod", integers.truncated, "no mapping"),
@@ -63,6 +63,7 @@ INTEGERS = (
     Operator("InTopKV2", selection.in_top_k, "no mapping; `keras.ops.in_top_k`"),
     Operator("GatherV2", selection.gather, "negative `batch_dims` are taken as they are"),
     Operator("SparseSoftmaxCrossEntropyWithLogits", selection.cross_entropy, "the logarithm of a softmax that is 0"),
+    Operator("Cross", selection.cross, "no mapping; `keras.ops.cross`"),
     Operator("BroadcastArgs", selection.broadcast, "no mapping; `keras.ops.linspace` between tensors"),
     Operator("ScatterNd", scattered.scatter, _REPEATED),
     *(Operator(f"TensorScatter{each}", scattered.scatter_into, "few dtypes") for each in ("Add", "Sub", "Max", "Min")),
@@ -81,14 +82,14 @@ INTEGERS = (
     Operator("Erfinv", special.inverse_error_function, "no mapping; `keras.ops.erfinv`"),
     Operator("BesselI0", special.bessel, "no mapping; `keras.ops.i0`"),
     Operator("Atan2", elementwise.arctangent, "NaN of two infinities, and zeros have no sign"),
-    Operator("TruncateDiv", elementwise.truncated, "floats are not cut"),
+    Operator("TruncateDiv", integers.cut_quotient, "floats are not cut"),
     Operator("IsFinite", wider.is_finite, "of two operators, of which one takes no float16"),
     *(Operator(each, wider.widened, "few dtypes, or integers become float32") for each in wider.FORMS),
     *(Operator(each, wider.reduced, "few dtypes; the mean of nothing is 0") for each in wider.REDUCED),
 )
 
 OPERATORS = (
-    *INTEGERS,
+    *NUMBERS,
     Operator("SelectV2", elementwise.select, "`mask * x + (1 - mask) * y` is NaN where what is not chosen is infinite"),
     Operator("Erfc", elementwise.erfc, "no mapping; the exact GELU"),
     Operator("Bitcast", elementwise.sign_bit, "no mapping; `keras.ops.argmax` reads a sign bit, to order -0.0 and 0.0"),

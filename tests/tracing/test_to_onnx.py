@@ -101,7 +101,7 @@ NO_FORM = {
     "in a loop": (InLoop(name="odd"), None, "`BesselI0e`"),
     "bitcast": (nested(of_tensorflow(lambda x: tf.bitcast(x, tf.int32) + 1)), None, "`Bitcast` of layer `odd`"),
     "of strings": (layers.Hashing(3, name="odd"), "int64", "`StringToHashBucketFast` of layer `odd`"),
-    "of keras.ops": (nested(lambda x: ops.nextafter(x, x)), None, "Op `NextAfter` of layer `nextafter`"),
+    "of keras.ops": (nested(lambda x: ops.nextafter(x, x)), None, "Op `NextAfter` of layer `nested`"),
     "conjugated": (of_complex(lambda z: tf.math.conj(tf.signal.fft(z))), None, OF_FOURIER),
     "squared": (of_complex(lambda z: (found := tf.signal.fft(z)) * found), None, OF_FOURIER),
     "reversed": (of_complex(lambda z: tf.reverse(tf.signal.fft(z), [-1])), None, OF_FOURIER),

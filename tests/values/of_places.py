@@ -34,10 +34,6 @@ rows_of(ops, "one_hot", each, INTEGERS, num_classes=3)
 for dtype in ("float16", "int32", "uint8", "bool"):
     rows_of(ops, "one_hot", fixed(IDS), ("int32",), how=dtype, num_classes=4, dtype=dtype)
 rows_of(ops, "multi_hot", fixed(IDS), ("int32",), num_classes=4)
-for mode in ("one_hot", "multi_hot", "count"):
-    ids = np.array([[0], [7], [3], [3]], "int32") if mode == "one_hot" else np.array([[0, 7], [3, 3]], "int32")
-    layer = layers.CategoryEncoding(8, output_mode=mode)
-    add("keras.layers.CategoryEncoding", layer, fixed(ids), ("int32",), mode, known=True)
 add(
     "keras.layers.CategoryEncoding",
     layers.CategoryEncoding(3, output_mode="one_hot"),
@@ -46,16 +42,14 @@ add(
     "beyond",
     known=True,
 )
-add("keras.layers.Embedding", layers.Embedding(8, 3), fixed(np.array([[0, 7, -1], [-8, 3, 3]], "int32")), ("int32",))
+FROM_END = fixed(np.array([[0, 7, -1], [-8, 3, 3]], "int32"))
+add("keras.layers.Embedding", layers.Embedding(8, 3), FROM_END, ("int32",), "from the end")
 for layer in (
     layers.Discretization(bin_boundaries=[-1.0, 0.0, 2.0]),
     layers.Rescaling(1 / 255, -0.5),
     layers.Normalization(mean=1.0, variance=0.0),
 ):
     add(f"keras.layers.{type(layer).__name__}", layer, each, ("float32",))
-for mode in ("multi_hot", "count", "one_hot"):
-    layer = layers.Discretization(bin_boundaries=[-1.0, 0.0, 2.0], output_mode=mode)
-    add("keras.layers.Discretization", layer, fixed(np.array([[-2.0], [0.0], [5.0]])), ("float32",), mode, known=True)
 WORDS = np.array([[5, -3], [2**40, 7], [-1, 0]], "int64")
 for name, options in {
     "": {},

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from .grids import ALL, FLOATS, INTEGERS, NUMBERS, REALS, SIGNED, each, fixed, ordinary, pairs, quotients, rows
+from .of_axes import NAN_BY_PLACE
 from .of_places import IDS, LOOSE, ONCE, PLACES, SORTED, with_rows
 from .table import add, rows_of
 
@@ -24,9 +25,10 @@ for kind in ("sum", "mean", "prod", "max", "min"):
     rows_of(tf, f"math.reduce_{kind}", MATRIX, NUMBERS, axis=1)
     rows_of(tf, f"math.reduce_{kind}", MATRIX, FLOATS, how="negative axis, kept", axis=-2, keepdims=True)
 rows_of(tf, "math.reduce_any math.reduce_all", rows, ("bool",), axis=1)
-rows_of(tf, "math.argmax math.argmin", rows, NUMBERS, axis=1, output_type=tf.int32)
-rows_of(tf, "sort argsort", rows, NUMBERS, how="down", direction="DESCENDING")
-rows_of(tf, "math.top_k", rows, NUMBERS, k=2)
+for dtypes, deviates in ((FLOATS, NAN_BY_PLACE), (INTEGERS, {})):
+    rows_of(tf, "math.argmax math.argmin", rows, dtypes, axis=1, output_type=tf.int32, deviates=deviates)
+    rows_of(tf, "sort argsort", rows, dtypes, how="down", direction="DESCENDING", deviates=deviates)
+    rows_of(tf, "math.top_k", rows, dtypes, k=2, deviates=deviates)
 add("tensorflow.unique_with_counts", lambda x: tf.unique_with_counts(tf.reshape(x, [-1])), MATRIX, SIGNED)
 
 values = {"on and off": (5.0, -1.0), "whole": (5, -1), "booleans": (False, True)}
