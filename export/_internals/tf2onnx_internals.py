@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 import tensorflow as tf
 from tf2onnx import convert, handler, tf_loader, utils
-from tf2onnx.onnx_opset import controlflow, nn
+from tf2onnx.onnx_opset import controlflow
 from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.utils import make_name
@@ -20,10 +20,6 @@ __all__ = [
     "TransposeOptimizer",
     "back_to_back_merges",
     "converted",
-    "converted_convolution",
-    "converted_depthwise_convolution",
-    "converted_pooling",
-    "converted_space",
     "converted_while",
     "frozen",
     "function_of",
@@ -94,28 +90,6 @@ def map_as_it_does(graph: Any, node: Any) -> None:
     if "onnx_op" in options:
         options["tf_op"], node.type = node.type, options["onnx_op"]
     function(graph, node, **options)
-
-
-def converted_convolution(graph: Any, node: Any) -> None:
-    """Convert a convolution in place, as tf2onnx does."""
-    nn.ConvOp.version_13(graph, node)
-
-
-def converted_depthwise_convolution(graph: Any, node: Any) -> None:
-    """Convert a depthwise convolution in place, as tf2onnx does."""
-    nn.DepthwiseConv2d.version_1(graph, node)
-
-
-def converted_pooling(graph: Any, node: Any) -> None:
-    """Convert pooling in place, as tf2onnx does."""
-    kind = node.type
-    node.type = "MaxPool" if kind.startswith("Max") else "AveragePool"
-    nn.PoolOp.version_11(graph, node, tf_op=kind)
-
-
-def converted_space(graph: Any, node: Any) -> None:
-    """Convert `DepthToSpace` or `SpaceToDepth` in place, as tf2onnx does."""
-    getattr(nn, node.type).version_1(graph, node)
 
 
 def function_of(node: Any, attribute: str) -> Any:

@@ -27,10 +27,10 @@ def atan2(graph: Any, node: Any) -> None:
     # onnxruntime's Where keeps the sign of a zero only of its last input
     arc = write("Where", write("Not", both_zero), write("Atan", ratio), y)
     half = np.array(np.pi, dtype)
-    turned = write("Add", arc, write("Where", _is_negative(write, y, zero), -half, half))
-    write.last("Where", _is_negative(write, x, zero), turned, arc)
+    turned = write("Add", arc, write("Where", is_negative(write, y, zero), -half, half))
+    write.last("Where", is_negative(write, x, zero), turned, arc)
 
 
-def _is_negative(write: Writer, x: str, zero: np.ndarray) -> str:
+def is_negative(write: Writer, x: str, zero: np.ndarray) -> str:
     """Tell what is below zero, or -0.0, whose reciprocal is."""
     return write("Or", write("Less", x, zero), write("Less", write("Reciprocal", x), zero))

@@ -10,6 +10,8 @@ from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from .._internals.tf2onnx_internals import map_as_it_does
+from .angles import is_negative
+from .selection import chosen
 from .writing import Replacement, Writer
 
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE}
@@ -17,22 +19,15 @@ SIGN_BIT = np.int32(np.iinfo(np.int32).min)
 
 
 def select(graph: Any, node: Any) -> None:
-    """`SelectV2`, which is `tf.where`, as `Where`; onnxruntime has none for booleans, where the choice is logic.
-
-    The condition of `Select` may be one for each row.
-    """
+    """`SelectV2`, which is `tf.where`, as `Where`; the condition of `Select` may be one for each row."""
     rows, rank = graph.get_rank(node.input[0]), graph.get_rank(node.input[1])
     if node.type == "Select" and rows == 1 and rank is None:
         return
     if node.type == "Select" and rows == 1 and rank > 1:
-        chosen = Writer(graph)("Unsqueeze", node.input[0], [*range(1, rank)])
-        graph.replace_inputs(node, [chosen, *node.input[1:]])
-    if graph.get_dtype(node.output[0]) != TensorProto.BOOL:
-        node.type = "Where"
-        return
+        condition = Writer(graph)("Unsqueeze", node.input[0], [*range(1, rank)])
+        graph.replace_inputs(node, [condition, *node.input[1:]])
     write = Replacement(graph, node)
-    condition, chosen, other = write.inputs
-    write.last("Or", write("And", condition, chosen), write("And", write("Not", condition), other))
+    chosen(write, *write.inputs)
 
 
 def erfc(graph: Any, node: Any) -> None:
@@ -52,10 +47,7 @@ def sign_bit(graph: Any, node: Any) -> None:
     if graph.get_dtype(node.input[0]) != TensorProto.FLOAT or not all(_reads_sign(each) for each in consumers):
         return
     write = Replacement(graph, node)
-    (x,) = write.inputs
-    zero = np.float32(0)
-    from_below = write("Less", write("Div", np.float32(1), x), zero)
-    write.last("Where", write("Or", write("Less", x, zero), from_below), SIGN_BIT, np.int32(0))
+    write.last("Where", is_negative(write, write.inputs[0], np.array(0, np.float32)), SIGN_BIT, np.int32(0))
 
 
 def _reads_sign(consumer: Any) -> bool:
@@ -78,17 +70,6 @@ def total(graph: Any, node: Any) -> None:
 def as_it_is(graph: Any, node: Any) -> None:
     """What matters to gradients alone."""
     node.type = "Identity"
-
-
-def truncated(graph: Any, node: Any) -> None:
-    """`TruncateDiv`; of floats too, which tf2onnx leaves as they are divided."""
-    if node.output_dtypes[0] not in FLOATS:
-        node.type = "Div"
-        return
-    write = Replacement(graph, node)
-    ratio = write("Div", *write.inputs)
-    zero = np.zeros((), tensor_dtype_to_np_dtype(write.dtype))
-    write.last("Where", write("Less", ratio, zero), write("Ceil", ratio), write("Floor", ratio))
 
 
 def clipped(graph: Any, node: Any) -> None:

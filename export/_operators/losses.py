@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from .writing import Replacement, Value, Writer
+from .writing import Value, Writer
 
 
 def of_class(graph: Any, node: Any) -> None:
@@ -16,22 +16,15 @@ def of_class(graph: Any, node: Any) -> None:
 
     The number itself is taken: a product with a row of zeros and a one is NaN where another logit is -inf.
     """
-    if not graph.find_output_consumers(node.output[1]):
-        write = _Loss(graph, node)
-        logits, classes = write.inputs
-        index = write("Unsqueeze", write("Cast", classes, to=TensorProto.INT64), [1])
-        found = write("GatherElements", write("LogSoftmax", logits, axis=-1), index, axis=1)
-        write.last("Neg", write("Squeeze", found, [1]))
-
-
-class _Loss(Replacement):
-    """What stands in the place of a node whose second output, a gradient, nothing reads."""
-
-    def __init__(self, graph: Any, node: Any) -> None:
-        Writer.__init__(self, graph)
-        self.inputs, self.shape, self.dtype = list(node.input), node.output_shapes[0], node.output_dtypes[0]
-        self._output, self._name = node.output[0], node.name
-        graph.remove_node(node.name)
+    if graph.find_output_consumers(node.output[1]):
+        return
+    loss, dtype, shape = node.output[0], node.output_dtypes[0], node.output_shapes[0]
+    logits, classes = node.input
+    graph.remove_node(node.name)
+    write = Writer(graph)
+    index = write("Unsqueeze", write("Cast", classes, to=TensorProto.INT64), [1])
+    found = write("GatherElements", write("LogSoftmax", logits, axis=-1), index, axis=1)
+    write.named(loss, "Neg", write("Squeeze", found, [1]), shape=shape, gives=dtype)
 
 
 def greedy(graph: Any, node: Any) -> None:

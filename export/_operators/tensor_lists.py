@@ -211,12 +211,12 @@ def _put_in_place(graph: Any, scanned: str, index: str | None, written: _Written
 
     length = write("Cast", write("Reshape", written.size, [-1], gives=TensorProto.INT32), to=TensorProto.INT64)
     if index is None:
-        steps, element = write("Shape", scanned, end=1), write("Shape", scanned, start=1)
+        steps, element = write.sizes(scanned, end=1), write.sizes(scanned, 1)
         left = write("Max", write("Sub", length, steps), [0])
         last("Concat", scanned, write("ConstantOfShape", write("Concat", left, element, axis=0), value=zero), axis=0)
         return
     places = write("Reshape", index, [-1])
-    element = write("Shape", scanned, start=1 if written.each == 1 else 2)
+    element = write.sizes(scanned, 1 if written.each == 1 else 2)
     rows = scanned
     if written.each > 1:
         rows = write("Reshape", scanned, write("Concat", write("Shape", places), element, axis=0), gives=kind)

@@ -13,6 +13,7 @@ import onnx
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
+from .._graphs.boolean_eyes import cast_boolean_eyes
 from .._graphs.counted_loops import drop_conditions
 from .._graphs.folding import fold_in_bodies, folded
 from .._graphs.loop_state import capture_unchanged
@@ -30,6 +31,7 @@ from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
 from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen, restore_domain
+from .lookups import lookup_handlers
 
 # What to write instead of an op that could not be converted.
 OTHERWISE = {
@@ -69,7 +71,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
             renames |= {f"{name}:0": name for name in found.weights}
-            handlers = table.handlers() | (call_handlers(graph, calls) if calls else {})
+            handlers = table.handlers() | lookup_handlers(function) | (call_handlers(graph, calls) if calls else {})
             model = tf2onnx_internals.converted(
                 graph,
                 name="keras-attn",
@@ -93,6 +95,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
         raise UnsupportedModelError(_no_mapping(op, node, layers))
     check_calls(model.graph, calls, found.needed)
     shapes = {name: _shape(spec.shape, name, model) for name, spec in function.structured_outputs.items()}
+    cast_boolean_eyes(model.graph)
     capture_unchanged(model.graph)
     drop_conditions(model.graph)
     fold_in_bodies(model.graph)

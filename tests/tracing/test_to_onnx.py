@@ -108,11 +108,11 @@ NO_FORM = {
     "no mapping": (of_tensorflow(tf.math.bessel_i0e), None, "Op `BesselI0e` of layer `odd` has no mapping to ONNX"),
     "in a loop": (InLoop(name="odd"), None, "`BesselI0e`"),
     "bitcast": (nested(of_tensorflow(lambda x: tf.bitcast(x, tf.int32) + 1)), None, "`Bitcast` of layer `odd`"),
-    "lookup": (layers.IntegerLookup(vocabulary=[4, 5], name="odd"), "int64", "`LookupTableFindV2` of layer `odd`"),
-    "of keras.ops": (nested(ops.i0), None, "Op `BesselI0` of layer `nested`"),
     "rooted": (of_complex(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
     "of complex numbers": (of_complex(tf.math.expm1), None, "Op `ComplexExpm1` of layer `odd`"),
     "not a loop of TensorFlow": (of_tensorflow(other_loop), None, "Op `StatelessWhile` of layer `odd`"),
+    "of strings": (layers.Hashing(3, name="odd"), "int64", "`StringToHashBucketFast` of layer `odd`"),
+    "of keras.ops": (nested(lambda x: ops.nextafter(x, x)), None, "Op `NextAfter` of layer `nested`"),
     "a handler that fails": (
         of_tensorflow(lambda x: tf.gather(x, [0, 1, 2], axis=tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32))),
         None,

@@ -150,39 +150,29 @@ def _models(cases: Sequence[_Case], converted: Converter) -> list[onnx.ModelProt
             outputs |= {f"out{number}_{place}": tf.identity(each) for place, each in enumerate(found)}
         return outputs
 
-    whole = converted(all_of, specs)
+    model = converted(all_of, specs)
     return [
-        _part(whole, f"in{number}_", [f"out{number}_{place}" for place in range(len(case.expected[FINITE]))])
+        _alone(model, f"in{number}_", [f"out{number}_{place}" for place in range(len(case.expected[FINITE]))])
         for number, case in enumerate(cases)
     ]
 
 
-def _part(whole: onnx.ModelProto, inputs: str, outputs: Sequence[str]) -> onnx.ModelProto:
-    """The part of a model that makes some outputs, what its loops and branches read from around them too."""
-    makers = {name: node for node in whole.graph.node for name in node.output}
-    waiting, read, taken = list(outputs), set(outputs), set()
-    while waiting:
-        node = makers.get(waiting.pop())
-        if node is not None and node.output[0] not in taken:
-            taken.add(node.output[0])
-            names = set(names_read(node))
-            waiting += names - read
-            read |= names
-    part = onnx.ModelProto()
-    part.CopyFrom(whole)
-    for field_name, kept in (
-        ("node", lambda each: each.output[0] in taken),
-        ("initializer", lambda each: each.name in read),
-        ("input", lambda each: each.name.startswith(inputs)),
-        ("output", lambda each: each.name in outputs),
-        ("value_info", lambda each: False),
-    ):
-        found = [each for each in getattr(whole.graph, field_name) if kept(each)]
-        if field_name == "output":
-            found.sort(key=lambda each: outputs.index(each.name))
-        part.graph.ClearField(field_name)
-        getattr(part.graph, field_name).extend(found)
-    return part
+def _alone(model: onnx.ModelProto, prefix: str, outputs: Sequence[str]) -> onnx.ModelProto:
+    """The model of one case; `onnx.utils.Extractor` does not see what branches and bodies read."""
+    graph, read, nodes = model.graph, {*outputs}, []
+    for node in reversed(graph.node):
+        if not read.isdisjoint(node.output):
+            read.update(names_read(node))
+            nodes.append(node)
+    kept = onnx.helper.make_graph(
+        nodes[::-1],
+        "one",
+        [each for each in graph.input if each.name.startswith(prefix)],
+        [each for name in outputs for each in graph.output if each.name == name],
+        [each for each in graph.initializer if each.name in read],
+    )
+    imports = {"opset_imports": model.opset_import, "functions": model.functions, "ir_version": model.ir_version}
+    return onnx.helper.make_model(kept, **imports)
 
 
 def _differences(case: _Case, model: onnx.ModelProto) -> Iterator[tuple[str, str]]:

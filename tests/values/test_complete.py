@@ -13,7 +13,7 @@ NO_NUMBERS = {
     "keras.layers": "FlaxLayer InputLayer JaxLayer Layer Pipeline StackedRNNCells TFSMLayer TorchModuleWrapper Wrapper",
 }  # what belongs to Python or to another framework, and bases
 FOR_BOXES = "MaxNumBoundingBoxes"  # a layer of labels
-OF_STRINGS = "HashedCrossing Hashing IntegerLookup StringLookup TextVectorization"
+OF_STRINGS = "HashedCrossing Hashing StringLookup TextVectorization"
 
 
 def public() -> Iterator[tuple[Callable[..., object], str]]:
