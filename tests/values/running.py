@@ -17,8 +17,8 @@ import tf2onnx
 from keras.src.export.tf2onnx_lib import patch_tf2onnx
 
 from keras_attn_export import ExportError
-from keras_attn_export._graphs.edits import drop_unread, keep, refill
 from keras_attn_export._graphs.external_data import with_weights
+from keras_attn_export._graphs.walk import names_read
 from keras_attn_export._tracing.to_onnx import trace
 
 from .grids import FINITE, KINDS
@@ -151,15 +151,28 @@ def _models(cases: Sequence[_Case], converted: Converter) -> list[onnx.ModelProt
         return outputs
 
     model = converted(all_of, specs)
-    parts = []
-    for number in range(len(cases)):  # onnx's own extractor leaves out what only the body of a loop reads
-        part = onnx.ModelProto()
-        part.CopyFrom(model)
-        refill(part.graph.output, [each for each in part.graph.output if each.name.startswith(f"out{number}_")])
-        drop_unread(part.graph)
-        keep(part.graph.input, lambda each, own=f"in{number}_": each.name.startswith(own))
-        parts.append(part)
-    return parts
+    return [
+        _alone(model, f"in{number}_", [f"out{number}_{place}" for place in range(len(case.expected[FINITE]))])
+        for number, case in enumerate(cases)
+    ]
+
+
+def _alone(model: onnx.ModelProto, prefix: str, outputs: Sequence[str]) -> onnx.ModelProto:
+    """The model of one case; `onnx.utils.Extractor` does not see what branches and bodies read."""
+    graph, read, nodes = model.graph, {*outputs}, []
+    for node in reversed(graph.node):
+        if not read.isdisjoint(node.output):
+            read.update(names_read(node))
+            nodes.append(node)
+    kept = onnx.helper.make_graph(
+        nodes[::-1],
+        "one",
+        [each for each in graph.input if each.name.startswith(prefix)],
+        [each for name in outputs for each in graph.output if each.name == name],
+        [each for each in graph.initializer if each.name in read],
+    )
+    imports = {"opset_imports": model.opset_import, "functions": model.functions, "ir_version": model.ir_version}
+    return onnx.helper.make_model(kept, **imports)
 
 
 def _differences(case: _Case, model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
