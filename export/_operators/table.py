@@ -154,6 +154,7 @@ IMAGES = (
     Operator("ImageProjectiveTransformV3", projections.project, "no mapping; `keras.ops.image.affine_transform`"),
     Operator("RGBToHSV", colours.to_hsv, "no mapping"),
     Operator("HSVToRGB", colours.to_rgb, "no mapping"),
+    Operator("AdjustSaturation", colours.saturate, "the middle colour of three keeps its distance"),
     Operator("ExtractImagePatches", patches.extract, "wants sizes that are known; multiplies with zero"),
     Operator("ExtractVolumePatches", patches.extract, "no mapping"),
     Operator("Conv2D", patches.convolve, "onnxruntime has floats alone"),
@@ -166,7 +167,7 @@ IMAGES = (
 MATRICES = (
     Operator("MatrixBandPart", bands.band_part, "multiplies with a mask, where infinity becomes NaN"),
     Operator("MatrixSolve", elimination.solve, "no mapping"),
-    Operator("MatrixInverse", elimination.inverse, "no mapping"),
+    Operator("MatrixInverse", elimination.inverse, "an operator outside of ONNX"),
     Operator("MatrixTriangularSolve", elimination.triangular_solve, "no mapping"),
     Operator("Lu", elimination.lower_upper, "no mapping"),
     Operator("LogMatrixDeterminant", elimination.log_determinant, "no mapping"),
