@@ -230,3 +230,5 @@ for call in DRAWN.split():  # most do nothing when a model infers
     made = getattr(layers, name)(*(float(each) if "." in each else int(each) for each in arguments.split(",") if each))
     inferring = partial(made, training=False)
     add(f"keras.layers.{name}", inferring, ordinary((2, 6, 7, 3)), ("float32",), known=True, limit=1e-5)
+tiles = layers.ContrastLimitedAdaptiveHistogramEqualization(tile_grid_size=(2, 2))
+row(tiles, (2, 8, 8, 3), given=ordinary((2, 8, 8, 3)), known=True)

@@ -105,13 +105,20 @@ for k in (-1, 0, 2):
     rows_of(ops, "diagonal trace", images(3, 4, 5), NUMBERS, how=f"{k=}", offset=k)
     rows_of(ops, "diagonal trace", images(3, 4, 5), NUMBERS, how=f"{k=}, last axes", offset=k, axis1=1, axis2=2)
     add("keras.ops.eye", partial(lambda k, x: ops.eye(ops.shape(x)[0], 4, k=k), k), images(3), NUMBERS, f"{k=}")
-    add("keras.ops.tri", partial(lambda k, x: ops.tri(ops.shape(x)[0], 5, k=k), k), images(4), NUMBERS, f"{k=}")
+    add(
+        "keras.ops.tri",
+        partial(lambda k, x: ops.tri(ops.shape(x)[0], 5, k=k), k),
+        images(4),
+        NUMBERS,
+        f"{k=}",
+        known=True,
+    )
 add("keras.ops.identity", lambda x: ops.identity(ops.shape(x)[0]), images(3), NUMBERS)
 
 BOTH = ordinary((3, 4), (4, 5))
 rows_of(ops, "matmul dot", BOTH, NUMBERS)
 rows_of(ops, "matmul", ordinary((2, 1, 3, 4), (5, 4, 2)), NUMBERS, how="broadcast")
-rows_of(ops, "matmul dot inner vdot", ordinary((4,), (4,)), NUMBERS, how="vectors")
+rows_of(ops, "matmul dot inner vdot", ordinary((4,), (4,)), NUMBERS, how="vectors", known=True)
 rows_of(ops, "kron", ordinary((3, 4), (2, 3)), NUMBERS, known=True)
 rows_of(ops, "outer", ordinary((3, 4), (5,)), NUMBERS)
 rows_of(ops, "inner vdot", ordinary((3, 4), (3, 4)), NUMBERS)
