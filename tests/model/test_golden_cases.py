@@ -88,7 +88,10 @@ def test_a_model_that_runs_on_nothing_says_why():
 def test_a_model_that_gives_nan_asks_for_samples():
     q, k = sequence("q"), sequence("k")
     model = keras.Model([q, k], AdditiveAttention(4)(q, ops.log(k), k))
-    with pytest.raises(InputError, match=r"Keras gives NaN or nothing on inputs of shapes `q` .* Pass `sample_inputs`"):
+    with pytest.raises(
+        InputError,
+        match=r"Keras gives NaN or nothing on inputs of shapes `q` .* pass what it runs on as `sample_inputs`",
+    ):
         cases_of(model)
     samples = {"q": np.ones((2, 4, 4)), "k": np.ones((2, 5, 4))}
     assert cases_of(model, samples).axes["k"] == ("batch", "k_length", 4)
