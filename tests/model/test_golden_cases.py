@@ -72,6 +72,11 @@ def test_sizes_that_keras_refuses_are_reported_not_hidden():
     assert len(of_lengths.cases) > 10
 
 
+def test_what_needs_long_inputs_gets_them():
+    x = sequence(size=2)
+    assert {case.inputs["x"].shape[1] for case in cases_of(keras.Model(x, layers.Cropping1D(500)(x))).cases} >= {1024}
+
+
 class Broken(layers.Layer):
     def call(self, x):
         if hasattr(x, "numpy"):
