@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx
 import tensorflow as tf
-from tf2onnx import convert, tf_loader, utils
-from tf2onnx.onnx_opset import controlflow, nn
+from tf2onnx import convert, handler, tf_loader, utils
+from tf2onnx.onnx_opset import controlflow
 from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.utils import make_name
@@ -20,13 +20,11 @@ __all__ = [
     "TransposeOptimizer",
     "back_to_back_merges",
     "converted",
-    "converted_convolution",
-    "converted_depthwise_convolution",
-    "converted_pooling",
     "converted_while",
     "frozen",
     "function_of",
     "make_name",
+    "map_as_it_does",
     "mended",
     "optimized",
 ]
@@ -84,21 +82,14 @@ def converted_while(graph: Any, node: Any) -> None:
     controlflow.While.version_7(graph, node)
 
 
-def converted_convolution(graph: Any, node: Any) -> None:
-    """Convert a convolution in place, as tf2onnx does."""
-    nn.ConvOp.version_13(graph, node)
-
-
-def converted_depthwise_convolution(graph: Any, node: Any) -> None:
-    """Convert a depthwise convolution in place, as tf2onnx does."""
-    nn.DepthwiseConv2d.version_1(graph, node)
-
-
-def converted_pooling(graph: Any, node: Any) -> None:
-    """Convert pooling in place, as tf2onnx does."""
-    kind = node.type
-    node.type = "MaxPool" if kind.startswith("Max") else "AveragePool"
-    nn.PoolOp.version_11(graph, node, tf_op=kind)
+def map_as_it_does(graph: Any, node: Any) -> None:
+    """Convert a node in place as tf2onnx itself does."""
+    versions = handler.tf_op.get_opsets()[node.domain][: graph.opset + 1]
+    function, options = next(each[node.type] for each in reversed(versions) if node.type in each)
+    options = dict(options)
+    if "onnx_op" in options:
+        options["tf_op"], node.type = node.type, options["onnx_op"]
+    function(graph, node, **options)
 
 
 def function_of(node: Any, attribute: str) -> Any:

@@ -15,6 +15,12 @@ Value = str | int | list[int] | np.ndarray | np.generic  # a tensor by its name,
 Shape = list[int] | None
 
 
+def constant_of(graph: Any, name: str) -> np.ndarray | None:
+    """Return what a tensor always is; None where that is not known."""
+    node = graph.get_node_by_output(name)
+    return np.asarray(node.get_tensor_value(as_list=False)) if node is not None and node.is_const() else None
+
+
 class Writer:
     """Writes operators of ONNX into a graph.
 
@@ -32,6 +38,10 @@ class Writer:
     def __call__(self, op: str, *inputs: Value, gives: int | None = None, **attributes: Any) -> str:
         """Write an operator and return its output, whose dtype is `gives`, or what ONNX infers."""
         return self._made(op, inputs, attributes, dtypes=None if gives is None else [gives])
+
+    def sizes(self, tensor: str, start: int = 0, end: int = 2**31) -> str:
+        """Return the sizes of some axes; tf2onnx's optimizers do not know that `Shape` can be of some."""
+        return self("Slice", self("Shape", tensor), [start], [end], [0])
 
     def constant(self, value: Value) -> str:
         """Return the name of a constant; that of a tensor as it is."""

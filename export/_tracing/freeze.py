@@ -21,6 +21,7 @@ from .._internals import tensorflow_internals, tf2onnx_internals
 from .._internals.tf2onnx_internals import make_name
 from .._operators.writing import Writer
 from .attention_calls import Call
+from .branches import cases_as_conditions, known_conditions_resolved
 from .needed_calls import needed_calls
 from .weights import is_large, move_out
 
@@ -63,9 +64,14 @@ def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: 
             named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on
     weights = move_out(graph, left_out, taken=[*function.structured_outputs], calls=_ops_by_function(graph))
     inputs = [*inputs, *(f"{name}:0" for name in weights)]
+    cases_as_conditions(graph)
     needed = needed_calls(graph, outputs, _ops_by_function(graph)) if keep_calls else set()
-    optimized = tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), inputs, outputs)
-    return Frozen(_in_order(_inlined(optimized, inputs, outputs)), weights, needed)
+
+    def optimized(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+        return tf2onnx_internals.optimized(_inlined(graph, inputs, outputs), inputs, outputs)
+
+    graph = _inlined(tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), inputs, outputs), inputs, outputs)
+    return Frozen(_in_order(known_conditions_resolved(graph, optimized)), weights, needed)
 
 
 def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
