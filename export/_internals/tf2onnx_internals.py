@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import onnx
 import tensorflow as tf
-import tf2onnx
-from tf2onnx import tf_loader
-from tf2onnx.onnx_opset import controlflow, nn, tensor
-from tf2onnx.optimizer import back_to_back_optimizer
+from tf2onnx import convert, handler, tf_loader, utils
+from tf2onnx.onnx_opset import controlflow
+from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.utils import make_name
+
+from .ordered_sets import use_in
 
 __all__ = [
     "TransposeOptimizer",
     "back_to_back_merges",
     "converted",
-    "converted_convolution",
-    "converted_depthwise_convolution",
-    "converted_gather",
-    "converted_pooling",
     "converted_while",
     "frozen",
     "function_of",
     "make_name",
+    "map_as_it_does",
     "mended",
     "optimized",
 ]
+
+
+# What it merges, and which of two it keeps, hangs on the order of nodes and on their names: it must not hang on chance.
+use_in("tf2onnx")  # all of which `convert` imports
+_FIRST, _MOST = 10**9, 10**6
+_numbers = itertools.count(_FIRST)
+
+
+def _numbered(operation: Any) -> str:
+    return f"einsum{operation.__dict__.setdefault('number', next(_numbers))}_{operation.name[:2]}"
+
+
+einsum_optimizer.EinsumSubOp._onnx_name = _numbered  # by its address
 
 
 def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
@@ -49,8 +61,13 @@ def optimized(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str
 
 
 def converted(graph: tf.compat.v1.GraphDef, **options: Any) -> onnx.ModelProto:
-    """Return the ONNX model of a frozen graph."""
-    model, _ = tf2onnx.convert._convert_common(graph, **options)
+    """Return the ONNX model of a frozen graph, the same each time but for numbers in names.
+
+    tf2onnx numbers what it makes with one counter a process and sorts nodes by their names, so that `9` stands behind
+    `10`, and merges the second of two that are alike into the first: numbers of one length keep their order.
+    """
+    utils.INTERNAL_NAME = max(_FIRST, -(-utils.INTERNAL_NAME // _MOST) * _MOST)
+    model, _ = convert._convert_common(graph, **options)
     return model
 
 
@@ -65,26 +82,14 @@ def converted_while(graph: Any, node: Any) -> None:
     controlflow.While.version_7(graph, node)
 
 
-def converted_gather(graph: Any, node: Any) -> None:
-    """Convert `GatherV2` in place, as tf2onnx does."""
-    tensor.GatherV2.version_12(graph, node)
-
-
-def converted_convolution(graph: Any, node: Any) -> None:
-    """Convert a convolution in place, as tf2onnx does."""
-    nn.ConvOp.version_13(graph, node)
-
-
-def converted_depthwise_convolution(graph: Any, node: Any) -> None:
-    """Convert a depthwise convolution in place, as tf2onnx does."""
-    nn.DepthwiseConv2d.version_1(graph, node)
-
-
-def converted_pooling(graph: Any, node: Any) -> None:
-    """Convert pooling in place, as tf2onnx does."""
-    kind = node.type
-    node.type = "MaxPool" if kind.startswith("Max") else "AveragePool"
-    nn.PoolOp.version_11(graph, node, tf_op=kind)
+def map_as_it_does(graph: Any, node: Any) -> None:
+    """Convert a node in place as tf2onnx itself does."""
+    versions = handler.tf_op.get_opsets()[node.domain][: graph.opset + 1]
+    function, options = next(each[node.type] for each in reversed(versions) if node.type in each)
+    options = dict(options)
+    if "onnx_op" in options:
+        options["tf_op"], node.type = node.type, options["onnx_op"]
+    function(graph, node, **options)
 
 
 def function_of(node: Any, attribute: str) -> Any:

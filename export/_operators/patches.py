@@ -9,11 +9,7 @@ import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from .._internals.tf2onnx_internals import (
-    converted_convolution,
-    converted_depthwise_convolution,
-    converted_pooling,
-)
+from .._internals.tf2onnx_internals import map_as_it_does
 from .windows import Windows
 from .writing import Replacement, Writer
 
@@ -40,7 +36,7 @@ def convolve(graph: Any, node: Any) -> None:
         windows = _windows(graph, node, kernel[:-2])
         if windows.leave_gaps:
             _pad_first(graph, node, windows)
-        converted_convolution(graph, node)
+        map_as_it_does(graph, node)
         if channels > 0 and kernel[-2] > 0:
             node.set_attr("group", channels // kernel[-2])
     elif -1 not in kernel and channels == kernel[-2] and images[-1] == channels:
@@ -61,7 +57,7 @@ def convolve_depthwise(graph: Any, node: Any) -> None:
     if graph.get_dtype(node.input[0]) in FLOATS:
         if windows.leave_gaps:
             _pad_first(graph, node, windows)
-        converted_depthwise_convolution(graph, node)
+        map_as_it_does(graph, node)
     elif -1 not in kernel and windows.first == 1:
         write = Replacement(graph, node)
         images, weights = write.inputs
@@ -94,7 +90,7 @@ def pool(graph: Any, node: Any) -> None:
     windows = Windows(graph, node, sizes[1:-1] if last else sizes[2:], strides, [])
     runs = kind in FLOATS or (is_max and kind == TensorProto.DOUBLE)
     if not last or (runs and not windows.leave_gaps) or sizes[0] != 1 or sizes[-1 if last else 1] != 1:
-        converted_pooling(graph, node)
+        map_as_it_does(graph, node)
         return
     write = Replacement(graph, node)
     axes = [*range(len(windows.sizes) + 1, 2 * len(windows.sizes) + 1)]

@@ -11,6 +11,8 @@ import numpy as np
 from .resizing import HALF, INT64, ONE, ZERO, Line, begun, normalized, polynomial
 from .writing import Value
 
+PI = np.float32(math.pi)
+
 Kernel = Callable[[Line, Value], Value]  # takes distances, which are not negative
 
 
@@ -30,11 +32,13 @@ def _lanczos(radius: int) -> Kernel:
 
     def kernel(line: Line, x: Value) -> Value:
         compute = line.compute
-        turns = compute("Mul", x, np.float32(math.pi))
-        waves = compute("Mul", compute("Sin", turns), compute("Sin", compute("Div", turns, width)))
+        turns = compute("Mul", x, PI)
+        waves = compute(
+            "Mul", compute("Mul", compute("Sin", turns), width), compute("Sin", compute("Div", turns, width))
+        )
         middle = compute("Not", compute("Greater", x, np.float32(1e-3)))
-        below = compute("Where", middle, ONE, compute("Mul", turns, turns))
-        found = compute("Where", middle, ONE, compute("Div", compute("Mul", waves, width), below))
+        below = compute("Where", middle, ONE, compute("Mul", compute("Mul", x, PI * PI), x))
+        found = compute("Where", middle, ONE, compute("Div", waves, below))
         return compute("Where", compute("Greater", x, width), ZERO, found)
 
     return kernel

@@ -86,23 +86,6 @@ def counts(graph: Any, node: Any) -> None:
     write.end(write("Slice", found, [0], [-1], [-1]))
 
 
-def stitched(graph: Any, node: Any) -> None:
-    """`DynamicStitch`: of several for one row, the last."""
-    half = len(node.input) // 2
-    axes = [graph.get_rank(each) for each in node.input[:half]]
-    write = Replacement(graph, node)
-    places, rows = write.inputs[:half], []
-    for data, rank in zip(write.inputs[half:], axes, strict=True):
-        shape = write("Concat", [-1], write.sizes(data, rank), axis=0)
-        rows.append(write("Reshape", data, shape))
-    flat = [write("Cast", write("Reshape", each, [-1]), to=TensorProto.INT64) for each in places]
-    where = write("Concat", *flat, axis=0)
-    number = write("Range", 0, write("Squeeze", write("Shape", where)), 1)
-    size = write("Add", write("ReduceMax", where, [0], keepdims=1), [1])
-    last = write("ScatterElements", write("Expand", 0, size), where, number, axis=0, reduction="max")
-    write.last("Gather", write("Concat", *rows, axis=0), last, axis=0)
-
-
 class _Rows(Replacement):
     """Writes rows in a dtype that onnxruntime reduces."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from .._internals.tf2onnx_internals import converted_gather
+from .._internals.tf2onnx_internals import map_as_it_does
 from .writing import Replacement, Writer, constant_of
 
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
@@ -80,19 +80,6 @@ def in_top_k(graph: Any, node: Any) -> None:
     write.last("And", finite, fewer)
 
 
-def cross_entropy(graph: Any, node: Any) -> None:
-    """`SparseSoftmaxCrossEntropyWithLogits`: the logarithm of a softmax is infinite where that is 0."""
-    if graph.find_output_consumers(node.output[1]):
-        return
-    loss, dtype, shape = node.output[0], node.output_dtypes[0], node.output_shapes[0]
-    logits, labels = node.input
-    graph.remove_node(node.name)
-    write = Writer(graph)
-    places = write("Unsqueeze", write("Cast", labels, to=INT64), [-1])
-    found = write("GatherElements", write("LogSoftmax", logits, axis=-1), places, axis=-1)
-    write.named(loss, "Neg", write("Squeeze", found, [-1]), shape=shape, gives=dtype)
-
-
 def broadcast(graph: Any, node: Any) -> None:
     """`BroadcastArgs` of two shapes of known ranks: the shorter one begins with axes of 1."""
     ranks = [(graph.get_shape(each) or [-1])[0] for each in node.input]
@@ -126,4 +113,4 @@ def gather(graph: Any, node: Any) -> None:
     if batch and axis is not None and axis < 0:
         axis = np.array(axis + graph.get_rank(node.input[0]), np.int64)
         graph.replace_input(node, node.input[2], Writer(graph).constant(axis), 2)
-    converted_gather(graph, node)
+    map_as_it_does(graph, node)

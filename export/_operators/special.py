@@ -12,24 +12,6 @@ from .writing import Replacement
 
 FLOAT = TensorProto.FLOAT
 ONE = np.float32(1)
-# Giles, Approximating the erfinv function (2010), table 5: of the middle, and of the ends
-MIDDLE = [1.50140941, 0.246640727, -0.00417768164, -0.00125372503, 0.00021858087, -4.39150654e-06, -3.5233877e-06]
-MIDDLE += [3.43273939e-07, 2.81022636e-08]
-ENDS = [2.83297682, 1.00167406, 0.00943887047, -0.0076224613, 0.00573950773, -0.00367342844, 0.00134934322]
-ENDS += [0.000100950558, -0.000200214257]
-
-
-def inverse_error_function(graph: Any, node: Any) -> None:
-    """`Erfinv`: x times a polynomial of -log(1 - x^2), in float32."""
-    write = Replacement(graph, node)
-    x = write("Cast", *write.inputs, to=FLOAT)
-    w = write("Neg", write("Log", write("Mul", write("Sub", ONE, x), write("Add", ONE, x))))
-    middle = write("Less", w, np.float32(5))
-    w = write("Where", middle, write("Sub", w, np.float32(2.5)), write("Sub", write("Sqrt", w), np.float32(3)))
-    powers = write("Pow", write("Unsqueeze", w, [-1]), np.arange(len(MIDDLE), dtype=np.float32))
-    factor = _sum(write, powers, middle, MIDDLE, ENDS)
-    at_end = write("Equal", write("Abs", x), ONE)
-    write.last("Cast", write("Mul", x, write("Where", at_end, np.float32(np.inf), factor)), to=write.dtype)
 
 
 def bessel(graph: Any, node: Any) -> None:

@@ -117,16 +117,16 @@ def fixed(*arrays, **kinds):
     return given
 
 
-def images(*shape: int):
+def images(*shape: int, without: tuple[str, ...] = ()):
     """Arrays of this shape, of small numbers of both signs, one or two of which are what a kind says."""
-    placed = {INFINITE: ((-1, np.inf), (0, -np.inf)), NAN: ((-1, np.nan),)}
+    placed = {FINITE: (), INFINITE: ((-1, np.inf), (0, -np.inf)), NAN: ((-1, np.nan),)}
 
     def given(kind: str, dtype: str):
-        if not _has(kind, dtype) or kind == ONE:
+        if kind not in placed or kind in without or not _has(kind, dtype):
             return None
         (found,) = ordinary(shape)(FINITE, dtype)
-        for place, number in placed.get(kind, ()):
+        for place, number in placed[kind]:
             found.flat[found.size // 2 + place] = number
-        return (found[:0] if kind == EMPTY else found,)
+        return (found,)
 
     return given
