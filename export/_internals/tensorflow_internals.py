@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager.context import eager_mode
 from tensorflow.python.framework import convert_to_constants, op_callbacks, tensor_util
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.grappler import tf_optimizer
@@ -20,8 +21,11 @@ COMPILED = "_XlaMustCompile"
 KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
 
 
-# freezing would make switches of what it does not know as control flow
-convert_to_constants._CONTROL_FLOW_OPS |= {"Case", "StatelessCase"}
+def content_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys and the values of a table of int64, by its handle, also while a graph is put together."""
+    with eager_mode():
+        keys, values = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)
+        return keys.numpy(), values.numpy()
 
 
 def operations_of(run: Callable[[], Any]) -> int:
@@ -83,7 +87,12 @@ def graph_with_constants(
     Returns:
         The graph, and by the name of each such constant what it stands for.
     """
-    data = _ConstantsWithStandIns(function, is_left_out, inline)
+    known = convert_to_constants._CONTROL_FLOW_OPS
+    convert_to_constants._CONTROL_FLOW_OPS = known | {"Case", "StatelessCase"}  # or it makes switches of them
+    try:
+        data = _ConstantsWithStandIns(function, is_left_out, inline)
+    finally:
+        convert_to_constants._CONTROL_FLOW_OPS = known
     graph, _ = convert_to_constants._replace_variables_by_constants(data)
     with tf.Graph().as_default() as imported:
         tf.import_graph_def(graph, name="")

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 import tensorflow as tf
-from tf2onnx import convert, handler, tf_loader, utils
+from tf2onnx import convert, handler, tf_loader, tfonnx, utils
 from tf2onnx.onnx_opset import controlflow
 from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
@@ -27,6 +27,7 @@ __all__ = [
     "map_as_it_does",
     "mended",
     "optimized",
+    "tfonnx",
     "transposes_moved_where_right",
 ]
 
