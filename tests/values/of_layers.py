@@ -193,6 +193,10 @@ for name, sizes in {"MultiHeadAttention": (2, 3), "GroupQueryAttention": (3, 4, 
     heads.build(QUERY, KEYS)
     add(f"keras.layers.{name}", called(heads), ordinary(QUERY, KEYS), **attended)
 
+HEADS = ordinary((2, 4, 2, 3), (2, 5, 2, 3), (2, 5, 2, 3))
+for causal in (False, True):
+    attention = partial(keras.ops.nn.dot_product_attention, is_causal=causal)
+    add("keras.ops.nn.dot_product_attention", attention, HEADS, how=f"{causal=}", **attended)
 IDS = fixed(np.int32([[0, 3, 6, 6], [1, 2, 5, 0]]))
 add("keras.layers.Embedding", called(layers.Embedding(7, 3), (2, 4)), IDS, ("int32",))
 if hasattr(layers, "ReversibleEmbedding"):

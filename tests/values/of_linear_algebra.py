@@ -44,6 +44,7 @@ for shape in SIZES:
     if len(shape) == 2:
         of_matrices("lu_factor", fixed(square(*shape)), how=f"{shape}", limit=2e-4)
         of_matrices("cholesky_inverse", fixed(np.tril(positive(*shape))), how=f"{shape}", limit=2e-4)
+add("keras.ops.logdet", ops.logdet, fixed(positive(2, 4, 4)), ("float32",), limit=2e-4)
 of_matrices("cholesky", fixed(positive(2, 4, 4)), how="upper", upper=True, limit=2e-5)
 for shape in ((5, 3), (3, 5), (2, 5, 3)):
     for mode in ("reduced", "complete"):
