@@ -52,16 +52,16 @@ class OnnxGraph:
     def _continuations(self) -> dict[str, list[str]]:
         continued: dict[str, list[str]] = {}
         for name, sources in self.sources.items():
-            begun = re.sub(r"__\d+(:\d+)$", r"\1", name)
-            if begun != name and begun in sources:
-                continued.setdefault(begun, []).append(name)
+            for begun in (re.sub(r"__\d+(:\d+)$", r"\1", name), f"{name}:0", re.sub(r"(\.\w+|_\d+)$", ":0", name)):
+                if begun != name and begun in sources:
+                    continued.setdefault(begun, []).append(name)
         return continued
 
     def versions(self, name: str) -> list[str]:
-        """Return the names under which a TensorFlow tensor may stand here: its own, and with `__` and a number.
+        """Return the names under which a TensorFlow tensor may stand here: its own, and those that begin with it.
 
         Where one TensorFlow op becomes several nodes, tf2onnx often gives its name to the first: `Rsqrt:0` is then the
-        square root, and `Rsqrt__165:0` one over it.
+        square root, and `Rsqrt.Reciprocal` one over it, or `Rsqrt__165:0` in a file of before.
         """
         return [name, *self._continued.get(name, ())]
 

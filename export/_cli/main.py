@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ COMMANDS = (export, verify, sign, run, predict, inspect, report, convert, layout
 
 # Signals that tell a process to end: by whoever runs it, or because its terminal is closed (not on Windows).
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+PATIENCE = 0.5  # seconds until a signal is sent again: C++ may have made another error of what it raised
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,33 +64,55 @@ def _print_error(error: Exception, *, debug: bool) -> None:
     print(f"error: {message}", file=sys.stderr)
 
 
+class _End(SystemExit):
+    """What a signal to end raises: of a class of its own, so that it can be seen to be lost."""
+
+
+class _Interrupt(KeyboardInterrupt):
+    """The same of Ctrl-C."""
+
+
 @contextlib.contextmanager
 def _heeding_signals() -> Iterator[list[int]]:
     """Let `finally` clauses run when the process is told to end, so that no partial folder stays behind.
 
-    A handler can only raise, and Python drops what is raised inside a `__del__`, of which TensorFlow has many. Such a
-    signal is sent once more, a moment later. Yields the signals that came.
+    A handler can only raise, and what it raises may be lost: Python drops it inside a `__del__`, of which TensorFlow
+    has many, and tf2onnx has clauses that catch everything. A signal whose exception is gone while the command goes on
+    is sent once more, a moment later. Yields the signals that came, without Ctrl-C.
     """
     ending: list[int] = []
+    is_over = threading.Event()
+    watched: list[weakref.ref[BaseException]] = []
+
+    def again(number: int) -> None:
+        if not is_over.wait(PATIENCE):
+            os.kill(os.getpid(), number)
+
+    def lost(number: int) -> None:
+        if not is_over.is_set():
+            threading.Thread(target=again, args=[number], daemon=True).start()
+
+    def raised(number: int) -> BaseException:
+        error = _Interrupt() if number == signal.SIGINT else _End(128 + number)
+        watched.append(weakref.ref(error, lambda _: lost(number)))
+        return error
 
     def terminate(number: int, _: object) -> None:
-        ending.append(number)
-        raise SystemExit(128 + number)
+        if number != signal.SIGINT:
+            ending.append(number)
+        raise raised(number)  # under no name here: its traceback would keep this frame, and this frame it
 
-    def dropped(lost: Any) -> None:
-        if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
-            number = ending[-1] if ending and isinstance(lost.exc_value, SystemExit) else signal.SIGINT
-            again = threading.Timer(0.01, os.kill, (os.getpid(), number))
-            again.daemon = True
-            again.start()
-        elif not ending:  # what is half made when the process ends may complain that it is
-            sys.__unraisablehook__(lost)
+    def dropped(failed: Any) -> None:
+        if not ending and not isinstance(failed.exc_value, KeyboardInterrupt):
+            sys.__unraisablehook__(failed)  # what is half made when the process ends may complain that it is
 
-    handlers = {number: signal.signal(number, terminate) for number in ENDING}
+    heeded = [*ENDING, *([signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else [])]
+    handlers = {number: signal.signal(number, terminate) for number in heeded}
     hook, sys.unraisablehook = sys.unraisablehook, dropped
     try:
         yield ending
     finally:
+        is_over.set()
         if not ending:  # what is half made may complain until the process has ended
             sys.unraisablehook = hook
         for number, handler in handlers.items():

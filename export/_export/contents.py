@@ -10,7 +10,7 @@ from .._bundle.folder import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityError, ParityReport, ParityRow, compared
 from .._bundle.tried_values import values_text
 from .._errors import ExportError, ProviderError, UntraceableError
-from .._graphs.onnx_file import write
+from .._graphs.onnx_file import describe, write
 from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_model
 from .._lowerings.lowered import Lowered
@@ -86,6 +86,7 @@ def _write(
     lowered = lowered_model(signature, options, function)
     finished, opset = lowered.finished(golden, options.opset)
     check_onnxruntime(opset, lowered.lowerings.values())
+    describe(finished.model, signature.model.name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
     write(finished, folder / verify.MODEL)
     step("Running onnxruntime on the golden cases")
     actual = outputs_of(folder / verify.MODEL, golden, options.provider)

@@ -13,9 +13,12 @@ from onnx import inliner, version_converter
 
 from .._errors import ExportError, UnsupportedModelError
 from .._options import TRACED_OPSET
+from .._standalone import verify
 from .edits import keep, refill
 from .external_data import take_out, with_weights, write_data
 from .loop_invariants import hoist
+from .names import rename
+from .order import put_in_order
 from .traced import DOMAIN, Traced
 
 Axes = Mapping[str, tuple[str | int, ...]]
@@ -53,10 +56,11 @@ def finish(
     model = with_functions(model, functions)  # after the converter, which deletes them
     if inlined:
         model = inliner.inline_selected_functions(model, [(DOMAIN, op) for op in inlined])
+    put_in_order(model.graph)
+    rename(model.graph)
     hoist(model)
     # the converter leaves the ir version of the source, which newer opsets do not allow
     model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
-    model.producer_name = "keras-attn"
     del model.graph.value_info[:]  # tf2onnx's unrelated `unk__N` axes would contradict the names given here
     keep(model.graph.input, lambda value: value.name not in traced.weights)
     _name_axes(model.graph.input, inputs)
@@ -74,6 +78,21 @@ def with_functions(model: onnx.ModelProto, functions: Sequence[onnx.FunctionProt
                 known.add(opset.domain)
     model.functions.extend(functions)
     return model
+
+
+def describe(model: onnx.ModelProto, name: str, precision: str, version: str) -> None:
+    """Let a finished file say, in place, what it holds and what wrote it.
+
+    Args:
+        model: The file.
+        name: That of the Keras model.
+        precision: That of the file.
+        version: That of this package.
+    """
+    model.producer_name, model.producer_version = "keras-attn", version
+    model.graph.name, model.doc_string = name, ""
+    about = {"model": name, "precision": precision, "bundle_schema": str(verify.SCHEMA_VERSION)}
+    onnx.helper.set_model_props(model, about)
 
 
 def _name_axes(values: Any, axes: Axes) -> None:

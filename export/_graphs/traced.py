@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-DOMAIN = "keras_attn"  # of the nodes that stand for calls of attention layers
+# Of the nodes that stand for calls of attention layers. ONNX asks for a name of the DNS in reverse, and what ends in
+# `.alt` there is nobody's (RFC 9476).
+DOMAIN = "alt.keras_attn"
+OF_ATTENTION = "keras_attn"  # what the names of nodes in such a call begin with, by which `verify` knows them
 Shapes = Mapping[str, tuple[int | None, ...]]
 Weights = Mapping[str, np.ndarray]
 
@@ -18,7 +21,7 @@ class Traced:
     """A model on its way from TensorFlow to a file.
 
     Attributes:
-        model: Nodes of the domain `keras_attn` stand for the calls of attention layers that are lowered.
+        model: Nodes of the domain `alt.keras_attn` stand for the calls of attention layers that are lowered.
         outputs: Static shapes of the outputs.
         weights: Those that are kept out of the graph, by name: its inputs until it is finished, then initializers that
             are put in when it is written.

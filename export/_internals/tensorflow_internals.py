@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import convert_to_constants, op_callbacks
+from tensorflow.python.eager.context import eager_mode
+from tensorflow.python.framework import convert_to_constants, op_callbacks, tensor_util
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph, WhileBodyFuncGraph
@@ -18,6 +19,17 @@ IMPLEMENTS = "_implements"  # what `experimental_implements` was
 KEPT_APART = "_noinline"
 COMPILED = "_XlaMustCompile"
 KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
+
+
+# freezing would make switches of what it does not know as control flow
+convert_to_constants._CONTROL_FLOW_OPS |= {"Case", "StatelessCase"}
+
+
+def content_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys and the values of a table of int64, by its handle, also while a graph is put together."""
+    with eager_mode():
+        keys, values = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)
+        return keys.numpy(), values.numpy()
 
 
 def operations_of(run: Callable[[], Any]) -> int:
@@ -112,6 +124,12 @@ class _ConstantsWithStandIns(convert_to_constants._FunctionConverterDataInEager)
 def optimized(config: tf.compat.v1.ConfigProto, meta_graph: Any) -> tf.compat.v1.GraphDef:
     """Return the graph of a meta graph after the optimizers of a session configuration."""
     return tf_optimizer.OptimizeGraph(config, meta_graph)
+
+
+def known_value(tensor: Any) -> Any:
+    """Return the value of a tensor that TensorFlow can tell from constants and sizes that are known, or None."""
+    found = tensor_util.constant_value(tensor)
+    return tensor_util.try_evaluate_constant(tensor) if found is None else found
 
 
 def runs_in_place(graph: Any, outermost: Any) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx
 import tensorflow as tf
-import tf2onnx
-from tf2onnx import tf_loader
+from tf2onnx import convert, handler, tf_loader, utils
 from tf2onnx.onnx_opset import controlflow
-from tf2onnx.optimizer import back_to_back_optimizer
+from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
+from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.utils import make_name
+
+from .ordered_sets import use_in
 
 __all__ = [
     "back_to_back_merges",
@@ -20,9 +24,24 @@ __all__ = [
     "frozen",
     "function_of",
     "make_name",
+    "map_as_it_does",
     "mended",
     "optimized",
+    "transposes_moved_where_right",
 ]
+
+
+# What it merges, and which of two it keeps, hangs on the order of nodes and on their names: it must not hang on chance.
+use_in("tf2onnx")  # all of which `convert` imports
+_FIRST, _MOST = 10**9, 10**6
+_numbers = itertools.count(_FIRST)
+
+
+def _numbered(operation: Any) -> str:
+    return f"einsum{operation.__dict__.setdefault('number', next(_numbers))}_{operation.name[:2]}"
+
+
+einsum_optimizer.EinsumSubOp._onnx_name = _numbered  # by its address
 
 
 def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
@@ -43,8 +62,13 @@ def optimized(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str
 
 
 def converted(graph: tf.compat.v1.GraphDef, **options: Any) -> onnx.ModelProto:
-    """Return the ONNX model of a frozen graph."""
-    model, _ = tf2onnx.convert._convert_common(graph, **options)
+    """Return the ONNX model of a frozen graph, the same each time but for numbers in names.
+
+    tf2onnx numbers what it makes with one counter a process and sorts nodes by their names, so that `9` stands behind
+    `10`, and merges the second of two that are alike into the first: numbers of one length keep their order.
+    """
+    utils.INTERNAL_NAME = max(_FIRST, -(-utils.INTERNAL_NAME // _MOST) * _MOST)
+    model, _ = convert._convert_common(graph, **options)
     return model
 
 
@@ -59,6 +83,46 @@ def converted_while(graph: Any, node: Any) -> None:
     controlflow.While.version_7(graph, node)
 
 
+def map_as_it_does(graph: Any, node: Any) -> None:
+    """Convert a node in place as tf2onnx itself does."""
+    versions = handler.tf_op.get_opsets()[node.domain][: graph.opset + 1]
+    function, options = next(each[node.type] for each in reversed(versions) if node.type in each)
+    options = dict(options)
+    if "onnx_op" in options:
+        options["tf_op"], node.type = node.type, options["onnx_op"]
+    function(graph, node, **options)
+
+
 def function_of(node: Any, attribute: str) -> Any:
     """Return the graph of a function that a node calls, converted by then: `body`, `cond`, a branch."""
     return tf_loader.find_function(node.get_attr_str(attribute))
+
+
+@contextlib.contextmanager
+def transposes_moved_where_right() -> Iterator[None]:
+    """Let tf2onnx move a transpose past a square, x times x, only with the shape of what is then squared.
+
+    It keeps the shape of before (`_mul_handler` in `transpose_optimizer`), and writes a transpose as a reshape to that
+    where all sizes but one are 1: a convolution whose output is 1 by 1, normalized, came out with another shape. Past a
+    `Shape` of some axes (`_shape_handler`), of which it makes one of all, none is moved. For as long as the context
+    lasts, in this process, no thread but one may convert.
+    """
+    past_product, past_shape = TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler
+
+    def with_shape(self: Any, transpose: Any, node: Any) -> Any:
+        is_square, shape = len({*node.input}) == 1, self._g.get_shape(node.output[0])
+        done = past_product(self, transpose, node)
+        if done and is_square and shape:
+            order = transpose.get_attr_value("perm")
+            self._g.set_shape(node.output[0], [shape[order.index(axis)] for axis in range(len(order))])
+            self._g.set_shape(transpose.output[0], shape)
+        return done
+
+    def if_whole(self: Any, transpose: Any, node: Any) -> Any:
+        return not {"start", "end"} & {*node.attr} and past_shape(self, transpose, node)
+
+    TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = with_shape, if_whole
+    try:
+        yield
+    finally:
+        TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = past_product, past_shape

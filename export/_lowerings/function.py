@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import onnx
 from onnx import TensorProto, helper
 
-from .._graphs.traced import DOMAIN
+from .._graphs.traced import DOMAIN, OF_ATTENTION
 from .._graphs.walk import all_nodes
 from .._tracing.attention_calls import Call
 from .given import Given, given_of, with_batch_axes
@@ -37,7 +37,7 @@ def function(
     nodes = writer.nodes(results, {*arguments.values()})
     found = helper.make_function(DOMAIN, call.op, [*call.shapes], [*call.outputs], nodes, imports)
     for number, node in enumerate(all_nodes(found)):  # profiles then tell where the call ran
-        node.name = f"{DOMAIN}/{call.layer}/{call.op}/{node.op_type}_{number}"
+        node.name = f"{OF_ATTENTION}/{call.layer}/{call.op}/{node.op_type}_{number}"
     return found
 
 

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
+from onnx.helper import tensor_dtype_to_np_dtype
 
-from .writing import Replacement
+from .._internals.tf2onnx_internals import map_as_it_does
+from .angles import is_negative
+from .selection import chosen
+from .writing import Replacement, Writer
 
+FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE}
 SIGN_BIT = np.int32(np.iinfo(np.int32).min)
 
 
 def select(graph: Any, node: Any) -> None:
-    """`SelectV2`, which is `tf.where`, as `Where`; onnxruntime has none for booleans, where the choice is logic."""
-    if graph.get_dtype(node.output[0]) != TensorProto.BOOL:
-        node.type = "Where"
+    """`SelectV2`, which is `tf.where`, as `Where`; the condition of `Select` may be one for each row."""
+    rows, rank = graph.get_rank(node.input[0]), graph.get_rank(node.input[1])
+    if node.type == "Select" and rows == 1 and rank is None:
         return
+    if node.type == "Select" and rows == 1 and rank > 1:
+        condition = Writer(graph)("Unsqueeze", node.input[0], [*range(1, rank)])
+        graph.replace_inputs(node, [condition, *node.input[1:]])
     write = Replacement(graph, node)
-    condition, chosen, other = write.inputs
-    write.last("Or", write("And", condition, chosen), write("And", write("Not", condition), other))
+    chosen(write, *write.inputs)
 
 
 def erfc(graph: Any, node: Any) -> None:
@@ -39,12 +47,68 @@ def sign_bit(graph: Any, node: Any) -> None:
     if graph.get_dtype(node.input[0]) != TensorProto.FLOAT or not all(_reads_sign(each) for each in consumers):
         return
     write = Replacement(graph, node)
-    (x,) = write.inputs
-    zero = np.float32(0)
-    from_below = write("Less", write("Div", np.float32(1), x), zero)
-    write.last("Where", write("Or", write("Less", x, zero), from_below), SIGN_BIT, np.int32(0))
+    write.last("Where", is_negative(write, write.inputs[0], np.array(0, np.float32)), SIGN_BIT, np.int32(0))
 
 
 def _reads_sign(consumer: Any) -> bool:
     values = [each.get_tensor_value(as_list=False) for each in consumer.inputs if each.is_const()]
     return consumer.type == "BitwiseAnd" and any(np.array_equal(value, SIGN_BIT) for value in values)
+
+
+def total(graph: Any, node: Any) -> None:
+    """`AddN`: `Sum` of floats, and of integers, which that does not take, one after the other."""
+    if node.output_dtypes[0] in FLOATS:
+        node.type = "Sum"
+        return
+    write = Replacement(graph, node)
+    found = write.inputs[0]
+    for each in write.inputs[1:]:
+        found = write("Add", found, each)
+    write.last("Identity", found)
+
+
+def as_it_is(graph: Any, node: Any) -> None:
+    """What matters to gradients alone."""
+    node.type = "Identity"
+
+
+def clipped(graph: Any, node: Any) -> None:
+    """`ClipByValue`: limits of any shape; the lower one counts where they cross."""
+    write = Replacement(graph, node)
+    x, low, high = write.inputs
+    write.last("Max", write("Min", x, high), low)
+
+
+def softplus(graph: Any, node: Any) -> None:
+    """`Softplus`: where onnxruntime has only a formula, the exponential of a large number is infinite."""
+    if node.output_dtypes[0] == TensorProto.FLOAT:
+        return
+    write = Replacement(graph, node)
+    (x,), one = write.inputs, np.ones((), tensor_dtype_to_np_dtype(write.dtype))
+    rest = write("Log", write("Add", write("Exp", write("Neg", write("Abs", x))), one))
+    write.last("Add", write("Relu", x), rest)
+
+
+def by_zero(graph: Any, node: Any) -> None:
+    """`MulNoNan`, `Xdivy` and `Xlogy`: zero where the second, or of the others the first, is."""
+    write = Replacement(graph, node)
+    (x, y), zero = write.inputs, np.zeros((), tensor_dtype_to_np_dtype(write.dtype))
+    found = (
+        write("Div", x, y) if node.type == "Xdivy" else write("Mul", x, write("Log", y) if node.type == "Xlogy" else y)
+    )
+    write.last("Where", write("Equal", y if node.type == "MulNoNan" else x, zero), zero, found)
+
+
+def known_to_onnx(graph: Any, node: Any) -> None:
+    """What has its own name in ONNX."""
+    node.type = {"Inv": "Reciprocal"}.get(node.type, node.type)
+
+
+def summed(graph: Any, node: Any) -> None:
+    """`Einsum` as tf2onnx has it, which takes `A` and `a` for one axis."""
+    equation = node.get_attr_value("equation").decode()
+    letters = dict.fromkeys(each for each in equation if each.isalpha())
+    if len(letters) <= len(ascii_lowercase):
+        renamed = dict(zip(letters, ascii_lowercase, strict=False))
+        node.set_attr("equation", "".join(renamed.get(each, each) for each in equation).encode())
+        map_as_it_does(graph, node)

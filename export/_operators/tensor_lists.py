@@ -17,11 +17,9 @@ from onnx import TensorProto, helper
 
 from .._errors import UnsupportedModelError
 from .._internals.tf2onnx_internals import converted_while, function_of, make_name
+from .list_tensors import MADE, WRITE, keep_states, source_of
 from .writing import Writer
 
-MADE = ("TensorListReserve", "TensorListResize")
-_PASS_ON = ("Cast", "Identity")
-_WRITE = "TensorListSetItem"
 _REFUSED = (
     "A loop writes a `TensorArray` in a way that has no form in ONNX: {}. Make a tensor of its final size before the "
     "loop, and write with `tf.tensor_scatter_nd_update`."
@@ -46,7 +44,14 @@ class _Written:
 
 
 def loop(graph: Any, node: Any) -> None:
-    """`While` as tf2onnx converts it, but for the lists that it writes."""
+    """`While` as tf2onnx converts it, but for the lists that it writes; of `tf.while_loop` alone.
+
+    Its first two states are the number of the step and the most there may be. What is made otherwise has none, and
+    tf2onnx takes any two for them.
+    """
+    if not _counts(function_of(node, "body")):
+        return
+    keep_states(graph, node)
     found = _Loop(graph, node)
     body = found.body
     written = [] if body.ragged_variant_list_writes else list(found.written())
@@ -64,6 +69,16 @@ def loop(graph: Any, node: Any) -> None:
         _put_in_place(graph, output, index, each)
 
 
+def _counts(body: Any) -> bool:
+    """Tell whether a body adds one to its first input and hands on its second."""
+    number, most = body.input_names[:2] if len(body.input_names) > 1 else ("", "")
+    made = body.get_node_by_output(source_of(body, body.outputs[0]))
+    if made is None or made.type not in ("Add", "AddV2") or source_of(body, body.outputs[1]) != most:
+        return False
+    sides = [(made.input[0], made.inputs[1]), (made.input[1], made.inputs[0])]
+    return any(source_of(body, a) == number and _is_number(b, 1) for a, b in sides)
+
+
 class _Loop:
     """A loop of TensorFlow before it is converted; `body` and what is in it are."""
 
@@ -79,33 +94,33 @@ class _Loop:
             UnsupportedModelError: It writes one in a way that cannot be told.
         """
         chains = {number: self._chain(number) for number, made in enumerate(self._node.inputs) if made.type in MADE}
-        writes = [node for node in self.body.get_nodes() if node.type == _WRITE]
+        writes = [node for node in self.body.get_nodes() if node.type == WRITE]
         if len(writes) != sum(map(len, chains.values())):
-            raise UnsupportedModelError(_REFUSED.format("it goes on with one that was written before"))
+            raise UnsupportedModelError(_REFUSED.format("it goes on with one that a loop around it writes"))
         for number, chain in chains.items():
             if not chain:
                 raise UnsupportedModelError(_REFUSED.format("only under a condition, in a loop within it, or never"))
             lists = {self._inputs[number], *(node.output[0] for node in chain)}
-            if lists & {_source_of(self.body, read, ("Identity",)) for read in self.body.ta_reads}:
+            if lists & {source_of(self.body, read, ("Identity",)) for read in self.body.ta_reads}:
                 raise UnsupportedModelError(_REFUSED.format("it reads what it writes"))
             size = self._node.inputs[number].input[1]
             indices = [node.input[1] for node in chain]
             if len(chain) == 1 and self._is_counter(self.body, indices[0]):
                 # one that was made without places grows as it is written
-                grows = _is_number(self._graph.get_node_by_output(_source_of(self._graph, size)), 0)
+                grows = _is_number(self._graph.get_node_by_output(source_of(self._graph, size)), 0)
                 yield _Written(size, None, 1, grows or self._runs_to(size))
             else:
                 yield _Written(size, _merged(self.body, chain), len(chain), is_full=False)
 
     def _chain(self, number: int) -> list[Any]:
         """Return the nodes that write a list in one step, the first first; none where they cannot be told."""
-        name, found = _source_of(self.body, self.body.outputs[number], ("Identity",)), []
+        name, found = source_of(self.body, self.body.outputs[number], ("Identity",)), []
         while name != self._inputs[number]:
             node = self.body.get_node_by_output(name)
-            if node is None or node.type != _WRITE:
+            if node is None or node.type != WRITE:
                 return []
             found.append(node)
-            name = _source_of(self.body, node.input[0], ("Identity",))
+            name = source_of(self.body, node.input[0], ("Identity",))
         return found[::-1]
 
     def _is_counter(self, graph: Any, name: str) -> bool:
@@ -113,17 +128,17 @@ class _Loop:
         number = _input_of(graph, name)
         if number is None or number == 1 or not _is_number(self._node.inputs[number], 0):
             return False
-        made = self.body.get_node_by_output(_source_of(self.body, self.body.outputs[number]))
+        made = self.body.get_node_by_output(source_of(self.body, self.body.outputs[number]))
         if made is None or made.type not in ("Add", "AddV2"):
             return False
         sides = [(made.input[0], made.inputs[1]), (made.input[1], made.inputs[0])]
-        return any(_source_of(self.body, a) == self._inputs[number] and _is_number(b, 1) for a, b in sides)
+        return any(source_of(self.body, a) == self._inputs[number] and _is_number(b, 1) for a, b in sides)
 
     def _runs_to(self, size: str) -> bool:
         """Tell whether the loop ends when it has run for as many steps as a list is long, and never before."""
         waiting = [self._condition.outputs[0]]
         while waiting:
-            made = self._condition.get_node_by_output(_source_of(self._condition, waiting.pop()))
+            made = self._condition.get_node_by_output(source_of(self._condition, waiting.pop()))
             if made is not None and made.type in ("And", "LogicalAnd"):
                 waiting += made.input
             elif made is None or made.type != "Less" or not self._is_end(made, size):
@@ -135,14 +150,14 @@ class _Loop:
             return False
         number, end = _input_of(self._condition, less.input[1]), less.inputs[1]
         if number is None:
-            end = self._condition.get_node_by_output(_source_of(self._condition, less.input[1]))
-        elif number == 1 or _source_of(self.body, self.body.outputs[number]) == self._inputs[number]:
-            if _source_of(self._graph, self._node.input[number]) == _source_of(self._graph, size):
+            end = self._condition.get_node_by_output(source_of(self._condition, less.input[1]))
+        elif number == 1 or source_of(self.body, self.body.outputs[number]) == self._inputs[number]:
+            if source_of(self._graph, self._node.input[number]) == source_of(self._graph, size):
                 return True
             end = self._node.inputs[number]
         else:
             return False
-        length = self._graph.get_node_by_output(_source_of(self._graph, size))
+        length = self._graph.get_node_by_output(source_of(self._graph, size))
         return length.is_const() and _is_number(end, int(length.get_tensor_value()))
 
 
@@ -196,12 +211,12 @@ def _put_in_place(graph: Any, scanned: str, index: str | None, written: _Written
 
     length = write("Cast", write("Reshape", written.size, [-1], gives=TensorProto.INT32), to=TensorProto.INT64)
     if index is None:
-        steps, element = write("Shape", scanned, end=1), write("Shape", scanned, start=1)
+        steps, element = write.sizes(scanned, end=1), write.sizes(scanned, 1)
         left = write("Max", write("Sub", length, steps), [0])
         last("Concat", scanned, write("ConstantOfShape", write("Concat", left, element, axis=0), value=zero), axis=0)
         return
     places = write("Reshape", index, [-1])
-    element = write("Shape", scanned, start=1 if written.each == 1 else 2)
+    element = write.sizes(scanned, 1 if written.each == 1 else 2)
     rows = scanned
     if written.each > 1:
         rows = write("Reshape", scanned, write("Concat", write("Shape", places), element, axis=0), gives=kind)
@@ -216,18 +231,9 @@ def _put_in_place(graph: Any, scanned: str, index: str | None, written: _Written
     last("Gather", rows, write("ReduceMax", write("Where", same, every_row, 0), [1], keepdims=0), axis=0)
 
 
-def _source_of(graph: Any, name: str, ops: Sequence[str] = _PASS_ON) -> str:
-    """Return what a tensor is handed on from."""
-    node = graph.get_node_by_output(name)
-    while node is not None and node.type in ops:
-        name = node.input[0]
-        node = graph.get_node_by_output(name)
-    return name
-
-
 def _input_of(graph: Any, name: str) -> int | None:
     """Return the number of the input of a body or condition that a tensor is; None if it is none."""
-    source, inputs = _source_of(graph, name), list(graph.input_names)
+    source, inputs = source_of(graph, name), list(graph.input_names)
     return inputs.index(source) if source in inputs else None
 
 
@@ -241,7 +247,7 @@ def _is_number(node: Any, number: int) -> bool:
 
 def stacked(graph: Any, node: Any) -> None:
     """`TensorListStack` of what a loop wrote: by now a tensor, which tf2onnx only takes from the loop itself."""
-    source = _source_of(graph, node.input[0], ("Identity",))
+    source = source_of(graph, node.input[0], ("Identity",))
     if graph.get_node_by_output(source).type not in MADE:
         graph.remove_node(node.name)
         graph.replace_all_inputs(node.output[0], source)

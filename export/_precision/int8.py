@@ -18,8 +18,9 @@ from .._errors import UnsupportedModelError
 from .._graphs.edits import refill
 from .._graphs.loop_state import capture_unchanged
 from .._graphs.onnx_file import read, write
+from .._graphs.order import in_order, put_in_order
 from .._graphs.traced import Traced
-from .._graphs.walk import all_graphs, graphs_in, names_read
+from .._graphs.walk import all_graphs, graphs_in
 
 FEWEST_COLUMNS = 8
 
@@ -68,16 +69,15 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
         message = f"onnxruntime cannot quantize the model: {type(error).__name__}: {error}"
         raise UnsupportedModelError(message) from error
     model = quantized.model
-    model.producer_name = traced.model.producer_name
     del model.graph.value_info[:]  # what the quantizer inferred
+    put_in_order(model.graph)  # the quantizer does not look into bodies and branches
     by_row = False
     for graph in reversed([*all_graphs(model.graph)]):
-        _sort(graph)
         _keep_biases_apart(graph)
         by_row |= _quantize_by_row(graph)
     if by_row:
         _add_constants(model.graph)
-    return quantized
+    return replace(quantized, weights=in_order(quantized.weights, model.graph))
 
 
 def _left_out(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
@@ -116,20 +116,6 @@ def _silent_logging() -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         root.removeFilter(from_elsewhere)
-
-
-def _sort(graph: onnx.GraphProto) -> None:
-    """Put each node behind all that it reads, in place: the quantizer does not look into bodies and branches."""
-    nodes = list(graph.node)
-    maker = {name: number for number, node in enumerate(nodes) for name in node.output}
-    order: dict[int, None] = {}
-    waiting = list(reversed(range(len(nodes))))
-    while waiting:
-        before = {maker[name] for name in names_read(nodes[waiting[-1]]) if name in maker} - order.keys()
-        waiting += sorted(before, reverse=True)
-        if not before:
-            order[waiting.pop()] = None
-    refill(graph.node, (nodes[number] for number in order))
 
 
 def _quantize_by_row(graph: onnx.GraphProto) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._bundle.parity import ParityReport, ParityRow, compared
 from .._graphs.external_data import DATA
-from .._graphs.onnx_file import read, write
+from .._graphs.onnx_file import describe, read, write
 from .._graphs.traced import Traced
 from .._options import Options
 from .._progress import Progress
@@ -85,4 +85,6 @@ def convert(traced: Traced, precision: str, folder: Path) -> Traced:
     Raises:
         UnsupportedModelError: onnxruntime's quantizer fails on the model.
     """
-    return to_float16(traced) if precision == "float16" else to_int8(traced, folder)
+    found = to_float16(traced) if precision == "float16" else to_int8(traced, folder)
+    describe(found.model, traced.model.graph.name, precision, traced.model.producer_version)
+    return found

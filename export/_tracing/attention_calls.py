@@ -24,7 +24,7 @@ class Call:
     """One call of an attention layer in a traced graph.
 
     Attributes:
-        op: The name of its ONNX function, in the domain `keras_attn`.
+        op: The name of its ONNX function, in the domain `alt.keras_attn`.
         layer: The path of the layer.
         owner: The identity of the layer: two may have the same path.
         name: The name of its scoring function.

@@ -14,12 +14,14 @@ import tensorflow as tf
 from onnx import TensorProto
 
 from .._errors import ExportError
+from .._graphs.edits import refill
 from .._graphs.traced import DOMAIN, Weights
 from .._graphs.walk import all_nodes
 from .._internals import tensorflow_internals, tf2onnx_internals
 from .._internals.tf2onnx_internals import make_name
 from .._operators.writing import Writer
 from .attention_calls import Call
+from .branches import cases_as_conditions, known_conditions_resolved
 from .needed_calls import needed_calls
 from .weights import is_large, move_out
 
@@ -55,15 +57,30 @@ def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: 
         if keep_calls or "incompatible with expected resource" not in str(error):
             raise
         # a fault of TensorFlow's freezing, which tf2onnx knows a way around: all weights stay in the graph
-        return Frozen(_inlined(tf2onnx_internals.frozen(function, inputs, outputs), inputs, outputs), {}, set())
+        whole = tf2onnx_internals.frozen(function, inputs, outputs)
+        return Frozen(_in_order(_inlined(whole, inputs, outputs)), {}, set())
     for named in graph.library.function:
         if _op_of(named) is not None:
             named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on
     weights = move_out(graph, left_out, taken=[*function.structured_outputs], calls=_ops_by_function(graph))
     inputs = [*inputs, *(f"{name}:0" for name in weights)]
+    cases_as_conditions(graph)
     needed = needed_calls(graph, outputs, _ops_by_function(graph)) if keep_calls else set()
-    optimized = tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), inputs, outputs)
-    return Frozen(_inlined(optimized, inputs, outputs), weights, needed)
+
+    def optimized(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+        return tf2onnx_internals.optimized(_inlined(graph, inputs, outputs), inputs, outputs)
+
+    graph = _inlined(tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), inputs, outputs), inputs, outputs)
+    return Frozen(_in_order(known_conditions_resolved(graph, optimized)), weights, needed)
+
+
+def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    """Put nodes and functions in the order of their names: that of TensorFlow's optimizers is chance."""
+    refill(graph.node, sorted(graph.node, key=lambda node: node.name))
+    refill(graph.library.function, sorted(graph.library.function, key=lambda function: function.signature.name))
+    for function in graph.library.function:
+        refill(function.node_def, sorted(function.node_def, key=lambda node: node.name))
+    return graph
 
 
 def _ops_by_function(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
@@ -75,7 +92,7 @@ def _op_of(function: Any) -> str | None:
     """Return the ONNX op that a library function stands for, `None` for any other function."""
     if tensorflow_internals.IMPLEMENTS not in function.attr:
         return None
-    domain, _, op = function.attr[tensorflow_internals.IMPLEMENTS].s.decode().partition(".")
+    domain, _, op = function.attr[tensorflow_internals.IMPLEMENTS].s.decode().rpartition(".")
     return op if domain == DOMAIN else None
 
 

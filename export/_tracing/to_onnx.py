@@ -13,20 +13,25 @@ import onnx
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
+from .._graphs.boolean_eyes import cast_boolean_eyes
 from .._graphs.counted_loops import drop_conditions
 from .._graphs.folding import fold_in_bodies, folded
 from .._graphs.loop_state import capture_unchanged
+from .._graphs.names import rename
+from .._graphs.order import in_order, put_in_order
 from .._graphs.simplify import simplify
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._internals import tf2onnx_internals
 from .._model.keras_messages import first_line
 from .._operators import table
+from .._operators.complex_parts import parts_apart
 from .._operators.reshapes import reshapes_merged_where_right
 from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
 from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen, restore_domain
+from .lookups import lookup_handlers
 
 # What to write instead of an op that could not be converted.
 OTHERWISE = {
@@ -45,7 +50,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     Args:
         function: Takes tensors by name and returns a dict; these are the names in ONNX.
         layers: Names of the model's layers, for messages.
-        calls: What was traced as named functions. Each becomes a node of the domain `keras_attn`, without a body.
+        calls: What was traced as named functions. Each becomes a node of the domain `alt.keras_attn`, without a body.
 
     Raises:
         UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
@@ -60,13 +65,13 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     renames = {name: written.get(node, node) for name, node in nodes.items()}  # TensorFlow calls the node of `X` `x`
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
     _refuse_state(function, layers)
-    with _listening() as heard, reshapes_merged_where_right():
+    with _listening() as heard, reshapes_merged_where_right(), tf2onnx_internals.transposes_moved_where_right():
         graph = tf.compat.v1.GraphDef()
         try:
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
             renames |= {f"{name}:0": name for name in found.weights}
-            handlers = table.handlers() | (call_handlers(graph, calls) if calls else {})
+            handlers = table.handlers() | lookup_handlers(function) | (call_handlers(graph, calls) if calls else {})
             model = tf2onnx_internals.converted(
                 graph,
                 name="keras-attn",
@@ -75,6 +80,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
                 output_names=outputs,
                 tensors_to_rename=renames,
                 custom_op_handlers=handlers,
+                custom_rewriter=[parts_apart],
                 extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)] if calls else None,
             )
         except UnsupportedModelError:
@@ -88,13 +94,25 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     for node, op in [*heard.unmapped, *_unknown_nodes(model.graph)]:
         raise UnsupportedModelError(_no_mapping(op, node, layers))
     check_calls(model.graph, calls, found.needed)
-    shapes = {name: tuple(spec.shape) for name, spec in function.structured_outputs.items()}
+    shapes = {name: _shape(spec.shape, name, model) for name, spec in function.structured_outputs.items()}
+    cast_boolean_eyes(model.graph)
     capture_unchanged(model.graph)
     drop_conditions(model.graph)
     fold_in_bodies(model.graph)
     weights = folded(model.graph, found.weights)
     simplify(model)
+    put_in_order(model.graph)
+    renamed = rename(model.graph, layers, weights, [each.signature.name for each in graph.library.function])
+    weights = in_order({renamed.get(name, name): array for name, array in weights.items()}, model.graph)
     return Traced(model, shapes, weights)
+
+
+def _shape(shape: tf.TensorShape, output: str, model: onnx.ModelProto) -> tuple[int | None, ...]:
+    """Return the static shape of an output; where TensorFlow knows no rank, what the model says of it."""
+    if shape.rank is not None:
+        return tuple(shape)
+    (found,) = (each for each in model.graph.output if each.name == output)
+    return tuple(axis.dim_value or None for axis in found.type.tensor_type.shape.dim)
 
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:

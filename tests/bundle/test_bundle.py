@@ -1,17 +1,24 @@
 """A bundle on disk: loading, running, verifying."""
 
+import itertools
 import json
 import re
 
 import numpy as np
+import onnx
 import pytest
 from bundles import Dk, alter_manifest, read_manifest, reseal, small_inputs
 from onnx_bundles import manifest_of
 from tolerances import assert_identical
 
+import keras_attn
 from keras_attn_export import BundleError, InputError, ProviderError, load_bundle, verify_bundle
+from keras_attn_export._analysis.first_difference import first_difference
 from keras_attn_export._bundle.arrays import checked_inputs
-from keras_attn_export._standalone.verify import MODEL, Spec
+from keras_attn_export._graphs.traced import DOMAIN
+from keras_attn_export._graphs.walk import all_nodes
+from keras_attn_export._report.layers import read_layers
+from keras_attn_export._standalone.verify import MODEL, SCHEMA_VERSION, Spec
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -43,6 +50,35 @@ def test_load_bundle(exported, loaded):
     assert loaded.manifest["inputs"] == SPECS
     assert loaded.report.passed
     assert loaded.report.saved_model_rows
+
+
+def test_a_bundle_of_before(bundle, loaded):
+    """Calls of attention had another domain, names had numbers of tf2onnx, and nothing said what the file holds."""
+    model = onnx.load(bundle / MODEL)
+    told = {each.key: each.value for each in model.metadata_props}
+    assert told == {"model": "small", "precision": "float32", "bundle_schema": str(SCHEMA_VERSION)}
+    assert (model.producer_name, model.producer_version) == ("keras-attn", keras_attn.__version__)
+    nodes = [*all_nodes(model.graph), *(node for each in model.functions for node in all_nodes(each))]
+    imports = [model.opset_import, *(each.opset_import for each in model.functions)]
+    ours = [each for each in itertools.chain(nodes, model.functions, *imports) if each.domain == DOMAIN]
+    assert len(ours) > 2
+    for each in ours:
+        each.domain = "keras_attn"
+    numbered = {name: f"{name}__{number}" for number, name in enumerate(n.name for n in model.graph.node)}
+    for node in model.graph.node:
+        node.name = numbered[node.name]
+        node.input[:] = [numbered.get(name, name) for name in node.input]
+        node.output[:] = [numbered.get(name, name) for name in node.output]
+    del model.metadata_props[:]
+    model.producer_name, model.producer_version, model.graph.name = "keras-attn", "1.17.0 None", "tf2onnx"
+    onnx.save(model, bundle / MODEL)
+    reseal(bundle, MODEL)
+    assert verify_bundle(bundle).passed
+    before = load_bundle(bundle)
+    for name, array in loaded.run(small_inputs()).items():
+        assert_identical(before.run(small_inputs())[name], array)
+    assert [layer.name for layer in read_layers(bundle / MODEL, ["attention"])] == ["attention"]
+    assert first_difference(before, ["base"], {"relative": 0, "absolute": 0}).first is None
 
 
 @pytest.mark.parametrize("open_it", [load_bundle, verify_bundle])

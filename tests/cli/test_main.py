@@ -184,7 +184,7 @@ def test_a_signal_while_a_module_is_imported_ends_the_command(model_file, call, 
     assert call("export", model_file, "bundle", "--import", "told_to_end") == (128 + signal.SIGTERM, "", "")
 
 
-DROPPED = """
+LOST = """
 import os, signal, sys, time
 from types import SimpleNamespace
 from keras_attn_export._cli import main
@@ -194,9 +194,19 @@ class Fragile:
         os.kill(os.getpid(), signal.{name})
         time.sleep(0)  # the handler runs here, where Python drops what it raises
 
-def work(arguments):
+def dropped():
     fragile = Fragile()
     del fragile
+
+def caught():
+    try:
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0)
+    except:
+        pass
+
+def work(arguments):
+    {how}()
     time.sleep(30)
 
 arguments = SimpleNamespace(run=work, debug=False)
@@ -215,8 +225,10 @@ def test_tensorflow_leaves_memory_of_a_gpu_to_others(given, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
-def test_a_signal_that_python_drops_is_heeded_all_the_same(name, code):
+@pytest.mark.parametrize("how", ["dropped", "caught"])
+def test_a_signal_that_is_lost_is_heeded_all_the_same(name, code, how):
+    """Python drops one, and tf2onnx catches all that is raised in places."""
     with heeding_interrupts():
-        done = finished(sys.executable, "-c", DROPPED.format(name=name), timeout=20)
+        done = finished(sys.executable, "-c", LOST.format(name=name, how=how), timeout=20)
     assert done.returncode == code
     assert "Exception ignored" not in done.stderr

@@ -113,12 +113,12 @@ def test_a_layer_that_is_never_called(tmp_path):
 
 
 IN_LOOPS = """
-<ir_version: 8, opset_import: ["" : 18, "keras_attn" : 1]>
+<ir_version: 8, opset_import: ["" : 18, "alt.keras_attn" : 1]>
 looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out, float[s, b, m, 2] each)
 {
     yes = Constant <value = bool {1}> ()
     no_step = Constant <value = int64 {0}> ()
-    before = keras_attn.first (y, x, x)
+    before = alt.keras_attn.first (y, x, x)
     out, each = Loop <body = outer (int64 i, bool go, float[b, n, 2] a)
         => (bool go_on, float[b, n, 2] a_on, float[b, q, 2] seen)
     {
@@ -126,21 +126,21 @@ looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out,
         longer = Concat <axis = 1> (a, x)
         is_first = Equal (i, no_step)
         chosen = If <
-            then_branch = then () => (float[b, n, 2] taken) { taken = keras_attn.chosen (longer, y, y) },
+            then_branch = then () => (float[b, n, 2] taken) { taken = alt.keras_attn.chosen (longer, y, y) },
             else_branch = other () => (float[b, n, 2] left) { left = Identity (longer) }
         > (is_first)
         a_on = Loop <body = inner (int64 j, bool go_inner, float[b, n, 2] c)
             => (bool go_inner_on, float[b, n, 2] c_on)
         {
             go_inner_on = Identity (go_inner)
-            c_on = keras_attn.within (c, y, y)
+            c_on = alt.keras_attn.within (c, y, y)
         }> (i, yes, chosen)
         seen = Identity (x)
     }> (count, yes, before)
 }
 """ + "".join(
     f"""
-<domain: "keras_attn", opset_import: ["" : 18]>
+<domain: "alt.keras_attn", opset_import: ["" : 18]>
 {op} (queries, keys, values) => (output) {{ output = Identity (queries) }}
 """
     for op in ("first", "chosen", "within")

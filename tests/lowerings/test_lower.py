@@ -12,6 +12,7 @@ from keras_attn._pooling.composite import current_evaluator
 from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model
 from keras_attn_export._cli.describe import describe
 from keras_attn_export._graphs import onnx_file
+from keras_attn_export._graphs.traced import DOMAIN
 from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._internals import tf2onnx_internals
 from keras_attn_export._lowerings import flash, ragged
@@ -160,7 +161,7 @@ def test_what_is_written(build, lowering, opset, lowerings, functions, tmp_path)
     file = traced.written(tmp_path, lowering, 18 if lowering == ADAPTIVE else None, large=True)
     nodes = list(all_nodes(file.finished.model.graph))
     assert (file.opset, file.lowerings, file.functions) == (opset, lowerings, functions)
-    assert sorted(node.op_type for node in nodes if node.domain == "keras_attn") == functions
+    assert sorted(node.op_type for node in nodes if node.domain == DOMAIN) == functions
     if not functions:
         assert {node.domain for node in nodes} == {""}
         assert not {"If", "Loop", "Scan"} & {node.op_type for node in nodes}
@@ -315,7 +316,7 @@ def test_a_node_that_lost_an_input_is_an_error(monkeypatch):
     check = freeze.check_calls
 
     def drop_one(graph, calls, needed):
-        next(node for node in graph.node if node.domain == "keras_attn").input.pop()
+        next(node for node in graph.node if node.domain == DOMAIN).input.pop()
         check(graph, calls, needed)
 
     monkeypatch.setattr("keras_attn_export._tracing.to_onnx.check_calls", drop_one)

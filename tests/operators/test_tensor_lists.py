@@ -124,7 +124,6 @@ def reading(made, i, x):
 
 
 NO_FORM = {
-    "goes on": (lambda x: array(6).write(0, x), at_the_step),
     "reads what it writes": (lambda x: array(6, clear_after_read=False), reading),
     "only sometimes": (lambda x: array(6), lambda made, i, x: tf.cond(i > 0, lambda: made.write(i, x), lambda: made)),
 }

@@ -13,7 +13,7 @@ from tolerances import assert_close, assert_identical
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._tensors import Heads, Pairs
 from keras_attn_export._graphs.onnx_file import with_functions
-from keras_attn_export._graphs.traced import Traced
+from keras_attn_export._graphs.traced import DOMAIN, Traced
 from keras_attn_export._lowerings import bodies, ragged
 from keras_attn_export._lowerings.function import function
 from keras_attn_export._options import BATCHED
@@ -337,7 +337,7 @@ def model_of(call, written, opset=18, precision="float32"):
         helper.make_tensor_value_info(f"out_{name}", kind, _named(name, [None] * rank))
         for name, (kind, rank) in zip(written.output, kinds, strict=False)
     ]
-    node = helper.make_node(call.op, list(call.shapes), [each.name for each in outputs], domain="keras_attn")
+    node = helper.make_node(call.op, list(call.shapes), [each.name for each in outputs], domain=DOMAIN)
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model = with_functions(model, [written])

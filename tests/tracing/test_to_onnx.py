@@ -95,18 +95,24 @@ def of_complex(function):
     return of_tensorflow(lambda x: tf.math.imag(function(tf.complex(x, x))))
 
 
-COMPLEX, OF_FOURIER = (rf"Op `{op}` of layer `odd` has no mapping" for op in (r"\w+", "(FFT|Conj)"))
+@tf.function(autograph=False)
+def other_loop(x):
+    """A loop that counts no steps in its first state, as `tf.nn.ctc_loss` has."""
+    kinds = [tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int32), tf.TensorSpec([None, 3])]
+    go_on = tf.function(lambda i, end, x: i < end).get_concrete_function(*kinds)
+    step = tf.function(lambda i, end, x: (i + 2, end, x * 2.0)).get_concrete_function(*kinds)
+    return tf.raw_ops.StatelessWhile(input=[0, 5, x], cond=go_on, body=step)[2]
+
+
 NO_FORM = {
     "no mapping": (of_tensorflow(tf.math.bessel_i0e), None, "Op `BesselI0e` of layer `odd` has no mapping to ONNX"),
     "in a loop": (InLoop(name="odd"), None, "`BesselI0e`"),
     "bitcast": (nested(of_tensorflow(lambda x: tf.bitcast(x, tf.int32) + 1)), None, "`Bitcast` of layer `odd`"),
-    "lookup": (layers.IntegerLookup(vocabulary=[4, 5], name="odd"), "int64", "`LookupTableFindV2` of layer `odd`"),
-    "of keras.ops": (nested(ops.erfinv), None, "Op `Erfinv` of layer `erfinv`"),
-    "conjugated": (of_complex(lambda z: tf.math.conj(tf.signal.fft(z))), None, OF_FOURIER),
-    "squared": (of_complex(lambda z: (found := tf.signal.fft(z)) * found), None, OF_FOURIER),
-    "reversed": (of_complex(lambda z: tf.reverse(tf.signal.fft(z), [-1])), None, OF_FOURIER),
-    "cast": (of_tensorflow(lambda x: tf.math.imag(tf.signal.fft(tf.cast(x, "complex64")))), None, COMPLEX),
-    "of complex numbers": (of_complex(tf.math.expm1), None, COMPLEX),
+    "rooted": (of_complex(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
+    "of complex numbers": (of_complex(tf.math.expm1), None, "Op `ComplexExpm1` of layer `odd`"),
+    "not a loop of TensorFlow": (of_tensorflow(other_loop), None, "Op `StatelessWhile` of layer `odd`"),
+    "of strings": (layers.Hashing(3, name="odd"), "int64", "`StringToHashBucketFast` of layer `odd`"),
+    "of keras.ops": (nested(lambda x: ops.nextafter(x, x)), None, "Op `NextAfter` of layer `nested`"),
     "a handler that fails": (
         of_tensorflow(lambda x: tf.gather(x, [0, 1, 2], axis=tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32))),
         None,

@@ -115,3 +115,18 @@ def fixed(*arrays, **kinds):
         return tuple(each.astype(dtype) if each.dtype == np.float64 else each for each in taken)
 
     return given
+
+
+def images(*shape: int, without: tuple[str, ...] = ()):
+    """Arrays of this shape, of small numbers of both signs, one or two of which are what a kind says."""
+    placed = {FINITE: (), INFINITE: ((-1, np.inf), (0, -np.inf)), NAN: ((-1, np.nan),)}
+
+    def given(kind: str, dtype: str):
+        if kind not in placed or kind in without or not _has(kind, dtype):
+            return None
+        (found,) = ordinary(shape)(FINITE, dtype)
+        for place, number in placed[kind]:
+            found.flat[found.size // 2 + place] = number
+        return (found,)
+
+    return given

@@ -15,10 +15,10 @@ import onnxruntime as ort
 import tensorflow as tf
 import tf2onnx
 from keras.src.export.tf2onnx_lib import patch_tf2onnx
-from onnx.utils import Extractor
 
 from keras_attn_export import ExportError
 from keras_attn_export._graphs.external_data import with_weights
+from keras_attn_export._graphs.walk import names_read
 from keras_attn_export._tracing.to_onnx import trace
 
 from .grids import FINITE, KINDS
@@ -150,14 +150,29 @@ def _models(cases: Sequence[_Case], converted: Converter) -> list[onnx.ModelProt
             outputs |= {f"out{number}_{place}": tf.identity(each) for place, each in enumerate(found)}
         return outputs
 
-    extractor = Extractor(converted(all_of, specs))
+    model = converted(all_of, specs)
     return [
-        extractor.extract_model(
-            [name for name in specs if name.startswith(f"in{number}_")],
-            [f"out{number}_{place}" for place in range(len(case.expected[FINITE]))],
-        )
+        _alone(model, f"in{number}_", [f"out{number}_{place}" for place in range(len(case.expected[FINITE]))])
         for number, case in enumerate(cases)
     ]
+
+
+def _alone(model: onnx.ModelProto, prefix: str, outputs: Sequence[str]) -> onnx.ModelProto:
+    """The model of one case; `onnx.utils.Extractor` does not see what branches and bodies read."""
+    graph, read, nodes = model.graph, {*outputs}, []
+    for node in reversed(graph.node):
+        if not read.isdisjoint(node.output):
+            read.update(names_read(node))
+            nodes.append(node)
+    kept = onnx.helper.make_graph(
+        nodes[::-1],
+        "one",
+        [each for each in graph.input if each.name.startswith(prefix)],
+        [each for name in outputs for each in graph.output if each.name == name],
+        [each for each in graph.initializer if each.name in read],
+    )
+    imports = {"opset_imports": model.opset_import, "functions": model.functions, "ir_version": model.ir_version}
+    return onnx.helper.make_model(kept, **imports)
 
 
 def _differences(case: _Case, model: onnx.ModelProto) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,76 @@
+"""Sets in the order in which they were filled, for modules that go through sets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, MutableSet
+from typing import Any
+
+
+class OrderedSet(MutableSet[Any]):
+    """What `set` is asked for in tf2onnx, in the order in which things came."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        """Hold these."""
+        self._items = dict.fromkeys(items)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, value: Any) -> None:
+        """Put it last, unless it is there."""
+        self._items[value] = None
+
+    def discard(self, value: Any) -> None:
+        """Take it out, if it is there."""
+        self._items.pop(value, None)
+
+    def pop(self) -> Any:
+        """Take out the last: the first would be searched for behind all that were taken out."""
+        return self._items.popitem()[0]
+
+    def update(self, *others: Iterable[Any]) -> None:
+        """Put in all that others hold."""
+        for other in others:
+            self._items.update(dict.fromkeys(other))
+
+    def issubset(self, other: Iterable[Any]) -> bool:
+        """Tell whether another holds all that this one does."""
+        return self <= OrderedSet(other)
+
+    def union(self, *others: Iterable[Any]) -> OrderedSet:
+        """Return what is in any."""
+        found = OrderedSet(self)
+        found.update(*others)
+        return found
+
+    def intersection(self, other: Iterable[Any]) -> OrderedSet:
+        """Return what is in both."""
+        kept = OrderedSet(other)
+        return OrderedSet(item for item in self if item in kept)
+
+    def __and__(self, other: Iterable[Any]) -> OrderedSet:
+        return self.intersection(other)
+
+    def difference(self, other: Iterable[Any]) -> OrderedSet:
+        """Return what is in this one alone."""
+        lost = OrderedSet(other)
+        return OrderedSet(item for item in self if item not in lost)
+
+    copy = __copy__ = union
+
+
+def use_in(package: str) -> None:
+    """Let the modules of a package that are imported make such sets where they say `set(...)`.
+
+    A set of texts has another order with each hash seed, and one of objects with each address.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{package}."):
+            module.set = OrderedSet  # type: ignore[attr-defined]

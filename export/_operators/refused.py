@@ -1,0 +1,33 @@
+"""Operators that tf2onnx maps to something else in some forms: those are left, and refused as having no mapping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx import TensorProto
+
+from .._internals.tf2onnx_internals import map_as_it_does
+
+WHOLE = {TensorProto.INT32, TensorProto.INT64, TensorProto.INT8, TensorProto.INT16, TensorProto.UINT8}
+
+
+def suppressed(graph: Any, node: Any) -> None:
+    """`NonMaxSuppressionV5`; ONNX has none that lowers scores, and any sigma below 1 was taken for 0."""
+    sigma = node.inputs[5]
+    if sigma.is_const() and sigma.get_tensor_value(as_list=False).item() == 0:
+        map_as_it_does(graph, node)
+
+
+def cropped(graph: Any, node: Any) -> None:
+    """`CropAndResize`; the nearest is another in ONNX."""
+    if node.get_attr_value("method", b"bilinear") == b"bilinear":
+        map_as_it_does(graph, node)
+
+
+def as_text(graph: Any, node: Any) -> None:
+    """`AsString` of whole numbers; others are written otherwise, `1.000000` and `true`."""
+    formats = ("precision", "scientific", "shortest", "width", "fill")
+    if graph.get_dtype(node.input[0]) in WHOLE and all(
+        node.get_attr_value(each) in (None, b"", 0, -1) for each in formats
+    ):
+        map_as_it_does(graph, node)

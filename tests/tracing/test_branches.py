@@ -1,0 +1,56 @@
+"""Branches that tf2onnx has no form of: a choice among several, and conditions that are known."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from traced_functions import Converted
+
+X = np.arange(6, dtype="float32").reshape(2, 3)
+BRANCHES = (lambda x, y: x * 2, lambda x, y: y - x, lambda x, y: -x, lambda x, y: x + y)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_any_index_takes_the_branch_that_it_takes_in_keras(count):
+    converted = Converted(
+        lambda x, index: ops.switch(index, BRANCHES[:count], x, x + 1), x=X, index=np.array(0, "int32")
+    )
+    for index in (-1, *range(count), count, 2**31 - 1):
+        converted.assert_same(index=np.array(index, "int32"))
+
+
+def test_a_choice_in_a_loop_and_one_in_a_branch():
+    def chosen(i, x):
+        inner = lambda x, y: ops.switch(i, BRANCHES[2:], x, y)  # noqa: E731
+        return ops.switch(i, [*BRANCHES[:2], inner], x, x + 1)
+
+    Converted(lambda x: ops.fori_loop(0, 4, chosen, x), x=X).assert_same()
+
+
+def test_an_index_that_none_has_takes_the_last_branch():
+    def chosen(x, index):
+        return tf.switch_case(index, [lambda: x, lambda: x * 2, lambda: x * 3])
+
+    converted = Converted(chosen, x=X, index=np.array(0, "int32"))
+    assert (converted.assert_same(index=np.array(-7, "int32")) == 3 * X).all()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 6, 7])
+def test_conditions_that_are_known_are_resolved(length):
+    """`associative_scan` asks whether sizes are odd; the axis of what its branches gather is known outside of them."""
+
+    def scanned(x):
+        x = tf.ensure_shape(x, [None, length, 2])
+        return tf.concat([ops.associative_scan(tf.add, x, axis=1), ops.associative_scan(tf.add, x, True, -2)], 0)
+
+    converted = Converted(scanned, x=np.arange(4 * length, dtype="float32").reshape(2, length, 2))
+    converted.assert_same()
+    assert "If" not in {node.op_type for node in converted.model.graph.node}
+
+
+def test_a_branch_may_give_a_tensor_twice():
+    def chosen(x):
+        return tf.stack(ops.cond(ops.sum(x) > 0, lambda: (x, x), lambda: (x * 2, x * 3)))
+
+    converted = Converted(chosen, x=X)
+    converted.assert_same(x=-X)
