@@ -21,10 +21,6 @@ COMPILED = "_XlaMustCompile"
 KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
 
 
-# freezing would make switches of what it does not know as control flow
-convert_to_constants._CONTROL_FLOW_OPS |= {"Case", "StatelessCase"}
-
-
 def content_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys and the values of a table of int64, by its handle, also while a graph is put together."""
     with eager_mode():
@@ -91,7 +87,12 @@ def graph_with_constants(
     Returns:
         The graph, and by the name of each such constant what it stands for.
     """
-    data = _ConstantsWithStandIns(function, is_left_out, inline)
+    known = convert_to_constants._CONTROL_FLOW_OPS
+    convert_to_constants._CONTROL_FLOW_OPS = known | {"Case", "StatelessCase"}  # or it makes switches of them
+    try:
+        data = _ConstantsWithStandIns(function, is_left_out, inline)
+    finally:
+        convert_to_constants._CONTROL_FLOW_OPS = known
     graph, _ = convert_to_constants._replace_variables_by_constants(data)
     with tf.Graph().as_default() as imported:
         tf.import_graph_def(graph, name="")

@@ -1,5 +1,6 @@
 """Branches that tf2onnx has no form of: a choice among several, and conditions that are known."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -54,3 +55,18 @@ def test_a_branch_may_give_a_tensor_twice():
 
     converted = Converted(chosen, x=X)
     converted.assert_same(x=-X)
+
+
+@pytest.mark.parametrize("where", ["in a loop", "in a branch"])
+def test_a_recurrent_layer_stays_a_loop_where_its_weights_are_handed_in(where):
+    layer = keras.layers.LSTM(3)
+    layer.build((None, 2, 3))
+
+    def within(x):
+        if where == "in a branch":
+            return ops.switch(ops.shape(x)[0] % 2, [layer, lambda x: x[:, 0]], x)
+        return ops.fori_loop(0, 2, lambda _, state: layer(x + state[:, None]), x[:, 0])
+
+    converted = Converted(within, x=X.reshape(1, 2, 3))
+    for rows in (1, 2):
+        converted.assert_same(x=np.resize(X, (rows, 2, 3)))
