@@ -44,9 +44,23 @@ def _lanczos(radius: int) -> Kernel:
     return kernel
 
 
-KERNELS: dict[str, tuple[int, Kernel]] = {
+def _mitchell(line: Line, x: Value) -> Value:
+    near = polynomial(line, x, 7 / 6, -2, 0, 8 / 9, kind=np.float32)
+    far = polynomial(line, x, -7 / 18, 2, -10 / 3, 16 / 9, kind=np.float32)
+    far = line.compute("Where", line.compute("Less", x, np.float32(2)), far, ZERO)
+    return line.compute("Where", line.compute("Less", x, ONE), near, far)
+
+
+def _gaussian(line: Line, x: Value) -> Value:
+    bell = line.compute("Exp", line.compute("Mul", line.compute("Mul", x, x), np.float32(-2)))
+    return line.compute("Where", line.compute("Less", x, np.float32(1.5)), bell, ZERO)
+
+
+KERNELS: dict[str, tuple[float, Kernel]] = {  # with their radius
     "triangle": (1, _triangle),
     "keyscubic": (2, _keys),
+    "mitchellcubic": (2, _mitchell),
+    "gaussian": (1.5, _gaussian),
     "lanczos1": (1, _lanczos(1)),
     "lanczos3": (3, _lanczos(3)),
     "lanczos5": (5, _lanczos(5)),
@@ -70,7 +84,7 @@ def scale_and_translate(graph: Any, node: Any) -> None:
     write.last("Identity", images)
 
 
-def _moved(line: Line, images: str, step: Value, move: Value, width: Value, radius: int, kernel: Kernel) -> str:
+def _moved(line: Line, images: str, step: Value, move: Value, width: Value, radius: float, kernel: Kernel) -> str:
     """Return one axis resized: TensorFlow's `ComputeSpansCore`, and as many neighbours as its widest span."""
     compute = line.compute
     reach = compute("Mul", width, np.float32(radius))

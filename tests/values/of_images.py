@@ -3,12 +3,14 @@
 from functools import partial
 
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 from .grids import FINITE, FLOATS, INFINITE, NAN, NUMBERS, SIGNED, fixed, images, ordinary
-from .table import rows_of
+from .table import add, rows_of
 
 of_images = partial(rows_of, ops.image)
+DRAWN = np.random.default_rng(0).random((2, 5, 6, 3))
 PICTURE, SIZES = (2, 5, 6, 3), [(3, 7), (7, 3), (6, 10), (1, 1)]
 RESIZED = "nearest bilinear bicubic area lanczos3 lanczos5"
 
@@ -30,6 +32,15 @@ for way in ("bilinear", "bicubic"):
     of_images(
         "resize", images(*PICTURE), how=f"{way}, antialias", size=(3, 4), interpolation=way, antialias=True, limit=2e-5
     )
+for way in ("gaussian", "mitchellcubic"):
+    resize = partial(tf.image.resize, size=(4, 9), method=way)
+    add("tf.image.resize", resize, images(*PICTURE), ("float32",), way, limit=1e-4)
+for factor in (0.0, 0.3, 1.7):
+    saturate = partial(tf.image.adjust_saturation, saturation_factor=factor)
+    add("tf.image.adjust_saturation", saturate, fixed(DRAWN), ("float32",), f"{factor=}", limit=1e-4)
+for options in ({"sizes": [1, 2, 3, 1], "strides": [1, 1, 2, 1]}, {"sizes": [1, 3, 3, 1], "strides": [1, 2, 2, 1]}):
+    cut = partial(tf.image.extract_patches, rates=[1, 1, 1, 1], padding="SAME", **options)
+    add("tf.image.extract_patches", cut, images(*PICTURE), how=str(options["sizes"]))
 for shape in ("crop", "pad"):
     kept = {f"{shape}_to_aspect_ratio": True}
     for picture in (PICTURE, (2, 6, 5, 3)):
@@ -79,7 +90,7 @@ of_images(
     "gaussian_blur", images(2, 6, 7, 3), ("float32",), known=True, kernel_size=(5, 3), sigma=(2.0, 0.5), limit=2e-5
 )
 of_images("sobel_edges", images(2, 5, 6, 3), known=True)
-of_images("elastic_transform", ordinary(PICTURE), ("float32",), known=True, seed=1, limit=1e-4)
+of_images("elastic_transform", ordinary(PICTURE), ("float32",), known=True, seed=1, limit=1e-3)
 moved = {"output_shape": (2, 7, 4, 3), "scale": np.float32([1.4, 0.7]), "translation": np.float32([0.3, -1])}
 for way in ("linear", "cubic", "lanczos3", "lanczos5"):
     for sharp in (True, False):
