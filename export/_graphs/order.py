@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx
 
 from .edits import refill
@@ -23,7 +25,7 @@ def put_in_order(graph: onnx.GraphProto) -> None:
     order: dict[int, None] = {}
     waiting = [maker[value.name] for value in reversed(graph.output) if value.name in maker]
     while waiting:
-        reads = dict.fromkeys(maker[name] for name in names_read(nodes[waiting[-1]]) if name in maker)
+        reads = dict.fromkeys(maker[name] for name in _from_outside(nodes[waiting[-1]]) if name in maker)
         if before := [number for number in reads if number not in order]:
             waiting += reversed(before)
         elif (number := waiting.pop()) not in order:
@@ -31,6 +33,16 @@ def put_in_order(graph: onnx.GraphProto) -> None:
     refill(graph.node, (nodes[number] for number in order))
     constants = {each.name: each for each in graph.initializer}
     refill(graph.initializer, (constants[name] for name in reading_order(graph) if name in constants))
+
+
+def _from_outside(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield what a node reads of the graph around it; a value in a body may have the name of another outside."""
+    yield from filter(None, node.input)
+    for inner in graphs_in(node):
+        own = {each.name for each in (*inner.input, *inner.initializer)}
+        own.update(name for each in inner.node for name in each.output)
+        read = (name for each in inner.node for name in _from_outside(each))
+        yield from (name for name in (*read, *(value.name for value in inner.output)) if name not in own)
 
 
 def reading_order(graph: onnx.GraphProto) -> dict[str, None]:

@@ -72,25 +72,25 @@ def through_calls(
                 vars(layer)["call"] = own
 
 
-def mistakes_a_bias(run: Callable[[], Any]) -> bool:
-    """Tell whether `keras.ops.add` takes, while a function runs, what is added for a bias, and along another axis.
+@contextmanager
+def mistaken_biases() -> Iterator[list[bool]]:
+    """Yield a list that gets, for each `keras.ops.add` in the context, whether a summand is taken for a bias wrongly.
 
-    On TensorFlow it does so where sizes are known and agree, as of (n, n) and (n, 1): keras PR 20386.
+    On TensorFlow Keras takes one for a bias along the last axis where sizes are known and agree, as of (n, n) and
+    (n, 1): keras PR 20386. In a graph where they are not known it does not.
     """
-    backend, found = keras.src.backend.numpy, []
-    add = backend.add
+    module, found = keras.src.backend.numpy, []
+    add = module.add
 
     def watched(x1: Any, x2: Any) -> Any:
-        shapes = [tuple(getattr(each, "shape", ())) for each in (x1, x2)]
-        found.append(_is_mistaken(*shapes))
+        found.append(_is_mistaken(*(tuple(getattr(each, "shape", ())) for each in (x1, x2))))
         return add(x1, x2)
 
-    backend.add = watched
+    module.add = watched if keras.backend.backend() == "tensorflow" else add
     try:
-        run()
+        yield found
     finally:
-        backend.add = add
-    return any(found)
+        module.add = add
 
 
 def _is_mistaken(x: tuple[int | None, ...], bias: tuple[int | None, ...]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager.context import eager_mode
 from tensorflow.python.framework import convert_to_constants, op_callbacks, tensor_util
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.grappler import tf_optimizer
@@ -18,6 +19,13 @@ IMPLEMENTS = "_implements"  # what `experimental_implements` was
 KEPT_APART = "_noinline"
 COMPILED = "_XlaMustCompile"
 KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
+
+
+def content_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys and the values of a table of int64, by its handle, also while a graph is put together."""
+    with eager_mode():
+        keys, values = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)
+        return keys.numpy(), values.numpy()
 
 
 def operations_of(run: Callable[[], Any]) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx
@@ -17,7 +18,6 @@ from tf2onnx.utils import make_name
 from .ordered_sets import use_in
 
 __all__ = [
-    "TransposeOptimizer",
     "back_to_back_merges",
     "converted",
     "converted_while",
@@ -28,6 +28,7 @@ __all__ = [
     "mended",
     "optimized",
     "tfonnx",
+    "transposes_moved_where_right",
 ]
 
 
@@ -96,3 +97,33 @@ def map_as_it_does(graph: Any, node: Any) -> None:
 def function_of(node: Any, attribute: str) -> Any:
     """Return the graph of a function that a node calls, converted by then: `body`, `cond`, a branch."""
     return tf_loader.find_function(node.get_attr_str(attribute))
+
+
+@contextlib.contextmanager
+def transposes_moved_where_right() -> Iterator[None]:
+    """Let tf2onnx move a transpose past a square, x times x, only with the shape of what is then squared.
+
+    It keeps the shape of before (`_mul_handler` in `transpose_optimizer`), and writes a transpose as a reshape to that
+    where all sizes but one are 1: a convolution whose output is 1 by 1, normalized, came out with another shape. Past a
+    `Shape` of some axes (`_shape_handler`), of which it makes one of all, none is moved. For as long as the context
+    lasts, in this process, no thread but one may convert.
+    """
+    past_product, past_shape = TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler
+
+    def with_shape(self: Any, transpose: Any, node: Any) -> Any:
+        is_square, shape = len({*node.input}) == 1, self._g.get_shape(node.output[0])
+        done = past_product(self, transpose, node)
+        if done and is_square and shape:
+            order = transpose.get_attr_value("perm")
+            self._g.set_shape(node.output[0], [shape[order.index(axis)] for axis in range(len(order))])
+            self._g.set_shape(transpose.output[0], shape)
+        return done
+
+    def if_whole(self: Any, transpose: Any, node: Any) -> Any:
+        return not {"start", "end"} & {*node.attr} and past_shape(self, transpose, node)
+
+    TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = with_shape, if_whole
+    try:
+        yield
+    finally:
+        TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = past_product, past_shape

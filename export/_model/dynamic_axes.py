@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,8 +17,9 @@ from .trial_runs import Drawer
 BATCH = "batch"
 BATCH_SIZE = 3
 # Tried for lengths that are not known, in turn. The multiples are for images that are halved and doubled, for patches
-# and windows: of 2, 4, 8, 16 and 32, of 3, 5, 6, 7, 9, 10, 12 and 14.
-LENGTHS_TO_TRY = (6, 16, 28, 36, 60, 64, 224, 256)
+# and windows: of 2, 4, 8, 16 and 32, of 3, 5, 6, 7, 9, 10, 12 and 14. The last are for sound and sequences of DNA.
+LENGTHS_TO_TRY = (6, 16, 28, 36, 60, 64, 224, 256, 1024, 2**14)
+MOST = 2**22  # numbers in an input that is tried: no image is so long on each side
 ASKED = "as asked"
 Shapes = dict[str, tuple[str | int, ...]]  # of every input; a string names a dynamic axis
 
@@ -120,7 +122,7 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
     # first not below 2: an axis of size 1 broadcasts, and what must agree would seem not to
     for length, lowest, rows in itertools.product((*sorted(sampled), *LENGTHS_TO_TRY), (2, 1), batches):
         sizes = _sizes(signature, free, given, length, lowest) | dict.fromkeys(batch, rows)
-        if sizes in tried:
+        if sizes in tried or (tried and _largest(signature, sizes) > MOST):
             continue
         tried.append(sizes)
         if (found := drawer.problem(sizes)) is None:
@@ -130,6 +132,14 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
     raise InputError(
         f"{first.sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else the fault "
         "is in the model."
+    )
+
+
+def _largest(signature: Signature, sizes: Mapping[Axis, int]) -> int:
+    """Return how many numbers the largest input has."""
+    return max(
+        math.prod(sizes.get((spec.name, axis), size or 1) for axis, size in enumerate(spec.shape))
+        for spec in signature.inputs
     )
 
 

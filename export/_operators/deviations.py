@@ -30,6 +30,7 @@ DEVIATIONS = (
         "NaN",
         "onnxruntime takes or passes over NaN by where it stands",
     ),
+    Deviation(("MaxPool",), "infinity", "of nothing but -infinity TensorFlow gives the lowest finite number"),
     Deviation(("Softmax", "LogSoftmax"), "infinity", "beside an infinity onnxruntime gives NaN everywhere"),
     Deviation(("LSTM", "GRU", "RNN"), "NaN", "onnxruntime bounds what goes into its gates, and NaN is then a bound"),
     Deviation(

@@ -1,4 +1,4 @@
-"""Two optimizers of tf2onnx are held to what they may do: that of two reshapes in a row, and that of transposes."""
+"""One optimizer of tf2onnx is held back: that of two reshapes in a row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from .._internals.tf2onnx_internals import TransposeOptimizer, back_to_back_merges
+from .._internals.tf2onnx_internals import back_to_back_merges
 
 
 @contextlib.contextmanager
@@ -32,33 +32,3 @@ def reshapes_merged_where_right() -> Iterator[None]:
         yield
     finally:
         merges[key] = merge
-
-
-@contextlib.contextmanager
-def transposes_moved_where_right() -> Iterator[None]:
-    """Let tf2onnx move a transpose past a square, x times x, only with the shape of what is then squared.
-
-    It keeps the shape of before (`_mul_handler` in `transpose_optimizer`), and writes a transpose as a reshape to that
-    where all sizes but one are 1: a convolution whose output is 1 by 1, normalized, came out with another shape. Past a
-    `Shape` of some axes (`_shape_handler`), of which it makes one of all, none is moved. For as long as the context
-    lasts, in this process, no thread but one may convert.
-    """
-    past_product, past_shape = TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler
-
-    def with_shape(self: Any, transpose: Any, node: Any) -> Any:
-        is_square, shape = len({*node.input}) == 1, self._g.get_shape(node.output[0])
-        done = past_product(self, transpose, node)
-        if done and is_square and shape:
-            order = transpose.get_attr_value("perm")
-            self._g.set_shape(node.output[0], [shape[order.index(axis)] for axis in range(len(order))])
-            self._g.set_shape(transpose.output[0], shape)
-        return done
-
-    def if_whole(self: Any, transpose: Any, node: Any) -> Any:
-        return not {"start", "end"} & {*node.attr} and past_shape(self, transpose, node)
-
-    TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = with_shape, if_whole
-    try:
-        yield
-    finally:
-        TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = past_product, past_shape

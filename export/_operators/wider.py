@@ -50,25 +50,29 @@ def widened(graph: Any, node: Any) -> None:
 
 
 def reduced(graph: Any, node: Any) -> None:
-    """`Sum`, `Prod` and `Mean`; the mean of nothing, which is 0 in onnxruntime, is NaN."""
-    shape, known, dtype = (
-        graph.get_shape(node.input[0]),
-        constant_of(graph, node.input[1]),
-        graph.get_dtype(node.input[0]),
-    )
+    """`Sum`, `Prod` and `Mean`: that of integers is cut, and that of nothing, 0 in onnxruntime, is NaN."""
+    x, axes = node.input
+    shape, known, dtype = graph.get_shape(x), constant_of(graph, axes), graph.get_dtype(x)
+    kind = np.dtype(tensor_dtype_to_np_dtype(dtype))
     options = {"keepdims": int(node.get_attr_value("keep_dims", 0)), "noop_with_empty_axes": 1}
-    op, is_mean = REDUCED[node.type], node.type == "Mean"
+    op, is_mean, is_whole = REDUCED[node.type], node.type == "Mean", kind.kind in "iu"
     some = shape is not None and known is not None and all(shape[axis] > 0 for axis in known.ravel())
     write = Replacement(graph, node)
-    x, axes = write.inputs
-    axes = write.constant(known.ravel().astype("i8")) if known is not None else _flat(write, axes)
-    if not is_mean and dtype not in NUMBERS and np.dtype(tensor_dtype_to_np_dtype(dtype)).kind in "iu":
+    axes = _flat(write, axes) if known is None else write.constant(known.ravel().astype("i8"))
+    if is_whole and is_mean:
+        total = write("ReduceSum", write("Cast", x, to=INT64), axes, **options)
+        write.last("Cast", write("Div", total, _count(write, x, axes)), to=dtype)
+    elif is_whole and dtype not in NUMBERS:
         write.last("Cast", write(op, _wide(write, x, dtype), axes, **options), to=dtype)
     elif some or not is_mean:
         write.last(op, x, axes, **options)
-    else:
-        count = write("ReduceProd", write("Gather", write("Shape", x), axes, axis=0), keepdims=0)
-        write.last("Div", write("ReduceSum", x, axes, **options), write("Cast", count, to=dtype))
+    else:  # 0 is added, or NaN; a sum over the count may overflow
+        nothing = write("Div", np.zeros((), kind), write("Cast", _count(write, x, axes), to=dtype))
+        write.last("Add", write(op, x, axes, **options), nothing)
+
+
+def _count(write: Replacement, x: str, axes: str) -> str:
+    return write("ReduceProd", write("Gather", write("Shape", x), axes, axis=0), keepdims=0)
 
 
 def is_finite(graph: Any, node: Any) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
 from onnx import TensorProto
 
+from .._internals.tensorflow_internals import content_of
 from .._operators.writing import constant_of
 
 
@@ -20,10 +20,8 @@ def lookup_handlers(function: Any) -> dict[str, Any]:
         dtypes = {graph.get_dtype(node.input[1]), *node.output_dtypes}
         if table.name not in tables or default is None or dtypes != {TensorProto.INT64}:
             return
-        handle = tables[table.name]
-        with tf.init_scope():  # tf2onnx works within a graph of TensorFlow
-            keys, values = tf.raw_ops.LookupTableExportV2(table_handle=handle, Tkeys=tf.int64, Tvalues=tf.int64)
-        attributes = {"keys_int64s": keys.numpy(), "values_int64s": values.numpy(), "default_int64": int(default)}
+        keys, values = content_of(tables[table.name])
+        attributes = {"keys_int64s": keys, "values_int64s": values, "default_int64": int(default)}
         made = {"outputs": node.output, "shapes": node.output_shapes, "dtypes": node.output_dtypes, "name": name}
         graph.remove_node(name)
         graph.make_node("LabelEncoder", numbers.output, attr=attributes, domain="ai.onnx.ml", **made)

@@ -27,7 +27,7 @@ from .._model.keras_messages import first_line
 from .._operators import table
 from .._operators.complex_parts import parts_apart
 from .._operators.recurrent import recurrent_where_weights_are_known
-from .._operators.reshapes import reshapes_merged_where_right, transposes_moved_where_right
+from .._operators.reshapes import reshapes_merged_where_right
 from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
 from .attention_calls import Call
@@ -69,7 +69,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     with (
         _listening() as heard,
         reshapes_merged_where_right(),
-        transposes_moved_where_right(),
+        tf2onnx_internals.transposes_moved_where_right(),
         recurrent_where_weights_are_known(),
     ):
         graph = tf.compat.v1.GraphDef()

@@ -126,7 +126,7 @@ def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
     assert set(depth_of_calls(proto.graph).values()) == {("Loop",)}
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == ["adaptive"] * 2
     assert bundle.report.coverage["small_only"] == []
-    assert bundle.report.warnings == ()
+    assert not any("long enough" in warning for warning in bundle.report.warnings)
     apart = {each.name for each in proto.graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL}
     assert apart
     loop = next(node for node in proto.graph.node if node.op_type == "Loop")

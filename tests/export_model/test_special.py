@@ -3,11 +3,12 @@
 import keras
 import numpy as np
 import pytest
+from golden import cases_of
 from keras import layers, ops
 
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._export import contents
-from keras_attn_export._internals.keras_internals import mistakes_a_bias
+from keras_attn_export._internals.keras_internals import mistaken_biases
 from keras_attn_export._model.special_values import FINITE, NOT_FINITE
 
 
@@ -55,9 +56,16 @@ def test_a_wrong_answer_names_value_operator_and_layer(tmp_path, monkeypatch):
     [((5, 5), (5, 1), True), ((5, 4), (5, 1), False), ((5, 5), (1, 5), False), ((2, 5, 5), (1, 5, 1), True)],
 )
 def test_a_summand_that_keras_takes_for_a_bias(x, y, mistaken):
-    assert mistakes_a_bias(lambda: ops.add(np.ones(x, "float32"), np.ones(y, "float32"))) is mistaken
-    expected = np.ones(x) + np.arange(np.prod(y)).reshape(y)
-    same = np.array_equal(
-        ops.add(ops.ones(x), ops.cast(ops.reshape(ops.arange(int(np.prod(y))), y), "float32")), expected
-    )
-    assert same is not mistaken, "Keras has mended it"
+    summand = np.arange(np.prod(y), dtype="float32").reshape(y)
+    with mistaken_biases() as found:
+        sums = ops.add(np.zeros(x, "float32"), summand)
+    assert found == [mistaken]
+    assert np.array_equal(sums, np.zeros(x) + summand) is not mistaken, "Keras has mended it"
+
+
+def test_sizes_by_which_it_is_taken_so_are_no_case():
+    x, y = keras.Input((3,), name="x"), keras.Input((1,), name="y")  # as many features as the base has rows
+    found = cases_of(keras.Model([x, y], x + y))
+    assert {name for name, why in found.refused.items() if "summand for a bias" in why} == {"base"}
+    of_known_sizes = cases_of(keras.Model(z := keras.Input(batch_shape=(3, 3)), z + z[:, :1]))
+    assert not of_known_sizes.refused  # a graph of it does the same

@@ -39,6 +39,23 @@ def test_every_order_becomes_one():
         assert [each.name for each in model.graph.initializer] == ["one", "two"]
 
 
+def test_a_body_may_give_what_has_the_name_of_what_the_loop_gives():
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[n] x, int64 count, bool go) => (float[n] y)
+    {
+        y = Loop (count, go, x) <body = b (int64 i, bool on, float[n] z) => (bool off, float[n] y) {
+            off = Identity (on)
+            y = Neg (z)
+        }>
+    }
+    """
+    model = parser.parse_model(text)
+    put_in_order(model.graph)
+    (loop,) = model.graph.node
+    assert [node.output[0] for node in loop.attribute[0].g.node] == ["off", "y"]
+
+
 def test_weights():
     weights = dict.fromkeys(("w", "two", "other", "another", "one"), np.zeros(2))
     model = type(MODEL).FromString(MODEL.SerializeToString())

@@ -72,6 +72,11 @@ def test_sizes_that_keras_refuses_are_reported_not_hidden():
     assert len(of_lengths.cases) > 10
 
 
+def test_what_needs_long_inputs_gets_them():
+    x = sequence(size=2)
+    assert {case.inputs["x"].shape[1] for case in cases_of(keras.Model(x, layers.Cropping1D(500)(x))).cases} >= {1024}
+
+
 class Broken(layers.Layer):
     def call(self, x):
         if hasattr(x, "numpy"):
@@ -88,7 +93,10 @@ def test_a_model_that_runs_on_nothing_says_why():
 def test_a_model_that_gives_nan_asks_for_samples():
     q, k = sequence("q"), sequence("k")
     model = keras.Model([q, k], AdditiveAttention(4)(q, ops.log(k), k))
-    with pytest.raises(InputError, match=r"Keras gives NaN or nothing on inputs of shapes `q` .* Pass `sample_inputs`"):
+    with pytest.raises(
+        InputError,
+        match=r"Keras gives NaN or nothing on inputs of shapes `q` .* pass what it runs on as `sample_inputs`",
+    ):
         cases_of(model)
     samples = {"q": np.ones((2, 4, 4)), "k": np.ones((2, 5, 4))}
     assert cases_of(model, samples).axes["k"] == ("batch", "k_length", 4)

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 from keras import ops
 
-from .grids import ALL, FLOATS, NUMBERS, fixed, images, ordinary
+from .grids import ALL, FLOATS, NAN, NUMBERS, REALS, fixed, images, ordinary
 from .table import add, rows_of
 
 DRAW = np.random.default_rng(5)
@@ -29,7 +29,7 @@ for shape in SIZES:
         how = f"{shape}, {'known' if known else 'unknown'}"
         same = {"how": how, "known": known, "limit": 2e-4}
         of_matrices("inv", fixed(square(*shape)), **same)
-        of_matrices("det", fixed(square(*shape), empty=(np.zeros((0, *shape[1:])),)), **same)
+        of_matrices("det", fixed(square(*shape)), **same)
         add("keras.ops.slogdet", ops.slogdet, fixed(square(*shape)), ("float32",), **same)
         of_matrices("cholesky", fixed(positive(*shape)), **same)
         if known:  # Keras compares sizes
@@ -40,7 +40,7 @@ for shape in SIZES:
                 of_matrices(
                     "solve_triangular", fixed(triangle, right), **same | {"how": f"{how}, {lower=}"}, lower=lower
                 )
-        of_matrices("qr", fixed(square(*shape)), **same)
+        of_matrices("qr", fixed(square(*shape)), **same | {"limit": 5e-3})
     if len(shape) == 2:
         of_matrices("lu_factor", fixed(square(*shape)), how=f"{shape}", limit=2e-4)
         of_matrices("cholesky_inverse", fixed(np.tril(positive(*shape))), how=f"{shape}", limit=2e-4)
@@ -68,12 +68,29 @@ of_matrices("svd", fixed(square(4, 4)), refused="Svd")  # vectors have the signs
 of_matrices("eigh", fixed(positive(4, 4)), refused="SelfAdjointEigV2")
 of_matrices("eig", fixed(square(4, 4)), refused="Eig")
 
-CUBE = images(3, 4, 5)
-for order in (None, 1, 2, 0, 3, np.inf, -np.inf):
-    of_matrices("norm", CUBE, dtypes=FLOATS, how=f"vectors, order {order}", ord=order, axis=-1, limit=1e-5)
+CUBE, FEWER = images(3, 4, 5), images(3, 4, 5, without=(NAN,))  # NaN of a maximum is written down
+EDGES = (np.inf, -np.inf)
+for order in (None, 1, 2, 0, 3, *EDGES):
+    of_matrices(
+        "norm",
+        CUBE if order not in EDGES else FEWER,
+        dtypes=FLOATS,
+        how=f"vectors, order {order}",
+        ord=order,
+        axis=-1,
+        limit=1e-5,
+    )
     of_matrices("norm", images(3, 4), dtypes=("int32",), how=f"vectors, order {order}, integers", ord=order, axis=-1)
 for order in (None, "fro", 1, -1, np.inf, -np.inf):
-    of_matrices("norm", CUBE, dtypes=FLOATS, how=f"matrices, order {order}", ord=order, axis=(2, 0), limit=1e-5)
+    of_matrices(
+        "norm",
+        CUBE if order in (None, "fro") else FEWER,
+        dtypes=FLOATS,
+        how=f"matrices, order {order}",
+        ord=order,
+        axis=(2, 0),
+        limit=1e-5,
+    )
 for order in ("nuc", 2, -2):
     of_matrices(
         "norm", fixed(DRAW.normal(size=(3, 4, 5))), how=f"matrices, order {order}", ord=order, axis=(1, 2), limit=1e-4
@@ -88,14 +105,21 @@ for k in (-1, 0, 2):
     rows_of(ops, "diagonal trace", images(3, 4, 5), NUMBERS, how=f"{k=}", offset=k)
     rows_of(ops, "diagonal trace", images(3, 4, 5), NUMBERS, how=f"{k=}, last axes", offset=k, axis1=1, axis2=2)
     add("keras.ops.eye", partial(lambda k, x: ops.eye(ops.shape(x)[0], 4, k=k), k), images(3), NUMBERS, f"{k=}")
-    add("keras.ops.tri", partial(lambda k, x: ops.tri(ops.shape(x)[0], 5, k=k), k), images(4), NUMBERS, f"{k=}")
+    add(
+        "keras.ops.tri",
+        partial(lambda k, x: ops.tri(ops.shape(x)[0], 5, k=k), k),
+        images(4),
+        NUMBERS,
+        f"{k=}",
+        known=True,
+    )
 add("keras.ops.identity", lambda x: ops.identity(ops.shape(x)[0]), images(3), NUMBERS)
 
 BOTH = ordinary((3, 4), (4, 5))
 rows_of(ops, "matmul dot", BOTH, NUMBERS)
-rows_of(ops, "matmul", ordinary((2, 1, 3, 4), (5, 4, 2)), NUMBERS, how="broadcast")
-rows_of(ops, "matmul dot inner vdot", ordinary((4,), (4,)), NUMBERS, how="vectors")
-rows_of(ops, "kron", ordinary((3, 4), (2, 3)), NUMBERS, known=True)
+rows_of(ops, "matmul", ordinary((2, 1, 3, 4), (5, 4, 2)), REALS, how="broadcast")
+rows_of(ops, "matmul dot inner vdot", ordinary((4,), (4,)), NUMBERS, how="vectors", known=True)
+rows_of(ops, "kron", ordinary((3, 4), (2, 3)), known=True, refused="cannot be traced")
 rows_of(ops, "outer", ordinary((3, 4), (5,)), NUMBERS)
 rows_of(ops, "inner vdot", ordinary((3, 4), (3, 4)), NUMBERS)
 rows_of(ops, "cross", ordinary((5, 3), (5, 3)), NUMBERS, known=True)
