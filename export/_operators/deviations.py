@@ -32,9 +32,10 @@ DEVIATIONS = (
     ),
     Deviation(("MaxPool",), "infinity", "of nothing but -infinity TensorFlow gives the lowest finite number"),
     Deviation(("Softmax", "LogSoftmax"), "infinity", "beside an infinity onnxruntime gives NaN everywhere"),
+    Deviation(("Softmax",), "NaN", "beside a NaN onnxruntime gives NaN everywhere"),
     Deviation(("LSTM", "GRU", "RNN"), "NaN", "onnxruntime bounds what goes into its gates, and NaN is then a bound"),
     Deviation(
-        ("ReduceSum", "ReduceProd", "ReduceMean", "CumSum", "Cast"),
+        ("ReduceSum", "ReduceProd", "ReduceMean", "CumSum", "Cast", "Pow"),
         "large integers",
         "what does not fit the integer type is not the same number everywhere",
     ),

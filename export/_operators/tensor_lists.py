@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from onnx import TensorProto, helper
 
 from .._errors import UnsupportedModelError
@@ -51,6 +52,8 @@ def loop(graph: Any, node: Any) -> None:
     """
     if not _counts(function_of(node, "body")):
         return
+    for place in (0, 1):
+        _count_in_int64(graph, node, place)
     keep_states(graph, node)
     found = _Loop(graph, node)
     body = found.body
@@ -67,6 +70,15 @@ def loop(graph: Any, node: Any) -> None:
         if each.index is not None:
             made, index = _scanned(graph, made, body, each.index)
         _put_in_place(graph, output, index, each)
+
+
+def _count_in_int64(graph: Any, loop: Any, place: int) -> None:
+    """Let a loop be given one of its two numbers in int64, as ONNX counts steps: conditions compare them."""
+    write, made = Writer(graph), loop.inputs[place]
+    if graph.get_dtype(loop.input[place]) != TensorProto.INT64 and not (place == 1 and made.is_const()):
+        value = made.get_tensor_value(as_list=False).astype(np.int64) if made.is_const() else None
+        name = write.constant(value) if value is not None else write("Cast", loop.input[place], to=TensorProto.INT64)
+        graph.replace_input(loop, loop.input[place], name, place)
 
 
 def _counts(body: Any) -> bool:

@@ -42,7 +42,7 @@ rows_of(ops, "sum", rows, FLOATS, how="keepdims", axis=-1, keepdims=True, limit=
 rows_of(ops, "max argmin", rows, FLOATS, how="keepdims", axis=-1, keepdims=True, deviates=NAN_BY_PLACE)
 rows_of(ops, "sum max mean", ordinary((2, 3, 4)), FLOATS, how="two axes", axis=(0, 2))
 rows_of(ops, "max min", rows, FLOATS, how="initial", axis=-1, initial=2.0, deviates=NAN_BY_PLACE)
-rows_of(ops, "glu", rows, FLOATS)
+rows_of(ops, "glu", ORDINARY, FLOATS, known=True)
 for order in (1, 2, 3):
     rows_of(ops, "normalize", rows, ("float32",), how=f"order {order}", axis=-1, order=order, limit=5e-6)
 rows_of(ops, "moments", rows, FLOATS, axes=[-1], limit=5e-6)

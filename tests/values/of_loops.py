@@ -203,13 +203,9 @@ for merge in ("concat", "sum", None):
     layer(partial(layers.Bidirectional, layers.GRU(3, **EVERY_STEP), merge_mode=merge), 4, how=f"merged by {merge}")
 layer(partial(layers.Bidirectional, layers.LSTM(3)), 4, how="last steps", is_operator=True)
 layer(partial(layers.RNN, [layers.GRUCell(3), layers.LSTMCell(2)], **EVERY_STEP), 4, how="two cells")
-add(
-    "keras.layers.TimeDistributed",
-    lambda x: layers.TimeDistributed(layers.Dense(3, kernel_initializer="ones"))(x),
-    ordinary((3, 5, 4)),
-    ONLY,
-    known=True,  # of unknown sizes Keras itself makes others in a graph
-)
+each_step = cache(lambda: layers.TimeDistributed(layers.Dense(3)))
+# of unknown sizes Keras itself makes others in a graph
+add("keras.layers.TimeDistributed", lambda x: each_step()(x), ordinary((3, 5, 4)), ONLY, known=True, limit=1e-5)
 layer(partial(layers.ConvLSTM1D, 2, 3, padding="same", **EVERY_STEP), 6, 2)
 layer(partial(layers.ConvLSTM2D, 2, 3), 5, 4, 2)
 layer(partial(layers.ConvLSTM3D, 2, 2, padding="same"), 3, 3, 2, 2)

@@ -31,9 +31,7 @@ def public(name, function, given=CUBE, dtypes=ONLY, how="", **fields):
 
 
 # Number by number
-raw("Abs Neg Square", "x", dtypes=REALS)
-raw("Sign", "x", dtypes=("float32", "int32", "int64"))
-raw("Sign", "x", dtypes=("float16",), deviates={NAN: "Sign"})
+raw("Abs Neg Sign Square", "x", dtypes=REALS)
 raw("Ceil Floor Round Exp Expm1 Log Log1p Sqrt Rsqrt Reciprocal Inv Erf Tanh", "x")
 raw("Rint", "x", dtypes=ONLY)
 raw("Erfc", "x", limit=2e-3)  # 1 - erf has few digits in the tail
