@@ -8,7 +8,8 @@ from keras import ops
 from .grids import ALL, FLOATS, INTEGERS, NUMBERS, REALS, SIGNED, each, fixed, ordinary, pairs, quotients
 from .table import add, rows_of
 
-rows_of(ops, "abs negative square floor ceil trunc", each, REALS)
+rows_of(ops, "abs absolute negative square floor ceil trunc", each, REALS)
+rows_of(ops, "fabs", each, FLOATS)
 rows_of(ops, "sign relu isposinf isneginf signbit nan_to_num", each, NUMBERS)
 rows_of(ops, "isfinite isinf isnan", each, FLOATS)
 rows_of(ops, "isfinite isinf isnan", ordinary((5,)), INTEGERS, how="of integers", known=True)
@@ -27,7 +28,7 @@ rows_of(ops, "threshold", each, FLOATS, how="0.5, -1", threshold=0.5, default_va
 rows_of(ops, "nan_to_num", each, FLOATS, how="1, 2, 3", nan=1.0, posinf=2.0, neginf=3.0)
 rows_of(ops, "logical_not zeros_like ones_like copy isreal imag", each, ALL)
 rows_of(ops, "real conj", each, NUMBERS)
-rows_of(ops, "bitwise_not", each, INTEGERS)
+rows_of(ops, "bitwise_not bitwise_invert", each, INTEGERS)
 rows_of(ops, "full_like", each, NUMBERS, fill_value=2)
 rows_of(ops, "stop_gradient", each, FLOATS)
 rows_of(ops, "angle", each, FLOATS)
@@ -47,6 +48,7 @@ rows_of(ops, "mod fmod", quotients, NUMBERS)
 rows_of(ops, "equal not_equal logical_and logical_or logical_xor", pairs, ALL)
 rows_of(ops, "less less_equal greater greater_equal", pairs, NUMBERS)
 rows_of(ops, "bitwise_and bitwise_or bitwise_xor left_shift right_shift", pairs, INTEGERS)
+rows_of(ops, "bitwise_left_shift bitwise_right_shift", pairs, INTEGERS)
 rows_of(ops, "power", pairs, FLOATS)
 add("keras.ops.power", lambda x: ops.power(x, 3), fixed(np.arange(-9, 9, dtype="int32")), ("int32",), "3")
 add("keras.ops.where", lambda x, y: ops.where(x > y, x, y), pairs, NUMBERS)
