@@ -43,6 +43,17 @@ def _numbered(operation: Any) -> str:
 
 
 einsum_optimizer.EinsumSubOp._onnx_name = _numbered  # by its address
+_take_apart = einsum_optimizer.EinsumOptimizer._optimize_einsum
+
+
+def _einsum_taken_apart(self: Any, node: Any, graph: Any) -> Any:
+    """An `Einsum` in other operators, but for those that it fails on: of any axes, of one axis twice, of no axis left."""
+    terms, _, output = node.get_attr_value("equation").decode().partition("->")
+    twice = any(len({*term}) < len(term) for term in terms.split(","))
+    return "." not in terms and not twice and bool(output) and _take_apart(self, node, graph)
+
+
+einsum_optimizer.EinsumOptimizer._optimize_einsum = _einsum_taken_apart
 
 
 def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:

@@ -53,7 +53,7 @@ def apart(case: Case, trials: Sequence[Trial]) -> tuple[Case, Callable[[Arrays],
 
 def _has_rows(array: np.ndarray, case: Case, trials: Sequence[Trial]) -> bool:
     """Tell whether an output has a row for each of a batch, with one in which nothing is tried."""
-    return array.ndim > 0 and trials[0].row > 0 and len(array) == len(case.inputs[trials[0].input])
+    return bool(trials) and array.ndim > 0 and trials[0].row > 0 and len(array) == len(case.inputs[trials[0].input])
 
 
 def _same(case: Case, actual: Arrays, name: str, part: slice, tolerance: Mapping[str, float], provider: str) -> bool:

@@ -84,6 +84,7 @@ for how, sizes, options in (
     add("keras.ops.istft", lambda x, of=of, back=back: beside_the_largest(back(of(x))), SIGNAL, ONLY, how)
 add("keras.ops.extract_sequences", lambda x: ops.extract_sequences(x, 8, 3), SIGNAL, FLOATS)
 add("keras.ops.view_as_complex", lambda *z: apart(as_complex(*z)), ANGLES, ONLY)
+add("keras.ops.polar", lambda *z: apart(ops.polar(*z)), ANGLES, ONLY, limit=1e-5)
 add("keras.ops.view_as_real", lambda *z: ops.view_as_real(as_complex(*z) + as_complex(*z)), ANGLES, ONLY)
 add("keras.ops.angle", lambda *z: ops.angle(as_complex(*z)), ANGLES, ONLY)
 add("keras.ops.angle", ops.angle, rows, ONLY, "of real numbers")
