@@ -8,8 +8,8 @@ import os
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # for the processes that tests start as well
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
-# By itself TensorFlow takes these kernels on some processors alone: others have no channels in front of an image's places,
-# and another softmax of infinities.
+# By itself TensorFlow takes these kernels on some processors alone: others have no images with channels first, and
+# another softmax of infinities.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # tf2onnx then copies no graph before each of its optimizers, to go back to where one fails: here that fails the test.
 os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "FALSE")

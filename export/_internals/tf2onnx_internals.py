@@ -47,7 +47,7 @@ _take_apart = einsum_optimizer.EinsumOptimizer._optimize_einsum
 
 
 def _einsum_taken_apart(self: Any, node: Any, graph: Any) -> Any:
-    """An `Einsum` in other operators, but for those that it fails on: of any axes, of one axis twice, of no axis left."""
+    """Write an `Einsum` in other operators, but for those that fail: any axes, one axis twice, none left."""
     terms, _, output = node.get_attr_value("equation").decode().partition("->")
     twice = any(len({*term}) < len(term) for term in terms.split(","))
     return "." not in terms and not twice and bool(output) and _take_apart(self, node, graph)

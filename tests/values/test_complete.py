@@ -10,7 +10,8 @@ from . import ENTRIES
 
 NO_NUMBERS = {
     "keras.ops": "convert_to_numpy custom_gradient dtype is_tensor jvp ndim vectorize",
-    "keras.layers": "FlaxLayer InputLayer InputSpec JaxLayer Layer Pipeline StackedRNNCells TFSMLayer TorchModuleWrapper Wrapper",
+    "keras.layers": "FlaxLayer InputLayer InputSpec JaxLayer Layer Pipeline StackedRNNCells TFSMLayer Wrapper "
+    "TorchModuleWrapper",
 }  # what belongs to Python or to another framework, and bases
 FOR_BOXES = "MaxNumBoundingBoxes"  # a layer of labels
 OF_STRINGS = "HashedCrossing Hashing StringLookup TextVectorization"

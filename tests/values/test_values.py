@@ -24,9 +24,9 @@ def otherwise(outcome: Outcome) -> list[str]:
 
 
 @pytest.mark.product("many operators in a case")
-@pytest.mark.parametrize("entries", CHUNKS, ids=lambda entries: f"from {entries[0].name}")
-def test_gives_what_keras_gives(entries):
-    assert not [line for outcome in outcomes(entries) for line in otherwise(outcome)]
+@pytest.mark.parametrize("number", range(len(CHUNKS)))  # a new row must not rename those behind it
+def test_gives_what_keras_gives(number):
+    assert not [line for outcome in outcomes(CHUNKS[number]) for line in otherwise(outcome)]
 
 
 @pytest.mark.smoke
