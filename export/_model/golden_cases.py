@@ -29,7 +29,17 @@ from .more_cases import (
     with_padding_elsewhere,
 )
 from .signature import InputSpec, Signature
-from .special_values import FINITE, NOT_FINITE, Trial, accepted, drawn, finite_values, other_values, with_trials
+from .special_values import (
+    FINITE,
+    NOT_FINITE,
+    Trial,
+    accepted,
+    drawn,
+    few_of_each,
+    finite_values,
+    other_values,
+    with_trials,
+)
 from .trial_runs import Drawer
 
 Sizes = dict[str, int]
@@ -268,7 +278,7 @@ def _add_special(result: Cases, axes: Axes, made: Mapping[str, Source], drawer: 
             inputs = drawer.inputs(axes.sizes(sizes), "full")
             if name == FINITE:
                 trials = accepted(trials, inputs, signature.run)
-            groups = [trials] if has_rows else [[trial] for trial in trials[:STATIC_CASES]]
+            groups = [trials] if has_rows else [[trial] for trial in few_of_each(trials, STATIC_CASES)]
             for number, group in enumerate(filter(None, groups), 1):
                 case = f"{name} {number}" if number > 1 else name
                 changed = with_trials(inputs, group)

@@ -34,19 +34,21 @@ INTEGERS = {"x": np.array([[3], [5]], "int32")}
 TRIED = [
     pytest.param(lambda x: x + 1, "int32", INTEGERS, [0, -1, -7, 2**24 + 1, *ENDS], id="numbers"),
     pytest.param(layers.Embedding(9, 2), "int32", None, [-1, 0, 8], id="ids, of which Keras takes -1 for the last"),
-    pytest.param(lambda x: layers.Embedding(9, 2)(x) * 2, "int32", INTEGERS, [0, -1, -7], id="ids with samples"),
+    pytest.param(lambda x: layers.Embedding(9, 2)(x) * 2, "int32", INTEGERS, [0, -1, -7, 8], id="ids with samples"),
     pytest.param(Counting(), "int32", INTEGERS, [0, -1, -7], id="how often a loop runs"),
     pytest.param(lambda x: ops.one_hot(x, 300), "uint8", {"x": np.array([[3], [5]], "uint8")}, [0, 255], id="bytes"),
     pytest.param(lambda x: x * 2, "bool", None, None, id="booleans"),
+    pytest.param(lambda x: x * 2, "float32", None, ["zero", "-zero"], id="one float"),
 ]
 
 
 @pytest.mark.parametrize(("build", "dtype", "samples", "values"), TRIED)
 def test_what_is_tried_of_an_input(build, dtype, samples, values):
     found, of_cases = tried(build, (1,), dtype, samples)
-    assert of_cases == ({} if values is None else {FINITE: values})
+    assert of_cases.get(FINITE) == values
     for trial in found.trials.get(FINITE, ()):
-        assert found.cases[-1].inputs["x"][trial.row, 0] == trial.value
+        number = float(str(trial.value).replace("zero", "0"))
+        assert str(found.cases[-1].inputs["x"][trial.row, 0].astype(float)) == str(number)
 
 
 def test_floats_are_tried_equal_and_not_finite():
@@ -64,6 +66,16 @@ def test_a_batch_of_one_size_has_a_case_for_each():
     x = keras.Input(batch_shape=(2, 3), name="x")
     found = cases_of(keras.Model(x, x * 2))
     assert [case.name for case in found.others] == [NOT_FINITE, *(f"{NOT_FINITE} {number}" for number in (2, 3, 4))]
+
+
+def test_every_input_of_many_is_tried():
+    inputs = [keras.Input((1,), name=f"x{number}") for number in range(14)]
+    found = cases_of(keras.Model(inputs, layers.Concatenate()(inputs)))
+    for case in (FINITE, NOT_FINITE):
+        assert {trial.input for trial in found.trials[case]} == {each.name for each in inputs}
+    fixed = [keras.Input(batch_shape=(1,), dtype="int32", name=name) for name in ("a", "b")]
+    found = cases_of(keras.Model(fixed, fixed[0] + fixed[1]), {name: np.array([3], "int32") for name in ("a", "b")})
+    assert sorted(trials[0].input for trials in found.trials.values()) == ["a"] * 5 + ["b"] * 5
 
 
 def verdict(actual, expected=((0.0,), (1.0,), (2.0,), (np.nan,))):
