@@ -149,7 +149,7 @@ def accepted(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
     """Return the trials of which Keras gives finite numbers, and that are no more work than usual."""
     large = [trial for trial in trials if isinstance(trial.value, int) and not trial.is_near]
     others = [trial for trial in trials if trial not in large]
-    kept = [*_finite(others, inputs, run)]
+    kept = that_run(others, inputs, run, _are_finite)
     if not large or keras.backend.backend() != "tensorflow":  # which alone tells how much work there was
         return kept
     from .._internals.tensorflow_internals import work_of
@@ -163,20 +163,23 @@ def accepted(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
         except Exception:  # noqa: BLE001 - what raises did not get far, as an index out of range
             found = usual
         if found == usual:
-            kept += _finite([trial for trial in of_it if trial.value != FIRST_LARGE], inputs, run)
+            wanted = [trial for trial in of_it if trial.value != FIRST_LARGE]
+            kept += that_run(wanted, inputs, run, _are_finite)
     return kept
 
 
-def _finite(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
-    """Return the trials of which Keras gives finite numbers, found at once where that is all."""
+def that_run(
+    trials: Sequence[Trial], inputs: Arrays, run: Run, is_right: Callable[[Arrays], bool] = lambda _: True
+) -> list[Trial]:
+    """Return the trials that run, and give what is right: found at once where that is all."""
     try:
-        fine = all(map(_is_finite, run(with_trials(inputs, trials)).values()))
+        fine = is_right(run(with_trials(inputs, trials)))
     except Exception:  # noqa: BLE001 - what is no input for this model proves nothing
         fine = False
     if fine:
         return list(trials)
-    return [] if len(trials) == 1 else [each for trial in trials for each in _finite([trial], inputs, run)]
+    return [] if len(trials) < 2 else [each for one in trials for each in that_run([one], inputs, run, is_right)]
 
 
-def _is_finite(array: np.ndarray) -> bool:
-    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+def _are_finite(outputs: Arrays) -> bool:
+    return all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in outputs.values())

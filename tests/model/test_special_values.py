@@ -7,9 +7,13 @@ from golden import cases_of
 from keras import layers, ops
 
 from keras_attn_export._bundle.tried_values import values_text
+from keras_attn_export._model.golden_cases import golden_cases
+from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.special_values import FINITE, NOT_FINITE, Trial, with_trials
 from keras_attn_export._model.special_verdicts import apart, differing
+from keras_attn_export._options import Options
 from keras_attn_export._standalone.verify import Case
+from keras_attn_export._tracing.untraceable import check_traceable
 
 EXACT = {"relative": 0.0, "absolute": 0.0}
 ENDS = [2**31 - 1, -(2**31)]
@@ -76,6 +80,18 @@ def test_every_input_of_many_is_tried():
     fixed = [keras.Input(batch_shape=(1,), dtype="int32", name=name) for name in ("a", "b")]
     found = cases_of(keras.Model(fixed, fixed[0] + fixed[1]), {name: np.array([3], "int32") for name in ("a", "b")})
     assert sorted(trials[0].input for trials in found.trials.values()) == ["a"] * 5 + ["b"] * 5
+
+
+def test_what_keras_does_not_take_leaves_the_others():
+    """An index of NaN is an error in Keras, a negative category in its graphs."""
+    x, y = keras.Input((1,), name="x"), keras.Input((1,), name="y")
+    chosen = ops.take(ops.ones((9, 1)), ops.cast(ops.abs(x), "int32"))
+    found = cases_of(keras.Model([x, y], chosen + y), {name: np.ones((2, 1), "float32") for name in "xy"})
+    assert {trial.input for trial in found.trials[NOT_FINITE]} == {"y"}
+    z = keras.Input((1,), dtype="int32", name="z")
+    signature = model_signature(keras.Model(z, layers.CategoryEncoding(9)(z)), {"z": np.array([[3], [5]], "int32")})
+    found = golden_cases(signature, Options(), check_traceable)
+    assert all(trial.value >= 0 for trial in found.trials[FINITE])
 
 
 def verdict(actual, expected=((0.0,), (1.0,), (2.0,), (np.nan,))):
