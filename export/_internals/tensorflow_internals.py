@@ -49,14 +49,14 @@ def work_of(run: Callable[[], Any]) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def through_traced(change: Callable[[str, Any], Any]) -> Iterator[None]:
+def through_traced(change: Callable[[str, Any, Any], Any]) -> Iterator[None]:
     """Let `change` see each output of the operations that are traced within the context, and give what is used for it.
 
-    What it adds to the graph it does not see.
+    It is given the operation, its inputs and the output. What it adds to the graph it does not see.
     """
 
     def changed(op: str, inputs: Any, attributes: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> Any:
-        return outputs if graph is None else [change(op, output) for output in outputs]
+        return outputs if graph is None else [change(op, inputs, output) for output in outputs]
 
     op_callbacks.add_op_callback(changed)
     try:

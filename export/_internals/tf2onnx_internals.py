@@ -27,10 +27,13 @@ __all__ = [
     "map_as_it_does",
     "mended",
     "optimized",
+    "tf_op",
     "tfonnx",
     "transposes_moved_where_right",
 ]
 
+
+tf_op = handler.tf_op
 
 # What it merges, and which of two it keeps, hangs on the order of nodes and on their names: it must not hang on chance.
 use_in("tf2onnx")  # all of which `convert` imports

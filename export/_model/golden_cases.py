@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,19 @@ from .more_cases import (
     with_padding_elsewhere,
 )
 from .signature import InputSpec, Signature
-from .special_values import FINITE, NOT_FINITE, Trial, accepted, drawn, finite_values, other_values, with_trials
+from .special_values import (
+    FINITE,
+    NOT_FINITE,
+    Run,
+    Trial,
+    accepted,
+    drawn,
+    few_of_each,
+    finite_values,
+    other_values,
+    that_run,
+    with_trials,
+)
 from .trial_runs import Drawer
 
 Sizes = dict[str, int]
@@ -102,18 +115,18 @@ class Cases:
         return tuple(named)
 
 
-Check = Callable[[Signature, Cases], None]
+Check = Callable[[Signature, Cases], Run | None]
 
 
 def unchecked(signature: Signature, golden: Cases) -> None:
-    """Raise nothing."""
+    """Raise nothing, and know of no graph."""
 
 
 def golden_cases(signature: Signature, options: Options, check: Check = unchecked) -> Cases:
     """Draw inputs over batch sizes and lengths, and run Keras on each.
 
     Samples are cut, or repeated, where an axis is static at another size than theirs. `check` is called with the first
-    case, and raises what it shows to be against the model.
+    case, and raises what it shows to be against the model, or gives what runs its graph.
 
     Raises:
         InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
@@ -150,12 +163,12 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
         add("samples", lambda: _fitted(given, axes.fixed), may_be_degenerate=True)
         if "samples" in result.refused:
             raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {result.refused['samples']}")
-    checked = False
+    checked, graph = False, None
     for name, sizes, lengths in _sweep(axes, any(source.lengths for source in made.values())):
         draw = partial(drawer.inputs, axes.sizes(sizes), lengths)
         add(name, draw, may_be_degenerate=name.startswith("lengths"))  # rows without keys may be NaN in other layers
         if result.cases and not checked and result.cases[-1].name not in mistaken:
-            check(signature, replace(result, cases=result.cases[-1:], sizes=result.sizes[-1:]))
+            graph = check(signature, replace(result, cases=result.cases[-1:], sizes=result.sizes[-1:]))
             checked = True
     apart = axes.sizes(axes.apart)
 
@@ -177,7 +190,7 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
             empty = axes.sizes(axes.apart | dict.fromkeys(growing, 0))
             add(EMPTY_CACHE, partial(drawer.inputs, empty), may_be_degenerate=True)
         _add_long(result, axes, made, positions(signature.layers), drawer, add)
-        _add_special(result, axes, made, drawer, signature)
+        _add_special(result, axes, made, drawer, signature, graph)
     _drop_mistaken(result, mistaken)
     for output, array in result.cases[0].outputs.items():
         if str(array.dtype) == "bfloat16":
@@ -252,10 +265,12 @@ def _add_long(
         return
 
 
-def _add_special(result: Cases, axes: Axes, made: Mapping[str, Source], drawer: Drawer, signature: Signature) -> None:
+def _add_special(
+    result: Cases, axes: Axes, made: Mapping[str, Source], drawer: Drawer, signature: Signature, graph: Run | None
+) -> None:
     """Add a case with values that break operators, a row for each, and one with infinities and NaN.
 
-    A batch of one size has one of them in its first row.
+    A batch of one size has one of them in its first row. What Keras, or a graph of it, does not take is left out.
     """
     first = result.cases[0].inputs
     has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first)
@@ -266,9 +281,13 @@ def _add_special(result: Cases, axes: Axes, made: Mapping[str, Source], drawer: 
         sizes = axes.apart | ({BATCH: _unlike(len(trials) + 1, axes.apart)} if has_rows else {})
         try:
             inputs = drawer.inputs(axes.sizes(sizes), "full")
-            if name == FINITE:
-                trials = accepted(trials, inputs, signature.run)
-            groups = [trials] if has_rows else [[trial] for trial in trials[:STATIC_CASES]]
+            runs = [partial(accepted if name == FINITE else that_run, run=signature.run)]
+            runs += [] if graph is None else [partial(that_run, run=graph)]
+            groups = [trials] if has_rows else [[trial] for trial in trials]
+            for taken in runs:
+                groups = [taken(group, inputs) for group in groups]
+            if not has_rows:
+                groups = [[trial] for trial in few_of_each(itertools.chain(*groups), STATIC_CASES)]
             for number, group in enumerate(filter(None, groups), 1):
                 case = f"{name} {number}" if number > 1 else name
                 changed = with_trials(inputs, group)

@@ -45,9 +45,9 @@ class Source:
     `draw` takes a shape and a generator. For an input of lengths, `keys` is the tensor of the model whose axis -2
     they count (axis -1 for scores), or `None` where only the sizes of the case are known, and `padded` names the inputs
     that are the keys or values themselves: what stands there beyond a length of shape (B,) must not matter. Lengths
-    that feed an `Embedding` too stay `below` its size. `ids` are all numbers that may be looked up, and `padding` is
-    what fills the steps that a model skips, which stand at the end of some of the rows that are drawn. `room` is for
-    how many further keys there must be room beyond the length.
+    that feed an `Embedding` too stay `below` its size. `ids` are all numbers that may be looked up, as `table` is where
+    they are not drawn but sampled, and `padding` is what fills the steps that a model skips, which stand at the end of
+    some of the rows that are drawn. `room` is for how many further keys there must be room beyond the length.
     """
 
     draw: Callable[[Shape, np.random.Generator], np.ndarray]
@@ -58,6 +58,7 @@ class Source:
     below: int | None = None
     sampled: bool = False
     ids: Ids | None = None
+    table: Ids | None = None
     padding: float | None = None
     room: int = 0
 
@@ -183,7 +184,7 @@ def _source(
     if uses is None and is_called_lengths:
         return Source(_counts, True)
     if sample is not None:
-        return Source(lambda shape, rng: resized(sample, shape), sampled=True)
+        return Source(lambda shape, rng: resized(sample, shape), sampled=True, table=ids)
     if ids is None and is_called_lengths:  # of a mask that the user makes, as for a recurrent layer
         return Source(_counts, True)
     if spec.dtype == "bool":

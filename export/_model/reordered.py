@@ -21,8 +21,9 @@ from .keras_messages import quiet_keras
 from .rounding import likely
 from .signature import Signature
 
-RUNS = 3
+RUNS = 8  # of two numbers that matter, three runs may move both alike each time
 MULTIPLE = 4  # of what was seen: each move is a whole unit, where rounding is off by half a one at most
+OF_SUMS = 0.5  # units, of the sum of all sizes, for the root of how many numbers are added one after the other
 NEAR = 0.25  # of a limit; what differs by less was not seen to need more
 WHOLE = 2.0**16  # whole numbers up to here are sizes and counts, which are exact
 # What optimizers merge, split, fold into others or add in another order.
@@ -32,6 +33,7 @@ MERGED = {
     *("FusedBatchNormV3", "MatMul", "Mean", "Mul", "Prod", "RealDiv", "Reciprocal", "Rsqrt", "Softmax", "Sqrt"),
     *("Square", "SquaredDifference", "Sub", "Sum", "UnsortedSegmentSum"),
 }
+SUMS = {"Mean": tf.reduce_mean, "Sum": tf.reduce_sum}
 
 
 def with_reordering(signature: Signature, cases: Sequence[Case]) -> list[Case]:
@@ -55,7 +57,13 @@ def _moved(signature: Signature) -> Any:
     """Return the model as a function of arrays, in which each product and sum is moved by a unit."""
     serve = tf.function(endpoint(signature), input_signature=[specs_of(signature.inputs)], autograph=False)
     seeds = iter(range(1, 2**31))
-    with through_traced(lambda op, tensor: _nudged(tensor, next(seeds)) if op in MERGED else tensor):
+
+    def change(op: str, inputs: Any, tensor: Any) -> Any:
+        if op not in MERGED or not tensor.dtype.is_floating:
+            return tensor
+        return _nudged(tensor, _size(op, inputs, tensor), next(seeds))
+
+    with through_traced(change):
         function = serve.get_concrete_function()
 
     def run(inputs: Any) -> dict[str, np.ndarray]:
@@ -65,15 +73,23 @@ def _moved(signature: Signature) -> Any:
     return run
 
 
-def _nudged(tensor: Any, seed: int) -> Any:
-    """Return floats up or down by a unit in the last place, at random, each time otherwise."""
-    if not tensor.dtype.is_floating:
-        return tensor
-    eps = float(np.finfo(tensor.dtype.as_numpy_dtype).eps)
+def _size(op: str, inputs: Sequence[Any], tensor: Any) -> Any:
+    """Return what a result is seen against: itself, or what is added, of which the large may cancel."""
+    size = tf.abs(tensor)
+    if op not in SUMS:
+        return size
+    added = SUMS[op](tf.abs(inputs[0]), inputs[1])
+    count = tf.cast(tf.size(inputs[0]) / tf.maximum(tf.size(tensor), 1), tensor.dtype)
+    return tf.maximum(size, tf.reshape(added, tf.shape(tensor)) * OF_SUMS * tf.sqrt(count))
+
+
+def _nudged(tensor: Any, size: Any, seed: int) -> Any:
+    """Return floats up or down by a unit in the last place of a size, at random, each time otherwise."""
+    unit = size * float(np.finfo(tensor.dtype.as_numpy_dtype).eps)
     drawn = tf.raw_ops.RandomUniform(shape=tf.shape(tensor), dtype=tf.float32, seed=seed, seed2=seed)
-    factor = tf.cast(tf.where(drawn < 0.5, 1 - eps, 1 + eps), tensor.dtype)
     exact = (tf.round(tensor) == tensor) & (tf.abs(tensor) <= tf.cast(WHOLE, tensor.dtype))
-    moved = tf.where(exact, tensor, tensor * factor)
+    exact |= ~tf.math.is_finite(unit)
+    moved = tf.where(exact, tensor, tensor + tf.where(drawn < 0.5, -unit, unit))
     moved.set_shape(tensor.shape)
     return moved
 

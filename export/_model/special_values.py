@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -19,11 +20,12 @@ from .input_sources import Source
 
 FINITE = "special values"
 NOT_FINITE = "infinities and NaN"
-INFINITY, NAN, TIES = "infinity", "NaN", "ties and zeros"
+INFINITY, NAN, TIES, ZERO = "infinity", "NaN", "ties and zeros", "zero"
+NUMBERS = {INFINITY: np.inf, NAN: np.nan, ZERO: 0.0}
 SMALL = (0, -1, -7)
 FIRST_LARGE = 4097  # an integer may be a size, or how often a loop runs: nothing larger where this is more work
 BEYOND_FLOAT32 = 2**24 + 1
-MOST = 40  # rows
+MOST, CHEAP = 40, 2**16  # rows, or as many as have so many numbers
 
 Value = int | str
 Run = Callable[[Arrays], Arrays]
@@ -74,32 +76,53 @@ def drawn(source: Source, arrays: Sequence[np.ndarray], trials: Iterable[Trial])
 
 def finite_values(made: Mapping[str, Source], inputs: Arrays) -> list[tuple[str, Value]]:
     """Return what is tried of each input, by name, that Keras may have finite numbers for."""
-    found: list[tuple[str, Value]] = []
-    for name, source in made.items():
-        array = inputs[name]
-        if source.ids is not None:
-            found += [(name, value) for value in dict.fromkeys((-1, source.ids.low, source.ids.high))]
-        elif array.dtype.kind in "iu" and source.draw is not mask and not source.room:
-            ends = (int(np.iinfo(array.dtype).max), int(np.iinfo(array.dtype).min))
-            values = ends if source.lengths else (*SMALL, FIRST_LARGE, BEYOND_FLOAT32, *ends)
-            found += [(name, value) for value in dict.fromkeys(values)]
-        elif _is_free(source, array) and array.ndim > 1 and array[:1].size > 1:
-            found.append((name, TIES))
-    return [(name, value) for name, value in found if _fits(value, inputs[name].dtype)][:MOST]
+    return _as_many(inputs, {name: _finite_values(source, inputs[name]) for name, source in made.items()})
+
+
+def _finite_values(source: Source, array: np.ndarray) -> Sequence[Value]:
+    if source.ids is not None:
+        return (-1, source.ids.low, source.ids.high)
+    if array.dtype.kind in "iu" and source.draw is not mask and not source.room:
+        ends = (int(np.iinfo(array.dtype).max), int(np.iinfo(array.dtype).min))
+        highest = () if source.table is None else (source.table.high,)
+        return ends if source.lengths else (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32, *ends)
+    if not _is_free(source, array):
+        return ()
+    numbers = _row_of(array, 0).size
+    return (*((ZERO, f"-{ZERO}") if numbers < 3 else ()), *((TIES,) if numbers > 1 else ()))
 
 
 def other_values(made: Mapping[str, Source], inputs: Arrays) -> list[tuple[str, Value]]:
     """Return what is tried of each input of floats that is not finite: operators take NaN by its position."""
     values: tuple[Value, ...] = (INFINITY, f"-{INFINITY}", NAN, f"{NAN}, in front")
-    names = [name for name, source in made.items() if _is_free(source, inputs[name])]
-    return [(name, value) for name in names for value in values][:MOST]
+    return _as_many(inputs, {name: values for name, source in made.items() if _is_free(source, inputs[name])})
+
+
+def _as_many(inputs: Arrays, values: Mapping[str, Sequence[Value]]) -> list[tuple[str, Value]]:
+    """Return values by input, as many as cost little: where that is not all, as many of each input."""
+    fitting = {name: [*filter(partial(_fits, inputs[name].dtype), dict.fromkeys(of))] for name, of in values.items()}
+    most = max(MOST, CHEAP // sum(_row_of(array, 0).size for array in inputs.values()))
+    turns = ((turn, name, one) for name, of in fitting.items() for turn, one in enumerate(of))
+    chosen = sorted(turns, key=lambda each: each[0])[:most]
+    return [(name, one) for each in fitting for _, name, one in chosen if name == each]
+
+
+def few_of_each(trials: Iterable[Trial], few: int) -> list[Trial]:
+    """Return the first so many trials of each input."""
+    listed = list(trials)
+    return [each for number, each in enumerate(listed) if sum(t.input == each.input for t in listed[:number]) < few]
+
+
+def _row_of(array: np.ndarray, row: int) -> np.ndarray:
+    """Return the numbers of a row, or of all there is, as a view."""
+    return (array[row : row + 1] if array.ndim else array).reshape(-1)
 
 
 def _is_free(source: Source, array: np.ndarray) -> bool:
     return array.dtype.kind == "f" and source.ids is None and source.draw is not mask
 
 
-def _fits(value: Value, dtype: np.dtype[Any]) -> bool:
+def _fits(dtype: np.dtype[Any], value: Value) -> bool:
     if isinstance(value, str) or dtype.kind not in "iu":
         return True  # ids in floats
     return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
@@ -109,8 +132,7 @@ def with_trials(inputs: Arrays, trials: Iterable[Trial]) -> Arrays:
     """Return inputs with what is tried in its row: integers and some in front, where no length hides them."""
     changed = {name: array.copy() for name, array in inputs.items()}
     for trial in trials:
-        array = changed[trial.input]
-        row = (array[trial.row : trial.row + 1] if array.ndim else array).reshape(-1)  # a view
+        row = _row_of(changed[trial.input], trial.row)
         if trial.value == TIES:
             row[1::2] = row[: len(row) // 2 * 2 : 2]
             row[len(row) // 2 :: 3] = 0.0
@@ -119,8 +141,7 @@ def with_trials(inputs: Arrays, trials: Iterable[Trial]) -> Arrays:
             row[0] = trial.value
         else:
             sign = -1 if trial.value.startswith("-") else 1
-            number = np.nan if trial.kind == NAN else sign * np.inf
-            row[0 if sign < 0 or "," in trial.value else len(row) // 2] = number
+            row[0 if sign < 0 or "," in trial.value else len(row) // 2] = sign * NUMBERS[trial.kind]
     return changed
 
 
@@ -128,7 +149,7 @@ def accepted(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
     """Return the trials of which Keras gives finite numbers, and that are no more work than usual."""
     large = [trial for trial in trials if isinstance(trial.value, int) and not trial.is_near]
     others = [trial for trial in trials if trial not in large]
-    kept = [*_finite(others, inputs, run)]
+    kept = that_run(others, inputs, run, _are_finite)
     if not large or keras.backend.backend() != "tensorflow":  # which alone tells how much work there was
         return kept
     from .._internals.tensorflow_internals import work_of
@@ -142,20 +163,23 @@ def accepted(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
         except Exception:  # noqa: BLE001 - what raises did not get far, as an index out of range
             found = usual
         if found == usual:
-            kept += _finite([trial for trial in of_it if trial.value != FIRST_LARGE], inputs, run)
+            wanted = [trial for trial in of_it if trial.value != FIRST_LARGE]
+            kept += that_run(wanted, inputs, run, _are_finite)
     return kept
 
 
-def _finite(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
-    """Return the trials of which Keras gives finite numbers, found at once where that is all."""
+def that_run(
+    trials: Sequence[Trial], inputs: Arrays, run: Run, is_right: Callable[[Arrays], bool] = lambda _: True
+) -> list[Trial]:
+    """Return the trials that run, and give what is right: found at once where that is all."""
     try:
-        fine = all(map(_is_finite, run(with_trials(inputs, trials)).values()))
+        fine = is_right(run(with_trials(inputs, trials)))
     except Exception:  # noqa: BLE001 - what is no input for this model proves nothing
         fine = False
     if fine:
         return list(trials)
-    return [] if len(trials) == 1 else [each for trial in trials for each in _finite([trial], inputs, run)]
+    return [] if len(trials) < 2 else [each for one in trials for each in that_run([one], inputs, run, is_right)]
 
 
-def _is_finite(array: np.ndarray) -> bool:
-    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+def _are_finite(outputs: Arrays) -> bool:
+    return all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in outputs.values())

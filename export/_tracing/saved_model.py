@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
@@ -77,20 +76,24 @@ def _tracing(signature: Signature) -> Iterator[None]:
         raise UnsupportedModelError(f"{layers} cannot be traced into a graph: {first_line(error)}") from error
 
 
-def traced_outputs(
-    signature: Signature, specs: Iterable[InputSpec], inputs: Arrays
-) -> tuple[dict[str, np.ndarray], str | None]:
-    """Trace a model with inputs of such shapes, and return its outputs, or none and what TensorFlow says against it."""
+def traced_run(signature: Signature, specs: Iterable[InputSpec]) -> Callable[[Arrays], Arrays]:
+    """Trace a model with inputs of such shapes, and return what runs its graph."""
     function = tf.function(endpoint(signature), input_signature=[specs_of(specs)], autograph=False)  # as Keras has it
-    try:
-        with steps_as_rows(signature.layers):
-            # to call `function` counts as a trace too many, of which it warns
-            traced = function.get_concrete_function()
+    with steps_as_rows(signature.layers):
+        # to call `function` counts as a trace too many, of which it warns
+        traced = function.get_concrete_function()
+
+    def run(inputs: Arrays) -> Arrays:
         outputs = traced({name: tf.constant(array) for name, array in inputs.items()})
-    except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
-        ran = re.search(r"(.+)\n\s*\[\[\{\{node ", str(error))  # where a graph runs, the message is not the first line
-        return {}, ran[1].strip() if ran else first_line(error)
-    return {name: tensor.numpy() for name, tensor in outputs.items()}, None
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    return run
+
+
+def said_against(error: Exception) -> str:
+    """Return what TensorFlow says where a trace, or a run of it, fails."""
+    ran = re.search(r"(.+)\n\s*\[\[\{\{node ", str(error))  # where a graph runs, the message is not the first line
+    return ran[1].strip() if ran else first_line(error)
 
 
 def _failing_layers(signature: Signature, error: Exception) -> str:

@@ -26,6 +26,7 @@ from .._internals import tf2onnx_internals
 from .._model.keras_messages import first_line
 from .._operators import table
 from .._operators.complex_parts import parts_apart
+from .._operators.paddings import paddings_merged_where_right
 from .._operators.recurrent import recurrent_where_weights_are_known
 from .._operators.reshapes import reshapes_merged_where_right
 from .._options import TRACED_OPSET
@@ -69,6 +70,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     with (
         _listening() as heard,
         reshapes_merged_where_right(),
+        paddings_merged_where_right(),
         tf2onnx_internals.transposes_moved_where_right(),
         recurrent_where_weights_are_known(),
     ):

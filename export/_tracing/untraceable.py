@@ -13,19 +13,27 @@ from .._alike import alike
 from .._errors import UntraceableError
 from .._model.golden_cases import Cases
 from .._model.signature import InputSpec, Signature
+from .._model.special_values import Run
 from .._standalone.verify import Arrays
-from .saved_model import traced_function, traced_outputs
+from .saved_model import said_against, traced_function, traced_run
 
 
-def check_traceable(signature: Signature, golden: Cases) -> None:
+def check_traceable(signature: Signature, golden: Cases) -> Run | None:
     """Raise what keeps TensorFlow from tracing a model: found with one golden case, before more are run.
+
+    Returns:
+        What runs the graph, unless that gives other outputs than Keras.
 
     Raises:
         UntraceableError: It can with some axes static.
         UnsupportedModelError: It cannot at all.
     """
+    run, problem = _traced(signature, golden, ())
+    if problem is None:
+        return run
     if reasons := untraceable_axes(signature, golden):
         raise UntraceableError(reasons)
+    return None
 
 
 def untraceable_axes(signature: Signature, golden: Cases) -> dict[str, str]:
@@ -38,14 +46,14 @@ def untraceable_axes(signature: Signature, golden: Cases) -> dict[str, str]:
     """
     names = list(golden.sizes[0])
     static = set(names)
-    if _problem(signature, golden, ()) is None:
+    if _traced(signature, golden, ())[1] is None:
         return {}
-    if _problem(signature, golden, static) is not None:
+    if _traced(signature, golden, static)[1] is not None:
         traced_function(replace(signature, inputs=_specs(signature, golden, static)), nullcontext)
         return {}
     found = {}
     for name in names:
-        said = _problem(signature, golden, static - {name})
+        _, said = _traced(signature, golden, static - {name})
         if said is None:
             static.remove(name)
         else:
@@ -53,16 +61,19 @@ def untraceable_axes(signature: Signature, golden: Cases) -> dict[str, str]:
     return found
 
 
-def _problem(signature: Signature, golden: Cases, static: Collection[str]) -> str | None:
-    """Return what is said against tracing with some axes at their size in the first case, the others unknown.
+def _traced(signature: Signature, golden: Cases, static: Collection[str]) -> tuple[Run | None, str | None]:
+    """Trace with some axes at their size in the first case, the others unknown, and return what is said against it.
 
     What was traced must give the outputs of that case, roughly.
     """
-    inputs = _specs(signature, golden, static)
-    outputs, problem = traced_outputs(signature, inputs, golden.cases[0].inputs)
-    if problem is None and not _is_roughly(outputs, golden.cases[0].outputs):
-        return "the traced model gives other outputs"
-    return problem
+    try:
+        run = traced_run(signature, _specs(signature, golden, static))
+        outputs = run(golden.cases[0].inputs)
+    except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+        return None, said_against(error)
+    if not _is_roughly(outputs, golden.cases[0].outputs):
+        return None, "the traced model gives other outputs"
+    return run, None
 
 
 def _specs(signature: Signature, golden: Cases, static: Collection[str]) -> tuple[InputSpec, ...]:

@@ -4,11 +4,12 @@ import keras
 import numpy as np
 import pytest
 from golden import cases_of, sequence
-from keras import layers
+from keras import layers, ops
 
 from keras_attn_export._model.reordered import with_reordering
 from keras_attn_export._model.rounding import with_rounding
 from keras_attn_export._model.signature import model_signature
+from keras_attn_export._standalone.verify import Case
 
 
 def widened(model):
@@ -39,3 +40,32 @@ def test_other_limits_stay(build):
     keras.utils.set_random_seed(0)
     x = sequence(size=6)
     assert widened(keras.Model(x, build(x))) < 2
+
+
+def summed_in_float64(x):
+    return (x / 10).mean((1, 2), "float64")
+
+
+def with_tenths(x):
+    powers = np.exp((tenths := x * np.float32(0.1)) - tenths.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("build", "other", "shape"),
+    [
+        (lambda x: ops.mean(x / 10, (1, 2)), summed_in_float64, (40, 40, 3)),
+        (lambda x: ops.softmax(x / 10), with_tenths, (24,)),
+    ],
+    ids=["sum in another order", "product with the reciprocal"],
+)
+def test_what_may_stand_in_its_place_is_within_limits(build, other, shape):
+    """Of whole numbers, which stay while rounding is measured."""
+    x = keras.Input(shape, name="x")
+    signature = model_signature(keras.Model(x, build(x)))
+    drawn = np.random.default_rng(0).integers(0, 256, (40, 8, *shape)).astype("float32")
+    cases = with_rounding(signature, [Case("", {"x": each}, signature.run({"x": each})) for each in drawn], "float32")
+    for case in with_reordering(signature, cases):
+        ((name, expected),) = case.outputs.items()
+        apart = np.abs(other(case.inputs["x"]) - expected)
+        assert np.all(apart <= case.rounding[name])

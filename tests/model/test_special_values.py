@@ -7,9 +7,13 @@ from golden import cases_of
 from keras import layers, ops
 
 from keras_attn_export._bundle.tried_values import values_text
+from keras_attn_export._model.golden_cases import golden_cases
+from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.special_values import FINITE, NOT_FINITE, Trial, with_trials
 from keras_attn_export._model.special_verdicts import apart, differing
+from keras_attn_export._options import Options
 from keras_attn_export._standalone.verify import Case
+from keras_attn_export._tracing.untraceable import check_traceable
 
 EXACT = {"relative": 0.0, "absolute": 0.0}
 ENDS = [2**31 - 1, -(2**31)]
@@ -34,19 +38,21 @@ INTEGERS = {"x": np.array([[3], [5]], "int32")}
 TRIED = [
     pytest.param(lambda x: x + 1, "int32", INTEGERS, [0, -1, -7, 2**24 + 1, *ENDS], id="numbers"),
     pytest.param(layers.Embedding(9, 2), "int32", None, [-1, 0, 8], id="ids, of which Keras takes -1 for the last"),
-    pytest.param(lambda x: layers.Embedding(9, 2)(x) * 2, "int32", INTEGERS, [0, -1, -7], id="ids with samples"),
+    pytest.param(lambda x: layers.Embedding(9, 2)(x) * 2, "int32", INTEGERS, [0, -1, -7, 8], id="ids with samples"),
     pytest.param(Counting(), "int32", INTEGERS, [0, -1, -7], id="how often a loop runs"),
     pytest.param(lambda x: ops.one_hot(x, 300), "uint8", {"x": np.array([[3], [5]], "uint8")}, [0, 255], id="bytes"),
     pytest.param(lambda x: x * 2, "bool", None, None, id="booleans"),
+    pytest.param(lambda x: x * 2, "float32", None, ["zero", "-zero"], id="one float"),
 ]
 
 
 @pytest.mark.parametrize(("build", "dtype", "samples", "values"), TRIED)
 def test_what_is_tried_of_an_input(build, dtype, samples, values):
     found, of_cases = tried(build, (1,), dtype, samples)
-    assert of_cases == ({} if values is None else {FINITE: values})
+    assert of_cases.get(FINITE) == values
     for trial in found.trials.get(FINITE, ()):
-        assert found.cases[-1].inputs["x"][trial.row, 0] == trial.value
+        number = float(str(trial.value).replace("zero", "0"))
+        assert str(found.cases[-1].inputs["x"][trial.row, 0].astype(float)) == str(number)
 
 
 def test_floats_are_tried_equal_and_not_finite():
@@ -64,6 +70,28 @@ def test_a_batch_of_one_size_has_a_case_for_each():
     x = keras.Input(batch_shape=(2, 3), name="x")
     found = cases_of(keras.Model(x, x * 2))
     assert [case.name for case in found.others] == [NOT_FINITE, *(f"{NOT_FINITE} {number}" for number in (2, 3, 4))]
+
+
+def test_every_input_of_many_is_tried():
+    inputs = [keras.Input((1,), name=f"x{number}") for number in range(14)]
+    found = cases_of(keras.Model(inputs, layers.Concatenate()(inputs)))
+    for case in (FINITE, NOT_FINITE):
+        assert {trial.input for trial in found.trials[case]} == {each.name for each in inputs}
+    fixed = [keras.Input(batch_shape=(1,), dtype="int32", name=name) for name in ("a", "b")]
+    found = cases_of(keras.Model(fixed, fixed[0] + fixed[1]), {name: np.array([3], "int32") for name in ("a", "b")})
+    assert sorted(trials[0].input for trials in found.trials.values()) == ["a"] * 5 + ["b"] * 5
+
+
+def test_what_keras_does_not_take_leaves_the_others():
+    """An index of NaN is an error in Keras, a negative category in its graphs."""
+    x, y = keras.Input((1,), name="x"), keras.Input((1,), name="y")
+    chosen = ops.take(ops.ones((9, 1)), ops.cast(ops.abs(x), "int32"))
+    found = cases_of(keras.Model([x, y], chosen + y), {name: np.ones((2, 1), "float32") for name in "xy"})
+    assert {trial.input for trial in found.trials[NOT_FINITE]} == {"y"}
+    z = keras.Input((1,), dtype="int32", name="z")
+    signature = model_signature(keras.Model(z, layers.CategoryEncoding(9)(z)), {"z": np.array([[3], [5]], "int32")})
+    found = golden_cases(signature, Options(), check_traceable)
+    assert all(trial.value >= 0 for trial in found.trials[FINITE])
 
 
 def verdict(actual, expected=((0.0,), (1.0,), (2.0,), (np.nan,))):
