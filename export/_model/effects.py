@@ -20,6 +20,7 @@ def known_of_inputs(
     at: int,
     draw: Callable[[str], Arrays],
     outputs: Callable[[Arrays], Arrays],
+    tried: Mapping[str, Sequence[int]],
 ) -> dict[str, dict[str, Any]]:
     """Return what the cases show of each input: what it `moves`, and its `ids` with `ids_seen`.
 
@@ -29,11 +30,12 @@ def known_of_inputs(
         at: The one whose inputs are changed, one after the other.
         draw: Draws all inputs anew, in the sizes of that case, with a pattern of lengths.
         outputs: Runs the model.
+        tried: Further integers that an input may hold.
     """
     noise = differences(cases[at].outputs, outputs(cases[at].inputs))
     known: dict[str, dict[str, Any]] = {}
     for name, source in made.items():
-        known[name] = {"moves": _moved(name, source, cases[at], draw, outputs, noise)}
+        known[name] = {"moves": _moved(name, source, cases[at], draw, outputs, noise, tried.get(name, ()))}
         if source.ids is not None:
             seen = np.unique(np.concatenate([case.inputs[name].ravel() for case in cases]))
             known[name] |= {"ids": source.ids.high - source.ids.low + 1, "ids_seen": len(seen)}
@@ -47,11 +49,12 @@ def _moved(
     draw: Callable[[str], Arrays],
     outputs: Callable[[Arrays], Arrays],
     noise: Mapping[str, float],
+    tried: Sequence[int],
 ) -> list[str] | None:
     """Return the outputs that change when one input does; `None` where it cannot be changed."""
     moved: dict[str, None] = {}
     changed = False
-    for other in _others(name, source, case, draw):
+    for other in _others(name, source, case, draw, tried):
         if np.array_equal(other, case.inputs[name], equal_nan=other.dtype.kind == "f"):
             continue
         try:
@@ -66,7 +69,9 @@ def _moved(
     return [output for output in case.outputs if output in moved] if changed else None
 
 
-def _others(name: str, source: Source, case: Case, draw: Callable[[str], Arrays]) -> Iterator[np.ndarray]:
+def _others(
+    name: str, source: Source, case: Case, draw: Callable[[str], Arrays], tried: Sequence[int]
+) -> Iterator[np.ndarray]:
     """Yield other arrays for an input."""
     array = case.inputs[name]
     if source.lengths:
@@ -80,3 +85,4 @@ def _others(name: str, source: Source, case: Case, draw: Callable[[str], Arrays]
             yield (array * np.linspace(0.5, 1.5, max(array.size, 2))[: array.size].reshape(array.shape)).astype(
                 array.dtype
             )
+        yield from (np.full_like(array, value) for value in tried)

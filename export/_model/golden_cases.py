@@ -200,11 +200,13 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
     at = next((index for index, case in enumerate(result.cases) if case.name != "samples"), 0)  # those may be large
     again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
     ordinary = [case for case in result.cases if case.name not in result.trials]
-    result.inputs = known_of_inputs(made, ordinary, at, again, signature.run)
+    tried = [trial for trials in result.trials.values() for trial in trials]
+    near = {name: [int(each.value) for each in tried if each.input == name and each.is_near] for name in made}
+    result.inputs = known_of_inputs(made, ordinary, at, again, signature.run, near)
     for name, source in made.items():
         usual = [case.inputs[name] for case in ordinary]
-        tried = [trial for trials in result.trials.values() for trial in trials if trial.input == name]
-        result.inputs[name]["values"] = {"drawn": drawn(source, usual, tried)}
+        of_it = [trial for trial in tried if trial.input == name]
+        result.inputs[name]["values"] = {"drawn": drawn(source, usual, of_it)}
     result.lengths = _counted_axes(result, made)
     return result
 

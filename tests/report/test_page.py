@@ -144,6 +144,12 @@ def test_warnings_stand_above_all_else(bundle):
     assert 0 < text.index(warning) < text.index("<main>")
 
 
+def test_it_says_what_was_tried_of_each_input(bundle):
+    text = html.unescape(written(bundle))
+    for tried in load_bundle(bundle).manifest["values"].values():
+        assert tried in text
+
+
 def test_it_is_put_beside_the_bundle_and_replaces_an_earlier_one(bundle, monkeypatch):
     page = load_bundle(bundle).write_report()
     assert page == bundle.with_name("bundle.html")
