@@ -85,6 +85,8 @@ NUMBERS = (
     Operator("FakeQuantWithMinMaxVarsPerChannel", quantized.rounded, "no mapping"),
     Operator("AddN", elementwise.total, "floats alone"),
     *(Operator(name, elementwise.as_it_is, "no mapping") for name in ("Snapshot", "PreventGradient", "DeepCopy")),
+    Operator("PlaceholderWithDefault", elementwise.as_it_is, "an input of the graph alone"),
+    Operator("BiasAdd", elementwise.biased, "channels first, what is no constant is added along the last axis"),
     Operator("Select", elementwise.select, "as `SelectV2`; `tf.nn.sigmoid_cross_entropy_with_logits`"),
     Operator("ClipByValue", elementwise.clipped, "limits of one number alone"),
     Operator("Softplus", elementwise.softplus, "infinite in float16 from 12 on, and in float64"),
@@ -100,6 +102,7 @@ NUMBERS = (
     Operator("LeftShift", integers.shift, "integers of 64 bits and counts beyond the bits"),
     Operator("RightShift", integers.shift, "8, 16 and 64 bits shift in zeros where the sign belongs"),
     Operator("OneHot", selection.one_hot, "-1 is the last class; few dtypes"),
+    *(Operator(name, selection.first, "onnxruntime has few dtypes") for name in ("ArgMax", "ArgMin")),
     Operator("TopKV2", selection.top_k, "integers become float32, which has not all of them"),
     Operator("InTopKV2", selection.in_top_k, "no mapping; `keras.ops.in_top_k`"),
     Operator("GatherV2", selection.gather, "negative `batch_dims` are taken as they are"),
@@ -119,6 +122,7 @@ NUMBERS = (
     Operator("Cumprod", running.product, "the last axis is refused"),
     Operator("BesselI0", special.bessel, "no mapping; `keras.ops.i0`"),
     Operator("TruncateDiv", integers.cut_quotient, "floats are not cut"),
+    Operator("Div", integers.cut_quotient, "the least integer by -1 ends the process"),
     Operator("IsFinite", wider.is_finite, "of two operators, of which one takes no float16"),
     *(Operator(each, wider.widened, "few dtypes, or integers become float32") for each in wider.FORMS),
     *(Operator(each, wider.reduced, "few dtypes; the mean of nothing is 0") for each in wider.REDUCED),
@@ -165,6 +169,10 @@ IMAGES = (
     Operator("Conv3DBackpropInputV2", transposed_convolutions.convolve_back, _BELOW_STRIDE),
 )
 MATRICES = (
+    *(
+        Operator(f"BatchMatMul{version}", elementwise.multiplied, "fails for the adjoint of integers")
+        for version in ("", "V2", "V3")
+    ),
     Operator("MatrixBandPart", bands.band_part, "multiplies with a mask, where infinity becomes NaN"),
     Operator("MatrixSolve", elimination.solve, "no mapping"),
     Operator("MatrixInverse", elimination.inverse, "an operator outside of ONNX"),
