@@ -24,6 +24,7 @@ class Deviation(NamedTuple):
     why: str
 
 
+_ALL_CHANNELS = "TensorFlow adds all channels, those that are not near times zero"
 DEVIATIONS = (
     Deviation(
         ("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "MaxPool", "GlobalMaxPool", "TopK"),
@@ -33,6 +34,8 @@ DEVIATIONS = (
     Deviation(("MaxPool",), "infinity", "of nothing but -infinity TensorFlow gives the lowest finite number"),
     Deviation(("Softmax", "LogSoftmax"), "infinity", "beside an infinity onnxruntime gives NaN everywhere"),
     Deviation(("Softmax",), "NaN", "beside a NaN onnxruntime gives NaN everywhere"),
+    Deviation(("LRN",), "NaN", _ALL_CHANNELS),
+    Deviation(("LRN",), "infinity", _ALL_CHANNELS),
     Deviation(("LSTM", "GRU", "RNN"), "NaN", "onnxruntime bounds what goes into its gates, and NaN is then a bound"),
     Deviation(
         ("ReduceSum", "ReduceProd", "ReduceMean", "CumSum", "Cast", "Pow"),

@@ -165,6 +165,11 @@ IMAGES = (
     Operator("Conv3D", patches.convolve, "one group whatever the kernel says; onnxruntime has floats alone"),
     Operator("DepthwiseConv2dNative", patches.convolve_depthwise, _GAPS),
     *(Operator(name, patches.pool, _GAPS) for name in ("MaxPool", "MaxPoolV2", "MaxPool3D", "AvgPool", "AvgPool3D")),
+    Operator("MaxPoolWithArgmax", patches.pool_with_places, _GAPS),
+    *(
+        Operator(f"FusedBatchNorm{version}", refused.normalized, "in training the moments have no form")
+        for version in ("", "V2", "V3")
+    ),
     Operator("Conv2DBackpropInput", transposed_convolutions.convolve_back, _BELOW_STRIDE),
     Operator("Conv3DBackpropInputV2", transposed_convolutions.convolve_back, _BELOW_STRIDE),
 )

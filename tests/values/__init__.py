@@ -10,5 +10,6 @@ from . import (  # noqa: F401 - list their rows
     of_places,
     of_tensorflow,
     of_tensorflow_numbers,
+    of_tensorflow_pictures,
 )
 from .table import ENTRIES as ENTRIES
