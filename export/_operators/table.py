@@ -108,6 +108,7 @@ NUMBERS = (
     Operator("GatherV2", selection.gather, "negative `batch_dims` are taken as they are"),
     Operator("Cross", selection.cross, "no mapping; `keras.ops.cross`"),
     Operator("BroadcastArgs", selection.broadcast, "no mapping; `keras.ops.linspace` between tensors"),
+    Operator("SparseToDense", scattered.dense, "places and sizes of int32"),
     Operator("ScatterNd", scattered.scatter, _REPEATED),
     *(Operator(f"TensorScatter{each}", scattered.scatter_into, "few dtypes") for each in ("Add", "Sub", "Max", "Min")),
     *(Operator(f"Segment{each}", scattered.segments, _SEGMENTS) for each in ("Sum", "Prod", "Max", "Min", "Mean")),
