@@ -28,7 +28,7 @@ for kind in ("sum", "mean", "prod", "max", "min"):
     rows_of(tf, f"math.reduce_{kind}", MATRIX, NUMBERS, axis=1)
     rows_of(tf, f"math.reduce_{kind}", MATRIX, FLOATS, how="negative axis, kept", axis=-2, keepdims=True)
 rows_of(tf, "math.reduce_any math.reduce_all", rows, ("bool",), axis=1)
-for dtypes, deviates in ((FLOATS, NAN_BY_PLACE), (INTEGERS, {})):
+for dtypes, deviates in ((FLOATS, NAN_BY_PLACE), (INTEGERS, ())):
     rows_of(tf, "math.argmax math.argmin", rows, dtypes, axis=1, output_type=tf.int32, deviates=deviates)
     rows_of(tf, "sort argsort", rows, dtypes, how="down", direction="DESCENDING", deviates=deviates)
     rows_of(tf, "math.top_k", rows, dtypes, k=2, deviates=deviates)

@@ -12,7 +12,6 @@ from .table import add
 
 SEEN, DEEP = (2, 5, 6, 4), (1, 5, 6, 5, 4)
 PICTURES, NUMBERS, CUBES = images(*SEEN), images(*SEEN, without=(NAN,)), images(*DEEP)
-DIFFER = {"deviates": {INFINITE: "LRN", NAN: "LRN"}}
 
 # Windows
 for padding in ("SAME", "VALID"):
@@ -69,9 +68,20 @@ for how, options, refused in (
         dtypes = FLOATS if version and not how else ONLY
         add(f"tf.raw_ops.FusedBatchNorm{version}", first, PICTURES, dtypes, how, limit=1e-5, refused=refused)
 for radius, bias in ((5, 1), (1, 2)):
-    deviates = DIFFER if radius == 1 else {}
+    deviates = (INFINITE, NAN) if radius == 1 else ()
     how = f"radius {radius}, bias {bias}"
-    raw("LRN", "input", PICTURES, how=how, limit=1e-5, depth_radius=radius, bias=bias, alpha=0.3, beta=0.75, **deviates)
+    raw(
+        "LRN",
+        "input",
+        PICTURES,
+        how=how,
+        limit=1e-5,
+        depth_radius=radius,
+        bias=bias,
+        alpha=0.3,
+        beta=0.75,
+        deviates=deviates,
+    )
 
 # Colours and sizes
 for factor in (0.0, 2.0, -1.0):
