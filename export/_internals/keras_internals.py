@@ -115,6 +115,28 @@ def without_default_signature() -> Iterator[None]:
 
 
 @contextmanager
+def scans_of_known_length() -> Iterator[None]:
+    """Refuse `keras.ops.associative_scan` along an axis of unknown size, for as long as the context lasts.
+
+    Keras traces a branch within a branch for each time the size may be halved, fifty of them, which takes minutes and
+    has no form in ONNX.
+    """
+    core = keras.src.backend.core
+    scan = core.associative_scan
+
+    def checked(f: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+        if any(each.shape[axis] is None for each in keras.tree.flatten(elems)):
+            raise ValueError(f"`keras.ops.associative_scan` wants to know the size of axis {axis}")
+        return scan(f, elems, reverse=reverse, axis=axis)
+
+    core.associative_scan = checked
+    try:
+        yield
+    finally:
+        core.associative_scan = scan
+
+
+@contextmanager
 def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
     """Let `change` see, within the context, every result of a sigmoid or log-softmax, and give what is used for it.
 

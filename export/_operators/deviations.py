@@ -15,7 +15,8 @@ class Deviation(NamedTuple):
 
     Attributes:
         operators: Types of ONNX operators.
-        kind: The kind of value: `"NaN"`, which models make of infinities too, `"infinity"` or `"large integers"`.
+        kind: The kind of value: `"NaN"`, which models make of infinities too, `"infinity"` or `"large integers"`; or of
+            what no case of an export holds, `"an axis of 0"` or `"rounding"`.
         why: What differs, as the end of a sentence.
     """
 
@@ -24,6 +25,7 @@ class Deviation(NamedTuple):
     why: str
 
 
+_ALL_CHANNELS = "TensorFlow adds all channels, those that are not near times zero"
 DEVIATIONS = (
     Deviation(
         ("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "MaxPool", "GlobalMaxPool", "TopK"),
@@ -33,12 +35,17 @@ DEVIATIONS = (
     Deviation(("MaxPool",), "infinity", "of nothing but -infinity TensorFlow gives the lowest finite number"),
     Deviation(("Softmax", "LogSoftmax"), "infinity", "beside an infinity onnxruntime gives NaN everywhere"),
     Deviation(("Softmax",), "NaN", "beside a NaN onnxruntime gives NaN everywhere"),
+    Deviation(("LRN",), "NaN", _ALL_CHANNELS),
+    Deviation(("LRN",), "infinity", _ALL_CHANNELS),
     Deviation(("LSTM", "GRU", "RNN"), "NaN", "onnxruntime bounds what goes into its gates, and NaN is then a bound"),
+    Deviation(("LSTM", "GRU", "RNN"), "infinity", "onnxruntime bounds what goes into its gates"),
     Deviation(
         ("ReduceSum", "ReduceProd", "ReduceMean", "CumSum", "Cast", "Pow"),
         "large integers",
         "what does not fit the integer type is not the same number everywhere",
     ),
+    Deviation(("Reshape",), "an axis of 0", "onnxruntime does not reshape what is empty to sizes that it computes"),
+    Deviation(("Cast",), "rounding", "what a float is cut to hangs on its last bit, as that of Lanczos's sines"),
 )
 
 

@@ -68,8 +68,18 @@ def total(graph: Any, node: Any) -> None:
 
 
 def as_it_is(graph: Any, node: Any) -> None:
-    """What matters to gradients alone."""
+    """What matters to gradients or to Python alone."""
     node.type = "Identity"
+
+
+def biased(graph: Any, node: Any) -> None:
+    """`BiasAdd` as tf2onnx has it; channels first, axes follow those of the bias, which may be no constant."""
+    if node.get_attr_value("data_format", b"").startswith(b"NC"):
+        write, rank = Replacement(graph, node), graph.get_rank(node.input[0])
+        x, bias = write.inputs
+        write.last("Add", x, write("Unsqueeze", bias, [*range(1, rank - 1)]))
+    else:
+        map_as_it_does(graph, node)
 
 
 def clipped(graph: Any, node: Any) -> None:
@@ -112,3 +122,11 @@ def summed(graph: Any, node: Any) -> None:
         renamed = dict(zip(letters, ascii_lowercase, strict=False))
         node.set_attr("equation", "".join(renamed.get(each, each) for each in equation).encode())
         map_as_it_does(graph, node)
+
+
+def multiplied(graph: Any, node: Any) -> None:
+    """`BatchMatMul` as tf2onnx has it: of what is not complex the adjoint is the transpose, integers too."""
+    for adjoint, transpose in (("adj_x", "transpose_a"), ("adj_y", "transpose_b")):
+        node.set_attr(transpose, int(node.get_attr_value(adjoint, 0)))
+        node.attr.pop(adjoint, None)
+    map_as_it_does(graph, node)

@@ -37,14 +37,14 @@ def quotient(graph: Any, node: Any) -> None:
 
 
 def cut_quotient(graph: Any, node: Any) -> None:
-    """`TruncateDiv`, which cuts floats too."""
-    dtype, divisor = _dtype(graph, node), constant_of(graph, node.input[1])
+    """`TruncateDiv`, which cuts floats too, and `Div`, which cuts integers alone."""
+    op, dtype, divisor = node.type, _dtype(graph, node), constant_of(graph, node.input[1])
     write = Replacement(graph, node)
     x, y = write.inputs
-    if dtype.kind == "f":
+    if dtype.kind == "f" and op == "TruncateDiv":
         found = write("Div", x, y)
         write.last("Mul", write("Floor", write("Abs", found)), write("Sign", found))
-    elif dtype.kind == "u":
+    elif dtype.kind != "i":
         write.last("Div", x, y)
     else:
         write.last("Div", *_without_overflow(write, x, y, divisor))

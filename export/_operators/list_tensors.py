@@ -56,8 +56,14 @@ def _write_item(graph: Any, node: Any, items: str) -> None:
     shape = None if shape is None else [-1, *shape]
     _say(graph, items, kind, shape)
     _say(graph, node.output[0], kind, shape)
+    grows = node.get_attr_value("resize_if_index_out_of_bounds", 0)  # by `dynamic_size=True`
     write = Replacement(graph, node)
     where = write("Cast", write("Reshape", place, [1, 1], gives=TensorProto.INT32), to=TensorProto.INT64)
+    if grows:
+        count = write("Sub", write("Add", write("Reshape", where, [1]), 1), write("Shape", items, end=1))
+        shape = write("Concat", write("Max", count, 0), write("Shape", item), axis=0)
+        zero = helper.make_tensor("value", kind, [1], [0])
+        items = write("Concat", items, write("ConstantOfShape", shape, value=zero, gives=kind), axis=0, gives=kind)
     write.last("ScatterND", items, where, write("Unsqueeze", item, [0], gives=kind))
 
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from .._internals.tf2onnx_internals import map_as_it_does
-from .writing import Replacement, Writer
+from .writing import Replacement, Writer, constant_of
 
 MOST_NEGATIVE = -(2**31)
 
@@ -133,13 +133,10 @@ def split(graph: Any, node: Any) -> None:
 
 
 def transposed(graph: Any, node: Any) -> None:
-    """`Transpose` as tf2onnx has it, but for axes that are counted from the end; what is not known has no form."""
-    order = node.inputs[1] if len(node.input) > 1 else None
-    if order is not None:
-        if not order.is_const():
-            return
-        axes = order.get_tensor_value(as_list=False)
-        if (axes < 0).any():
+    """`Transpose` as tf2onnx has it, but for axes that are counted from the end."""
+    if len(node.input) > 1:
+        axes = constant_of(graph, node.input[1])
+        if axes is not None and (axes < 0).any():
             graph.replace_inputs(node, [node.input[0], Writer(graph).constant(axes % len(axes))])
     map_as_it_does(graph, node)
 

@@ -32,9 +32,11 @@ def convolve(graph: Any, node: Any) -> None:
     """`Conv2D` and `Conv3D` as tf2onnx has them, but for groups; of other numbers windows, times the kernel."""
     kernel, images = graph.get_shape(node.input[1]), graph.get_shape(node.input[0])
     channels = images[1 if node.get_attr_str("data_format").startswith("NC") else -1]
+    if node.get_attr_str("padding") == "SAME" and -1 in kernel[:-2]:
+        return  # it hangs on the kernel's size how much lies outside
     if graph.get_dtype(node.input[0]) in FLOATS:
         windows = _windows(graph, node, kernel[:-2])
-        if windows.leave_gaps:
+        if windows.are_padded_wrongly:
             _pad_first(graph, node, windows)
         map_as_it_does(graph, node)
         if channels > 0 and kernel[-2] > 0:
@@ -55,7 +57,7 @@ def convolve_depthwise(graph: Any, node: Any) -> None:
     kernel = graph.get_shape(node.input[1])
     windows = _windows(graph, node, kernel[:2])
     if graph.get_dtype(node.input[0]) in FLOATS:
-        if windows.leave_gaps:
+        if windows.are_padded_wrongly:
             _pad_first(graph, node, windows)
         map_as_it_does(graph, node)
     elif -1 not in kernel and windows.first == 1:
@@ -89,7 +91,7 @@ def pool(graph: Any, node: Any) -> None:
     last = not node.get_attr_value("data_format", b"").startswith(b"NC")
     windows = Windows(graph, node, sizes[1:-1] if last else sizes[2:], strides, [])
     runs = kind in FLOATS or (is_max and kind == TensorProto.DOUBLE)
-    if not last or (runs and not windows.leave_gaps) or sizes[0] != 1 or sizes[-1 if last else 1] != 1:
+    if not last or (runs and not windows.are_padded_wrongly) or sizes[0] != 1 or sizes[-1 if last else 1] != 1:
         map_as_it_does(graph, node)
         return
     write = Replacement(graph, node)
@@ -105,3 +107,15 @@ def pool(graph: Any, node: Any) -> None:
     lowest = number.type(-np.inf) if number.kind == "f" else number.type(np.iinfo(number).min)
     cut, _ = windows.cut(write, write("Cast", images, to=wide), lowest)
     write.last("Cast", write("ReduceMax", cut, axes, keepdims=0), to=write.dtype)
+
+
+def pool_with_places(graph: Any, node: Any) -> None:
+    """`MaxPoolWithArgmax` as tf2onnx has it, whose places are int64, for floats whose windows cover the images."""
+    windows = Windows(graph, node, node.get_attr_value("ksize")[1:-1], node.get_attr_value("strides"), [])
+    if windows.are_padded_wrongly or graph.get_dtype(node.input[0]) not in FLOATS:
+        return
+    places, dtype = node.output[1], node.output_dtypes[1]
+    if dtype != TensorProto.INT64:
+        graph.set_dtype(places, TensorProto.INT64)
+        graph.insert_new_node_on_output("Cast", places, to=dtype)
+    map_as_it_does(graph, node)

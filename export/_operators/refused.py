@@ -24,6 +24,12 @@ def cropped(graph: Any, node: Any) -> None:
         map_as_it_does(graph, node)
 
 
+def normalized(graph: Any, node: Any) -> None:
+    """`FusedBatchNorm`; in training it gives the moments too, and they have no form."""
+    if not any(graph.find_output_consumers(each) for each in node.output[1:]):
+        map_as_it_does(graph, node)
+
+
 def as_text(graph: Any, node: Any) -> None:
     """`AsString` of whole numbers; others are written otherwise, `1.000000` and `true`."""
     formats = ("precision", "scientific", "shortest", "width", "fill")

@@ -30,6 +30,17 @@ def scatter(graph: Any, node: Any) -> None:
     write.end(write.put(zeros, places, write.wide(updates), "none" if once else "add"))
 
 
+def dense(graph: Any, node: Any) -> None:
+    """`SparseToDense`: into what is there elsewhere; one number may be put everywhere, and places may be numbers."""
+    is_line, is_one = graph.get_rank(node.input[0]) != 2, graph.get_rank(node.input[2]) == 0
+    write = _Rows(graph, node)
+    places, shape, updates, other = write.inputs
+    places = write("Reshape", places, [-1, 1]) if is_line else places
+    updates = write("Expand", updates, write.sizes(places, end=-1)) if is_one else updates
+    table = write("Expand", write.wide(other), write.whole(shape))
+    write.end(write.put(table, places, write.wide(updates), "none"))
+
+
 def scatter_into(graph: Any, node: Any) -> None:
     """`TensorScatterAdd`, `TensorScatterSub`, `TensorScatterMax` and `TensorScatterMin`."""
     kind = node.type.removeprefix("TensorScatter")

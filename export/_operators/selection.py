@@ -66,6 +66,14 @@ def top_k(graph: Any, node: Any) -> None:
     write.named(places, "Cast", at, to=place, shape=shape, gives=place)
 
 
+def first(graph: Any, node: Any) -> None:
+    """`ArgMax` and `ArgMin` as tf2onnx has them, but for booleans, and integers of 16 bits."""
+    if graph.get_dtype(node.input[0]) in (BOOL, TensorProto.INT16, TensorProto.UINT16):
+        wide = Writer(graph)("Cast", node.input[0], to=TensorProto.INT32)
+        graph.replace_input(node, node.input[0], wide, 0)
+    map_as_it_does(graph, node)
+
+
 def in_top_k(graph: Any, node: Any) -> None:
     """`InTopKV2`: fewer than k are above that of the class; never so where one is not finite, or there is no class."""
     write = Replacement(graph, node)

@@ -85,6 +85,8 @@ NUMBERS = (
     Operator("FakeQuantWithMinMaxVarsPerChannel", quantized.rounded, "no mapping"),
     Operator("AddN", elementwise.total, "floats alone"),
     *(Operator(name, elementwise.as_it_is, "no mapping") for name in ("Snapshot", "PreventGradient", "DeepCopy")),
+    Operator("PlaceholderWithDefault", elementwise.as_it_is, "an input of the graph alone"),
+    Operator("BiasAdd", elementwise.biased, "channels first, what is no constant is added along the last axis"),
     Operator("Select", elementwise.select, "as `SelectV2`; `tf.nn.sigmoid_cross_entropy_with_logits`"),
     Operator("ClipByValue", elementwise.clipped, "limits of one number alone"),
     Operator("Softplus", elementwise.softplus, "infinite in float16 from 12 on, and in float64"),
@@ -100,11 +102,13 @@ NUMBERS = (
     Operator("LeftShift", integers.shift, "integers of 64 bits and counts beyond the bits"),
     Operator("RightShift", integers.shift, "8, 16 and 64 bits shift in zeros where the sign belongs"),
     Operator("OneHot", selection.one_hot, "-1 is the last class; few dtypes"),
+    *(Operator(name, selection.first, "onnxruntime has few dtypes") for name in ("ArgMax", "ArgMin")),
     Operator("TopKV2", selection.top_k, "integers become float32, which has not all of them"),
     Operator("InTopKV2", selection.in_top_k, "no mapping; `keras.ops.in_top_k`"),
     Operator("GatherV2", selection.gather, "negative `batch_dims` are taken as they are"),
     Operator("Cross", selection.cross, "no mapping; `keras.ops.cross`"),
     Operator("BroadcastArgs", selection.broadcast, "no mapping; `keras.ops.linspace` between tensors"),
+    Operator("SparseToDense", scattered.dense, "places and sizes of int32"),
     Operator("ScatterNd", scattered.scatter, _REPEATED),
     *(Operator(f"TensorScatter{each}", scattered.scatter_into, "few dtypes") for each in ("Add", "Sub", "Max", "Min")),
     *(Operator(f"Segment{each}", scattered.segments, _SEGMENTS) for each in ("Sum", "Prod", "Max", "Min", "Mean")),
@@ -119,6 +123,7 @@ NUMBERS = (
     Operator("Cumprod", running.product, "the last axis is refused"),
     Operator("BesselI0", special.bessel, "no mapping; `keras.ops.i0`"),
     Operator("TruncateDiv", integers.cut_quotient, "floats are not cut"),
+    Operator("Div", integers.cut_quotient, "the least integer by -1 ends the process"),
     Operator("IsFinite", wider.is_finite, "of two operators, of which one takes no float16"),
     *(Operator(each, wider.widened, "few dtypes, or integers become float32") for each in wider.FORMS),
     *(Operator(each, wider.reduced, "few dtypes; the mean of nothing is 0") for each in wider.REDUCED),
@@ -161,10 +166,19 @@ IMAGES = (
     Operator("Conv3D", patches.convolve, "one group whatever the kernel says; onnxruntime has floats alone"),
     Operator("DepthwiseConv2dNative", patches.convolve_depthwise, _GAPS),
     *(Operator(name, patches.pool, _GAPS) for name in ("MaxPool", "MaxPoolV2", "MaxPool3D", "AvgPool", "AvgPool3D")),
+    Operator("MaxPoolWithArgmax", patches.pool_with_places, _GAPS),
+    *(
+        Operator(f"FusedBatchNorm{version}", refused.normalized, "in training the moments have no form")
+        for version in ("", "V2", "V3")
+    ),
     Operator("Conv2DBackpropInput", transposed_convolutions.convolve_back, _BELOW_STRIDE),
     Operator("Conv3DBackpropInputV2", transposed_convolutions.convolve_back, _BELOW_STRIDE),
 )
 MATRICES = (
+    *(
+        Operator(f"BatchMatMul{version}", elementwise.multiplied, "fails for the adjoint of integers")
+        for version in ("", "V2", "V3")
+    ),
     Operator("MatrixBandPart", bands.band_part, "multiplies with a mask, where infinity becomes NaN"),
     Operator("MatrixSolve", elimination.solve, "no mapping"),
     Operator("MatrixInverse", elimination.inverse, "an operator outside of ONNX"),

@@ -31,14 +31,16 @@ class Windows:
         self.images: list[int] = graph.get_shape(node.input[0])
 
     @property
-    def leave_gaps(self) -> bool:
-        """Whether it hangs on a size that is not known how much lies outside, and windows do not cover it all.
+    def are_padded_wrongly(self) -> bool:
+        """Whether it hangs on a size that is not known how much lies outside, and windows leave gaps.
 
-        onnxruntime pads less than nothing there.
+        Between them onnxruntime pads less than nothing, within them it refuses to.
         """
         reaches = ((size - 1) * rate + 1 for size, rate in zip(self.sizes, self.rates, strict=True))
-        axes = zip(reaches, self.strides, self.images[self.first :], strict=False)
-        return self.padding == "SAME" and any(reach < stride and known < 0 for reach, stride, known in axes)
+        axes = zip(reaches, self.strides, self.rates, self.images[self.first :], strict=False)
+        return self.padding == "SAME" and any(
+            known < 0 and (reach < stride or rate > 1) for reach, stride, rate, known in axes
+        )
 
     def padded(self, write: Writer, images: str, outside: Value = "") -> str:
         """Return images with what windows read around them."""

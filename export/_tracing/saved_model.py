@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import without_default_signature
+from .._internals.keras_internals import scans_of_known_length, without_default_signature
 from .._model.as_graph import endpoint, specs_of
 from .._model.keras_messages import first_line
 from .._model.signature import InputSpec, Signature
@@ -66,7 +66,7 @@ def _called_from_outside(serve: Any, signature: Signature) -> Any:
 def _tracing(signature: Signature) -> Iterator[None]:
     """Trace a model as it is exported, and name the layer that cannot be."""
     try:
-        with steps_as_rows(signature.layers):
+        with steps_as_rows(signature.layers), scans_of_known_length():
             yield
     except OSError:
         raise  # the disk, not the model
@@ -79,7 +79,7 @@ def _tracing(signature: Signature) -> Iterator[None]:
 def traced_run(signature: Signature, specs: Iterable[InputSpec]) -> Callable[[Arrays], Arrays]:
     """Trace a model with inputs of such shapes, and return what runs its graph."""
     function = tf.function(endpoint(signature), input_signature=[specs_of(specs)], autograph=False)  # as Keras has it
-    with steps_as_rows(signature.layers):
+    with steps_as_rows(signature.layers), scans_of_known_length():
         # to call `function` counts as a trace too many, of which it warns
         traced = function.get_concrete_function()
 

@@ -35,7 +35,7 @@ from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen, restore_domain
 from .lookups import lookup_handlers
 
-# What to write instead of an op that could not be converted.
+# What to write instead of an op that has no form, or could not be converted.
 OTHERWISE = {
     "GatherV2": "an axis that is a plain integer",
     "Cumprod": "`keras.ops.exp` of `keras.ops.cumsum` of logarithms, or a loop",
@@ -43,6 +43,15 @@ OTHERWISE = {
     "Conv2DBackpropInput": "an upsampling and a convolution",
     "Einsum": "`keras.ops.matmul` and `keras.ops.transpose`",
     "Reshape": "a shape of which one size at most is unknown",
+    "Conv2D": "a kernel whose size is known",
+    "CropAndResize": "`method='bilinear'`",
+    "CTCBeamSearchDecoder": "`strategy='greedy'`",
+    "SelfAdjointEigV2": "`tf.linalg.eigvalsh`, values alone",
+    "Svd": "`compute_uv=False`, values alone",
+    "While": "`keras.ops.fori_loop` or `keras.ops.while_loop`",
+    **dict.fromkeys(("ReverseV2", "Transpose"), "axes that are plain integers"),
+    **dict.fromkeys(("EagerPyFunc", "PyFunc"), "ops of TensorFlow in place of a Python function"),
+    **dict.fromkeys(("FusedBatchNormV2", "FusedBatchNormV3"), "`keras.ops.moments`"),
 }
 
 
@@ -95,7 +104,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
             raise
         except Exception as error:
             # tf2onnx raises whatever its handlers meet: AssertionError, ValueError, RuntimeError, KeyError
-            for node, op in [*heard.unmapped, *_named_in(str(error), graph)]:
+            for node, op in [*heard.unmapped, *([] if heard.failed else _named_in(str(error), graph))]:
                 raise UnsupportedModelError(_no_mapping(op, node, layers)) from error
             raise UnsupportedModelError(_not_converted(heard.failed, graph, layers, error)) from error
     restore_domain(model.graph, calls)
@@ -156,7 +165,8 @@ def _unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
 
 def _no_mapping(op: str, node: str, layers: Sequence[str]) -> str:
     where = _place(node, layers)
-    return f"Op `{op}` of {where} has no mapping to ONNX. Write that layer with other ops, or move it out of the model."
+    what = OTHERWISE.get(op, "other ops")
+    return f"Op `{op}` of {where} has no mapping to ONNX. Write that layer with {what}, or move it out of the model."
 
 
 def _not_converted(failed: Sequence[str], graph: tf.compat.v1.GraphDef, layers: Sequence[str], error: Exception) -> str:

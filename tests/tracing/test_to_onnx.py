@@ -91,6 +91,12 @@ def nested(function):
     return keras.Model(x, function(x), name="nested")
 
 
+def in_loop(function):
+    return lambda x: tf.while_loop(
+        lambda i, _: i < 3, lambda i, y: (i + 1, tf.ensure_shape(function(y), y.shape)), (0, x)
+    )[1]
+
+
 def of_complex(function):
     return of_tensorflow(lambda x: tf.math.imag(function(tf.complex(x, x))))
 
@@ -117,6 +123,21 @@ NO_FORM = {
         of_tensorflow(lambda x: tf.gather(x, [0, 1, 2], axis=tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32))),
         None,
         "tf2onnx cannot convert op `GatherV2` of layer `odd`: .+ Write that layer with an axis that is a plain integer",
+    ),
+    "a handler that names its constant": (
+        nested(of_tensorflow(lambda x: tf.reverse(x, [tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32)]))),
+        None,
+        "tf2onnx cannot convert op `ReverseV2` of layer `odd`: .+ Write that layer with axes that are plain integers",
+    ),
+    "a handler in a loop": (
+        of_tensorflow(in_loop(lambda x: tf.transpose(x, [axis := tf.cast(x[0, 0] * 0, tf.int32), axis + 1]))),
+        None,
+        "tf2onnx cannot convert op `Transpose` of layer `odd`: .+ Write that layer with axes that are plain integers",
+    ),
+    "of Python": (
+        of_tensorflow(lambda x: tf.ensure_shape(tf.numpy_function(np.sin, [x], tf.float32), [None, 3])),
+        None,
+        "Op `PyFunc` of layer `odd` has no mapping to ONNX. Write that layer with ops of TensorFlow in place of",
     ),
     "booleans": (of_tensorflow(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)), None, "`XlaDynamicUpdate"),
     "assigned": (Running(True, name="odd"), None, "Op `AssignVariableOp` of layer `odd` changes a variable"),

@@ -10,5 +10,7 @@ from . import (  # noqa: F401 - list their rows
     of_places,
     of_tensorflow,
     of_tensorflow_numbers,
+    of_tensorflow_pictures,
+    of_tensorflow_steps,
 )
 from .table import ENTRIES as ENTRIES

@@ -22,7 +22,7 @@ for way in RESIZED.split():
             how = f"{way}, to {size}, from a size that is {'known' if known else 'unknown'}"
             of_images("resize", images(*PICTURE), how=how, known=known, size=size, interpolation=way, limit=1e-4)
     # what a sine rounds to decides between two integers: of Lanczos's weights TensorFlow's are not those of others
-    whole, deviates = (("uint8",), {FINITE: "Lanczos"}) if way.startswith("lanczos") else (("uint8", *SIGNED), {})
+    whole, deviates = (("uint8",), (FINITE,)) if way.startswith("lanczos") else (("uint8", *SIGNED), ())
     options = {"size": (7, 3), "interpolation": way, "deviates": deviates}
     of_images("resize", ordinary(PICTURE), whole, how=f"{way}, integers", **options)
     first = images(2, 3, 5, 6)
@@ -161,9 +161,9 @@ for rank, shape in LINES.items():
     of_windows(
         "adaptive_max_pool adaptive_average_pool", ordinary(shape), ("float32",), how=f"{rank}D", known=True, **options
     )
-of_windows("max_pool", images(*LINES[1]), how="NaN", pool_size=3, strides=1, deviates={NAN: "MaxPool"})
+of_windows("max_pool", images(*LINES[1]), how="NaN", pool_size=3, strides=1, deviates=(NAN,))
 low = fixed(np.ones(LINES[1]), infinite=(np.full(LINES[1], -np.inf),))
-of_windows("max_pool", low, how="-infinity alone", pool_size=2, deviates={INFINITE: "MaxPool"})
+of_windows("max_pool", low, how="-infinity alone", pool_size=2, deviates=(INFINITE,))
 double = {"kernel": kernel(2, 3, 4, 2).astype("float64"), "known": True}
 of_windows("conv depthwise_conv", ordinary(LINES[2]), ("float64",), how="float64", **double)
 of_windows("unfold", images(2, 4, 4, 6), known=True, kernel_size=2)

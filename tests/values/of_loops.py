@@ -185,7 +185,7 @@ def layer(made, *shape, how="", is_operator=False):
         return built()(x, mask=ops.slice(HOLES, (0, 0), ops.shape(x)[:2]))
 
     masked = f"{how}, masked" if how else "masked"
-    deviates = {NAN: "LSTM"} | ({INFINITE: "LSTM"} if "relu" in how else {}) if is_operator else {}
+    deviates = () if not is_operator else (INFINITE, NAN) if "relu" in how else (NAN,)
     add(name, lambda x: built()(x), sequences(*shape), ONLY, how, limit=1e-4, deviates=deviates)
     add(name, of_masked, sequences(*shape), ONLY, masked, limit=1e-4)
 

@@ -13,7 +13,7 @@ CUBE, SQUARES, IMAGES = ordinary((2, 3, 4)), ordinary((2, 4, 4)), ordinary((2, 4
 
 
 def raw(
-    names, arguments, given=each, dtypes=FLOATS, how="", known=False, limit=2e-6, refused="", deviates=None, **options
+    names, arguments, given=each, dtypes=FLOATS, how="", known=False, limit=2e-6, refused="", deviates=(), **options
 ):
     """Put raw operators on the list, which take tensors by these names, and what else is given."""
     for name in names.split():
@@ -22,7 +22,7 @@ def raw(
         def called(*tensors, operator=operator):
             return operator(**dict(zip(arguments.split(), tensors, strict=True)), **options)
 
-        add(f"tf.raw_ops.{name}", called, given, dtypes, how, known, limit, refused, deviates or {})
+        add(f"tf.raw_ops.{name}", called, given, dtypes, how, known, limit, refused, deviates)
 
 
 def public(name, function, given=CUBE, dtypes=ONLY, how="", **fields):
@@ -42,7 +42,7 @@ raw("Acos Acosh Asin Asinh Atan Atanh Cosh Sinh", "x")
 raw("Cos Sin Tan", "x", ordinary((3, 5)))
 raw("IsFinite IsInf IsNan", "x", dtypes=ONLY)
 raw("Elu Relu Relu6 Selu Softplus Softsign LeakyRelu", "features")
-raw("Softmax", "logits", rows, ONLY, limit=1e-5, deviates={INFINITE: "Softmax", NAN: "Softmax"})
+raw("Softmax", "logits", rows, ONLY, limit=1e-5, deviates=(INFINITE, NAN))
 raw("LogSoftmax", "logits", rows, limit=1e-5)
 raw("Atan2 SquaredDifference DivNoNan RealDiv", "x y" if False else "y x", pairs, how="y, x")
 raw("Identity Snapshot StopGradient PreventGradient", "input", dtypes=ALL)

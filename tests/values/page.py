@@ -63,7 +63,7 @@ def _row(name: str, found: Sequence[tuple[Outcome, Outcome]]) -> str:
 
 def _said(found: Sequence[Outcome]) -> str:
     """The worst of it, with the reasons that the table gives."""
-    reasons = {reason for each in found for reason in each.entry.deviates.values()}
+    reasons = {each.reason(kind) for each in found for kind in each.entry.deviates}
     refused = {each.entry.refused for each in found if each.entry.refused}
     return "; ".join([_worst(found), *sorted(reasons | refused)])
 

@@ -18,15 +18,17 @@ from keras.src.export.tf2onnx_lib import patch_tf2onnx
 
 from keras_attn_export import ExportError
 from keras_attn_export._graphs.external_data import with_weights
-from keras_attn_export._graphs.walk import names_read
+from keras_attn_export._graphs.walk import all_nodes, names_read
+from keras_attn_export._operators.deviations import deviation
 from keras_attn_export._tracing.to_onnx import trace
 
-from .grids import FINITE, KINDS
+from .grids import EMPTY, FINITE, INFINITE, KINDS, NAN
 from .table import Entry
 
 Converter = Callable[[Callable[..., Any], Mapping[str, tf.TensorSpec]], onnx.ModelProto]
 TOGETHER = 32  # operators in a function
 NOT_TAKEN = "Keras takes none"
+SAID_OF = {FINITE: "rounding", INFINITE: "infinity", NAN: "NaN", EMPTY: "an axis of 0"}  # in the table of deviations
 
 
 @dataclass
@@ -48,6 +50,12 @@ class Outcome:
     @property
     def name(self) -> str:
         return f"{self.entry.name}, {self.dtype}"
+
+    def reason(self, kind: str) -> str:
+        """Why the file may differ for a kind of value, by its operators; nothing if that is written down nowhere."""
+        operators = {node.op_type for node in all_nodes(self.model.graph)} if self.model else ()
+        found = deviation(operators, SAID_OF[kind])
+        return found.why if found else ""
 
 
 @dataclass

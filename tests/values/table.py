@@ -1,7 +1,7 @@
 """What a row of the tables is, and the list on which each file of rows puts its own."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial, reduce
 from typing import Any
 
@@ -23,7 +23,7 @@ class Entry:
         known: Whether sizes are known when it is traced; as Keras asks, where it wants to know them.
         limit: The largest relative difference of floats, in float32.
         refused: What the export says of it, where it is refused: a part of the sentence.
-        deviates: By kind of value, the reason why the file differs there; a name of `export/_operators/deviations.py`.
+        deviates: The kinds of value for which the file differs, for a reason in `export/_operators/deviations.py`.
     """
 
     operator: str
@@ -34,7 +34,7 @@ class Entry:
     known: bool = False
     limit: float = 2e-6
     refused: str = ""
-    deviates: Mapping[str, str] = field(default_factory=dict)
+    deviates: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

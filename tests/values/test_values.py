@@ -20,7 +20,9 @@ def otherwise(outcome: Outcome) -> list[str]:
     if entry.refused:
         return [f"{outcome.name} is refused no more"]
     differs = {kind: found for kind, found in outcome.kinds.items() if bool(found) != (kind in entry.deviates)}
-    return [f"{outcome.name}, {kind}: {found or 'deviates no more'}" for kind, found in differs.items()]
+    said = [f"{outcome.name}, {kind}: {found or 'deviates no more'}" for kind, found in differs.items()]
+    reasons = {kind: outcome.reason(kind) for kind in entry.deviates}
+    return said + [f"{outcome.name}, {kind}: no reason is written down" for kind, why in reasons.items() if not why]
 
 
 @pytest.mark.product("many operators in a case")
