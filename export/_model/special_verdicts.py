@@ -24,6 +24,7 @@ def differing(
     """
     rows = {trial.row for trial in trials}
     wrong: set[int] = set()
+    actual = _without_spread(case, actual)
     for name, expected in case.outputs.items():
         if _same(case, actual, name, slice(None), tolerance, provider):
             continue
@@ -49,6 +50,20 @@ def apart(case: Case, trials: Sequence[Trial]) -> tuple[Case, Callable[[Arrays],
         return {name: arrays[name][rows] for name in outputs if name in arrays and arrays[name].ndim}
 
     return Case(case.name, {}, taken(outputs), taken(case.rounding)), taken
+
+
+def _without_spread(case: Case, actual: Arrays) -> Arrays:
+    """Return outputs without the NaN that goes further in a row than Keras's own.
+
+    How far it goes hangs on TensorFlow's kernels: a softmax of one NaN is NaN everywhere on one processor, and 0 beside
+    it on another. A NaN that is missing, or in a row of which Keras gives numbers alone, stays.
+    """
+    found = dict(actual)
+    for name, expected in case.outputs.items():
+        if name in found and found[name].shape == expected.shape and expected.dtype.kind == "f" and expected.size:
+            beside = np.isnan(expected).any(axis=tuple(range(1, expected.ndim)), keepdims=True)
+            found[name] = np.where(beside & np.isnan(found[name]), expected, found[name])
+    return found
 
 
 def _has_rows(array: np.ndarray, case: Case, trials: Sequence[Trial]) -> bool:

@@ -115,6 +115,13 @@ def test_a_difference_is_that_of_the_value_in_its_row(actual, wrong, others):
     assert verdict(actual) == (wrong, others)
 
 
+def test_nan_may_go_further_in_a_row_of_nan_alone():
+    nan = np.nan
+    expected = ((0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (nan, 0.0))
+    assert verdict(((0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (nan, nan)), expected) == ([], False)
+    assert verdict(((0.0, 0.0), (1.0, nan), (2.0, 2.0), (3.0, nan)), expected) == (["-1", "NaN"], False)
+
+
 def test_examples_beside_others_that_are_not_finite():
     outputs = {"y": np.array([[0.0], [np.nan], [np.nan], [4.0]]), "of all": np.zeros(2)}
     case = Case(NOT_FINITE, {"x": np.zeros(4)}, outputs)
