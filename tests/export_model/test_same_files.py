@@ -26,7 +26,7 @@ def exported(folder, threads, *options):
     threads = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), str(threads))
     seed = {"PYTHONHASHSEED": str(len(options)), "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, str(SCRIPT), str(folder), *options]
-    subprocess.run(command, env={**os.environ, **threads, **seed}, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, env={**os.environ, **threads, **seed}, check=True, capture_output=True, timeout=1200)
     return folder
 
 
