@@ -62,6 +62,9 @@ OF_TENSORFLOW = {
 }
 
 
+CALLS = {"PartitionedCall", "StatefulPartitionedCall"}  # of functions: an export in this process maps them
+
+
 def traced(entry: Entry) -> set[str]:
     """The operators that a row's function is traced to, those of loops and branches too."""
     given = entry.given(FINITE, entry.dtypes[0])
@@ -76,4 +79,4 @@ def test_every_operator_of_tensorflow_that_is_mapped_has_a_row():
     mapped = {name for name in mapped | {each.name for each in OPERATORS} if op_def_registry.get(name) is not None}
     found = set().union(*(traced(entry) for entry in ENTRIES if entry.operator.startswith(("tf.", "tensorflow."))))
     left = {name for names in OF_TENSORFLOW.values() for name in names.split()}
-    assert mapped - found == left
+    assert mapped - found - CALLS == left
