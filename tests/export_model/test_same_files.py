@@ -24,6 +24,7 @@ def near(number):
 
 def exported(folder, threads, *options):
     threads = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), str(threads))
+    threads["TF_ENABLE_ONEDNN_OPTS"] = "0"  # which divides sums by the number of threads
     seed = {"PYTHONHASHSEED": str(len(options)), "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, str(SCRIPT), str(folder), *options]
     subprocess.run(command, env={**os.environ, **threads, **seed}, check=True, capture_output=True, timeout=1200)

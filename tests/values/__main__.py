@@ -13,7 +13,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # the same kernels on every
 
 from . import ENTRIES
 from .page import page
-from .running import keras_own, outcomes
+from .running import Apart, keras_own, outcomes
 
 if words := sys.argv[1:]:
     for outcome in outcomes([each for each in ENTRIES if all(word in each.name for word in words)]):
@@ -22,5 +22,6 @@ if words := sys.argv[1:]:
         if outcome.refused:
             print(f"{outcome.name}: {outcome.refused}")
 else:
-    pairs = zip(outcomes(ENTRIES), outcomes(ENTRIES, keras_own), strict=True)
+    with Apart() as run:
+        pairs = zip(outcomes(ENTRIES), outcomes(ENTRIES, keras_own, run), strict=True)
     (Path(__file__).resolve().parents[2] / "docs" / "operators.md").write_text(page([*pairs]), encoding="utf-8")

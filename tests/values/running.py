@@ -4,17 +4,22 @@ A function of some thirty operators is converted once and taken apart into a mod
 run leaves the others alone. What cannot be converted is found by halves.
 """
 
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import numpy as np
 import onnx
-import onnxruntime as ort
+import session_worker
 import tensorflow as tf
 import tf2onnx
 from keras.src.export.tf2onnx_lib import patch_tf2onnx
+from session_worker import ran
 
 from keras_attn_export import ExportError
 from keras_attn_export._graphs.external_data import with_weights
@@ -26,6 +31,7 @@ from .grids import EMPTY, FINITE, INFINITE, KINDS, NAN
 from .table import Entry
 
 Converter = Callable[[Callable[..., Any], Mapping[str, tf.TensorSpec]], onnx.ModelProto]
+Runner = Callable[[bytes, Mapping[str, tuple[np.ndarray, ...]]], dict[str, Any]]
 TOGETHER = 32  # operators in a function
 NOT_TAKEN = "Keras takes none"
 SAID_OF = {FINITE: "rounding", INFINITE: "infinity", NAN: "NaN", EMPTY: "an axis of 0"}  # in the table of deviations
@@ -65,14 +71,46 @@ class _Case:
     expected: dict[str, list[np.ndarray]]
 
 
-def outcomes(entries: Sequence[Entry], converted: Converter | None = None) -> list[Outcome]:
+def outcomes(entries: Sequence[Entry], converted: Converter | None = None, run: Runner | None = None) -> list[Outcome]:
     """Run entries in all of their dtypes, converted by ours or otherwise; what Keras itself does not take says so."""
     with np.errstate(all="ignore"):  # Keras computes some numbers by NumPy
         cases = [_case(entry, dtype) for entry in entries for dtype in entry.dtypes]
         taken = [case for case in cases if FINITE in case.expected]
         for start in range(0, len(taken), TOGETHER):
-            _run(taken[start : start + TOGETHER], converted or ours)
+            _run(taken[start : start + TOGETHER], converted or ours, run or ran)
     return [case.outcome for case in cases]
+
+
+class Apart:
+    """Runs models in a process of its own, which a file may end; a context, at whose end it ends."""
+
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Apart":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            process, self._process = self._process, None
+            with suppress(OSError):
+                process.communicate()
+
+    def __call__(self, model: bytes, given: Mapping[str, tuple[np.ndarray, ...]]) -> dict[str, Any]:
+        """Return what came, as `session_worker.ran` does."""
+        if self._process is None:
+            command = [sys.executable, session_worker.__file__]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = self._process
+        assert process.stdin
+        assert process.stdout
+        try:
+            pickle.dump((model, given), process.stdin)
+            process.stdin.flush()
+            found: dict[str, Any] = pickle.load(process.stdout)
+        except (EOFError, OSError):
+            self.__exit__()
+            return dict.fromkeys(given, "ends the process")
+        return found
 
 
 def ours(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.ModelProto:
@@ -124,20 +162,20 @@ def _flat(found: Any) -> list[Any]:
     return [each for each in keras.tree.flatten(found) if each is not None]
 
 
-def _run(cases: Sequence[_Case], converted: Converter) -> None:
+def _run(cases: Sequence[_Case], converted: Converter, run: Runner) -> None:
     """Convert the cases together, or, where that is refused, each half of them; then run each."""
     try:
         models = _models(cases, converted)
     except ExportError as error:
         if len(cases) > 1:
-            _run(cases[: len(cases) // 2], converted)
-            _run(cases[len(cases) // 2 :], converted)
+            _run(cases[: len(cases) // 2], converted, run)
+            _run(cases[len(cases) // 2 :], converted, run)
         else:
             cases[0].outcome.refused = str(error)
         return
     for case, model in zip(cases, models, strict=True):
         case.outcome.model = model
-        case.outcome.kinds.update(_differences(case, model))
+        case.outcome.kinds.update(_differences(case, model, run))
 
 
 def _models(cases: Sequence[_Case], converted: Converter) -> list[onnx.ModelProto]:
@@ -184,23 +222,15 @@ def _alone(model: onnx.ModelProto, prefix: str, outputs: Sequence[str]) -> onnx.
     return onnx.helper.make_model(kept, **imports)
 
 
-def _differences(case: _Case, model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
+def _differences(case: _Case, model: onnx.ModelProto, run: Runner) -> Iterator[tuple[str, str]]:
     """Yield each kind with what is wrong there."""
-    try:
-        session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common class
-        yield FINITE, f"does not load: {error}"
-        return
-    names = [each.name for each in model.graph.input]
-    for kind, given in case.given.items():
-        try:
-            found = session.run(None, dict(zip(names, given, strict=True)))
-        except Exception as error:  # noqa: BLE001
-            yield kind, f"does not run: {error}"
-            continue
-        limit = case.outcome.entry.limit * (1e3 if case.outcome.dtype == "float16" else 1)
-        both = zip(found, case.expected[kind], strict=True)
-        yield kind, "; ".join(filter(None, (_difference(got, wanted, limit) for got, wanted in both)))
+    limit = case.outcome.entry.limit * (1e3 if case.outcome.dtype == "float16" else 1)
+    for kind, found in run(model.SerializeToString(), case.given).items():
+        if isinstance(found, str):
+            yield kind, found
+        else:
+            both = zip(found, case.expected[kind], strict=True)
+            yield kind, "; ".join(filter(None, (_difference(got, wanted, limit) for got, wanted in both)))
 
 
 def _difference(found: np.ndarray, expected: np.ndarray, limit: float) -> str:

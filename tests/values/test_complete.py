@@ -62,7 +62,10 @@ OF_TENSORFLOW = {
 }
 
 
-CALLS = {"PartitionedCall", "StatefulPartitionedCall"}  # of functions: an export in this process maps them
+SOMETIMES = {
+    *("PartitionedCall", "StatefulPartitionedCall"),  # calls of functions: an export in this process maps them
+    *("RegexSplitWithOffsets", "SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWithOffsets"),
+}  # the others, of strings, are there where tensorflow-text is installed
 
 
 def traced(entry: Entry) -> set[str]:
@@ -79,4 +82,4 @@ def test_every_operator_of_tensorflow_that_is_mapped_has_a_row():
     mapped = {name for name in mapped | {each.name for each in OPERATORS} if op_def_registry.get(name) is not None}
     found = set().union(*(traced(entry) for entry in ENTRIES if entry.operator.startswith(("tf.", "tensorflow."))))
     left = {name for names in OF_TENSORFLOW.values() for name in names.split()}
-    assert mapped - found - CALLS == left
+    assert mapped - found - SOMETIMES == left

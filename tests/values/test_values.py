@@ -1,9 +1,11 @@
 """Every operator gives in the file what Keras gives, at every kind of value, or the table says what becomes of it."""
 
+import numpy as np
+import onnx
 import pytest
 
 from . import ENTRIES
-from .running import NOT_TAKEN, Outcome, outcomes
+from .running import NOT_TAKEN, Apart, Outcome, outcomes
 
 CHUNK = 24  # entries in a test
 CHUNKS = [ENTRIES[start : start + CHUNK] for start in range(0, len(ENTRIES), CHUNK)]
@@ -40,3 +42,15 @@ def test_what_was_wrong_once():
 
 def test_a_row_says_what_keras_does_not_take():
     assert all(NOT_TAKEN not in entry.refused for entry in ENTRIES), "list the dtypes that Keras takes"
+
+
+def test_a_file_may_end_the_process_that_runs_it():
+    sides = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT32, [1]) for name in "xyz"]
+    node = onnx.helper.make_node("Div", ["x", "y"], ["z"])
+    graph = onnx.helper.make_graph([node], "quotient", sides[:2], sides[2:])
+    imports = [onnx.helper.make_opsetid("", 18)]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    one = np.int32([-1])
+    with Apart() as run:
+        assert run(model, {"finite": (np.int32([-(2**31)]), one)}) == {"finite": "ends the process"}
+        assert run(model, {"finite": (np.int32([4]), one)}) == {"finite": [-4]}
