@@ -65,6 +65,12 @@ def through_traced(change: Callable[[str, Any, Any], Any]) -> Iterator[None]:
         op_callbacks.remove_op_callback(changed)
 
 
+def put_variables_in_order(function: Any) -> None:
+    """Give the variables of a concrete function the order in which it reads them: TensorFlow's is that of addresses."""
+    places = {id(tensor): number for number, (tensor, _) in enumerate(function.graph.captures)}
+    function.graph.variables = sorted(function.graph.variables, key=lambda each: places.get(id(each.handle), -1))
+
+
 def with_constants(function: Any) -> Any:
     """Return a concrete function whose variables are constants, and calls replaced by what is in them.
 

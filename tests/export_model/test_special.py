@@ -51,6 +51,23 @@ def test_a_wrong_answer_names_value_operator_and_layer(tmp_path, monkeypatch):
     assert "It begins in `Min` of layer `floor`." in said
 
 
+def test_a_wrong_answer_for_nan_is_an_error_too(tmp_path, monkeypatch):
+    def write_wrongly(traced, path):
+        (node,) = (node for node in traced.model.graph.node if node.op_type == "IsNaN")
+        node.op_type = "IsInf"
+        written(traced, path)
+
+    written = contents.write
+    monkeypatch.setattr(contents, "write", write_wrongly)
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, layers.Lambda(lambda x: ops.where(ops.isnan(x), 7.0, x), name="filled")(x))
+    with pytest.raises(ParityError) as caught:
+        export_model(model, tmp_path / "bundle")
+    said = str(caught.value)
+    assert f"in case `{NOT_FINITE}`" in said
+    assert "They do where `x` holds infinity, `x` holds NaN. It begins in `IsInf` of layer `filled`." in said
+
+
 @pytest.mark.parametrize(
     ("x", "y", "mistaken"),
     [((5, 5), (5, 1), True), ((5, 4), (5, 1), False), ((5, 5), (1, 5), False), ((2, 5, 5), (1, 5, 1), True)],

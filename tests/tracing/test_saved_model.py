@@ -1,0 +1,20 @@
+"""A SavedModel is the same in each process: its variables are in the order of the model, and nothing in it is drawn."""
+
+import keras
+import tensorflow as tf
+from keras import layers
+from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
+
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._tracing.saved_model import write_saved_model
+
+
+def test_it_holds_no_order_of_addresses_and_no_random_number(tmp_path):
+    sizes = [*range(2, 10)]
+    model = keras.Sequential([keras.Input((1,)), *(layers.Dense(size, use_bias=False) for size in sizes)])
+    write_saved_model(model_signature(model), tmp_path)
+    shapes = tf.train.load_checkpoint(str(tmp_path / "variables" / "variables")).get_variable_to_shape_map()
+    used = [shapes[f"_all_variables/{number}/.ATTRIBUTES/VARIABLE_VALUE"][-1] for number in range(len(sizes))]
+    assert used == sizes
+    fingerprint = FingerprintDef.FromString((tmp_path / "fingerprint.pb").read_bytes())
+    assert getattr(fingerprint, "uuid", str(fingerprint.saved_model_checksum)) == str(fingerprint.saved_model_checksum)
