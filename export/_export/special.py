@@ -16,7 +16,7 @@ from .._loaded_bundle import Bundle
 from .._model.golden_cases import Cases
 from .._model.signature import Signature
 from .._model.special_values import INFINITY, NAN, Trial
-from .._model.special_verdicts import apart, differing, where_defined
+from .._model.special_verdicts import apart, differing
 from .._operators.deviations import deviation, operators_for
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case, Manifest
@@ -72,8 +72,8 @@ class Special:
     ) -> tuple[Cases, set[str], tuple[ParityRow, ...]]:
         """Return the golden cases with what was tried in their coverage, which are none for a known reason, and rows.
 
-        What Keras's own graph, the SavedModel, gives otherwise than Keras is not defined. The rows are those that fail
-        of infinities and NaN: where Keras gives numbers and nothing is written down, or in examples that hold none.
+        What Keras's own graph, the SavedModel, gives otherwise than Keras is not defined. The rows are of examples that
+        differ because others, beside them, hold infinities and NaN.
         """
         differ: dict[tuple[str, str], dict[str, str]] = {}
         undefined: set[tuple[str, str]] = set()
@@ -84,20 +84,17 @@ class Special:
                 continue
             is_finite = number < len(self._golden.cases)
             limits = tolerance if is_finite else {key: max(tolerance[key], ROUGHLY[key]) for key in ROUGHLY}
-            unlike, wrong, others = self._differing(case, actual[number], saved[number], limits, provider)
-            found = self._places(case, wrong)
-            unknown = [trial for trial in wrong if not found[trial.input, trial.kind]["why"]]
+            unlike, _ = differing(case, self._golden.trials[case.name], saved[number], limits)
             undefined |= {(trial.input, trial.kind) for trial in unlike}
-            if not is_finite or not (unknown or others):
+            found, is_known = self._differing(case, actual[number], unlike, limits, provider)
+            if is_known or not is_finite:
                 differ |= found
                 left_out |= {case.name} if found else set()
-            if is_finite:
-                continue  # its rows are with those of the other cases
-            if actual[number] and differing(case, unknown, where_defined(case, actual[number]), limits, provider)[0]:
-                failed += _failed(case, actual[number], limits, provider)
-            plain, taken = apart(case, self._golden.trials[case.name])
-            if actual[number] and not _failed(plain, taken(saved[number]), limits):
-                failed += _failed(plain, taken(actual[number]), limits, provider)
+            if not is_finite and actual[number]:
+                plain, taken = apart(case, self._golden.trials[case.name])
+                if all(row.passed for row in compared([plain], [taken(saved[number])], limits)):
+                    found_rows = compared([plain], [taken(actual[number])], limits, provider)
+                    failed += tuple(row for row in found_rows if not row.passed)
         cases = [case for case in self._golden.cases if case.name not in left_out]
         sizes = [size for size, case in zip(self._golden.sizes, self._golden.cases, strict=True) if case in cases]
         inputs = {
@@ -120,22 +117,20 @@ class Special:
         }
 
     def _differing(
-        self, case: Case, actual: Arrays, saved: Arrays, tolerance: Mapping[str, float], provider: str
-    ) -> tuple[list[Trial], list[Trial], bool]:
-        """Return trials that are not defined, those that differ, and whether a row does in which nothing is tried."""
+        self, case: Case, actual: Arrays, undefined: Collection[Trial], tolerance: Mapping[str, float], provider: str
+    ) -> tuple[dict[tuple[str, str], dict[str, str]], bool]:
+        """Return where a case differs, by input and kind, and whether that is written down for all of it."""
         trials = self._golden.trials[case.name]
-        undefined, _ = differing(case, trials, saved, tolerance)
         wrong, others = differing(case, trials, actual, tolerance, provider)
-        return undefined, [trial for trial in wrong if trial not in undefined], others
-
-    def _places(self, case: Case, wrong: Sequence[Trial]) -> dict[tuple[str, str], dict[str, str]]:
-        """Return where trials begin to differ, by input and kind, and why if that is written down."""
+        wrong = [trial for trial in wrong if trial not in undefined]
+        is_known = not others
         differ: dict[tuple[str, str], dict[str, str]] = {}
         for kind in dict.fromkeys(map(_kind, wrong)):
             of_kind = [trial for trial in wrong if _kind(trial) == kind]
             place, why = self._place(case, of_kind, kind)
+            is_known &= bool(why)
             differ |= {(trial.input, trial.kind): {"in": place, "why": why} for trial in of_kind}
-        return differ
+        return differ, is_known
 
     def _place(self, case: Case, trials: Sequence[Trial], kind: str) -> tuple[str, str]:
         """Return where the rows of some trials begin to differ, and why if that is written down.
@@ -180,10 +175,6 @@ class Special:
             found = None
         place = f" It begins in {_named(found)}." if found is not None and found.first is not None else ""
         return f"{f' They do where {values}.' if values else ''}{place}"
-
-
-def _failed(case: Case, actual: Arrays, tolerance: Mapping[str, float], provider: str = "cpu") -> tuple[ParityRow, ...]:
-    return tuple(row for row in compared([case], [actual], tolerance, provider) if not row.passed)
 
 
 def _kind(trial: Trial) -> str:

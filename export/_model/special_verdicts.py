@@ -37,16 +37,6 @@ def differing(
     return [trial for trial in trials if trial.row in wrong], bool(wrong - rows)
 
 
-def where_defined(case: Case, actual: Arrays) -> Arrays:
-    """Return outputs that are NaN where Keras's are."""
-    return {
-        name: np.where(np.isnan(case.outputs[name]), case.outputs[name], found)
-        if found.dtype.kind == "f" and found.shape == case.outputs[name].shape
-        else found
-        for name, found in actual.items()
-    }
-
-
 def apart(case: Case, trials: Sequence[Trial]) -> tuple[Case, Callable[[Arrays], Arrays]]:
     """Return a case with those rows alone in which nothing is tried, and what takes them of outputs.
 

@@ -10,7 +10,7 @@ from keras_attn_export._bundle.tried_values import values_text
 from keras_attn_export._model.golden_cases import golden_cases
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.special_values import FINITE, NOT_FINITE, Trial, with_trials
-from keras_attn_export._model.special_verdicts import apart, differing, where_defined
+from keras_attn_export._model.special_verdicts import apart, differing
 from keras_attn_export._options import Options
 from keras_attn_export._standalone.verify import Case
 from keras_attn_export._tracing.untraceable import check_traceable
@@ -120,11 +120,6 @@ def test_nan_may_go_further_in_a_row_of_nan_alone():
     expected = ((0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (nan, 0.0))
     assert verdict(((0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (nan, nan)), expected) == ([], False)
     assert verdict(((0.0, 0.0), (1.0, nan), (2.0, 2.0), (3.0, nan)), expected) == (["-1", "NaN"], False)
-
-
-def test_an_answer_is_defined_where_keras_gives_no_nan():
-    case = Case("case", {}, {"y": np.array([np.nan, 1, np.inf])})
-    assert np.array_equal(where_defined(case, {"y": np.array([5.0, 2, 3])})["y"], [np.nan, 2, 3], equal_nan=True)
 
 
 def test_examples_beside_others_that_are_not_finite():
