@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
 from tensorflow.python.eager.context import eager_mode
 from tensorflow.python.framework import convert_to_constants, op_callbacks, tensor_util
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
@@ -69,6 +71,14 @@ def put_variables_in_order(function: Any) -> None:
     """Give the variables of a concrete function the order in which it reads them: TensorFlow's is that of addresses."""
     places = {id(tensor): number for number, (tensor, _) in enumerate(function.graph.captures)}
     function.graph.variables = sorted(function.graph.variables, key=lambda each: places.get(id(each.handle), -1))
+
+
+def write_same_uuid(file: Path) -> None:
+    """Put the checksum of a SavedModel in the place of random digits, which older TensorFlow does not write."""
+    fingerprint = FingerprintDef.FromString(file.read_bytes())
+    if "uuid" in FingerprintDef.DESCRIPTOR.fields_by_name:
+        fingerprint.uuid = str(fingerprint.saved_model_checksum)
+        file.write_bytes(fingerprint.SerializeToString(deterministic=True))
 
 
 def with_constants(function: Any) -> Any:

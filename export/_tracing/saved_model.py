@@ -10,11 +10,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
 
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import scans_of_known_length, without_default_signature
-from .._internals.tensorflow_internals import put_variables_in_order
+from .._internals.tensorflow_internals import put_variables_in_order, write_same_uuid
 from .._model.as_graph import endpoint, specs_of
 from .._model.keras_messages import first_line
 from .._model.signature import InputSpec, Signature
@@ -40,16 +39,8 @@ def write_saved_model(signature: Signature, folder: Path) -> Any:
         put_variables_in_order(serve.get_concrete_function())
         with without_default_signature():
             archive.write_out(str(folder), verbose=False)
-        _write_same_uuid(folder / "fingerprint.pb")
+        write_same_uuid(folder / "fingerprint.pb")
         return _called_from_outside(serve, signature)
-
-
-def _write_same_uuid(file: Path) -> None:
-    """Put the checksum of a SavedModel in the place of random digits, which older TensorFlow does not write."""
-    fingerprint = FingerprintDef.FromString(file.read_bytes())
-    if "uuid" in FingerprintDef.DESCRIPTOR.fields_by_name:
-        fingerprint.uuid = str(fingerprint.saved_model_checksum)
-        file.write_bytes(fingerprint.SerializeToString(deterministic=True))
 
 
 def traced_function(signature: Signature, tracing: Callable[[], Any]) -> Any:

@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import keras
 import numpy as np
@@ -20,6 +22,7 @@ import tensorflow as tf
 import tf2onnx
 from keras.src.export.tf2onnx_lib import patch_tf2onnx
 from session_worker import ran
+from tf2onnx.optimizer import optimize_graph
 
 from keras_attn_export import ExportError
 from keras_attn_export._graphs.external_data import with_weights
@@ -128,10 +131,20 @@ def keras_own(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.ModelPr
     _concrete(traced)
     try:
         patch_tf2onnx()
-        model: onnx.ModelProto = tf2onnx.convert.from_function(traced, [specs])[0]
+        with patch("tf2onnx.optimizer.optimize_graph", _optimized):
+            model: onnx.ModelProto = tf2onnx.convert.from_function(traced, [specs])[0]
     except Exception as error:
         raise ExportError(f"does not convert: {type(error).__name__}: {error}") from error
     return model
+
+
+def _optimized(graph: Any, catch_errors: bool = True, optimizers: Any = None) -> Any:
+    """Optimize as tf2onnx does, which goes on where an optimizer fails, with a copy before all and not before each."""
+    whole = deepcopy(graph)
+    try:
+        return optimize_graph(graph, False, optimizers)
+    except Exception:  # noqa: BLE001 - whatever an optimizer meets
+        return optimize_graph(whole, True, optimizers)
 
 
 def _concrete(function: Any) -> Any:
