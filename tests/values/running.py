@@ -74,13 +74,15 @@ class _Case:
     expected: dict[str, list[np.ndarray]]
 
 
-def outcomes(entries: Sequence[Entry], converted: Converter | None = None, run: Runner | None = None) -> list[Outcome]:
+def outcomes(
+    entries: Sequence[Entry], converted: Converter | None = None, run: Runner | None = None, together: int = TOGETHER
+) -> list[Outcome]:
     """Run entries in all of their dtypes, converted by ours or otherwise; what Keras itself does not take says so."""
     with np.errstate(all="ignore"):  # Keras computes some numbers by NumPy
         cases = [_case(entry, dtype) for entry in entries for dtype in entry.dtypes]
         taken = [case for case in cases if FINITE in case.expected]
-        for start in range(0, len(taken), TOGETHER):
-            _run(taken[start : start + TOGETHER], converted or ours, run or ran)
+        for start in range(0, len(taken), together):
+            _run(taken[start : start + together], converted or ours, run or ran)
     return [case.outcome for case in cases]
 
 
