@@ -62,3 +62,7 @@ LARGE = {
     "additive": From(8, 262144),
     "distance": From(0, 185364),
 }
+
+AT_ONCE = {"additive": 2**27, "one operator": 2**22, "blocks": 2**24}
+"""Up to how many scores, of additive ones features, of all examples and heads a GPU takes all pairs at once: 2 GB and
+64 MB. As docs/gpu.md shows it, less is as fast so as in the form for large sizes or faster."""

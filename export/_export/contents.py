@@ -19,7 +19,8 @@ from .._model.golden_cases import Cases
 from .._model.reference import Reference
 from .._model.reordered import NEAR, with_reordering
 from .._model.signature import Signature
-from .._options import ADAPTIVE, FLOAT32, NO_MORE, PORTABLE, Options, check_onnxruntime, lowest_onnxruntime
+from .._options import ADAPTIVE, BATCHED, FLOAT32, NO_MORE, PORTABLE, Options, check_onnxruntime, lowest_onnxruntime
+from .._precision.float16 import to_float16
 from .._precision.lower_precision import converted
 from .._progress import Progress
 from .._standalone import verify
@@ -109,6 +110,9 @@ def _write(
         report.raise_if_failed()
     except ParityError as error:
         raise ParityError(f"{error}{special.hint(error, actual, exact)}", report) from None
+    if BATCHED in lowered.lowerings.values():
+        step("Running onnxruntime on the form of attention for large sizes")
+        _check_large_form(folder, lowered, replace(reference, golden=golden), options, opset)
     deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
     unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
     report = replace(report, coverage=golden.coverage | {"small_only": unseen})
@@ -130,6 +134,30 @@ def _rows(
     """Return what compares the ONNX file, and the SavedModel, with Keras."""
     cases = golden.cases
     return compared(cases, actual[: len(cases)], exact, provider), compared(cases, saved[: len(cases)], exact)
+
+
+def _check_large_form(folder: Path, lowered: Lowered, reference: Reference, options: Options, opset: int) -> None:
+    """Compare what a file for a GPU gives where it takes the form for large sizes at all sizes; it is not kept.
+
+    Golden cases are too small for it, but long enough for the kernels that it gets at sizes of its own.
+
+    Raises:
+        ParityError: An output differs.
+    """
+    finished, _ = replace(lowered, only_large=True).finished(reference.golden, opset)
+    cases, limits, scratch = reference.golden.cases, options.tolerance, folder.with_name("large")
+    if options.precision == "float16":
+        finished, cases = to_float16(finished, options.provider), reference.converted_cases
+    elif options.precision != FLOAT32:
+        limits = NO_MORE  # what is in a function stays float32
+    cases = [case for case in cases if case.name not in reference.golden.trials]
+    scratch.mkdir()
+    write(finished, scratch / verify.MODEL)
+    rows = compared(cases, verify.run_cases(scratch / verify.MODEL, cases, options.provider), limits, options.provider)
+    try:
+        ParityReport(options.provider, rows).raise_if_failed()
+    except ParityError as error:
+        raise ParityError(f"In the form of attention for large sizes: {error}", error.report) from None
 
 
 def _without(cases: Collection[str], rows: Iterable[ParityRow]) -> tuple[ParityRow, ...]:

@@ -18,7 +18,7 @@ BODIES = {ADAPTIVE: adaptive, PORTABLE: plain, "fused": fused, BATCHED: batched}
 FORMS = {
     PORTABLE: "plain operators",
     "fused": "the operator `Attention`",
-    BATCHED: "all examples at once, in blocks of queries",
+    BATCHED: "all examples at once, large calls in blocks of queries",
 }
 
 
@@ -54,10 +54,22 @@ def opset_of(call: Call, lowering: str) -> int:
     return lowest_opset(lowering)
 
 
-def function_of(call: Call, lowering: str, opset: int, provider: str = "cpu") -> onnx.FunctionProto:
-    """Return the ONNX function of a call in a lowering that has a body for it on a provider."""
+def function_of(
+    call: Call, lowering: str, opset: int, provider: str = "cpu", *, only_large: bool = False
+) -> onnx.FunctionProto:
+    """Return the ONNX function of a call in a lowering that has a body for it on a provider.
+
+    Args:
+        call: The call.
+        lowering: The lowering.
+        opset: That of the function.
+        provider: Where it is to run.
+        only_large: Whether `batched` takes its form for large sizes at all sizes.
+    """
     for_device = provider != "cpu"
     body = fused.hiding_body if lowering == "fused" and for_device else BODIES[lowering].body
+    if lowering == BATCHED and only_large:
+        body = batched.large
     return function(call, body, opset, for_device=for_device)
 
 

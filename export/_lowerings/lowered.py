@@ -23,11 +23,13 @@ class Lowered:
         traced: The model, at opset 18.
         lowerings: The lowering of each call, plain primitives among them.
         provider: Where the file is to run.
+        only_large: Whether what decides by sizes for a GPU takes its form for large ones at all sizes.
     """
 
     traced: Traced
     lowerings: Mapping[Call, str]
     provider: str = "cpu"
+    only_large: bool = False
 
     def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
         """Return the shape of every output, dynamic axes by name."""
@@ -49,7 +51,10 @@ class Lowered:
             return self._finished(golden, lowest)
 
     def _finished(self, golden: Cases, opset: int) -> tuple[Traced, int]:
-        functions = [function_of(call, lowering, opset, self.provider) for call, lowering in self.lowerings.items()]
+        functions = [
+            function_of(call, lowering, opset, self.provider, only_large=self.only_large)
+            for call, lowering in self.lowerings.items()
+        ]
         plain = [call.op for call, lowering in self.lowerings.items() if lowering == PORTABLE]
         return finish(self.traced, golden.axes, self.outputs(golden), opset, functions, inlined=plain), opset
 

@@ -3,7 +3,9 @@
 The operator takes masks of keys, but on CUDA in float32 it then keeps all scores, and a length of 0 means all keys.
 Without one it runs in memory that stays small. So the mask becomes a feature: 1 in each query, and in a key 0, or a
 large negative number where it is masked. Sizes are filled up to a multiple of 8, as the kernels want them: with zeros
-in keys and values, so that it does not matter what stands in queries.
+in keys and values, so that it does not matter what stands in queries. Values get at least the size of keys: on CUDA the
+kernel for float32 is chosen by that of values alone, and computes other products where keys are larger than it holds
+(`DispatchBlockSize` in onnxruntime's fmha_launch_template.h; seen with 1.31.1, from 256 queries on).
 """
 
 from __future__ import annotations
@@ -44,12 +46,13 @@ def body(given: Given) -> Outputs:
         keys, values = op.Where(column, keys, 0.0), op.Where(column, values, 0.0)
         feature = op.Unsqueeze(op.Where(column, 0.0, MASKED), [-1])
         row_sees = op.Unsqueeze(_row_sees(given, seen), [-1])
-    size, value_size = _up(call.key_size + (feature is not None)), _up(call.value_size)
+    size = _up(call.key_size + (feature is not None))
+    value_size = max(size, _up(call.value_size))
     queries = _wide(given.queries, call.num_heads, call.key_size, size, fill=1.0)
     keys = _wide(keys, call.num_kv_heads, call.key_size, size, feature)
     values = _wide(values, call.num_kv_heads, call.value_size, value_size)
     keys, values = repeat_joined(call, keys, size), repeat_joined(call, values, value_size)
-    output = _narrow(call, attention(call, queries, keys, values, unidirectional=int(call.band[1] == 0)))
+    output = _narrow(call, value_size, attention(call, queries, keys, values, unidirectional=int(call.band[1] == 0)))
     return (output if row_sees is None else op.Where(row_sees, output, 0.0),)
 
 
@@ -82,9 +85,9 @@ def _wide(joined: Value, heads: int, size: int, wide: int, feature: Value | None
     return side_by_side(pad(of_heads, 4, last=wide - size - (feature is not None), fill=fill), heads * wide)
 
 
-def _narrow(call: Call, pooled: Value) -> Value:
+def _narrow(call: Call, wide: int, pooled: Value) -> Value:
     """Return (N, Tq, heads Dv) of values that have more numbers."""
-    size, wide = call.value_size, _up(call.value_size)
+    size = call.value_size
     if size == wide:
         return pooled
     of_heads = op.Slice(heads_apart(pooled, call.num_heads, wide), [0], [size], [-1])

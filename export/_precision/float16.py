@@ -23,20 +23,48 @@ from .._graphs.loop_state import capture_unchanged
 from .._graphs.patterns import inferred
 from .._graphs.traced import Traced, Weights
 from .._graphs.walk import all_graphs, graphs_in, names_used
+from .._lowerings.operators import CONTRIB
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
+_OF_DEVICES = "MultiHeadAttention"  # of onnxruntime's own operators; in float16 a GPU runs its fastest kernels
 _LARGEST, _SMALLEST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).tiny)
 
 
-def to_float16(traced: Traced) -> Traced:
-    """Return a copy of a model that computes in float16 where that is safe; inputs and outputs keep their types."""
+def to_float16(traced: Traced, provider: str = "cpu") -> Traced:
+    """Return a copy of a model that computes in float16 where that is safe; inputs and outputs keep their types.
+
+    Args:
+        traced: The model.
+        provider: Where it is to run. On a GPU attention by an operator of onnxruntime's computes in float16 too.
+    """
     converted = deepcopy(traced.model)
+    if provider == "cuda":
+        for function in converted.functions:
+            _halve_attention(function)
     _hoist_constants(converted.graph)
     capture_unchanged(converted.graph)
     weights = dict(traced.weights)
     _Scope(converted.graph, _element_types(converted, weights), None, weights).convert()
     return replace(traced, model=converted, weights=weights)
+
+
+def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> None:
+    """Cast what the operator reads; what it gives is cast back by the node behind it, in any precision.
+
+    A masked key's number below all others becomes minus infinity.
+    """
+    nodes = []
+    for node in graph.node:
+        for inner in graphs_in(node):
+            _halve_attention(inner)
+        if (node.domain, node.op_type) == (CONTRIB, _OF_DEVICES):
+            for place, name in enumerate(node.input):
+                node.input[place] = cast = f"{node.output[0]}/{name}/float16"
+                nodes.append(helper.make_node("Cast", [name], [cast], name=f"{node.name}/cast_{place}", to=HALF))
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _hoist_constants(graph: onnx.GraphProto) -> None:

@@ -42,7 +42,7 @@ def converted(
     precision, scratch, float32 = options.precision, folder.with_name("converted"), folder / verify.MODEL
     scratch.mkdir()
     step(f"Converting to {precision}")
-    write(convert(read(float32), precision, scratch), scratch / verify.MODEL)
+    write(convert(read(float32), precision, scratch, report.provider), scratch / verify.MODEL)
     step(f"Running onnxruntime on the golden cases in {precision}")
     actual = verify.run_cases(scratch / verify.MODEL, cases, report.provider)
     scores = top1(cases, actual)
@@ -74,17 +74,18 @@ def _with_seen(coverage: dict[str, Any] | None, rows: Iterable[ParityRow]) -> di
     return coverage | {"outputs": outputs}
 
 
-def convert(traced: Traced, precision: str, folder: Path) -> Traced:
+def convert(traced: Traced, precision: str, folder: Path, provider: str = "cpu") -> Traced:
     """Return a float32 model in another precision; its inputs and outputs keep their types.
 
     Args:
         traced: The float32 model; it is not changed.
         precision: `"float16"` or `"int8"`.
         folder: An empty folder, where a quantizer writes while it works.
+        provider: Where it is to run.
 
     Raises:
         UnsupportedModelError: onnxruntime's quantizer fails on the model.
     """
-    found = to_float16(traced) if precision == "float16" else to_int8(traced, folder)
+    found = to_float16(traced, provider) if precision == "float16" else to_int8(traced, folder)
     describe(found.model, traced.model.graph.name, precision, traced.model.producer_version)
     return found

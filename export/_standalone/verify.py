@@ -10,6 +10,7 @@ It must therefore import nothing of the package.
 
 import argparse
 import contextlib
+import ctypes
 import hashlib
 import io
 import json
@@ -640,18 +641,28 @@ def open_session(
             enable_fallback=0,  # else a failure, here or in a run, is printed and the CPU takes over
         )
     except Exception as error:
-        if provider != "cpu" and _NO_DEVICE.search(str(error)):
-            raise ProviderError(f"onnxruntime {ort.__version__} cannot use {wanted}: {_first_line(error)}") from error
+        if provider != "cpu" and (found := _NO_DEVICE.search(str(error))):
+            said = _first_line(str(error)[found.start() :]).partition(" ;")[0]  # C++ stands before it, the host after
+            raise ProviderError(f"onnxruntime {ort.__version__} cannot use {wanted}: {said}") from error
         raise BundleError(f"onnxruntime {ort.__version__} cannot load {model}: {_first_line(error)}") from error
     if session.get_providers()[0] != wanted:
         built = getattr(ort, "cuda_version", "")
         told = [
             f"onnxruntime fell back to {session.get_providers()[0]} although {wanted} was asked for.",
             f"It is built for CUDA {built}." if built else "",
-            _first_line(printed.getvalue()),
+            _first_line(printed.getvalue()) or _unloadable(ort),
         ]
         raise ProviderError(" ".join(filter(None, told)))
     return session
+
+
+def _unloadable(ort: Any) -> str:
+    """Return why the system cannot load onnxruntime's library for CUDA, which onnxruntime itself prints and no more."""
+    try:
+        ctypes.CDLL(str(Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"))
+    except OSError as error:
+        return "" if "undefined symbol" in str(error) else _first_line(error)  # which onnxruntime would have brought
+    return ""
 
 
 def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:

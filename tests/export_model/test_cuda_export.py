@@ -9,12 +9,13 @@ import pytest
 from keras import layers
 
 import keras_attn
-from keras_attn_export import ProviderError, export_model, verify_bundle
+from keras_attn_export import ParityError, ProviderError, export_model, verify_bundle
 from keras_attn_export._graphs.walk import all_nodes
+from keras_attn_export._lowerings import wide_keys
 from keras_attn_export._standalone import verify
 
 LATER = pytest.mark.out_of_turn
-BLOCKS = "all examples at once, in blocks of queries"
+BLOCKS = "all examples at once, large calls in blocks of queries"
 
 
 @pytest.fixture
@@ -58,6 +59,16 @@ def test_which_forms_are_written(lowering, precision, forms, tmp_path):
     names = [node.name for node in nodes if "keras_attn/" in node.name]
     assert len(names) == len(set(names))
     assert {name.split("/")[1] for name in names} == {"additive", "dot", "heads"}
+
+
+@pytest.mark.usefixtures("cuda_is_the_cpu")
+def test_the_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch):
+    monkeypatch.setattr(wide_keys, "MASKED", -1.0)  # keys that are masked take part
+    x, lengths = keras.Input((None, 8)), keras.Input((), dtype="int32")
+    padded = keras.Model([x, lengths], keras_attn.DotProductAttention()(x, x, x, lengths))
+    with pytest.raises(ParityError, match=r"^In the form of attention for large sizes: Outputs differ"):
+        export_model(padded, tmp_path / "bundle", provider="cuda")
+    assert not (tmp_path / "bundle").exists()
 
 
 @pytest.mark.usefixtures("cuda_is_the_cpu")

@@ -31,7 +31,7 @@ def test_blocks_are_as_many_as_memory_asks_for(monkeypatch):
 
 
 def for_a_device(plan, form=BATCHED, opset=18):
-    return bodies.function_of(plan.call(), form, opset, "cuda")
+    return bodies.function_of(plan.call(), form, opset, "cuda", only_large=True)
 
 
 def of_scores(plan, Tq, Tk):
@@ -101,8 +101,9 @@ def test_sizes_are_filled_up_for_the_operator(masks, heads, size, value_size):
     assert len(attention.input) == 3, "with a mask it would keep all scores"
     made = {name: node for node in all_nodes(function) for name in node.output}
     key_size = size + (masks not in ({}, {"causal": True}))
+    least_value_size = max(value_size, key_size)  # or another kernel holds no such keys
     for name, given, least in zip(
-        attention.input, (size, size, value_size), (key_size, key_size, value_size), strict=True
+        attention.input, (size, size, value_size), (key_size, key_size, least_value_size), strict=True
     ):
         is_reshaped = name in made and made[name].op_type == "Reshape"
         joined = made[made[name].input[1]].attribute[0].ints[-1] if is_reshaped else given * plan.head_counts[0]
@@ -110,6 +111,33 @@ def test_sizes_are_filled_up_for_the_operator(masks, heads, size, value_size):
     asks = [node for node in function.node if node.op_type == "If"]
     assert len(asks) == plan.causal, "whether there are as many keys as queries"
     assert_right(plan, plan.inputs(5, 5), BATCHED)
+
+
+@pytest.mark.product("each form has kernels of its own")
+@pytest.mark.parametrize("masks", [{}, {"lengths": "examples"}, {"causal": True}], ids=str)
+@pytest.mark.parametrize(("form", "opset"), ON_DEVICE)
+@pytest.mark.parametrize(("size", "value_size"), [(64, 64), (128, 64), (32, 96)])
+def test_sizes_at_which_cuda_takes_other_kernels(size, value_size, form, opset, masks):
+    """From 256 queries on; which one hangs on the size of values, and keys are larger."""
+    plan = Plan(leading=(2,), size=size, value_size=value_size, scale=size**-0.5, **masks)
+    assert_right(plan, plan.inputs(260, 260), form, opset)
+
+
+@pytest.mark.parametrize("plan", [Plan(lengths="examples"), Plan("additive", weights=True), Plan(causal=True)], ids=str)
+def test_few_pairs_are_taken_at_once(plan, monkeypatch):
+    """As sizes alone decide, on both sides of a limit."""
+    units = plan.size if plan.name == "additive" else 1
+    monkeypatch.setattr(batched, "AT_ONCE", dict.fromkeys(batched.AT_ONCE, 3 * 4 * 5 * units))
+    function = bodies.function_of(plan.call(), BATCHED, 18, "cuda")
+    made = {name: node for node in function.node for name in node.output}
+    (decision,) = [node for node in function.node if node.op_type == "If"]
+    assert made[made[decision.input[0]].input[0]].op_type == "LessOrEqual"
+    plainly, large = ({each.name: each.g for each in decision.attribute}[f"{name}_branch"] for name in ("then", "else"))
+    assert not {"Scan", "MultiHeadAttention"} & {node.op_type for node in all_nodes(plainly)}
+    assert {"Scan", "MultiHeadAttention"} & {node.op_type for node in all_nodes(large)}
+    run = providers.opened(model_of(plan.call(), function)).run
+    for sizes in ((4, 5), (4, 6), (5, 5)):
+        assert_right(plan, plan.inputs(*sizes), run=run)
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-4, 0.5, 30.0, 1e4, -0.5, 0.0])

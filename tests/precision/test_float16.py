@@ -4,10 +4,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from lowered_calls import Plan, model_of
 from onnx import TensorProto
 from small_graphs import small_graph
 
 from keras_attn_export._graphs.traced import Traced
+from keras_attn_export._graphs.walk import all_nodes
+from keras_attn_export._lowerings import bodies
+from keras_attn_export._options import BATCHED
 from keras_attn_export._precision import float16
 
 RNG = np.random.default_rng(0)
@@ -48,6 +52,21 @@ def test_a_product_and_what_follows_it():
     assert half_ops(converted) == ["MatMul", "Add", "Tanh"]
     assert {each.data_type for each in converted.graph.initializer} == {TensorProto.FLOAT16}
     assert given.SerializeToString() == before
+
+
+def test_attention_by_an_operator_runs_in_float16_on_a_gpu_alone():
+    """Also where a branch holds it; onnxruntime has no such kernel for a CPU."""
+    function = bodies.function_of(Plan(causal=True).call(), BATCHED, 18, "cuda")
+    given = model_of(Plan(causal=True).call(), function)
+    for provider, halves in (("cpu", 0), ("cuda", 1)):
+        converted = float16.to_float16(Traced(given), provider).model
+        nodes = [node for each in converted.functions for node in all_nodes(each)]
+        made = {name: node for node in nodes for name in node.output}
+        (attention,) = [node for node in nodes if node.op_type == "MultiHeadAttention"]
+        casts = [made[name] for name in attention.input if made[name].op_type == "Cast"]
+        assert [cast.attribute[0].i for cast in casts] == [TensorProto.FLOAT16] * 3 * halves
+        (back,) = [node for node in nodes if attention.output[0] in node.input]
+        assert back.op_type == "CastLike"
 
 
 def test_a_product_of_what_a_function_gives():

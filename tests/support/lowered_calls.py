@@ -321,7 +321,7 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
     if form == "large":
         written = function(call, ragged.body, opset)
     else:
-        written = bodies.function_of(call, form, opset, "cuda" if form == BATCHED else provider)
+        written = bodies.function_of(call, form, opset, "cuda" if form == BATCHED else provider, only_large=True)
     return providers.opened(model_of(call, written, opset, precision))
 
 

@@ -1,22 +1,30 @@
 """Writes bundles for scripts/replay_bundles.py: `python tests/support/write_bundles.py FOLDER [LAYER-FORM...]`.
 
-A form is as an export on a machine with CUDA or, `cpu`, one without it writes it; each is proven on the CPU. Where no
-names are given every layer has every form. PYTHONPATH=tests must be set.
+A form is as an export on a machine with CUDA or, `cpu`, one without it writes it; each is proven on the CPU. Models to
+be timed have two more: other sizes of blocks, and the file of Keras's own exporter, of Keras's own layers. Where no
+names are given every layer has every form. PYTHONPATH=tests:benchmarks must be set.
 """
 
+import contextlib
 import shutil
 import sys
 from pathlib import Path
 from unittest.mock import patch
 
+import decoding
 import keras
+import numpy as np
+from _files import THEIRS, of_keras
+from _models import KerasMultiHead, ours, rest_of_block, theirs
+from _plans import Plan
 from cheap_exports import WorkerRun
 from contract_cases import CASES, VARIANTS
 
-from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
+from keras_attn import DotProductAttention, MultiHeadAttention
+from keras_attn.decoding import greedy
 from keras_attn_export import export_model
 from keras_attn_export._export import export
-from keras_attn_export._lowerings import lower
+from keras_attn_export._lowerings import additive_blocks, batched, lower
 
 FORMS = {  # lowering, precision, provider
     "portable": ("portable", "float32", "cuda"),
@@ -25,31 +33,88 @@ FORMS = {  # lowering, precision, provider
     "adaptive": ("adaptive", "float32", "cuda"),
     "cpu": ("adaptive", "float32", "cpu"),
 }
+BLOCKS = {f"blocks_{power}": 2**power for power in (22, 26, 28)}  # numbers in a block, beside 2**24
+KERAS = "keras"
 LAYERS = {case.name: (case.make, case.Dq, case.Dk) for case in (*CASES, *VARIANTS)} | {
     "heads": (lambda: MultiHeadAttention(DotProductAttention(), 4, 8, num_kv_heads=2), 6, 7),
-    "timed_additive": (lambda: AdditiveAttention(256, query_block_size=None), 128, 128),
-    "timed_dot": (DotProductAttention, 64, 64),
-    "timed_heads": (lambda: MultiHeadAttention(DotProductAttention(), 8, 64), 512, 512),
 }
+TIMED = {
+    "timed_additive": Plan("additive", 256),
+    "timed_wide_additive": Plan("additive", 512),
+    "timed_dot": Plan("dot", 64),
+    "timed_weights": Plan("dot", 64, weights=True),
+    "timed_causal": Plan("dot", 64, lengths="", causal=True),
+    "timed_heads": Plan("multi-head", 512, 8),
+    "timed_causal_heads": Plan("multi-head", 512, 8, lengths="", causal=True),
+    "timed_transformer": Plan("block", 512, 8),
+    "timed_answer": None,
+}
+PLAINLY = {"portable", "adaptive"}  # the forms of the decoder, whose peer is a loop in Python
+IN_BLOCKS = ("timed_additive", "timed_wide_additive", "timed_weights")
+DEPTH = 4
 
 
 def model_of(name):
-    """One layer with padding and, unless it is to be timed, causal and with a mask of pairs and its weights too."""
+    """One layer with padding, causal, and with a mask of pairs and its weights too; or a model to be timed."""
+    if name == "timed_answer":
+        keras.utils.set_random_seed(0)
+        encoder, step, state = decoding._translator()
+        return greedy(encoder, step, state, start=decoding.START, end=None, max_length=decoding.LONG_STEPS)
+    if name in TIMED:
+        return coarse(transformer(TIMED[name]) if name == "timed_transformer" else ours(TIMED[name]))
     make, *sizes = LAYERS[name]
     layer, sequences = make(), [keras.Input((None, size)) for size in (*sizes, sizes[1])]
     lengths, mask = keras.Input((), dtype="int32"), keras.Input((None, None), dtype="bool")
     padded, causal = layer(*sequences, lengths), layer(*sequences, use_causal_mask=True)
-    if name.startswith("timed"):
-        return keras.Model([*sequences, lengths], padded)
     masked = layer(*sequences, lengths, attention_mask=mask, return_attention_scores=True)
     return keras.Model([*sequences, lengths, mask], [padded, causal, *masked])
 
 
+def transformer(plan, layer_of=lambda plan: MultiHeadAttention(DotProductAttention(), plan.H)):
+    """An encoder of some blocks."""
+    keras.utils.set_random_seed(0)
+    x = start = keras.Input((None, plan.D), name="inputs")
+    lengths = keras.Input((), dtype="int32", name="valid_lens")
+    for _ in range(DEPTH):
+        x = rest_of_block(x, layer_of(plan)(x, x, x, lengths))
+    return keras.Model([start, lengths], x)
+
+
+def coarse(model):
+    """Leave few bits of weights, so that what is to be brought to another machine can be made small."""
+    for variable in model.variables:
+        if variable.shape != ():
+            variable.assign(np.round(variable * 128) / 128)
+    return model
+
+
+def of_keras_alone(name):
+    """The model of Keras's own layers, with the same weights."""
+    plan = TIMED[name]
+    if name != "timed_transformer":
+        return coarse(theirs(plan))
+    model = transformer(plan, lambda plan: KerasMultiHead(plan.H))
+    mine = [array for array in transformer(plan).get_weights() if array.shape != ()]
+    for variable, array in zip(model.weights, mine, strict=True):
+        variable.assign(array.reshape(variable.shape))
+    return coarse(model)
+
+
 def write(folder, name):
     (layer, _, form), lowered = name.rpartition("-"), lower._lowered
-    lowering, precision, provider = FORMS[form]
+    if form == KERAS:
+        (folder / name).mkdir(parents=True)
+        of_keras(THEIRS, of_keras_alone(layer), folder / name / "model.onnx")
+        return "written"
+    lowering, precision, provider = FORMS.get(form, FORMS["adaptive"])
     options = {"lowering": lowering, "precision": precision, "progress": False}
-    with patch.object(lower, "_lowered", lambda *given: lowered(*given[:3], provider)):
+    if layer == "timed_answer":  # nothing tells the exporter that the mask of a GRU is made of lengths
+        options["sample_inputs"] = {"valid_lens": np.array([2, 5, 3], "int32")}
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(patch.object(lower, "_lowered", lambda *given: lowered(*given[:3], provider)))
+        if form in BLOCKS:
+            patches.enter_context(patch.object(additive_blocks, "FEATURES", BLOCKS[form]))
+            patches.enter_context(patch.object(batched, "SCORES", BLOCKS[form]))
         bundle = export_model(model_of(layer), folder / name, **options)
     if any(lowering in each["lowering"] for each in bundle.manifest["layers"]):
         return "written"
@@ -57,8 +122,15 @@ def write(folder, name):
     return "has no such form"
 
 
+def all_names():
+    names = (f"{layer}-{form}" for layer in (*LAYERS, *TIMED) for form in FORMS)
+    yield from (name for name in names if "answer" not in name or name.rpartition("-")[2] in PLAINLY)
+    yield from (f"{layer}-{form}" for layer in IN_BLOCKS for form in BLOCKS)
+    yield from (f"{layer}-{KERAS}" for layer, plan in TIMED.items() if plan)
+
+
 if __name__ == "__main__":
     export.SavedModelRun = WorkerRun  # one process for all SavedModels, which are no matter here
     folder, *names = Path(sys.argv[1]), *sys.argv[2:]
-    for name in names or [f"{layer}-{form}" for layer in LAYERS for form in FORMS]:
+    for name in names or all_names():
         print(name, "is there" if (folder / name).exists() else write(folder, name), flush=True)
