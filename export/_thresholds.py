@@ -63,6 +63,6 @@ LARGE = {
     "distance": From(0, 185364),
 }
 
-AT_ONCE = {"additive": 2**27, "one operator": 2**22, "blocks": 2**24}
-"""Up to how many scores, of additive ones features, of all examples and heads a GPU takes all pairs at once: 2 GB and
-64 MB. As docs/gpu.md shows it, less is as fast so as in the form for large sizes or faster."""
+AT_ONCE = {"additive": 2**28, "one operator": 2**22, "blocks": 2**24}
+"""Up to how many scores, of additive ones features, of all examples and heads a GPU takes all pairs at once: a tensor
+of 1 GB, 16 MB and 64 MB. See docs/gpu.md."""

@@ -39,23 +39,24 @@ SHAPES = (
 )
 QUICK = (Shape(Plan("additive", 8), 2, 5), Shape(Plan("multi-head", 8, 2), 2, 5), Shape(Plan("block", 8, 2), 2, 5))
 KERAS, OURS, ONE, ALONE = "Keras's layer", "ours", "ours, query_block_size=None", "dot_product_attention alone"
+BLOCKS = (16, 64)
 COLUMNS = ("size", "precision", "layers", "ms", "over Keras's", "MiB", "differs")
 
 
 class Alone(keras.layers.Layer):
     """Projections around one operation of the backend."""
 
-    def __init__(self, heads: int) -> None:
+    def __init__(self, heads: int) -> None:  # noqa: D107
         super().__init__()
         self.heads = heads
 
-    def build(self, queries_shape: Any, *_: Any) -> None:
+    def build(self, queries_shape: Any, *_: Any) -> None:  # noqa: D102
         width = queries_shape[-1]
         self.dense = [keras.layers.Dense(width) for _ in range(4)]
         for each in self.dense:
             each.build((None, None, width))
 
-    def call(
+    def call(  # noqa: D102 - as `MultiHeadAttention` is called
         self,
         queries: Any,
         keys: Any,
@@ -72,15 +73,19 @@ class Alone(keras.layers.Layer):
 
 
 def contestants(plan: Plan) -> Iterator[tuple[str, Callable[[], keras.Model]]]:
+    """Yield what is timed, Keras's layer first."""
     yield KERAS, lambda: theirs(plan)
     yield OURS, lambda: ours(plan)
     if plan.kind == "additive":
         yield ONE, lambda: ours(plan, query_block_size=None)
+        for rows in BLOCKS:
+            yield f"ours, query_block_size={rows}", lambda rows=rows: ours(plan, query_block_size=rows)
     else:
         yield ALONE, lambda: _around(Alone(plan.H), plan)
 
 
 def on_device(array: np.ndarray) -> Any:
+    """Return an array as a tensor of the backend."""
     return ops.convert_to_tensor(array)
 
 
@@ -102,6 +107,7 @@ def steps_of(model: keras.Model, shape: Shape, given: argparse.Namespace) -> dic
 
 
 def reset_memory() -> None:
+    """Begin to count the memory of torch anew."""
     gc.collect()
     if BACKEND == "torch":
         import torch
@@ -112,6 +118,7 @@ def reset_memory() -> None:
 
 
 def peak_memory() -> float | None:
+    """Return the MiB that torch had allocated at most; JAX counts none for a part of a process."""
     if BACKEND == "torch":
         import torch
 
@@ -125,12 +132,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that all of it works")
     parser.add_argument("--seconds", type=float, default=0.6, help="how long each is timed")
     parser.add_argument("--jit", action="store_true", help="by torch.compile; JAX always compiles")
+    parser.add_argument("--precision", action="append", help="a dtype policy, in place of both")
     parser.add_argument("--only", default="", help="sizes whose names hold this")
     parser.add_argument("--output", type=Path, default=Path("training.json"))
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for shape in (each for each in (QUICK if given.quick else SHAPES) if given.only in str(each)):
-        for precision in ("float32", "mixed_float16"):
+        for precision in given.precision or ("float32", "mixed_float16"):
             keras.config.set_dtype_policy(precision)
             peer: dict[str, Any] = {}
             for label, model_of in contestants(shape.plan):

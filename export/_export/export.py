@@ -78,7 +78,7 @@ def export_model(
             where there are dot products, else 18.
         lowering: How attention layers are written: `"adaptive"`, a file that decides by the sizes of each request
             between forms for small and large; `"portable"`, plain ONNX ops; `"fused"`, the ONNX op `Attention` for
-            scaled dot products. With `provider="cuda"`, `"adaptive"` takes all examples at once, in blocks of queries.
+            scaled dot products. With `provider="cuda"`, `"adaptive"` takes all examples at once, in forms for a GPU.
             A layer that a lowering has no form for is written in plain ops; the manifest says how each is.
         precision: `"float32"`; `"float16"`, with softmax, statistics and whatever else needs it in float32; or
             `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is

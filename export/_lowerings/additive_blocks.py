@@ -17,7 +17,7 @@ from .operators import Outputs, Value, branch, op, reshape
 from .plain import from_scores, scores
 from .query_blocks import by_blocks
 
-FEATURES = 2**24  # numbers in the (N, H, rows, Tk, U) features of a block: 64 MB, of which sums of groups take a third
+FEATURES = 2**26  # numbers in the (N, H, rows, Tk, U) features of a block: 256 MB, of which sums of groups take a third
 
 
 def body(given: Given) -> Outputs:

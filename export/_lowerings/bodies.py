@@ -6,6 +6,8 @@ place.
 
 from __future__ import annotations
 
+from functools import partial
+
 import onnx
 
 from .._options import ADAPTIVE, BATCHED, FUSED_OPSET, PORTABLE, runs_here
@@ -18,7 +20,7 @@ BODIES = {ADAPTIVE: adaptive, PORTABLE: plain, "fused": fused, BATCHED: batched}
 FORMS = {
     PORTABLE: "plain operators",
     "fused": "the operator `Attention`",
-    BATCHED: "all examples at once, large calls in blocks of queries",
+    BATCHED: "all examples at once, as sizes ask for it by one operator or in blocks of queries",
 }
 
 
@@ -37,9 +39,9 @@ def lowering_of(call: Call, lowering: str, provider: str = "cpu") -> str:
 
 
 def _fits(call: Call, lowering: str, provider: str) -> bool:
-    # onnxruntime's `Attention` gives weights on the CPU alone: on CUDA a run fails (microsoft/onnxruntime#28351)
-    is_absent = lowering == "fused" and provider == "cuda" and call.returns_weights
-    return BODIES[lowering].fits(call) and not is_absent
+    if (lowering, provider) == ("fused", "cuda"):
+        return batched.uses_fused(call)
+    return bool(BODIES[lowering].fits(call))
 
 
 def lowest_opset(lowering: str) -> int:
@@ -49,7 +51,8 @@ def lowest_opset(lowering: str) -> int:
 
 def opset_of(call: Call, lowering: str) -> int:
     """Return the opset at which a call is best written in a lowering, with the onnxruntime that is installed."""
-    if lowering == ADAPTIVE and adaptive.has_use_of_fused(call) and runs_here(FUSED_OPSET, ["fused"]):
+    uses_fused = {ADAPTIVE: adaptive.has_use_of_fused, BATCHED: batched.uses_fused}.get(lowering)
+    if uses_fused is not None and uses_fused(call) and runs_here(FUSED_OPSET, ["fused"]):
         return FUSED_OPSET
     return lowest_opset(lowering)
 
@@ -69,7 +72,7 @@ def function_of(
     for_device = provider != "cpu"
     body = fused.hiding_body if lowering == "fused" and for_device else BODIES[lowering].body
     if lowering == BATCHED and only_large:
-        body = batched.large
+        body = partial(batched.body, at_once=batched.NOTHING)
     return function(call, body, opset, for_device=for_device)
 
 

@@ -29,11 +29,11 @@ def body(given: Given, full: Outputs | None = None) -> Outputs:
     return branch(all_take_part, full or over_all(given), _over_examples(given))
 
 
-def over_all(given: Given) -> Outputs:
-    """Return the output of a call in which all keys take part."""
+def over_all(given: Given, **attributes: int) -> Outputs:
+    """Return the output of a call in which all keys take part, or with `unidirectional=1` those up to each query."""
     call = given.call
     keys = repeat_joined(call, given.keys, call.key_size)
-    return (attention(call, given.queries, keys, repeat_joined(call, given.values, call.value_size)),)
+    return (attention(call, given.queries, keys, repeat_joined(call, given.values, call.value_size), **attributes),)
 
 
 def _over_examples(given: Given) -> Outputs:

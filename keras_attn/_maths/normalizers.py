@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from .._tensors import Tensor, at_least_float32, dtype_of
+from .scores import largest_of
 
 
 def softmax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -55,7 +56,7 @@ def sparsemax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
     dtype = dtype_of(scores)
     lowest = float(np.finfo(dtype).min)
     seen = scores if mask is None else ops.where(mask, scores, lowest)
-    gaps = scores - ops.stop_gradient(ops.max(seen, axis=-1, keepdims=True, initial=lowest))
+    gaps = scores - ops.stop_gradient(largest_of(seen, lowest))
     gaps = gaps if mask is None else ops.where(mask, gaps, -2.0)
     # Which weights are positive is decided without a gradient; given that, the threshold is a plain mean.
     support = ops.cast(ops.stop_gradient(gaps) > _sparsemax_threshold(ops.stop_gradient(gaps)), dtype)

@@ -109,10 +109,21 @@ def lengths(vectors: Tensor) -> Tensor:
     """Lengths of vectors `B + (T, D)`, `B + (T, 1)` in float32 at least; 1 for zeros, so that they divide."""
     exact = at_least_float32(vectors)
     # In units of the largest entry, so that squares neither overflow nor vanish. The result does not depend on it.
-    largest = ops.stop_gradient(ops.max(ops.abs(exact), axis=-1, keepdims=True, initial=0.0))
+    largest = ops.stop_gradient(largest_of(ops.abs(exact), 0.0))
     unit = ops.where(largest > 0, largest, 1.0)
     squares = ops.sum((exact / unit) ** 2, axis=-1, keepdims=True)
     return unit * ops.sqrt(ops.where(squares > 0, squares, 1.0))
+
+
+def largest_of(numbers: Tensor, least: float) -> Tensor:
+    """The largest of numbers `B + (N,)` and one more, `B + (1,)`.
+
+    Not by the `initial` of `keras.ops.max` where there are numbers: on torch it lies on the CPU, wherever these do
+    (Keras 3.15.1).
+    """
+    if numbers.shape[-1] is None or 0 in numbers.shape:
+        return ops.max(numbers, axis=-1, keepdims=True, initial=least)
+    return ops.maximum(ops.max(numbers, axis=-1, keepdims=True), least)
 
 
 def bounded(bias: Tensor, dtype: str) -> Tensor:

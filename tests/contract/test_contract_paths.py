@@ -7,9 +7,10 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import reference
-from backends import BACKEND, FIT_MODES, MODES, compiled, gradients_of
-from contract_cases import CASES, B, Tk, Tq, as_numpy, in_turn, model_of_lengths, randomise, trained_weights
+from backends import BACKEND, FIT_MODES, MODES, compiled, gradients_of, only_on
+from contract_cases import CASES, VARIANTS, B, Tk, Tq, as_numpy, in_turn, model_of_lengths, randomise, trained_weights
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -193,3 +194,21 @@ def test_fit_with_dropout_every_mask_and_rows_with_no_key(case, jit_compile):
     for old, new in zip(before, trained_weights(trainable), strict=True):
         assert np.isfinite(new).all()
         assert np.any(old != new)
+
+
+WITH_REAL_SIZES = [
+    case for case in (*CASES, *VARIANTS) if case.name != "one_head"
+]  # Keras traces what has meta tensors
+
+
+@only_on("torch", reason="on others no tensor is put on another device than Keras says")
+@pytest.mark.parametrize("case", WITH_REAL_SIZES, ids=lambda case: case.name)
+def test_all_tensors_lie_where_the_inputs_do(case):
+    """On a device that is there on every machine; a GPU is one too."""
+    with keras.device("meta"):
+        layer = case.make()
+        inputs = [ops.convert_to_tensor(array) for array in case.inputs().values()]
+        layer.build(*(tensor.shape for tensor in inputs))
+        lengths = ops.convert_to_tensor(np.array([3, 4]))
+        for answer in layer(*inputs, lengths, use_causal_mask=True, return_attention_scores=True):
+            assert answer.device.type == "meta"

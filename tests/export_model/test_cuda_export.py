@@ -11,11 +11,11 @@ from keras import layers
 import keras_attn
 from keras_attn_export import ParityError, ProviderError, export_model, verify_bundle
 from keras_attn_export._graphs.walk import all_nodes
-from keras_attn_export._lowerings import wide_keys
+from keras_attn_export._lowerings import flash
 from keras_attn_export._standalone import verify
 
 LATER = pytest.mark.out_of_turn
-BLOCKS = "all examples at once, large calls in blocks of queries"
+BLOCKS = "all examples at once, as sizes ask for it by one operator or in blocks of queries"
 
 
 @pytest.fixture
@@ -63,11 +63,12 @@ def test_which_forms_are_written(lowering, precision, forms, tmp_path):
 
 @pytest.mark.usefixtures("cuda_is_the_cpu")
 def test_the_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch):
-    monkeypatch.setattr(wide_keys, "MASKED", -1.0)  # keys that are masked take part
-    x, lengths = keras.Input((None, 8)), keras.Input((), dtype="int32")
-    padded = keras.Model([x, lengths], keras_attn.DotProductAttention()(x, x, x, lengths))
+    over_all = flash.over_all  # no query comes before a key
+    monkeypatch.setattr(flash, "over_all", lambda given, **_: over_all(given))
+    x = keras.Input((None, 8))
+    causal = keras.Model(x, keras_attn.DotProductAttention()(x, x, x, use_causal_mask=True))
     with pytest.raises(ParityError, match=r"^In the form of attention for large sizes: Outputs differ"):
-        export_model(padded, tmp_path / "bundle", provider="cuda")
+        export_model(causal, tmp_path / "bundle", provider="cuda")
     assert not (tmp_path / "bundle").exists()
 
 

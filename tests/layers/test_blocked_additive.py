@@ -26,6 +26,7 @@ small_auto = pytest.mark.usefixtures("_small_auto")
 @pytest.fixture
 def _small_auto(monkeypatch):
     """`"auto"` makes blocks of at least 2 of these few queries: of 3, 3 and 1."""
+    monkeypatch.setattr(blocked_additive, "_ON_GPU", {})
     monkeypatch.setattr(blocked_additive, "_WHOLE", 1)
     monkeypatch.setattr(blocked_additive, "_BLOCK", 2 * B * Tk * U)
     monkeypatch.setattr(blocked_additive, "_LEAST", 1)

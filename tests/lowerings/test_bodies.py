@@ -8,7 +8,7 @@ import pytest
 from lowered_calls import PLANS, SCALE, Plan, assert_promises, assert_right, by_query, poisoned, session, taking_part
 from tolerances import TOLERANCES, assert_close, assert_identical
 
-from keras_attn_export._lowerings import adaptive, additive_terms, bodies, ragged, wide_keys
+from keras_attn_export._lowerings import adaptive, additive_terms, batched, bodies, ragged
 from keras_attn_export._lowerings.lowered import Lowered
 from keras_attn_export._options import BATCHED, FUSED_OPSET, LOWERINGS, runs_here
 from keras_attn_export._thresholds import LARGE, From
@@ -40,7 +40,7 @@ BLOCKS = [
 ]
 BLOCKS += [
     pytest.param(plan, "batched", *sizes, id=f"batched-{plan}-{sizes}", marks=LATER if (number + turn) % 8 else ())
-    for number, plan in enumerate(plan for plan in PLANS if not wide_keys.fits(plan.call()))
+    for number, plan in enumerate(plan for plan in PLANS if not batched.is_one_operator(plan.call()))
     for turn, sizes in enumerate(SIZES)
 ]
 SMALL_BLOCKS = {

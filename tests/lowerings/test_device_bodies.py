@@ -1,17 +1,20 @@
 """Bodies for devices such as GPUs, run on the CPU: their numbers, and that nothing in them waits for the device."""
 
+from functools import partial
+
 import numpy as np
 import onnx
 import providers
 import pytest
 from lowered_calls import PLANS, Plan, assert_right, model_of, session
 from onnx import TensorProto
-from tolerances import assert_close
 
 from keras_attn_export._graphs.walk import all_nodes, graphs_in
 from keras_attn_export._lowerings import batched, bodies, query_blocks
+from keras_attn_export._lowerings import function as lowered
 from keras_attn_export._options import BATCHED, FUSED_OPSET
 
+OPERATORS = {"Attention", "MultiHeadAttention"}
 ON_DEVICE = [(BATCHED, 18), ("portable", 18), ("fused", FUSED_OPSET)]
 EVERY = [
     pytest.param(plan, form, opset, id=f"{form}-{plan}")
@@ -36,7 +39,7 @@ def for_a_device(plan, form=BATCHED, opset=18):
 
 def of_scores(plan, Tq, Tk):
     """The shape of the scores in a block, which are computed once more as an output."""
-    function = for_a_device(plan)
+    function = lowered.function(plan.call(), batched.in_blocks, 18, for_device=True)
     (scan,) = [node for node in function.node if node.op_type == "Scan"]
     (body,) = graphs_in(scan)
     softmax = next(node for node in body.node if node.op_type == "Softmax")
@@ -54,13 +57,14 @@ def of_scores(plan, Tq, Tk):
 def test_nothing_waits_for_the_device(plan, form, opset):
     """No loop in a loop, none over examples, and no branch that numbers decide but for the guard of additive scores."""
     function = for_a_device(plan, form, opset)
-    branches = [node for node in function.node if node.op_type == "If"]
     made = {name: node for node in all_nodes(function) for name in node.output}
-    for branch in branches:
-        condition = made[branch.input[0]]
-        by_sizes = made[condition.input[0]].op_type == "Equal"
-        assert by_sizes or (plan.name, condition.op_type) == ("additive", "And")
-    assert len(branches) <= (form == BATCHED)
+
+    def is_of_sizes(name):
+        node = made.get(name)
+        return node is not None and (node.op_type == "Shape" or all(map(is_of_sizes, node.input)))
+
+    asked = [node for node in all_nodes(function) if node.op_type == "If" and not is_of_sizes(node.input[0])]
+    assert len(asked) == ((plan.name, form) == ("additive", BATCHED))
     for scan in (node for node in all_nodes(function) if node.op_type in ("Scan", "Loop")):
         assert scan.op_type == "Scan"
         (body,) = graphs_in(scan)
@@ -73,6 +77,7 @@ def test_nothing_waits_for_the_device(plan, form, opset):
 
 ON_CPU = {"Range": (0, 1, 2), "Expand": (1,), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Pad": (1,), "TopK": (1,)}
 SIZES = {"Add", "Concat", "Cast", "Div", "Equal", "Max", "Min", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"}
+SIZES |= {"And", "LessOrEqual", "Not"}
 
 
 @pytest.mark.product("each mask has operators of its own, any of which may have no kernel")
@@ -90,29 +95,6 @@ def test_masks_are_made_on_the_device(plan, form, opset):
                 assert node.op_type in SIZES, f"{node.op_type} of sizes alone"
 
 
-@pytest.mark.product("sizes on both sides of each multiple")
-@pytest.mark.parametrize("masks", [{}, {"lengths": "examples"}, {"keys_mask": True}, {"causal": True}], ids=str)
-@pytest.mark.parametrize("heads", [None, (2, 2), (4, 2)])
-@pytest.mark.parametrize(("size", "value_size"), [(8, 8), (7, 8), (8, 3), (16, 9)])
-def test_sizes_are_filled_up_for_the_operator(masks, heads, size, value_size):
-    plan = Plan(leading=(3,), size=size, value_size=value_size, heads=heads, **masks)
-    function = for_a_device(plan)
-    attention = next(node for node in all_nodes(function) if node.op_type == "MultiHeadAttention")
-    assert len(attention.input) == 3, "with a mask it would keep all scores"
-    made = {name: node for node in all_nodes(function) for name in node.output}
-    key_size = size + (masks not in ({}, {"causal": True}))
-    least_value_size = max(value_size, key_size)  # or another kernel holds no such keys
-    for name, given, least in zip(
-        attention.input, (size, size, value_size), (key_size, key_size, least_value_size), strict=True
-    ):
-        is_reshaped = name in made and made[name].op_type == "Reshape"
-        joined = made[made[name].input[1]].attribute[0].ints[-1] if is_reshaped else given * plan.head_counts[0]
-        assert joined == -(-least // 8) * 8 * plan.head_counts[0]
-    asks = [node for node in function.node if node.op_type == "If"]
-    assert len(asks) == plan.causal, "whether there are as many keys as queries"
-    assert_right(plan, plan.inputs(5, 5), BATCHED)
-
-
 @pytest.mark.product("each form has kernels of its own")
 @pytest.mark.parametrize("masks", [{}, {"lengths": "examples"}, {"causal": True}], ids=str)
 @pytest.mark.parametrize(("form", "opset"), ON_DEVICE)
@@ -123,37 +105,47 @@ def test_sizes_at_which_cuda_takes_other_kernels(size, value_size, form, opset, 
     assert_right(plan, plan.inputs(260, 260), form, opset)
 
 
-@pytest.mark.parametrize("plan", [Plan(lengths="examples"), Plan("additive", weights=True), Plan(causal=True)], ids=str)
-def test_few_pairs_are_taken_at_once(plan, monkeypatch):
+SIZES_DECIDE = [
+    (Plan("additive", weights=True), 18, [set()], {"Scan"}),
+    (Plan(normalizer="sigmoid", lengths="examples"), 18, [set()], {"Scan"}),
+    (Plan(size=8, value_size=8), 18, [{"Scan"}], {"MultiHeadAttention"}),
+    (Plan(size=8, value_size=8, causal=True), FUSED_OPSET, [{"Attention"}], {"MultiHeadAttention"}),
+]
+
+
+@pytest.mark.parametrize(("plan", "opset", "few", "many"), SIZES_DECIDE, ids=str)
+def test_few_pairs_are_taken_at_once(plan, opset, few, many, monkeypatch):
     """As sizes alone decide, on both sides of a limit."""
     units = plan.size if plan.name == "additive" else 1
-    monkeypatch.setattr(batched, "AT_ONCE", dict.fromkeys(batched.AT_ONCE, 3 * 4 * 5 * units))
-    function = bodies.function_of(plan.call(), BATCHED, 18, "cuda")
-    made = {name: node for node in function.node for name in node.output}
-    (decision,) = [node for node in function.node if node.op_type == "If"]
-    assert made[made[decision.input[0]].input[0]].op_type == "LessOrEqual"
-    plainly, large = ({each.name: each.g for each in decision.attribute}[f"{name}_branch"] for name in ("then", "else"))
-    assert not {"Scan", "MultiHeadAttention"} & {node.op_type for node in all_nodes(plainly)}
-    assert {"Scan", "MultiHeadAttention"} & {node.op_type for node in all_nodes(large)}
-    run = providers.opened(model_of(plan.call(), function)).run
-    for sizes in ((4, 5), (4, 6), (5, 5)):
+    limits = dict.fromkeys(batched.AT_ONCE, 3 * 5 * 5 * units)
+    function = lowered.function(plan.call(), partial(batched.body, at_once=limits), opset, for_device=True)
+    decision = next(node for node in function.node if node.op_type == "If")
+    kinds = [{node.op_type for node in all_nodes(each.g)} & {"Scan", *OPERATORS} for each in decision.attribute]
+    assert many in kinds
+    assert any(each in kinds for each in few)
+    run = providers.opened(model_of(plan.call(), function, opset)).run
+    for sizes in ((5, 5), (6, 6), (5, 4), (7, 6)):
         assert_right(plan, plan.inputs(*sizes), run=run)
 
 
-@pytest.mark.parametrize("scale", [1e-38, 1e-4, 0.5, 30.0, 1e4, -0.5, 0.0])
-@pytest.mark.parametrize("magnitude", [1.0, 1e3])
-def test_masked_keys_are_far_below_all_others(scale, magnitude):
-    plan = Plan(lengths="examples", scale=scale)
-    inputs = plan.inputs(4, 6)
-    inputs["valid_lens"] = np.array([0, 1, 4], "int32")
-    inputs["queries"] *= np.float32(magnitude / max(abs(scale), 1e-3))
-    run = session(plan, BATCHED).run
-    (whole,) = run(None, inputs)
-    assert np.all(whole[0] == 0)
-    for example, length in ((1, 1), (2, 4)):
-        alone = {name: array[example : example + 1] for name, array in inputs.items()}
-        alone |= {name: alone[name][:, :length] for name in ("keys", "values")}
-        assert_close(whole[example : example + 1], run(None, alone)[0], "float32")
+@pytest.mark.parametrize(
+    "plan",
+    [Plan(size=7, value_size=8), Plan(size=72, value_size=64), Plan(size=8, value_size=8, lengths="examples")],
+    ids=str,
+)
+def test_what_the_operators_do_not_compute_on_cuda(plan):
+    """One keeps all scores of sizes that are no multiple of 8; of keys larger than values both make other products."""
+    assert "MultiHeadAttention" not in {node.op_type for node in all_nodes(for_a_device(plan))}
+    assert (bodies.lowering_of(plan.call(), "fused", "cuda") == "fused") == (plan.size < 64)
+
+
+@pytest.mark.parametrize(
+    ("size", "value_size", "held"),
+    [(64, 8, True), (72, 64, False), (128, 65, True), (136, 128, False), (256, 129, True)],
+)
+def test_keys_that_a_kernel_holds(size, value_size, held):
+    """Each is for values of up to 64 numbers, of up to 128, or of more."""
+    assert batched.uses_fused(Plan(size=size, value_size=value_size).call()) == held
 
 
 @pytest.mark.parametrize(("B", "Tq", "Tk"), [(0, 5, 7), (2, 0, 7), (2, 5, 0)])
@@ -180,7 +172,7 @@ def test_nothing_comes_of_nothing(plan, B, Tq, Tk):
 
 def test_cuda_is_not_asked_for_the_largest_of_none():
     """It fails there, and not on the CPU."""
-    nodes = for_a_device(Plan("additive", lengths="examples")).node
+    nodes = [*all_nodes(for_a_device(Plan("additive", lengths="examples")))]
     made = {name: node for node in nodes for name in node.output}
     largest = [made[node.input[0]] for node in nodes if node.op_type == "ReduceMax"]
     assert [node.op_type for node in largest] == ["Concat", "Concat"]

@@ -11,7 +11,7 @@ from small_graphs import small_graph
 from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._lowerings import bodies
-from keras_attn_export._options import BATCHED
+from keras_attn_export._options import BATCHED, FUSED_OPSET
 from keras_attn_export._precision import float16
 
 RNG = np.random.default_rng(0)
@@ -54,19 +54,30 @@ def test_a_product_and_what_follows_it():
     assert given.SerializeToString() == before
 
 
-def test_attention_by_an_operator_runs_in_float16_on_a_gpu_alone():
-    """Also where a branch holds it; onnxruntime has no such kernel for a CPU."""
-    function = bodies.function_of(Plan(causal=True).call(), BATCHED, 18, "cuda")
-    given = model_of(Plan(causal=True).call(), function)
-    for provider, halves in (("cpu", 0), ("cuda", 1)):
-        converted = float16.to_float16(Traced(given), provider).model
-        nodes = [node for each in converted.functions for node in all_nodes(each)]
+@pytest.mark.parametrize("opset", [18, FUSED_OPSET])
+def test_attention_by_operators_runs_in_float16_on_a_gpu_alone(opset):
+    """Also where a branch holds it; onnxruntime has no such kernels for a CPU."""
+    call = Plan(size=8, value_size=8, causal=True).call()
+    given = model_of(call, bodies.function_of(call, BATCHED, opset, "cuda"), opset)
+    for provider, type_ in (("cpu", None), ("cuda", TensorProto.FLOAT16)):
+        nodes = [*all_nodes(float16.to_float16(Traced(given), provider).model.functions[0])]
         made = {name: node for node in nodes for name in node.output}
-        (attention,) = [node for node in nodes if node.op_type == "MultiHeadAttention"]
-        casts = [made[name] for name in attention.input if made[name].op_type == "Cast"]
-        assert [cast.attribute[0].i for cast in casts] == [TensorProto.FLOAT16] * 3 * halves
-        (back,) = [node for node in nodes if attention.output[0] in node.input]
-        assert back.op_type == "CastLike"
+        found = [node for node in nodes if node.op_type in ("Attention", "MultiHeadAttention")]
+        assert len(found) == (1 if opset == 18 else 2)
+        for attention in found:
+            read = [made.get(name) for name in attention.input[:3]]
+            assert {node.attribute[0].i if node and node.op_type == "Cast" else None for node in read} == {type_}
+            (back,) = [node for node in nodes if attention.output[0] in node.input]
+            assert (back.op_type, back.attribute[:1] and back.attribute[0].i) == ("Cast", 1) or type_ is None
+
+
+@pytest.mark.parametrize("bias", [None, "pairs"])
+def test_attention_with_a_bias_stays_in_float32(bias):
+    """Of a key that is masked it holds the lowest float32."""
+    call = Plan(lengths="examples", bias=bias).call()
+    given = model_of(call, bodies.function_of(call, BATCHED, FUSED_OPSET, "cuda"), FUSED_OPSET)
+    nodes = [*all_nodes(float16.to_float16(Traced(given), "cuda").model.functions[0])]
+    assert any(node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT16 for node in nodes) == (not bias)
 
 
 def test_a_product_of_what_a_function_gives():

@@ -24,7 +24,7 @@ from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn.decoding import greedy
 from keras_attn_export import export_model
 from keras_attn_export._export import export
-from keras_attn_export._lowerings import additive_blocks, batched, lower
+from keras_attn_export._lowerings import batched, lower
 
 FORMS = {  # lowering, precision, provider
     "portable": ("portable", "float32", "cuda"),
@@ -33,7 +33,7 @@ FORMS = {  # lowering, precision, provider
     "adaptive": ("adaptive", "float32", "cuda"),
     "cpu": ("adaptive", "float32", "cpu"),
 }
-BLOCKS = {f"blocks_{power}": 2**power for power in (22, 26, 28)}  # numbers in a block, beside 2**24
+LARGE = "large"  # the form of `adaptive` for large sizes, at all sizes
 KERAS = "keras"
 LAYERS = {case.name: (case.make, case.Dq, case.Dk) for case in (*CASES, *VARIANTS)} | {
     "heads": (lambda: MultiHeadAttention(DotProductAttention(), 4, 8, num_kv_heads=2), 6, 7),
@@ -50,14 +50,13 @@ TIMED = {
     "timed_answer": None,
 }
 PLAINLY = {"portable", "adaptive"}  # the forms of the decoder, whose peer is a loop in Python
-IN_BLOCKS = ("timed_additive", "timed_wide_additive", "timed_weights")
 DEPTH = 4
 
 
 def model_of(name):
     """One layer with padding, causal, and with a mask of pairs and its weights too; or a model to be timed."""
+    keras.utils.set_random_seed(0)
     if name == "timed_answer":
-        keras.utils.set_random_seed(0)
         encoder, step, state = decoding._translator()
         return greedy(encoder, step, state, start=decoding.START, end=None, max_length=decoding.LONG_STEPS)
     if name in TIMED:
@@ -112,9 +111,8 @@ def write(folder, name):
         options["sample_inputs"] = {"valid_lens": np.array([2, 5, 3], "int32")}
     with contextlib.ExitStack() as patches:
         patches.enter_context(patch.object(lower, "_lowered", lambda *given: lowered(*given[:3], provider)))
-        if form in BLOCKS:
-            patches.enter_context(patch.object(additive_blocks, "FEATURES", BLOCKS[form]))
-            patches.enter_context(patch.object(batched, "SCORES", BLOCKS[form]))
+        if form == LARGE:
+            patches.enter_context(patch.dict(batched.AT_ONCE, batched.NOTHING))
         bundle = export_model(model_of(layer), folder / name, **options)
     if any(lowering in each["lowering"] for each in bundle.manifest["layers"]):
         return "written"
@@ -125,8 +123,7 @@ def write(folder, name):
 def all_names():
     names = (f"{layer}-{form}" for layer in (*LAYERS, *TIMED) for form in FORMS)
     yield from (name for name in names if "answer" not in name or name.rpartition("-")[2] in PLAINLY)
-    yield from (f"{layer}-{form}" for layer in IN_BLOCKS for form in BLOCKS)
-    yield from (f"{layer}-{KERAS}" for layer, plan in TIMED.items() if plan)
+    yield from (f"{layer}-{form}" for layer, plan in TIMED.items() if plan for form in (LARGE, KERAS))
 
 
 if __name__ == "__main__":
