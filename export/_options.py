@@ -30,6 +30,8 @@ LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21"
 # 1.15 crashes on additive scores in blocks, 1.16 to 1.18 give returned weights a wrong shape; with lengths, the op
 # `Attention` of 1.24 gives other numbers.
 LOWEST_FOR_LOWERING = {ADAPTIVE: "1.19", BATCHED: "1.19", "fused": "1.25"}
+# The first that was seen to have kernels for CUDA of all operators of opset 24; in May 2026 it lacked some (27742).
+LOWEST_FOR_FUSED_ON_CUDA = "1.31"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,9 @@ def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
     used = {*lowerings}
     if ADAPTIVE in used and opset >= FUSED_OPSET:
         used.add("fused")  # one of the forms it decides between
+    on_cuda = [LOWEST_FOR_FUSED_ON_CUDA] if BATCHED in used and opset >= FUSED_OPSET else []
     releases = [LOWEST_ONNXRUNTIME[opset], *(LOWEST_FOR_LOWERING[each] for each in used if each in LOWEST_FOR_LOWERING)]
+    releases += on_cuda
     return max(releases, key=lambda release: tuple(map(int, release.split("."))))
 
 

@@ -49,6 +49,7 @@ def main() -> int:
     about = machine(given.provider)
     with tempfile.TemporaryDirectory() as given.scratch:
         paths = sorted(given.bundles, key=lambda path: (path.name.rpartition("-")[0], PLAIN not in path.name))
+        paths = [path for path in paths if not given.jobs or (path / "verify.py").exists()]
         pool = ProcessPoolExecutor(given.jobs or 1, multiprocessing.get_context("spawn"))
         for path, done in [(path, pool.submit(checked, path, given)) for path in paths]:
             if isinstance(done.exception(), BrokenProcessPool):  # by this one, or by one before it
@@ -83,9 +84,7 @@ def checked(path: Path, given: argparse.Namespace) -> Row:
         verify = SimpleNamespace(**runpy.run_path(str(whole / "verify.py")))
         manifest, cases = verify.read_manifest(whole), verify.load_cases(whole / verify.CASES)
         bundle = SimpleNamespace(path=path, verify=verify, manifest=manifest, cases=cases)
-        if not has_cases:
-            bundle.manifest = manifest | {"precision": "float16" if "float16" in path.name else "float32"}
-        else:
+        if has_cases:
             row |= replayed(bundle, given)
         for size in [] if given.jobs else given.size or [""]:
             row["times"].append(timed(bundle, given, size))
@@ -147,9 +146,10 @@ def timed(bundle: Any, given: argparse.Namespace, size: str) -> Row:
 
 
 def device_memory(provider: str) -> int:
-    """Return the MiB of the first GPU that are taken, with inputs, outputs, weights and what was kept between runs."""
+    """Return the MiB of the first GPU that are taken, 0 where nothing tells."""
     query = "nvidia-smi --id=0 --query-gpu=memory.used --format=csv,noheader,nounits"
-    return int(subprocess.getoutput(query)) if provider == "cuda" else 0
+    told = subprocess.getoutput(query) if provider == "cuda" else ""
+    return int(told) if told.isdecimal() else 0
 
 
 def drawn(bundle: Any, size: str) -> Row:

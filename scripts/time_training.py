@@ -84,17 +84,12 @@ def contestants(plan: Plan) -> Iterator[tuple[str, Callable[[], keras.Model]]]:
         yield ALONE, lambda: _around(Alone(plan.H), plan)
 
 
-def on_device(array: np.ndarray) -> Any:
-    """Return an array as a tensor of the backend."""
-    return ops.convert_to_tensor(array)
-
-
 def steps_of(model: keras.Model, shape: Shape, given: argparse.Namespace) -> dict[str, Any]:
     """Return the median of a step, the memory of all of them, and the loss of the first."""
     model.compile(keras.optimizers.SGD(1e-4), "mse", jit_compile=BACKEND == "jax" or given.jit)
-    inputs = [on_device(array) for array in shape.inputs().values()]
+    inputs = [ops.convert_to_tensor(array) for array in shape.inputs().values()]
     size = (shape.B, shape.queries, shape.plan.D)
-    target = on_device(np.random.default_rng(2).standard_normal(size, dtype="float32"))
+    target = ops.convert_to_tensor(np.random.default_rng(2).standard_normal(size, dtype="float32"))
     reset_memory()
     loss, taken = float(model.train_on_batch(inputs, target)), []
     for _ in range(3):
@@ -148,9 +143,10 @@ def main() -> None:
                 except Exception as error:  # noqa: BLE001 - such as no memory: a row says so
                     row["problem"] = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
                 else:
-                    peer = peer or row
-                    row["over Keras's"] = peer["ms"] / row["ms"]
-                    row["differs"] = abs(row["loss"] - peer["loss"]) / abs(peer["loss"])
+                    peer = row if label == KERAS else peer
+                    if peer:
+                        row["over Keras's"] = peer["ms"] / row["ms"]
+                        row["differs"] = abs(row["loss"] - peer["loss"]) / abs(peer["loss"])
                 rows.append(row)
                 cells = [
                     f"{cell:.3g}" if isinstance(cell := row.get(column), float) else str(cell) for column in COLUMNS

@@ -44,7 +44,8 @@ def test_fused_needs_its_opset():
 
 def test_the_lowest_onnxruntime_is_that_of_opset_and_lowerings():
     assert lowest_onnxruntime(18, ["portable"]) == LOWEST_ONNXRUNTIME[18]
-    assert lowest_onnxruntime(24, [BATCHED, "portable"]) == LOWEST_ONNXRUNTIME[24]
+    assert lowest_onnxruntime(24, [BATCHED, "portable"]) == "1.31"
+    assert lowest_onnxruntime(18, [BATCHED, "portable"]) == LOWEST_FOR_LOWERING[BATCHED]
     assert lowest_onnxruntime(24, ["adaptive"]) == LOWEST_FOR_LOWERING["fused"]
     assert lowest_onnxruntime(18, ["adaptive"]) == LOWEST_FOR_LOWERING["adaptive"]
 
@@ -79,8 +80,8 @@ def test_a_lowering_that_another_replaces(lowering):
     [
         ("1.25.0", 24, ["fused", "portable"], None),
         ("1.24.4", 24, ["fused", "portable"], r"opset 24 and `lowering='fused'` needs onnxruntime 1.25.* 1\.24\.4\."),
-        ("1.24.4", 24, [BATCHED], None),
-        ("1.23.0", 24, [BATCHED], r"opset 24 and `lowering='adaptive'` needs onnxruntime 1.24"),
+        ("1.31.0", 24, [BATCHED], None),
+        ("1.30.0", 24, [BATCHED], r"opset 24 and `lowering='adaptive'` needs onnxruntime 1.31"),
         ("1.19.0", 18, ["adaptive"], None),
         ("1.19.0", 20, [], None),
         ("1.19.0", 22, ["portable"], r"opset 22 needs onnxruntime 1.21 or newer\. Received: onnxruntime 1\.19"),

@@ -12,10 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
-
-from keras_attn._maths.normalizers import SOFTMAX
-from keras_attn._pooling.composite import ADDITIVE, DOT_PRODUCT
+from keras_attn._pooling.composite import ADDITIVE
 
 from .._options import FUSED_OPSET
 from .._thresholds import AT_ONCE
@@ -32,7 +29,6 @@ SCORES = 2**24  # numbers in the scores of a block, of all examples and heads: 6
 NOTHING = dict.fromkeys(AT_ONCE, -1)
 MULTIPLE = 8  # of which sizes are where the kernels of onnxruntime's own operator keep no scores
 HELD = (64, 128)  # sizes up to which there is a kernel of its own, for keys of the same sizes
-LEAST_SCALE = 1e-20  # 0 would stand for the default
 
 
 def fits(call: Call) -> bool:
@@ -67,13 +63,10 @@ def uses_fused(call: Call) -> bool:
 
 def is_one_operator(call: Call) -> bool:
     """Tell whether onnxruntime's own operator computes a call with as many queries as keys, and keeps no scores."""
-    if (call.name, call.normalizer) != (DOT_PRODUCT, SOFTMAX) or call.band not in ((None, None), (None, 0)):
+    has_masks = may_lack_keys(call) or call.has_bias or call.band not in ((None, None), (None, 0))
+    if has_masks or not uses_fused(call):
         return False
-    if may_lack_keys(call) or call.has_bias or call.returns_weights:
-        return False
-    if not _holds_keys(call) or call.key_size % MULTIPLE or call.value_size % MULTIPLE:
-        return False
-    return bool(np.float32(call.options["scale"]) > LEAST_SCALE)
+    return not (call.key_size % MULTIPLE or call.value_size % MULTIPLE)
 
 
 def _holds_keys(call: Call) -> bool:

@@ -20,7 +20,7 @@ BODIES = {ADAPTIVE: adaptive, PORTABLE: plain, "fused": fused, BATCHED: batched}
 FORMS = {
     PORTABLE: "plain operators",
     "fused": "the operator `Attention`",
-    BATCHED: "all examples at once, as sizes ask for it by one operator or in blocks of queries",
+    BATCHED: "all examples at once, as sizes ask for it",
 }
 
 
@@ -52,7 +52,7 @@ def lowest_opset(lowering: str) -> int:
 def opset_of(call: Call, lowering: str) -> int:
     """Return the opset at which a call is best written in a lowering, with the onnxruntime that is installed."""
     uses_fused = {ADAPTIVE: adaptive.has_use_of_fused, BATCHED: batched.uses_fused}.get(lowering)
-    if uses_fused is not None and uses_fused(call) and runs_here(FUSED_OPSET, ["fused"]):
+    if uses_fused is not None and uses_fused(call) and runs_here(FUSED_OPSET, [lowering]):
         return FUSED_OPSET
     return lowest_opset(lowering)
 

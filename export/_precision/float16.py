@@ -51,7 +51,7 @@ def to_float16(traced: Traced, provider: str = "cpu") -> Traced:
 
 
 def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> None:
-    """Let operators of attention compute in float16, where a GPU has its fastest kernels, with softmax in float32."""
+    """Let operators of attention compute in float16, where a GPU has its fastest kernels."""
     nodes = []
     for node in graph.node:
         for inner in graphs_in(node):

@@ -657,9 +657,10 @@ def open_session(
 
 
 def _unloadable(ort: Any) -> str:
-    """Return why the system cannot load onnxruntime's library for CUDA, which onnxruntime itself prints and no more."""
+    """Return why Linux cannot load onnxruntime's library for CUDA, which onnxruntime itself prints and no more."""
+    library = Path(getattr(ort, "__file__", None) or "", "..", "capi", "libonnxruntime_providers_cuda.so")
     try:
-        ctypes.CDLL(str(Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"))
+        ctypes.CDLL(str(library) if sys.platform == "linux" else None)
     except OSError as error:
         return "" if "undefined symbol" in str(error) else _first_line(error)  # which onnxruntime would have brought
     return ""

@@ -1,18 +1,15 @@
 """Where the backend of Keras computes."""
 
-from functools import cache
-
 import keras
 
+from .._tensors import Tensor
 
-@cache
-def is_gpu() -> bool:
-    """Whether JAX or torch computes on a GPU, as Keras lets them where there is one. TensorFlow was not measured."""
+
+def is_on_gpu(tensor: Tensor) -> bool:
+    """Whether a tensor of torch or JAX is computed on a GPU. TensorFlow was not measured there."""
     backend = keras.backend.backend()
     if backend == "torch":
-        import torch
-
-        return bool(torch.cuda.is_available())
+        return getattr(getattr(tensor, "device", None), "type", "") == "cuda"  # one without numbers has none
     if backend == "jax":
         import jax
 

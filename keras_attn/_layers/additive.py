@@ -32,8 +32,8 @@ class AdditiveAttention(AttentionPooling):
         seed: Integer that fixes the draws of the dropout, or None.
         normalize: Whether `w_v` counts by its direction alone, and a learned `g` gives the size of the scores.
         query_block_size: The largest number of queries whose features exist at a time; `"auto"` for a number that
-            keeps them in cache, or all queries where their features are few; None for all queries. It changes memory
-            and time, not the result.
+            keeps them in cache, on a GPU within a GB, or all queries where their features are few, and on a GPU with
+            JAX; None for all queries. It changes memory and time, not the result.
         kernel_initializer: Initializer of each of the three kernels.
         kernel_regularizer: Regularizer of each of the three kernels, or None.
         kernel_constraint: Constraint on each of the three kernels, or None.

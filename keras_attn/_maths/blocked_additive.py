@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import keras
 from keras import ops
 
-from .._keras.device import is_gpu
+from .._keras.device import is_on_gpu
 from .._tensors import Pairs, Tensor, ceil_div, dtype_of, holds, largest, smallest
 from .order import range_of_keys
 from .scores import additive_scores, weighed
@@ -30,7 +30,8 @@ _WHOLE = {"tensorflow": 3 * 2**23, "torch": 2**27}.get(keras.backend.backend(), 
 _BLOCK = 2**20  # a block of as many, and what is computed from it, fits a cache; of fewer XLA makes slow code
 _LEAST = 4  # queries in a block: of fewer too, since it cannot vectorise the sum over queries
 _BATCH = 128  # examples in a batch of unknown size, when there is to be decided whether the features fit
-# On a GPU: each operation takes as long to start as it takes for 2**24 features or more. Blocks hold a GB.
+# On a GPU an operation takes as long to start as it takes for 2**24 features or more. With torch blocks hold a GB; XLA,
+# which keeps no features of a sum over them, gets all queries at once.
 _ON_GPU = {"torch": (2**27, 2**28), "jax": (2**24, 2**40)}
 _GROUPS = 8  # of queries, each with the keys that it may see: causal scores are then 9/16 of all; each is two loops
 
@@ -67,9 +68,9 @@ def blocked_additive_scores(
     return ops.concatenate([scores_of(group) for group in groups], axis=-2)
 
 
-def _limits() -> tuple[int, int]:
+def _limits(keys: Tensor) -> tuple[int, int]:
     """How many features the plain form may have for `"auto"`, and how many a block has at least."""
-    found = _ON_GPU.get(keras.backend.backend()) if is_gpu() else None
+    found = _ON_GPU.get(keras.backend.backend()) if is_on_gpu(keys) else None
     return found or (_WHOLE, _BLOCK)
 
 
@@ -79,7 +80,7 @@ def _plain(queries: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
 
 def _weigh(features: Tensor, w_v: Tensor) -> Tensor:
     """The product (N, 1) of features and `w_v` (U, 1), which XLA fuses on a GPU where it is written as a sum."""
-    if keras.backend.backend() == "jax" and is_gpu():
+    if keras.backend.backend() == "jax" and is_on_gpu(features):
         return ops.sum(features * ops.transpose(w_v), axis=-1, keepdims=True)
     return ops.matmul(features, w_v)
 
@@ -92,7 +93,7 @@ def _is_plain(queries: Tensor, keys: Tensor, block_size: Any) -> bool:
     *batch, num_keys, num_hiddens = ops.shape(keys)
     known_batch = [size if isinstance(size, int) else _BATCH for size in batch]
     features = math.prod(known_batch) * num_keys * num_hiddens * num_queries
-    return holds(features <= _limits()[0]) or holds(num_queries <= _LEAST)
+    return holds(features <= _limits(keys)[0]) or holds(num_queries <= _LEAST)
 
 
 class Group(NamedTuple):
@@ -127,9 +128,9 @@ def _in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> T
 
 
 def _size_in_cache(queries: Tensor, keys: Tensor) -> Any:
-    """The number of queries in a block for `"auto"`, such that all blocks hold at least `_BLOCK` features."""
+    """The number of queries in a block for `"auto"`, such that all blocks hold as many features as they should."""
     num_queries, (*batch, num_keys, num_hiddens) = ops.shape(queries)[-2], ops.shape(keys)
-    least = largest(ceil_div(_limits()[1], largest(math.prod(batch) * num_keys * num_hiddens, 1)), _LEAST)
+    least = largest(ceil_div(_limits(keys)[1], largest(math.prod(batch) * num_keys * num_hiddens, 1)), _LEAST)
     size = ceil_div(num_queries, largest(num_queries // least, 1))
     return largest(size, 1)  # a group may have no queries, where their number was not known when groups were made
 

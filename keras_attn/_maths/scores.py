@@ -121,7 +121,9 @@ def largest_of(numbers: Tensor, least: float) -> Tensor:
     Not by the `initial` of `keras.ops.max` where there are numbers: on torch it lies on the CPU, wherever these do
     (Keras 3.15.1).
     """
-    if numbers.shape[-1] is None or 0 in numbers.shape:
+    if 0 in numbers.shape:
+        return ops.full_like(ops.sum(numbers, axis=-1, keepdims=True), least)
+    if numbers.shape[-1] is None:
         return ops.max(numbers, axis=-1, keepdims=True, initial=least)
     return ops.maximum(ops.max(numbers, axis=-1, keepdims=True), least)
 

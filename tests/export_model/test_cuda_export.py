@@ -15,7 +15,7 @@ from keras_attn_export._lowerings import flash
 from keras_attn_export._standalone import verify
 
 LATER = pytest.mark.out_of_turn
-BLOCKS = "all examples at once, as sizes ask for it by one operator or in blocks of queries"
+AT_ONCE = "all examples at once, as sizes ask for it"
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_which_forms_are_written(lowering, precision, forms, tmp_path):
     assert bundle.report.passed
     assert bundle.report.provider == "cuda"
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == forms
-    assert {layer["form"] == BLOCKS for layer in bundle.manifest["layers"]} == {lowering == "adaptive"}
+    assert {layer["form"] == AT_ONCE for layer in bundle.manifest["layers"]} == {lowering == "adaptive"}
     assert verify_bundle(bundle.path, provider="cuda").passed
     file = onnx.load(bundle.path / "model.onnx")
     nodes = [node for holder in (file.graph, *file.functions) for node in all_nodes(holder)]
@@ -67,7 +67,7 @@ def test_the_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch)
     monkeypatch.setattr(flash, "over_all", lambda given, **_: over_all(given))
     x = keras.Input((None, 8))
     causal = keras.Model(x, keras_attn.DotProductAttention()(x, x, x, use_causal_mask=True))
-    with pytest.raises(ParityError, match=r"^In the form of attention for large sizes: Outputs differ"):
+    with pytest.raises(ParityError, match=r"^In the forms of attention for large sizes: Outputs differ"):
         export_model(causal, tmp_path / "bundle", provider="cuda")
     assert not (tmp_path / "bundle").exists()
 

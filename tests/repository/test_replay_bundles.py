@@ -48,6 +48,20 @@ def test_what_passes(kit):
     assert "\n| small-other | " in done.stdout
 
 
+def test_a_model_alone_is_timed_on_the_inputs_of_the_plain_form(kit):
+    alone = kit / "small-keras"
+    alone.mkdir()
+    shutil.copy(kit / "small-other" / verify.MODEL, alone)
+    _, rows = replayed(kit, "--size", "2x5")
+    assert (rows["small-keras"]["problem"], len(rows["small-keras"]["times"])) == (None, 1)
+    assert "outputs" not in rows["small-keras"]
+    _, rows = replayed(kit, "--jobs", "2")
+    assert {name: (row["problem"], row["times"]) for name, row in rows.items()} == {
+        "small-portable": (None, []),
+        "small-other": (None, []),
+    }
+
+
 def weights_changed(bundle):
     """Alters the weights of a bundle, and seals it again."""
     model = onnx.load(bundle / verify.MODEL)
@@ -69,7 +83,7 @@ FAULTS = {
     "weights": (weights_changed, "is outside the tolerance in case `"),
     "outputs": (alter_golden_outputs, "`context` is outside the tolerance in case `axes apart`"),
     "more": (lambda bundle: (bundle / "more").write_text(""), "holds more, which its manifest does not list"),
-    "nothing": (lambda bundle: shutil.rmtree(bundle) or bundle.mkdir(), "No such file or directory"),
+    "nothing": (lambda bundle: shutil.rmtree(bundle) or bundle.mkdir(), "cannot load"),
     "abort": (lambda bundle: says(bundle, "os.abort()"), "was terminated abruptly"),
     "elsewhere": (lambda bundle: says(bundle, ELSEWHERE), "on another"),
     "unnamed": (lambda bundle: says(bundle, "attention_nodes = lambda _: []"), "names no node of an attention layer"),

@@ -80,7 +80,7 @@ def transformer(plan, layer_of=lambda plan: MultiHeadAttention(DotProductAttenti
 
 
 def coarse(model):
-    """Leave few bits of weights, so that what is to be brought to another machine can be made small."""
+    """Leave few bits of weights, so that files can be compressed."""
     for variable in model.variables:
         if variable.shape != ():
             variable.assign(np.round(variable * 128) / 128)
@@ -105,7 +105,7 @@ def write(folder, name):
         (folder / name).mkdir(parents=True)
         of_keras(THEIRS, of_keras_alone(layer), folder / name / "model.onnx")
         return "written"
-    lowering, precision, provider = FORMS.get(form, FORMS["adaptive"])
+    lowering, precision, provider = FORMS["adaptive" if form == LARGE else form]
     options = {"lowering": lowering, "precision": precision, "progress": False}
     if layer == "timed_answer":  # nothing tells the exporter that the mask of a GRU is made of lengths
         options["sample_inputs"] = {"valid_lens": np.array([2, 5, 3], "int32")}
