@@ -52,7 +52,7 @@ def page(pairs: Sequence[tuple[Outcome, Outcome]]) -> str:
 
 
 def _row(name: str, found: Sequence[tuple[Outcome, Outcome]]) -> str:
-    ways = dict.fromkeys(outcome.entry.how for outcome, _ in found if outcome.entry.how)
+    ways = dict.fromkeys(how for outcome, _ in found if (how := outcome.entry.how.strip(" ,")))
     dtypes = dict.fromkeys(outcome.dtype for outcome, _ in found)
     tried = "; ".join([", ".join(dtypes), *([", ".join(ways)] if ways else [])])
     mine, theirs = zip(*found, strict=True)
