@@ -658,11 +658,12 @@ def open_session(
 
 def _unloadable(ort: Any) -> str:
     """Return why Linux cannot load onnxruntime's library for CUDA, which onnxruntime itself prints and no more."""
-    library = Path(getattr(ort, "__file__", None) or "", "..", "capi", "libonnxruntime_providers_cuda.so")
-    try:
-        ctypes.CDLL(str(library) if sys.platform == "linux" else None)
-    except OSError as error:
-        return "" if "undefined symbol" in str(error) else _first_line(error)  # which onnxruntime would have brought
+    library = Path(getattr(ort, "__file__", None) or "").parent / "capi" / "libonnxruntime_providers_cuda.so"
+    if sys.platform == "linux":
+        try:
+            ctypes.CDLL(str(library))
+        except OSError as error:  # a symbol that is missing onnxruntime would have brought
+            return "" if "undefined symbol" in str(error) else _first_line(error)
     return ""
 
 

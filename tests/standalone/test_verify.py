@@ -332,9 +332,11 @@ def test_a_session_that_falls_back(printed, monkeypatch, exported, capsys):
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     module = Fallback("onnxruntime")
-    module.__file__ = str(exported / "__init__.py")  # beside which no library for CUDA is, so that none can be loaded
+    module.__file__ = str(exported / "verify.py")  # beside which no library for CUDA is, so that none can be loaded
     monkeypatch.setitem(sys.modules, "onnxruntime", module)
-    told = "Failed to load libcudnn" if printed else r"\S+providers_cuda\.so: cannot open shared object file"
+    told = (
+        "Failed to load libcudnn" if printed else r"\S+providers_cuda\.so: cannot open shared object file: No such file"
+    )
     said = r"fell back to CPU\w+ although CUDA\w+ was asked for\. It is built for CUDA 13\.0\. "
     with pytest.raises(ProviderError, match=said + told):
         verify.open_session(exported / MODEL, "cuda")
