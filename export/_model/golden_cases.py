@@ -26,6 +26,7 @@ from .more_cases import (
     MANY_ROWS,
     PADDED_ELSEWHERE,
     rows_to_choose_in,
+    with_close_choices,
     with_every_id,
     with_padding_elsewhere,
 )
@@ -185,7 +186,8 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
         widest = max((variable.shape[-1] for variable in signature.model.weights if len(variable.shape)), default=1)
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
         if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], widest)):
-            add(MANY_ROWS, partial(many, rows, "mixed"), may_be_degenerate=False)
+            rows_of = partial(with_close_choices, made, rows, partial(many, lengths="mixed"), signature.run)
+            add(MANY_ROWS, rows_of, may_be_degenerate=False)
         if growing := growing_axes(axes.shapes, result.cases):
             empty = axes.sizes(axes.apart | dict.fromkeys(growing, 0))
             add(EMPTY_CACHE, partial(drawer.inputs, empty), may_be_degenerate=True)

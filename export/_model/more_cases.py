@@ -16,6 +16,8 @@ MANY_ROWS = "many rows"
 PADDED_ELSEWHERE = "padding elsewhere"
 ROWS = 4096  # of the largest vocabulary of which every row is looked up
 CHOICES = 4096  # integers or booleans in the case of many rows
+SEARCHED = 4  # times as many rows are drawn for it, of which those with the closest choices are taken
+MOVED = (0.05, 0.3)  # by which shares floats are moved to see which choices are close
 BETWEEN = 2**24  # numbers between input and output, roughly
 NUMBERS = 2**21  # an array of these cases holds at most
 
@@ -65,6 +67,39 @@ def rows_to_choose_in(case: Case, widest: int) -> int:
         array.size // max(len(array), 1) for array in (*case.inputs.values(), *case.outputs.values()) if array.ndim
     )
     return max(1, min(CHOICES // min(chosen), NUMBERS // max(largest, 1), BETWEEN // max(largest * widest, 1)))
+
+
+def with_close_choices(
+    made: Mapping[str, Source], rows: int, draw: Callable[[int], Arrays], run: Callable[[Arrays], Arrays]
+) -> Arrays:
+    """Return inputs of so many rows, first those that choose most otherwise once their floats are moved a little.
+
+    A slightly wrong score changes these choices before any other.
+    """
+    found = draw(rows)
+    moving = [name for name, source in made.items() if found[name].dtype.kind == "f" and source.draw is not mask]
+    if not moving or any(array.shape[:1] != (rows,) for array in found.values()):
+        return found
+    rng = np.random.default_rng(0)
+    drawn = [found, *(draw(rows) for _ in range(SEARCHED - 1))]
+    close = np.concatenate([_close_choices(inputs, moving, run, rng) for inputs in drawn])
+    first = np.argsort(-close, kind="stable")[:rows]
+    return {name: np.concatenate([inputs[name] for inputs in drawn])[first] for name in found}
+
+
+def _close_choices(
+    inputs: Arrays, moving: Sequence[str], run: Callable[[Arrays], Arrays], rng: np.random.Generator
+) -> np.ndarray:
+    """Return by row how many choices are others once floats are moved."""
+    found, rows = run(inputs), len(inputs[moving[0]])
+    count = np.zeros(rows, int)
+    for share in MOVED:
+        noise = {name: 1 + share * rng.standard_normal(inputs[name].shape) for name in moving}
+        moved = run(inputs | {name: (inputs[name] * noise[name]).astype(inputs[name].dtype) for name in moving})
+        for name, chosen in found.items():
+            if _is_chosen(chosen) and len(chosen) == rows and moved[name].shape == chosen.shape:
+                count += (moved[name] != chosen).reshape(rows, -1).sum(1)
+    return count
 
 
 def _is_chosen(output: np.ndarray) -> bool:

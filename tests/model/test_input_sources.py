@@ -12,8 +12,8 @@ from test_rounding import rounding
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
 from keras_attn_export import InputError
 from keras_attn_export._model.draws import Deck, Ids
-from keras_attn_export._model.input_sources import LENGTHS, flat_samples, sources
-from keras_attn_export._model.more_cases import rows_to_choose_in
+from keras_attn_export._model.input_sources import LENGTHS, Source, flat_samples, sources
+from keras_attn_export._model.more_cases import rows_to_choose_in, with_close_choices
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
 from keras_attn_export._standalone.verify import Case
@@ -279,6 +279,24 @@ def test_the_case_of_every_id_is_bounded_by_its_outputs(monkeypatch):
 def test_choices_are_made_in_as_many_rows_as_show_a_wrong_one(shape, rows):
     found = rows_to_choose_in(Case("base", {"x": np.zeros((2, 5))}, {"best": np.zeros(shape, int)}), 1)
     assert (found, type(found)) == (rows, int)
+
+
+def test_rows_to_choose_in_are_those_in_which_a_choice_is_close():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(6, 4))
+
+    def label_of(inputs, bias=0.0):
+        return {"label": (inputs["x"] @ table + [bias, 0, 0, 0]).argmax(-1)}
+
+    def draw(rows):
+        return {"x": rng.normal(size=(rows, 6)).astype("float32")}
+
+    def shown(inputs):
+        return (label_of(inputs)["label"] != label_of(inputs, 0.02)["label"]).mean()
+
+    close = with_close_choices({"x": Source(draw=None)}, 4096, draw, label_of)
+    assert close["x"].shape == (4096, 6)
+    assert shown(close) > 2 * shown(draw(2**15))
 
 
 def test_every_id_is_seen_where_no_mask_hides_it():
