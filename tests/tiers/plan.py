@@ -9,9 +9,9 @@ from pathlib import Path
 
 from .records import QUICK, TOUCHED, Durations
 
-SLICE = 450.0  # seconds of tests that a slice holds, on two workers half of it
+SLICE = 330.0  # seconds of tests that a slice holds, on two workers half of it
 MOST_SLICES = 12  # beyond which tests wait too long for their turn
-NEAR = 340.0  # seconds of tests that are near a change, and run at once
+NEAR = 240.0  # seconds of tests that are near a change, and run at once
 
 
 @dataclass(frozen=True)
