@@ -73,8 +73,10 @@ def _plain_warnings() -> Iterator[None]:
     """Let each warning of Python be one line, in which nothing steers the terminal."""
     format_before = warnings.formatwarning
 
-    def in_a_line(message: Warning | str, category: type[Warning], file: str, line: int, *_: object) -> str:
-        return printable(f"{file}:{line}: {category.__name__}: {in_one_line(message)}") + "\n"
+    def in_a_line(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return printable(f"{filename}:{lineno}: {category.__name__}: {in_one_line(message)}") + "\n"
 
     warnings.formatwarning = in_a_line
     try:
