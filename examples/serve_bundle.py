@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request, Response
-from verify import ExportError, open_session, read_manifest, run_session
+from verify import ExportError, open_session, printable, read_manifest, run_session
 
 MOST_BYTES, LONGEST = 8 * 2**20, 4096  # of a request, of an axis that may vary
 try:
@@ -18,7 +18,7 @@ try:
     manifest = read_manifest(bundle)  # checks every hash
     session = open_session(bundle / "model.onnx", threads=1)  # one for all: a request runs on one core
 except ExportError as error:
-    sys.exit(f"error: {error}")
+    sys.exit(f"error: {printable(str(error))}")
 pool = ThreadPoolExecutor(os.cpu_count())  # as many requests at once as there are cores; the others wait
 app = FastAPI()
 

@@ -144,7 +144,7 @@ class Bundle:
                 missing.
         """
         page = beside(self.path) if path is None else Path(path)
-        check_page(page, self.path)
+        check_page(page)
         verify.check_model(self.path, self.manifest, verify.CASES)
         given = None if inputs is None else checked_inputs(self.entries, inputs)
         content = content_of(self.path, self.entries, self.report, self.run, inputs=given, live=live, labels=labels)

@@ -7,30 +7,33 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ._errors import ExportError
+from ._standalone import verify
+
+Refusal = Callable[[Path], str | None]  # maps what is there to what is said against replacing it, `None` for nothing
+
+_IN_EVERY_BUNDLE = (verify.MANIFEST, verify.MODEL, verify.CASES)
+_MOST_READ = 16 * 2**20  # bytes by which a file is known
 
 
 def check_place(
     target: Path,
-    refusal: Callable[[Path], str | None],
+    refusal: Refusal,
     *,
     error: type[ExportError] = ExportError,
-    bundle: Path | None = None,
     in_a_folder: bool = True,
 ) -> None:
     """Check that something may be written somewhere.
 
     Args:
         target: The place.
-        refusal: Maps what is there, a link that leads nowhere too, to what is said against replacing it or going on
-            with it; to `None` where nothing is.
+        refusal: Says what speaks against replacing what is there, a link that leads nowhere too, or going on with it.
         error: What is raised.
-        bundle: A bundle that it must not be in.
         in_a_folder: Whether the folder around it must be there yet.
 
     Raises:
-        ExportError: It is in the bundle, it is in no folder or in a file, or there is a refusal.
+        ExportError: It is in a bundle, it is in no folder or in a file, or there is a refusal.
     """
-    if bundle is not None and is_within(target, bundle):
+    if _is_in_a_bundle(target):
         raise error(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
     if in_a_folder and not target.parent.is_dir():
         raise error(f"There is no folder {target.parent} to write {target.name} to.")
@@ -47,6 +50,30 @@ def unless_a_file(there: Path) -> str | None:
     return f"{there} is there and is not a file; it will not be replaced. Choose another place."
 
 
+def unless_of_kind(there: Path, kind: str, is_one: Callable[[bytes], bool]) -> str | None:
+    """Return what is said against replacing something by a file of a kind that its content shows, `kind` in words."""
+    if said := unless_a_file(there):
+        return said
+    try:
+        with there.open("rb") as file:
+            known = is_one(file.read(_MOST_READ))
+    except OSError as error:
+        return f"Cannot write {there}: {error.strerror}."
+    return None if known else f"{there} is there and is no {kind}; it will not be replaced. Choose another place."
+
+
+def unless_read(there: Path, read: str | Path) -> str | None:
+    """Return what is said against replacing a file that is read for what is written, under whatever name."""
+    if said := unless_a_file(there):
+        return said
+    try:
+        same = os.path.samefile(there, read)
+    except OSError:
+        return None
+    called = "" if str(there) == str(read) else f", as {read}"
+    return f"{there} is read for this{called}; it will not be replaced. Choose another place." if same else None
+
+
 def unless_a_folder(there: Path, wanted: str) -> str | None:
     """Return what is said against replacing something by a folder, in which `wanted` tells why it is one."""
     if there.is_symlink() and not there.exists():
@@ -57,6 +84,14 @@ def unless_a_folder(there: Path, wanted: str) -> str | None:
 def unless_overwriting(there: Path, *, overwrite: bool) -> str | None:
     """Return what is said against replacing something that nobody asked to replace."""
     return None if overwrite else f"{there} already exists. Pass overwrite=True (--overwrite) to replace it."
+
+
+def _is_in_a_bundle(target: Path) -> bool:
+    """Tell whether a path leads into a bundle, whose ever it is."""
+    link, real = Path(os.path.realpath(target.parent)) / target.name, Path(os.path.realpath(target))
+    return any(
+        all(os.path.isfile(folder / name) for name in _IN_EVERY_BUNDLE) for folder in (*link.parents, *real.parents)
+    )
 
 
 def is_within(path: Path, folder: Path) -> bool:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ._standalone.verify import printable
+
 Progress = Callable[[str], None]
 RowProgress = Callable[[int, int], None]  # rows done, all rows
 
@@ -44,13 +46,15 @@ def _listed_steps() -> Iterator[Progress]:
     from rich.progress import Progress as Display
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(finished_text="[green]✓[/]"), TimeElapsedColumn(), TextColumn("{task.description}"))
+    # a step may name a file, in which brackets are no markup
+    told = TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(finished_text="[green]✓[/]"), TimeElapsedColumn(), told)
     with Display(*columns, console=Console(stderr=True), transient=True) as display:
 
         def step(name: str) -> None:
             for task in display.task_ids:
                 display.update(task, total=1, completed=1)
-            display.add_task(name, total=None)
+            display.add_task(printable(name), total=None)
 
         yield step
 

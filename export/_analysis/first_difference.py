@@ -148,17 +148,19 @@ def first_difference(
     return Comparison(ran, rows, first, _found(first, ops, layers), of_it)
 
 
-def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> str:
-    """Return the rows as a plain text table."""
+def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> list[str]:
+    """Return the lines of a table in plain text."""
     table = [("layer", "tensors", "max abs", "max rel", "")]
     for row in layers:
         verdict = f"{row.differing} of them differ" if row.differing else "ok"
         if first is not None and row.layer == first.layer:
             verdict += ", the first is here"
-        table.append((row.layer, str(row.tensors), f"{row.max_abs:.1e}", f"{row.max_rel:.1e}", verdict))
+        table.append(
+            (verify.printable(row.layer), str(row.tensors), f"{row.max_abs:.1e}", f"{row.max_rel:.1e}", verdict)
+        )
     widths = [max(len(line[column]) for line in table) for column in range(4)]
     lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[4]]) for line in table]
-    return "\n".join(line.rstrip() for line in lines)
+    return [line.rstrip() for line in lines]
 
 
 def _saved_graph(bundle: Bundle) -> SavedGraph:

@@ -112,7 +112,7 @@ class Destination:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        with (self.own / "lock").open("w") as lock:
+        with open(self.own / "lock", "a+", opener=_opened_where_it_is) as lock:
             if fcntl is not None:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
@@ -162,6 +162,11 @@ class Destination:
                 f"{self.folder} was begun with another source: `{odd[0]}` was not the same there"
                 f"{', and others' if len(odd) > 1 else ''}. Choose another place for this source."
             )
+
+
+def _opened_where_it_is(path: str, flags: int) -> int:
+    """Open a file, but not through a link, which may lead to a file of someone's; by these flags no pipe waits."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 # What must be the same for a run to go on, and what messages call it.

@@ -12,10 +12,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from .._errors import BundleError
 from .._places import check_place, unless_a_folder, unless_overwriting
+from .._whole_file import locked, sync_folder
 from .folder import is_bundle
 
 try:
@@ -60,7 +60,7 @@ def staged_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
             _sync(content)
             _check_place(target, overwrite)  # it may have appeared while the model was being exported
         _move(content, target, overwrite)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
 
 
 def _remove_empty(folders: list[Path]) -> None:
@@ -116,7 +116,7 @@ def _held_folder(target: Path) -> Iterator[Path]:
     """
     for _ in range(_TRIES):
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_SUFFIX, dir=target.parent))
-        lock = _locked(staging / _LOCK)
+        lock = locked(staging / _LOCK)
         if lock is None:
             continue
         try:
@@ -132,27 +132,6 @@ def _held_folder(target: Path) -> Iterator[Path]:
             lock.close()
         return
     raise BundleError(f"Cannot write beside {target}: something removes every folder that is made there.")
-
-
-def _locked(path: Path) -> TextIO | None:
-    """Make a lock file and hold it; `None` if a sweep came before and took it, or its folder."""
-    try:
-        file = path.open("w")
-    except FileNotFoundError:
-        return None
-    try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    except OSError:
-        return file  # a network filesystem may have no locks: then nobody sweeps this folder
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
-    file.close()
-    return None
 
 
 def _sweep(target: Path) -> None:
@@ -194,16 +173,7 @@ def _sync(folder: Path) -> None:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         elif path.is_dir():
-            _sync_folder(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # Windows and some filesystems cannot
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            sync_folder(path)
 
 
 def _move(content: Path, target: Path, overwrite: bool) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 from .._errors import BundleError, ExportError
-from .._places import check_place, unless_a_file
+from .._places import check_place, unless_of_kind, unless_read
+from .._whole_file import whole_file
 from .folder import read_manifest
 
 SUFFIX = ".sig"
@@ -19,7 +22,7 @@ SUFFIX = ".sig"
 def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | None = None) -> Path:
     """Sign every file of a bundle, so that `verify_bundle(path, public_key=...)` can tell whose it is.
 
-    A signature that is there already is replaced.
+    A signature that is there already is replaced, and no other file.
 
     Args:
         path: The folder.
@@ -35,12 +38,11 @@ def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | No
     """
     folder, target = Path(path), _place(Path(path), signature)
     read_manifest(folder)
-    check_place(target, unless_a_file, bundle=folder)
+    refusal = functools.partial(_unless_a_signature, key=key)
+    check_place(target, refusal)
     config = _config(key, "private")
-    try:
-        config.sign(folder, target)
-    except OSError as error:
-        raise ExportError(f"Cannot write the signature {error.filename or target}: {error.strerror}.") from error
+    with whole_file(target, refusal) as partial:
+        config.sign(folder, partial)
     return target
 
 
@@ -79,6 +81,19 @@ def check_signature_if_asked(
         check_signature(path, public_key=public_key, signature=signature)
     elif signature is not None:
         raise ExportError("A signature is checked with a public key: give `public_key` (--public-key) as well.")
+
+
+def _unless_a_signature(there: Path, *, key: str | Path) -> str | None:
+    return unless_read(there, key) or unless_of_kind(there, "signature", _is_signature)
+
+
+def _is_signature(content: bytes) -> bool:
+    """Tell whether this is a bundle of Sigstore, which holds what was signed, and by which key."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and {"verificationMaterial", "dsseEnvelope"} <= found.keys()
 
 
 def _place(folder: Path, signature: str | Path | None) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 from .._analysis.bench_bundle import SECONDS, Bench, Timing, bench_bundle
 from .._progress import shown_progress
 from .._report.encoding import bytes_text
+from .._standalone.verify import say
 from .shared import add_json, add_provider, new_parser, read_arrays
 
 
@@ -39,7 +40,7 @@ def main(arguments: argparse.Namespace) -> None:
             seconds=arguments.seconds,
             step=step,
         )
-    print(bench.to_json() if arguments.json else format_bench(bench, arguments.inputs))
+    say(*(bench.to_json().splitlines() if arguments.json else format_bench(bench, arguments.inputs)))
 
 
 ROWS: tuple[tuple[str, Callable[[Timing], str]], ...] = (
@@ -55,8 +56,8 @@ ROWS: tuple[tuple[str, Callable[[Timing], str]], ...] = (
 )
 
 
-def format_bench(bench: Bench, file: str | None) -> str:
-    """Return the result as text: what it depends on, then a column a model."""
+def format_bench(bench: Bench, file: str | None) -> list[str]:
+    """Return the result as lines: what it depends on, then a column a model."""
     versions = ", ".join(f"{name} {bench.environment[name]}" for name in ("onnxruntime", "numpy", "python"))
     shapes = [f"  {name} {list(shape)}" for name, shape in bench.shapes.items()]
     header, columns = ["", "bundle", "other"], [("bundle", bench.timings[0].model)]
@@ -78,4 +79,4 @@ def format_bench(bench: Bench, file: str | None) -> str:
         if not bench.differences:
             lines.append("They have no output name in common, so their outputs were not compared.")
     lines.append("Peak memory: of a fresh process with numpy, onnxruntime and the model only.")
-    return "\n".join(lines)
+    return lines

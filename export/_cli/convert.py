@@ -9,6 +9,7 @@ from typing import Any
 from .._bundle.parity import ParityError
 from .._export.convert_bundle import TARGETS, convert_bundle
 from .._report.encoding import bytes_text
+from .._standalone.verify import say
 from .shared import add_json, new_parser, print_verdict, quiet_backend
 
 
@@ -31,10 +32,10 @@ def main(arguments: argparse.Namespace) -> None:
             report = convert_bundle(arguments.bundle, arguments.out, to=arguments.to, overwrite=arguments.overwrite)
     except ParityError as error:
         if arguments.json:
-            print(error.report.to_json())
+            say(*error.report.to_json().splitlines())
         raise
     if arguments.json:
-        print(report.to_json())
+        say(*report.to_json().splitlines())
         return
-    print(f"{arguments.out}: {bytes_text(Path(arguments.out).stat().st_size)}")
+    say(f"{arguments.out}: {bytes_text(Path(arguments.out).stat().st_size)}")
     print_verdict(report, "in LiteRT")

@@ -10,26 +10,28 @@ from .._bundle.folder import SAVED_MODEL, VERIFY
 from .._loaded_bundle import Bundle
 from .._report.encoding import bytes_text
 from .._standalone import verify
-from .._standalone.verify import Manifest
+from .._standalone.verify import Manifest, printable
 
 WIDTH, INDENT = 80, 12
 Line = tuple[str, str]
 
 
-def describe(bundle: Bundle) -> str:
-    """Return inputs, outputs, axes, sizes, opset, lowering, precision, versions and parity, a line each."""
+def describe(bundle: Bundle) -> list[str]:
+    """Return lines about inputs, outputs, axes, sizes, opset, lowering, precision, versions and parity."""
     lines, before = [], ""
     for title, text in _lines(bundle):  # a title stands once where several texts have it
-        first = f"{'' if title == before else title:{INDENT}}"
-        lines.append(wrapped(text, first, " " * INDENT))
+        lines += wrapped(text, f"{'' if title == before else title:{INDENT}}", " " * INDENT)
         before = title
-    return "\n".join(lines)
+    return lines
 
 
-def wrapped(text: str, title: str = "", indent: str = "") -> str:
-    """Return text behind a title in lines that fit a terminal, in which no name is broken."""
+def wrapped(text: str, title: str = "", indent: str = "  ") -> list[str]:
+    """Return text behind a title in lines that fit a terminal, in which no name is broken.
+
+    All but the first are indented: where a name has spaces, no part of it then looks like a line of ours.
+    """
     lines = textwrap.TextWrapper(WIDTH, title, indent, break_long_words=False, break_on_hyphens=False)
-    return lines.fill(text) or title
+    return lines.wrap(printable(text)) or [title]
 
 
 def _lines(bundle: Bundle) -> Iterator[Line]:

@@ -13,6 +13,7 @@ from typing import Any
 from .._export.export import IN_STEPS_REFUSED, StaticAxisWarning, export_model
 from .._options import LOWERINGS, OPSETS, PRECISIONS, Options, instead
 from .._report.write_report import beside
+from .._standalone.verify import in_one_line, say
 from .describe import describe
 from .shared import (
     add_import,
@@ -139,11 +140,11 @@ def main(arguments: argparse.Namespace) -> None:
             report=arguments.report,
         )
     for line in warned:
-        print(f"warning: {line}", file=sys.stderr)
+        say(f"warning: {in_one_line(line)}", file=sys.stderr)
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        print(describe(bundle))
+        say(*describe(bundle))
         if arguments.report:
-            print(f"\nReport: {beside(bundle.path)}")
-        print(f"\nExported to {bundle.path} in {time.monotonic() - start:.0f} s: it matches Keras.")
+            say("", f"Report: {beside(bundle.path)}")
+        say("", f"Exported to {bundle.path} in {time.monotonic() - start:.0f} s: it matches Keras.")

@@ -8,6 +8,7 @@ from typing import Any
 from .._errors import BundleError
 from .._loaded_bundle import Bundle, load_bundle
 from .._standalone import verify
+from .._standalone.verify import say
 from .describe import describe
 from .shared import add_json, new_parser, print_bundle_json
 
@@ -25,10 +26,10 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        print(_described(bundle))
+        say(*_described(bundle))
 
 
-def _described(bundle: Bundle) -> str:
+def _described(bundle: Bundle) -> list[str]:
     try:
         return describe(bundle)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from typing import Any
 
 from .._report.encoding import bytes_text
 from .._serving.layout import TARGETS, write_layout
-from .shared import add_json, add_provider, new_parser
+from .._standalone.verify import say
+from .shared import add_json, add_provider, new_parser, print_json
 
 
 def add_parser(commands: Any) -> None:
@@ -32,8 +32,8 @@ def main(arguments: argparse.Namespace) -> None:
     size = sum((made.folder / name).stat().st_size for name in made.files)
     if arguments.json:
         told = {name: value for name, value in asdict(made).items() if name != "server"}
-        print(json.dumps({**told, "bytes": size}, indent=2, default=str))
+        print_json({**told, "bytes": size})
         return
     count = f"{len(made.files)} file{'s' if len(made.files) > 1 else ''}"
-    print(f"{made.folder}: for {made.server}, {count}, {bytes_text(size)}", *made.notes, sep="\n")
-    print(f"start it with:\n{made.command}")
+    say(f"{made.folder}: for {made.server}, {count}, {bytes_text(size)}", *made.notes)
+    say("start it with:", made.command)

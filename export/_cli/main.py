@@ -9,11 +9,13 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from .._errors import ExportError
+from .._standalone.verify import in_one_line, printable, say
 from . import bench, convert, export, inspect, layout, predict, report, run, sign, verify
 
 # One module each: its parser and its main.
@@ -32,17 +34,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         Ctrl-C with 130.
     """
     arguments = _parser().parse_args(argv)
-    with _heeding_signals() as ending:
+    with _plain_warnings(), _heeding_signals() as ending:
         try:
             arguments.run(arguments)
         except KeyboardInterrupt as stop:
-            print(str(stop) or "interrupted: nothing was written", file=sys.stderr)
+            say(str(stop) or "interrupted: nothing was written", file=sys.stderr)
             return 130
         except SystemExit as end:
             if ending:
                 raise
             # a layer, say, that calls `sys.exit(0)`, which would pass for success
-            print(f"error: code that was run called `sys.exit({end.code!r})`; nothing came of it", file=sys.stderr)
+            say(f"error: code that was run called `sys.exit({end.code!r})`; nothing came of it", file=sys.stderr)
             return 1
         except Exception as error:  # noqa: BLE001 - the last stop before the user: one line, or all with --debug
             if ending:  # what TensorFlow's C++ made of the end that a signal asked for
@@ -56,12 +58,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_error(error: Exception, *, debug: bool) -> None:
     if debug:
-        traceback.print_exception(error)
+        for part in traceback.format_exception(error):
+            first, *more = part.strip("\n").split("\n")
+            say(first, *(f"  {line}" for line in more), file=sys.stderr)
         return
-    message = " ".join(str(error).split())
+    message = in_one_line(error)
     if not isinstance(error, ExportError | OSError):
         message = f"unexpected {type(error).__name__}: {message} (run again with --debug to see where)"
-    print(f"error: {message}", file=sys.stderr)
+    say(f"error: {message}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Let each warning of Python be one line, in which nothing steers the terminal."""
+    format_before = warnings.formatwarning
+
+    def in_a_line(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return printable(f"{filename}:{lineno}: {category.__name__}: {in_one_line(message)}") + "\n"
+
+    warnings.formatwarning = in_a_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = format_before
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that says what it was given as `say` does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        say(f"{self.prog}: error: {message}", file=sys.stderr)
+        self.exit(2)
 
 
 class _End(SystemExit):
@@ -120,7 +150,7 @@ def _heeding_signals() -> Iterator[list[int]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="keras-attn",
         description="Export Keras models to ONNX bundles that are proven to give the same numbers.",
         epilog="Exit codes: 0 done and matched; 1 a mismatch, or something that could not be done; 2 wrong usage.",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from typing import Any
 
 from .._batch.predict import ENGINES, Predictions, predict
 from .._errors import ExportError
-from .shared import add_json, add_provider, new_parser
+from .._standalone.verify import say
+from .shared import add_json, add_provider, new_parser, print_json
 
 
 def add_parser(commands: Any) -> None:
@@ -81,14 +81,14 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _show(done: Predictions, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(dataclasses.asdict(done), indent=2, default=str))
+        print_json(dataclasses.asdict(done))
         return
     speed = f", {done.rows / done.seconds:,.0f} rows a second" if done.rows else ""
-    print(f"{done.destination}: {done.rows:,} rows in {done.seconds:.1f} s{speed}")
+    say(f"{done.destination}: {done.rows:,} rows in {done.seconds:.1f} s{speed}")
     if done.resumed:
-        print(f"{done.resumed:,} of {done.parts:,} parts were done before")
+        say(f"{done.resumed:,} of {done.parts:,} parts were done before")
     if done.one_by_one:
-        print("each row ran by itself: rows that were tried did not give the same beside others")
+        say("each row ran by itself: rows that were tried did not give the same beside others")
     elif done.exact_axes:
         axes = ", ".join(f"`{axis}`" for axis in done.exact_axes)
-        print(f"only rows of one length ran together along {axes}: padding changes what the model gives")
+        say(f"only rows of one length ran together along {axes}: padding changes what the model gives")

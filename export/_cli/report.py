@@ -9,6 +9,7 @@ from typing import Any
 
 from .._errors import InputError
 from .._loaded_bundle import load_bundle
+from .._standalone.verify import say
 from .shared import new_parser, read_arrays
 
 
@@ -41,7 +42,7 @@ def main(arguments: argparse.Namespace) -> None:
     inputs = None if arguments.inputs is None else read_arrays(arguments.inputs)
     labels = None if arguments.labels is None else _read_labels(Path(arguments.labels))
     page = bundle.write_report(arguments.output, inputs=inputs, labels=labels, live=arguments.live)
-    print(f"{page}: {page.stat().st_size / 1e3:,.0f} kB")
+    say(f"{page}: {page.stat().st_size / 1e3:,.0f} kB")
 
 
 def _read_labels(path: Path) -> Any:

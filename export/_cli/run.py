@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .._loaded_bundle import load_bundle
-from .._places import check_place, unless_a_file
+from .._places import Refusal, check_place, unless_a_file, unless_of_kind, unless_read
+from .._standalone.verify import say
 from .._whole_file import whole_file
 from .shared import add_provider, new_parser, read_arrays
 
@@ -27,16 +29,27 @@ def add_parser(commands: Any) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Run, write the outputs, and say what they are."""
     target = Path(arguments.outputs)
-    check_place(target, unless_a_file)
+    refusal = functools.partial(_unless_arrays, inputs=arguments.inputs)
+    check_place(target, refusal)
     outputs = load_bundle(arguments.bundle).run(read_arrays(arguments.inputs), provider=arguments.provider)
-    write_arrays(target, outputs)
+    write_arrays(target, outputs, refusal)
     shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in outputs.items())
-    print(f"{target}: {shapes}")
+    say(f"{target}: {shapes}")
 
 
-def write_arrays(target: Path, arrays: dict[str, np.ndarray]) -> None:
+def _unless_arrays(there: Path, *, inputs: str) -> str | None:
+    return unless_read(there, inputs) or unless_of_kind(there, "file of arrays, .npz", _is_npz)
+
+
+def _is_npz(content: bytes) -> bool:
+    """Tell whether this is a zip archive whose first file is an array; models of Keras are zip archives too."""
+    length = int.from_bytes(content[26:28], "little")
+    return content.startswith(b"PK\3\4") and content[30 : 30 + length].endswith(b".npy")
+
+
+def write_arrays(target: Path, arrays: dict[str, np.ndarray], refusal: Refusal = unless_a_file) -> None:
     """Write an `.npz` file that appears whole or not at all; `np.savez` would not take an array called `file`."""
-    with whole_file(target) as partial, zipfile.ZipFile(partial, "w") as archive:
+    with whole_file(target, refusal) as partial, zipfile.ZipFile(partial, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)

@@ -20,6 +20,7 @@ from .._errors import ExportError, InputError
 from .._loaded_bundle import Bundle
 from .._options import Options
 from .._standalone import verify
+from .._standalone.verify import say
 from .describe import wrapped
 from .native_messages import hidden_native_messages
 
@@ -140,12 +141,17 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 def print_verdict(report: ParityReport, where: str) -> None:
     """Print what came of a comparison, and what it leaves open."""
     verdict, _, largest = report.summary().partition("; ")
-    print(f"{verdict} {where}\n{largest}")
+    say(f"{verdict} {where}", largest)
     for warning in report.warnings:
-        print(wrapped(f"warning: {warning}"))
+        say(*wrapped(f"warning: {warning}"))
+
+
+def print_json(content: Any) -> None:
+    """Print JSON, in ASCII."""
+    say(*json.dumps(content, indent=2, default=str).splitlines())
 
 
 def print_bundle_json(bundle: Bundle) -> None:
     """Print all that a bundle says of itself."""
     report = json.loads(bundle.report.to_json())
-    print(json.dumps({"bundle": str(bundle.path), "manifest": bundle.manifest, "report": report}, indent=2))
+    print_json({"bundle": str(bundle.path), "manifest": bundle.manifest, "report": report})

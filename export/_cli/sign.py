@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from .._bundle.signing import sign_bundle
+from .._standalone.verify import say
 from .shared import new_parser
 
 
@@ -24,4 +25,4 @@ def add_parser(commands: Any) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Sign, and say where the signature is."""
-    print(sign_bundle(arguments.bundle, key=arguments.key, signature=arguments.signature))
+    say(str(sign_bundle(arguments.bundle, key=arguments.key, signature=arguments.signature)))

@@ -14,6 +14,7 @@ from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._loaded_bundle import load_bundle
 from .._progress import shown_progress
 from .._standalone import verify
+from .._standalone.verify import say
 from .describe import wrapped
 from .shared import (
     add_import,
@@ -21,6 +22,7 @@ from .shared import (
     add_provider,
     import_modules,
     new_parser,
+    print_json,
     print_verdict,
     quiet_backend,
     read_arrays,
@@ -65,9 +67,9 @@ def main(arguments: argparse.Namespace) -> None:
         raise ParityError(_in_one_line(error.report, arguments, golden), error.report) from error
     _show(report, None, as_json=arguments.json)
     if arguments.public_key is not None and not arguments.json:
-        print(f"signed by the owner of {arguments.public_key}")
+        say(f"signed by the owner of {arguments.public_key}")
     if arguments.trace and not arguments.json:
-        print("Nothing differs, so there is nothing to trace.")
+        say("Nothing differs, so there is nothing to trace.")
 
 
 def _report(arguments: argparse.Namespace) -> ParityReport:
@@ -97,15 +99,14 @@ def _refuse_without_model(arguments: argparse.Namespace) -> None:
 def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> None:
     if as_json:
         more = {"first_difference": found.to_dict()} if found else {}
-        print(json.dumps(json.loads(report.to_json()) | more, indent=2))
+        print_json(json.loads(report.to_json()) | more)
         return
-    print(verify.format_rows(vars(row) for row in report.rows))
+    say(*verify.format_rows(vars(row) for row in report.rows))
     print_verdict(report, f"on {verify.PROVIDERS[report.provider]}")
     if found is not None:
         tensors = sum(row.tensors for row in found.layers)
-        print(f"\n{tensors} tensors of model.onnx beside the SavedModel's, over {len(found.cases)} failing cases:")
-        print(format_layers(found.layers, found.first))
-        print(wrapped(found.finding))
+        say("", f"{tensors} tensors of model.onnx beside the SavedModel's, over {len(found.cases)} failing cases:")
+        say(*format_layers(found.layers, found.first), *wrapped(found.finding))
 
 
 def _in_one_line(report: ParityReport, arguments: argparse.Namespace, golden: set[str]) -> str:

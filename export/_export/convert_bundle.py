@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from .._bundle.parity import ParityError, ParityReport, ParityRow, rows_of
 from .._errors import ExportError, UnsupportedModelError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import FLOAT32
-from .._places import check_place, unless_a_file, unless_overwriting
+from .._places import check_place, unless_a_file, unless_of_kind, unless_overwriting
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
 from .._whole_file import whole_file
@@ -32,7 +33,7 @@ def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overw
         path: The bundle; its precision must be float32.
         out: The file to write.
         to: `"litert"`.
-        overwrite: Replace a file that is there; otherwise one that is there is an error.
+        overwrite: Replace a LiteRT file that is there; otherwise one that is there is an error.
 
     Returns:
         The comparison; its `provider` is `"litert"`.
@@ -48,14 +49,14 @@ def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overw
     bundle, target = load_bundle(path), Path(out)
     exported = bundle.report
     _check_precision(bundle)
-    _check_place(target, bundle.path, overwrite=overwrite)
+    refusal = functools.partial(_unless_litert, overwrite=overwrite)
+    check_place(target, refusal)
     check_litert()
     content, rows = _converted(bundle)
     report = ParityReport(to, rows, refused=exported.refused, coverage=_of_saved_model(exported.coverage))
     if not report.passed:
         raise ParityError(_difference(report), report)
-    _check_place(target, bundle.path, overwrite=overwrite)  # something may have appeared there meanwhile
-    with whole_file(target) as partial:
+    with whole_file(target, refusal) as partial:
         partial.write_bytes(content)
     return report
 
@@ -69,9 +70,11 @@ def _check_precision(bundle: Bundle) -> None:
         )
 
 
-def _check_place(target: Path, bundle: Path, *, overwrite: bool) -> None:
-    check_place(
-        target, lambda there: unless_a_file(there) or unless_overwriting(there, overwrite=overwrite), bundle=bundle
+def _unless_litert(there: Path, *, overwrite: bool) -> str | None:
+    return (
+        unless_a_file(there)
+        or unless_overwriting(there, overwrite=overwrite)
+        or unless_of_kind(there, "LiteRT file", lambda content: content[4:8] == b"TFL3")
     )
 
 

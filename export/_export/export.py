@@ -132,7 +132,7 @@ def export_model(
         step("Checking onnxruntime and the place to write")
         verify.check_provider(provider)
         if report:
-            check_page(beside(target), target, in_a_folder=False)  # an export makes what is above it
+            check_page(beside(target), in_a_folder=False)  # an export makes what is above it
         with staged_folder(target, overwrite=overwrite) as folder:
             _write_bundle(folder, model, options, step)
             step("Putting the bundle in place")

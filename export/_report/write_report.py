@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .._errors import ExportError
-from .._places import check_place, unless_a_file
+from .._places import check_place, unless_of_kind
 from .._standalone import verify
 from .._whole_file import whole_file
 from .content import Content
@@ -21,29 +21,25 @@ def beside(bundle: Path) -> Path:
     return folder.with_name(f"{folder.name}.html")
 
 
-def check_page(page: Path, bundle: Path, *, in_a_folder: bool = True) -> None:
+def check_page(page: Path, *, in_a_folder: bool = True) -> None:
     """Check that the report of a bundle may be written somewhere.
 
     Args:
         page: The place.
-        bundle: The bundle.
         in_a_folder: Whether the folder must be there yet.
 
     Raises:
-        ExportError: Something else than a report is there, the folder is not, or it is the bundle.
+        ExportError: Something else than a report is there, the folder is not, or it is a bundle.
     """
-    check_place(
-        page, lambda there: unless_a_file(there) or _unless_a_report(there), bundle=bundle, in_a_folder=in_a_folder
-    )
+    check_place(page, _unless_a_report, in_a_folder=in_a_folder)
 
 
 def _unless_a_report(there: Path) -> str | None:
-    try:
-        with there.open("rb") as file:
-            is_report = f'<meta name="generator" content="{GENERATOR}">'.encode() in file.read(4096)
-    except OSError as error:
-        return f"Cannot write {there}: {error.strerror}."
-    return None if is_report else f"{there} is there and is no report; it will not be replaced. Choose another place."
+    return unless_of_kind(there, "report", _is_report)
+
+
+def _is_report(content: bytes) -> bool:
+    return f'<meta name="generator" content="{GENERATOR}">'.encode() in content[:4096]
 
 
 def write_page(page: Path, content: Content, *, live: bool) -> Path:
@@ -53,8 +49,7 @@ def write_page(page: Path, content: Content, *, live: bool) -> Path:
         ExportError: Something else is in its place, it cannot be written, or what a live page needs is missing.
     """
     text = rendered(content, _runtime(content) if live else None)
-    check_page(page, content.folder)  # again: something may have appeared there meanwhile
-    with whole_file(page) as partial:
+    with whole_file(page, _unless_a_report) as partial:
         partial.write_bytes(text.encode("utf-8", "replace"))  # a name that is no Unicode is shown with a question mark
     return page
 

@@ -526,14 +526,27 @@ function firstLine(error) {
   return String(error?.message ?? error).trim().split('\n')[0]
 }
 
+// What steers a terminal, ends a line, turns the order of letters, or is not seen.
+const UNPRINTABLE = /(?! )[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}]/gu
+
+/** Return text with escapes for what a terminal should not be given from a stranger, as Python writes them. */
+export function printable(text) {
+  return text.replace(UNPRINTABLE, (each) => {
+    const code = each.codePointAt(0)
+    const name = { 9: 't', 10: 'n', 13: 'r' }[code]
+    const [mark, digits] = code < 0x100 ? ['x', 2] : code < 0x10000 ? ['u', 4] : ['U', 8]
+    return `\\${name ?? mark + code.toString(16).padStart(digits, '0')}`
+  })
+}
+
 /** Return the rows of `compare` as a table in plain text. */
 export function formatRows(rows) {
   const table = [['case', 'output', 'shape', 'max abs', 'max rel', 'of limit', '']]
   for (const row of rows) {
     const ties = row.ties ? ` (${row.ties} decided by rounding)` : ''
     const sizes = [scientific(row.max_abs), scientific(row.max_rel), twoDigits(row.of_limit)]
-    const verdict = (row.passed ? 'ok' : `FAILED: ${row.problem}`) + ties
-    table.push([row.case, row.name, row.shape.join('x') || 'scalar', ...sizes, verdict])
+    const verdict = printable((row.passed ? 'ok' : `FAILED: ${row.problem}`) + ties)
+    table.push([printable(row.case), printable(row.name), row.shape.join('x') || 'scalar', ...sizes, verdict])
   }
   const widths = [0, 1, 2, 3, 4, 5].map((column) => Math.max(...table.map((line) => line[column].length)))
   return table.map((line) => [...widths.map((width, i) => line[i].padEnd(width)), line[6]].join('  ')).join('\n')
@@ -591,7 +604,7 @@ async function command(words) {
     return 0
   }
   if (!folder || more.length || folder.startsWith('-')) {
-    const received = words.join(' ') || 'nothing'
+    const received = printable(words.join(' ')) || 'nothing'
     console.error(`${USAGE}\nerror: one BUNDLE is needed, the folder of an export. Received: ${received}`)
     return 2
   }
@@ -600,7 +613,7 @@ async function command(words) {
     const failed = rows.filter((row) => !row.passed).length
     if (words.includes('--json')) {
       const plain = (_, value) => (typeof value === 'number' && !Number.isFinite(value) ? String(value) : value)
-      console.log(JSON.stringify({ passed: !failed, provider: engine, rows }, plain, 2))
+      console.log(inAscii(JSON.stringify({ passed: !failed, provider: engine, rows }, plain, 2)))
     } else {
       console.log(formatRows(rows))
       console.log(`${rows.length - failed} of ${rows.length} outputs match on ${engine}.`)
@@ -608,9 +621,14 @@ async function command(words) {
     return failed ? 1 : 0
   } catch (error) {
     if (!(error instanceof BundleError) && !error.syscall) throw error
-    console.error(`error: ${firstLine(error).replace(/\s+/g, ' ')}`)
+    console.error(`error: ${printable(firstLine(error).replace(/\s+/g, ' '))}`)
     return 1
   }
+}
+
+/** Return JSON whose letters beyond ASCII, and what steers a terminal, are escaped. */
+function inAscii(json) {
+  return json.replace(/[^\n -~]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
 async function verifyFolder(folder) {

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
@@ -899,19 +899,48 @@ def tolerance_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, float]:
     return tolerance
 
 
-def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the rows as a plain text table."""
+# Letters that Unicode wants shown as nothing; what else nobody sees, `str.isprintable` knows.
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+
+
+def printable(text: str) -> str:
+    """Return text with escapes for what steers a terminal, ends a line, turns the order of letters, or is not seen."""
+    if text.isprintable() and not _UNSEEN.search(text):
+        return text
+    shown = (each.isprintable() and not _UNSEEN.match(each) for each in text)
+    return "".join(
+        each if seen else each.encode("unicode_escape").decode() for each, seen in zip(text, shown, strict=True)
+    )
+
+
+def in_one_line(said: object) -> str:
+    """Return what is said, by a library as well, without its line breaks."""
+    return " ".join(str(said).split())
+
+
+def say(*lines: str, file: TextIO | None = None) -> None:
+    """Print lines, on standard output if nothing else is said; whatever is in one, it stays one line.
+
+    A bundle, a table, the name of a file and the message of a library are a stranger's words. What the encoding of the
+    terminal lacks is escaped too.
+    """
+    stream = sys.stdout if file is None else file
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    for line in lines:
+        print(printable(line).encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
+def format_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of a table in plain text."""
     table = [("case", "output", "shape", "max abs", "max rel", "of limit", "")]
     for row in rows:
         verdict = "ok" if row["passed"] else f"FAILED: {row['problem']}"
         verdict += f" ({row['ties']} decided by rounding)" if row["ties"] else ""
         shape = "x".join(map(str, row["shape"])) or "scalar"
         numbers = f"{row['max_abs']:.1e}", f"{row['max_rel']:.1e}", f"{row['of_limit']:.2g}"
-        table.append((row["case"], row["name"], shape, *numbers, verdict))
+        table.append((printable(row["case"]), printable(row["name"]), shape, *numbers, verdict))
     widths = [max(len(line[column]) for line in table) for column in range(6)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[6]]) for line in table
-    )
+    return ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[6]]) for line in table]
 
 
 def _first_line(said: BaseException | str) -> str:
@@ -928,11 +957,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         rows = replay(folder, read_manifest(folder), provider)
     except (ExportError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        say(f"error: {in_one_line(error)}", file=sys.stderr)
         return 1
     failed = sum(not row["passed"] for row in rows)
-    print(format_rows(rows))
-    print(f"{len(rows) - failed} of {len(rows)} outputs match on {PROVIDERS[provider]}.")
+    say(*format_rows(rows), f"{len(rows) - failed} of {len(rows)} outputs match on {PROVIDERS[provider]}.")
     return 1 if failed else 0
 
 

@@ -1,6 +1,7 @@
 """A destination belongs to one run of one bundle over one source: whatever else would write there is refused."""
 
 import json
+import os
 import shutil
 import sys
 
@@ -138,3 +139,13 @@ def test_a_destination_that_is_a_file(exported, kept, tmp_path):
     for target, match in (("file", "file is a file. Outputs go"), ("file/out", "file is a file, so .* cannot be made")):
         with pytest.raises(InputError, match=match):
             predict(exported, kept / "in", tmp_path / target, progress=False)
+
+
+def test_a_lock_that_leads_elsewhere_is_not_written_through(exported, begun, tmp_path):
+    mine, lock = tmp_path / "mine", begun[1] / "_predict" / "lock"
+    mine.write_text("mine")
+    for make in (lambda: lock.symlink_to(mine), lambda: os.mkfifo(lock)):
+        lock.unlink()
+        make()
+        refused("^Cannot write .*out: ", exported, *begun, kind=ExportError)
+        assert mine.read_text() == "mine"

@@ -35,6 +35,9 @@ def test_convert_says_what_it_made_and_warns(bundle, tmp_path, succeeds, fails):
     assert names(tmp_path) == ["bundle", "model.tflite"]
     fails("convert", bundle, file, "--to", "litert", said=f"error: {file} already exists.")
     file.write_text("earlier")
+    fails("convert", bundle, file, "--to", "litert", "--overwrite", said="is there and is no LiteRT file")
+    assert file.read_text() == "earlier"
+    file.write_bytes(b"\x1c\0\0\0TFL3 of before")
     out = succeeds("convert", bundle, file, "--to", "litert", "--overwrite", "--json")
     assert json.loads(out)["provider"] == "litert"
     assert ParityReport.from_json(out).passed

@@ -32,7 +32,7 @@ def test_a_successful_export_is_silent_on_stderr(model_file, tmp_path):
     assert (process.returncode, err) == (0, "")
     described, _, last = out.partition("\n\n")
     bundle = load_bundle(tmp_path / "bundle")
-    assert described == describe(bundle)
+    assert described.splitlines() == describe(bundle)
     assert re.fullmatch(rf"Exported to {bundle.path} in \d+ s: it matches Keras\.\n", last)
     assert bundle.report.refused == {}
 

@@ -17,7 +17,7 @@ pytest_plugins = ("bundle_fixtures", "command_fixtures")
 @pytest.mark.parametrize("name", ["outputs.npz", "outputs"])
 def test_run_writes_what_bundle_run_gives_in_place_of_earlier_outputs(exported, samples, tmp_path, succeeds, name):
     target = tmp_path / name
-    target.write_text("earlier")
+    run.write_arrays(target, {"earlier": np.ones(2)})
     out = succeeds("run", exported, "--inputs", samples, "--outputs", target)
     assert out == f"{target}: context float32[2, 3, 5], weights float32[2, 3, 7]\n"
     assert names(tmp_path) == sorted([name, "samples.npz"])
@@ -30,7 +30,8 @@ def test_run_writes_what_bundle_run_gives_in_place_of_earlier_outputs(exported, 
 
 def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fails, monkeypatch):
     inputs, target = tmp_path / "inputs.npz", tmp_path / "outputs.npz"
-    target.write_text("earlier")
+    np.savez(target, earlier=np.ones(2))
+    before = target.read_bytes()
     np.savez(inputs, **(small_inputs() | {"valid_lens": np.array([1.0, 2.0])}))
     said = "error: Input `valid_lens` must be of dtype int32. Received: float64."
     fails("run", bundle, "--inputs", inputs, "--outputs", target, said=said)
@@ -44,7 +45,7 @@ def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fail
         fails(*command, said=f"error: Cannot write {target}: No space left on device.")
     alter_manifest(bundle, multiples={"keys_length": 3})
     fails(*command, said="where `keys_length` is a multiple of 3. Received: (2, 7, 6).\n")
-    assert target.read_text() == "earlier"
+    assert target.read_bytes() == before
     assert names(tmp_path) == ["bundle", "inputs.npz", "outputs.npz", "samples.npz"]
 
 

@@ -260,11 +260,11 @@ def test_a_full_disk_leaves_what_was_there(exported, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     file = tmp_path / "model.tflite"
-    file.write_text("earlier")
+    file.write_text("....TFL3 earlier")
     monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.raises(ExportError, match=r"^Cannot write .*model\.tflite: No space left on device\.$"):
         convert_bundle(exported, file, overwrite=True)
-    assert file.read_text() == "earlier"
+    assert file.read_text() == "....TFL3 earlier"
     assert names(tmp_path) == ["model.tflite"]
 
 

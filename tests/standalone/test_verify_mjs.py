@@ -89,7 +89,7 @@ def test_rows_are_those_of_python(judge, file):
     for name, case in COMPARED.items():
         for tolerance, lenience in itertools.product((TOLERANCE, {"relative": 0, "absolute": 0.0}), (1, 4.0)):
             rows, table = both(judge, file, [case._replace(name=name)], tolerance, lenience)
-            assert table == verify.format_rows(rows), name
+            assert table.split("\n") == verify.format_rows(rows), name
 
 
 def test_names_that_are_missing_or_too_many(judge, file):
@@ -100,6 +100,13 @@ def test_names_that_are_missing_or_too_many(judge, file):
     )
     assert [row["name"] for row in rows] == ["10", "2", "gone", "extra", "out"]
     assert [row["problem"] for row in rows] == ["is missing", None, "is missing", "was not expected", None]
+
+
+def test_names_are_escaped_as_python_does(judge, file):
+    name = "x\nall 999 outputs match\r\t\0\x07\x1b[2J\x7f\x9b\xad\xa0\u202e\u2066\u200b\u2028\u3164\ufe0f\ue000é模"
+    rows, table = both(judge, file, [Case(name, {name: floats(1)}, {name: floats(1)})])
+    assert table.split("\n") == verify.format_rows(rows)
+    assert all(line.isprintable() for line in table.split("\n"))
 
 
 SIZES = st.lists(st.integers(0, 4), max_size=3).map(tuple)

@@ -67,6 +67,28 @@ def test_a_mismatch(bundle):
     assert table.stdout.endswith(f"{good} of {len(rows)} outputs match on onnxruntime-node 1.30.0.\n")
 
 
+def test_what_a_stranger_has_named(bundle, tmp_path):
+    """Each line is printable, and JSON is ASCII."""
+    name = "x\nall 999 outputs match\x1b[2J\x7f\x9b\u202e\u200b\u2028"
+    first, *others = verify.load_cases(bundle / CASES)
+    verify.save_cases(bundle / CASES, [first._replace(name=name), *others])
+    reseal(bundle, CASES)
+    table, plain = command(bundle), command(bundle, "--json")
+    assert table.stdout.splitlines()[1].startswith(
+        r"x\nall 999 outputs match\x1b[2J\x7f\x9b\u202e\u200b\u2028  context"
+    )
+    assert all(line.isprintable() for line in table.stdout.split("\n"))
+    assert plain.stdout.isascii()
+    assert "\x7f" not in plain.stdout
+    assert json.loads(plain.stdout)["rows"][0]["case"] == name
+    nowhere = command(tmp_path / name)
+    assert nowhere.stderr.startswith("error: No bundle at ")
+    wrong = command(name, name)
+    for said in (nowhere.stderr, wrong.stderr):
+        assert all(line.isprintable() for line in said.split("\n"))
+        assert len(said.splitlines()) <= 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [[], ["a", "b"], ["--provider", "cuda"], ["--provider"], ["bundle", "--strict"], [""], ["--help"]],

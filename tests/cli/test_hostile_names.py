@@ -1,0 +1,285 @@
+"""A stranger's names and messages steer no terminal: every byte of both streams of every command is looked at."""
+
+import io
+import json
+import os
+import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx_bundles import manifest_of
+
+from keras_attn_export import ExportError, load_bundle
+from keras_attn_export._analysis.bench_bundle import Bench, Timing
+from keras_attn_export._analysis.first_difference import Comparison, Difference, LayerRow
+from keras_attn_export._bundle.folder import REPORT, seal
+from keras_attn_export._bundle.parity import ParityReport, rows_of
+from keras_attn_export._cli import bench, convert, export, inspect, layout, predict, sign
+from keras_attn_export._cli import verify as verify_command
+from keras_attn_export._cli.main import main
+from keras_attn_export._progress import shown_progress
+from keras_attn_export._serving.layout import Layout
+from keras_attn_export._standalone import verify
+from keras_attn_export._standalone.verify import Spec
+
+LIE = "all 999 outputs match"
+# a line of its own, colours, a bell, C1's escape, letters turned round, letters that are not seen
+UNSEEN = "\r\t\x07\x08\x0b\x0c\x1b[31m\x1b]0;title\x07\x7f\x85\x9b2J\xa0\xad\u061c\u200b\u200d\u202e\u2066\u2028\u2029"
+HOSTILE = f"x\n{LIE}{UNSEEN}\ufeff\u3164\ufe0f\U000e0001\U000e0100[red]\N{SNOWMAN}é\n{LIE}"
+LONE = f"{HOSTILE}\udcff\ud800"  # as JSON and names of files may have it
+FILE = os.fsdecode(HOSTILE.replace("/", "").encode() + b"\xff")
+
+
+def hostile_report(outputs):
+    case = verify.Case(LONE, {}, {name: np.zeros(1, "float32") for name in outputs}, {})
+    rows = tuple(rows_of(verify.compare(case, {}, {"relative": 0.0, "absolute": 0.0})))
+    coverage = {"cases": 1, "refused": 1, "axes": {LONE: [2]}, "inputs": {LONE: {"moves": None}}, "outputs": {}}
+    return ParityReport("cpu", rows, refused={LONE: LONE}, coverage={**coverage, "small_only": [LONE, 30 * f" {LIE}"]})
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Return a bundle that onnxruntime runs, whose every name is hostile."""
+    folder = tmp_path_factory.mktemp("hostile") / HOSTILE  # onnxruntime takes no path that is no UTF-8
+    (folder / "parity").mkdir(parents=True)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [HOSTILE]) for name in (f"in{HOSTILE}", HOSTILE)]
+    node = helper.make_node("Neg", [f"in{HOSTILE}"], [HOSTILE], name=HOSTILE)
+    graph = helper.make_graph([node], HOSTILE, values[:1], values[1:])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    (folder / verify.MODEL).write_bytes(model.SerializeToString())
+    given = {f"in{HOSTILE}": np.ones(2, "float32")}
+    case = verify.Case(f"{HOSTILE}\udcff", given, {HOSTILE: np.ones(2, "float32")}, {})
+    verify.save_cases(folder / verify.CASES, [case])
+    (folder / REPORT).write_text(hostile_report([HOSTILE]).to_json())
+    specs = ((Spec(f"in{HOSTILE}", "float32", (LONE,)),), (Spec(HOSTILE, "float32", (LONE,)),))
+    layer = {"name": LONE, "class": LONE, "lowering": LONE, "precision": LONE, "form": LONE}
+    entries = {"static": {LONE: LONE}, "layers": [layer], "versions": {LONE: LONE}, "values": {LONE: LONE}}
+    seal(folder, manifest_of(*specs, model=LONE, backend=LONE, precision=LONE, **entries))
+    return folder
+
+
+def streams(encoding):
+    return [io.TextIOWrapper(io.BytesIO(), encoding, errors, newline="") for errors in ("strict", "backslashreplace")]
+
+
+@pytest.fixture(params=["ascii", "latin-1", "utf-8"])
+def printed(request, capfd, tmp_path, monkeypatch):
+    """Return a function that runs a command and returns what it printed, of which every byte was looked at."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, code=0):
+        with redirect_stdout(streams(request.param)[0]) as out, redirect_stderr(streams(request.param)[1]) as err:
+            assert main([str(word) for word in words]) == code, err.detach().getvalue()
+        said = ["".join(plain_lines(stream, request.param)) for stream in (out, err)]
+        assert capfd.readouterr() == ("", ""), "something wrote past Python"
+        assert said[0 if code == 0 else 1], said
+        return said
+
+    return run
+
+
+def plain_lines(stream, encoding):
+    """Return lines of printable letters, none of which is the lie of a name."""
+    stream.flush()
+    lines = stream.detach().getvalue().decode(encoding).splitlines(keepends=True)
+    for line in lines:
+        assert line.endswith("\n")
+        assert line[:-1].isprintable(), ascii(line)
+        assert not line.startswith(LIE), lines
+        assert "\u3164" not in line
+        assert "\ufe0f" not in line
+    return lines
+
+
+def test_verify(hostile, printed, tmp_path):
+    out, err = printed("verify", hostile, code=1)
+    assert rf"x\n{LIE}\r\t\x07" in out
+    assert err.startswith("error: 1 of 1 outputs differ")
+    printed("verify", hostile, "--json", code=1)
+    printed("verify", tmp_path / FILE, code=1)
+
+
+def test_a_match(hostile, printed, monkeypatch):
+    monkeypatch.setattr(verify_command, "verify_bundle", lambda *_, **__: hostile_report([HOSTILE]))
+    out, _ = printed("verify", hostile, "--public-key", LONE, "--trace")
+    assert r"warning: Axis `x\n" in out
+    assert "signed by the owner of x\\n" in out
+
+
+def test_trace(hostile, printed, monkeypatch):
+    row = LayerRow(LONE, 1, 1, max_abs=1.0, max_rel=1.0)
+    first = Difference(LONE, LONE, LONE, (1,), "float32", max_abs=1.0, max_rel=1.0, passed=False)
+    found = SimpleNamespace(layers=[row], first=first, cases=[LONE], finding=f"{LONE} {30 * LIE}")
+    assert set(vars(found)) <= set(dir(Comparison)) | set(Comparison.__dataclass_fields__)
+    monkeypatch.setattr(verify_command, "_traced", lambda *_: found)
+    printed("verify", hostile, "--trace", code=1)
+
+
+def test_inspect(hostile, printed):
+    out, _ = printed("inspect", hostile)
+    assert "model       x\\n" in out
+    printed("inspect", hostile, "--json")
+
+
+def test_run(hostile, printed, tmp_path):
+    np.savez(tmp_path / "good.npz", **{f"in{HOSTILE}": np.ones(2, "float32")})
+    np.savez(tmp_path / "bad.npz", **{HOSTILE: np.ones(2, "float32")})
+    printed("run", hostile, "--inputs", "good.npz", "--outputs", FILE)
+    printed("run", hostile, "--inputs", "bad.npz", "--outputs", "new", code=1)
+    printed("run", hostile, "--inputs", f"nowhere {FILE}", "--outputs", "new", code=1)
+
+
+def test_report(hostile, printed):
+    printed("report", hostile, "--output", FILE)
+    printed("report", hostile, "--labels", f"nowhere {FILE}", code=1)
+
+
+def test_predict(hostile, printed, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "in").mkdir()
+    parquet.write_table(pyarrow.table({f"in{HOSTILE}": [[1.0]], "other": [1]}), tmp_path / "in" / "good.parquet")
+    (tmp_path / "in" / f"{HOSTILE}.parquet").write_bytes(b"no table")
+    printed("predict", hostile, "in", FILE, code=1)
+    printed("predict", hostile, "in", FILE, "--key", LONE, code=1)
+
+
+def test_what_was_predicted(hostile, printed, monkeypatch):
+    told = {"destination": LONE, "rows": 1, "seconds": 1.0, "resumed": 1, "parts": 1, "one_by_one": False, "errors": 0}
+    done = predict.Predictions(**{**unset(predict.Predictions), **told, "exact_axes": (LONE,)})
+    monkeypatch.setattr(predict, "predict", lambda *_, **__: done)
+    printed("predict", hostile, "in", "out")
+    printed("predict", hostile, "in", "out", "--json")
+
+
+def unset(kind):
+    return dict.fromkeys(kind.__dataclass_fields__)
+
+
+def test_layout(hostile, printed, monkeypatch):
+    printed("layout", hostile, FILE, "--target", "triton", code=1)  # by a name that no server takes
+    made = Layout(hostile, LONE, LONE, LONE, (), (LONE,), LONE)
+    monkeypatch.setattr(layout, "write_layout", lambda *_, **__: made)
+    printed("layout", hostile, FILE, "--target", "triton")
+    printed("layout", hostile, FILE, "--target", "triton", "--json")
+
+
+def test_convert(hostile, printed, tmp_path, monkeypatch):
+    monkeypatch.setattr(convert, "convert_bundle", lambda *_, **__: hostile_report([HOSTILE]))
+    (tmp_path / FILE).touch()
+    printed("convert", hostile, FILE, "--to", "litert")
+    printed("convert", hostile, FILE, "--to", "litert", "--json")
+
+
+def test_bench(hostile, printed, monkeypatch):
+    timing = Timing(**{**dict.fromkeys(Timing.__dataclass_fields__, 1), "model": LONE})
+    environment = dict.fromkeys(("onnxruntime", "numpy", "python", "processor", "cpus"), LONE)
+    told = {"timings": (timing, timing), "shapes": {LONE: (1,)}, "environment": environment, "inputs": LONE}
+    told |= {"provider": LONE, "rows": 1, "threads": 1, "ratio": 1.0, "differences": {LONE: 1.0}}
+    monkeypatch.setattr(bench, "bench_bundle", lambda *_, **__: Bench(**{**unset(Bench), **told}))
+    printed("bench", hostile)
+    printed("bench", hostile, "--json")
+
+
+def test_export(hostile, printed, monkeypatch):
+    def exported(*_, **__):
+        warnings.warn(LONE, export.StaticAxisWarning, stacklevel=1)
+        return load_bundle(hostile)
+
+    monkeypatch.setattr(export, "export_model", exported)
+    printed("export", FILE, FILE, "--report")
+    printed("export", FILE, FILE, "--json")
+    printed("export", FILE, FILE, "--import", "no\x1bmodule", code=1)
+
+
+def test_sign(hostile, printed, monkeypatch):
+    printed("sign", hostile, "--key", FILE, "--signature", FILE, code=1)
+    monkeypatch.setattr(sign, "sign_bundle", lambda *_, **__: hostile)
+    printed("sign", hostile, "--key", "k")
+
+
+@pytest.mark.needs("model_signing", "OpenSSL")
+def test_what_a_signature_says(hostile, printed, tmp_path):
+    from cryptography.hazmat.primitives import serialization as how
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    pem = public.public_bytes(how.Encoding.PEM, how.PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / FILE).write_bytes(pem)
+    for content in ({LONE: LONE}, {"mediaType": LONE, "verificationMaterial": LONE, "dsseEnvelope": {LONE: LONE}}):
+        (tmp_path / f"{FILE}.sig").write_text(json.dumps(content))
+        printed("verify", hostile, "--public-key", FILE, "--signature", f"{FILE}.sig", code=1)
+
+
+@pytest.mark.parametrize("debug", [(), ("--debug",)], ids=["", "debug"])
+@pytest.mark.parametrize("kind", [ExportError, RuntimeError, OSError])
+def test_what_libraries_say(printed, monkeypatch, kind, debug):
+    def fail(_):
+        try:
+            raise ValueError(LONE)
+        except ValueError as error:
+            raise kind(f"{LONE}{LONE}") from error
+
+    monkeypatch.setattr(inspect, "load_bundle", fail)
+    printed("inspect", FILE, *debug, code=1)
+
+
+def test_warnings(hostile, printed, monkeypatch):
+    def warned(path):
+        sys.stderr.write(warnings.formatwarning(LONE, RuntimeWarning, LONE, 7))
+        return load_bundle(path)
+
+    monkeypatch.setattr(inspect, "load_bundle", warned)
+    out, err = printed("inspect", hostile)
+    assert out
+    assert "RuntimeWarning: x all 999" in err
+    assert warnings.formatwarning("x", RuntimeWarning, "f", 7).startswith("f:7: RuntimeWarning: x\n")  # as it was
+
+
+def test_wrong_usage():
+    with redirect_stderr(streams("ascii")[1]) as err, pytest.raises(SystemExit):
+        main(["inspect", "bundle", FILE])
+    usage, said = plain_lines(err, "ascii")[-2:]
+    assert usage
+    assert said.startswith("keras-attn: error: unrecognized arguments: x\\nall 999")
+
+
+def test_progress(monkeypatch):
+    (err,) = streams("utf-8")[1:]
+    monkeypatch.setattr(err, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    with redirect_stderr(err), shown_progress(None) as step:
+        step(f"Loading {LONE}[/x]")
+        step("done")
+    err.flush()
+    shown = err.detach().getvalue().decode()
+    assert "\u202e" not in shown
+    assert "title" not in shown or "\x1b]0;" not in shown
+
+
+def test_the_script_in_a_bundle(hostile, monkeypatch):
+    monkeypatch.setattr(verify, "__file__", str(hostile / "verify.py"))
+    for encoding in ("ascii", "latin-1", "utf-8"):
+        with redirect_stdout(streams(encoding)[0]) as out, redirect_stderr(streams(encoding)[1]) as err:
+            assert verify.main([]) == 1
+        assert rf"x\n{LIE}\r" in "".join(plain_lines(out, encoding))
+        assert plain_lines(err, encoding) == []
+
+
+def test_what_is_not_seen_is_escaped():
+    seen = set(" !0123456789:;[]abcdefghijklmnopqrstuvwxyzJ")
+    for each in {*UNSEEN, *"\ud800\udfff\u034f\u115f\u3164\ufe0f\ufeff\ue000\x00\U000e0001\U000e0fff"} - seen:
+        shown = verify.printable(f"a{each}b")
+        assert shown.isascii(), ascii(each)
+        assert shown[1] == "\\", ascii(each)
+        assert f"a{each}b" == shown.encode().decode("unicode_escape"), ascii(each)
+
+
+def test_what_is_seen_stays():
+    for text in ("a b", "é ü ß", "模型", "שלום", "C:\\new\\x1b", "☃ 🙂", "e\u0301", ""):
+        assert verify.printable(text) == text

@@ -1,0 +1,132 @@
+"""What a command writes replaces nothing that is not of its kind, nothing that it reads, and nothing in a bundle."""
+
+import json
+import os
+import shutil
+import socket
+import zipfile
+
+import numpy as np
+import pytest
+from bundles import names, reseal
+from onnx_bundles import onnx_bundle
+
+from keras_attn_export import load_bundle
+from keras_attn_export._bundle.folder import REPORT
+from keras_attn_export._bundle.parity import ParityReport
+from keras_attn_export._cli.run import write_arrays
+from keras_attn_export._report.page import GENERATOR
+
+pytest_plugins = ("command_fixtures",)
+
+COMMANDS = {  # what is given before the place
+    "run": "run bundle --inputs x.npz --outputs",
+    "report": "report bundle --output",
+    "convert": "convert bundle --to litert --overwrite",
+    "sign": "sign bundle --key key.pem --signature",
+}
+OF_ITS_KIND = {
+    "run": lambda place: write_arrays(place, {"earlier": np.ones(2)}),
+    "report": lambda place: place.write_text(f'<!doctype html>\n<meta name="generator" content="{GENERATOR}">'),
+    "convert": lambda place: place.write_bytes(b"\x1c\0\0\0TFL3 and more"),
+    "sign": lambda place: place.write_text(json.dumps({"verificationMaterial": {}, "dsseEnvelope": {}})),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a folder with two bundles, inputs, and a key."""
+    folder = tmp_path_factory.mktemp("made")
+    vector = ("float32", ["batch"])
+    for name in ("bundle", "another"):
+        onnx_bundle(folder / name, "y = Neg(x)", {"x": vector}, {"y": vector})
+        (folder / name / REPORT).write_text(ParityReport("cpu", ()).to_json())
+        reseal(folder / name, REPORT)
+    write_arrays(folder / "x.npz", {"x": np.ones(2, "float32")})
+    (folder / "key.pem").write_text("-----BEGIN PRIVATE KEY-----")
+    return folder
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(shutil.copytree(made, tmp_path / "here"))
+    return tmp_path / "here"
+
+
+def zipped(place, name):
+    with zipfile.ZipFile(place, "w") as archive:
+        archive.writestr(name, "content")
+
+
+def bound(place):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(place.name)
+
+
+NOT_TO_BE_REPLACED = {
+    "a link": lambda place: place.symlink_to("x.npz"),
+    "a link to nowhere": lambda place: place.symlink_to("nowhere"),
+    "a pipe": os.mkfifo,
+    "a socket": bound,
+    "text": lambda place: place.write_text("text"),
+    "nothing yet": lambda place: place.touch(),
+    "JSON": lambda place: place.write_text('{"verificationMaterial": 1}'),
+    "deep JSON": lambda place: place.write_text(100_000 * "["),
+    "a model of Keras": lambda place: zipped(place, "metadata.json"),
+    "a short zip archive": lambda place: place.write_bytes(b"PK\3\4"),
+    "a page": lambda place: place.write_text(f"<!doctype html>\n{4096 * ' '}{GENERATOR}"),
+    "the key": lambda place: os.link("key.pem", place),
+}
+
+
+def content_of(place):
+    return (
+        os.readlink(place) if place.is_symlink() else place.read_bytes() if place.is_file() else place.lstat().st_mode
+    )
+
+
+def refused(here, fails, command, place, said):
+    before = [content_of(each) for each in sorted(here.rglob("*")) if not each.is_dir()]
+    fails(*COMMANDS[command].split(), place, said=said)
+    assert [content_of(each) for each in sorted(here.rglob("*")) if not each.is_dir()] == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_of_another_kind_stays(here, fails, command):
+    others = {f"what {name} writes": make for name, make in OF_ITS_KIND.items() if name != command}
+    for name, make in (NOT_TO_BE_REPLACED | others).items():
+        make(here / name)
+        no_file = name in ("a link", "a link to nowhere", "a pipe", "a socket")
+        refused(here, fails, command, name, "is there and is not a file" if no_file else "it will not be replaced")
+    refused(here, fails, command, "/dev/null", "is there and is not a file")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_in_any_bundle_is_a_target(here, fails, command):
+    (here / "linked").symlink_to("another")
+    (here / "x").symlink_to("another/x")
+    for bundle in ("bundle", "another", "linked", "bundle/../another"):
+        for name in ("model.onnx", "manifest.json", "parity/cases.npz", "new", "parity/new"):
+            refused(here, fails, command, f"{bundle}/{name}", "is in the bundle, which holds only what its manifest")
+    refused(here, fails, command, "x", "is in the bundle, which holds only what its manifest")
+    assert load_bundle(here / "another")
+
+
+def test_what_is_read_is_no_target(here, fails):
+    os.link("x.npz", "y.npz")
+    os.link("key.pem", "key.sig")
+    for command, place in (("run", "x.npz"), ("run", "y.npz"), ("sign", "key.pem"), ("sign", "key.sig")):
+        refused(here, fails, command, place, f"{place} is read for this")
+    (here / "key.pem").unlink()
+    OF_ITS_KIND["sign"](here / "key.pem")
+    refused(here, fails, "sign", "key.pem", "key.pem is read for this; it will not be replaced")
+
+
+@pytest.mark.parametrize("command", ["run", "report"])
+def test_what_is_of_its_kind_is_replaced(here, succeeds, command):
+    OF_ITS_KIND[command](here / "out")
+    (here / f".{32 * '0'}.partial").write_text("left by a killed process")
+    before = content_of(here / "out")
+    succeeds(*COMMANDS[command].split(), "out")
+    assert content_of(here / "out") != before
+    assert names(here) == ["another", "bundle", "key.pem", "out", "x.npz"]

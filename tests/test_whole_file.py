@@ -1,0 +1,178 @@
+"""A file that appears whole or not at all: beside other writers, after a kill, and where something else is."""
+
+import contextlib
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from keras_attn_export import ExportError
+from keras_attn_export._whole_file import locked, whole_file
+
+fcntl = pytest.importorskip("fcntl")
+
+WRITER = """
+import sys
+from pathlib import Path
+from keras_attn_export._whole_file import locked, whole_file
+with whole_file(Path(sys.argv[1])) as partial:
+    with partial.open("wb") as file:
+        file.write(b"half of it")
+        file.flush()
+        print("writing", flush=True)
+        sys.stdin.readline()
+        file.write(b", and the other half")
+"""
+
+
+@contextlib.contextmanager
+def writer(target):
+    """Start a process that stops in the middle of a write until it is given a line."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", WRITER, target], text=True, **pipes) as process:
+        assert process.stdout.readline() == "writing\n"
+        yield process
+
+
+def write(target, content=b"new"):
+    with whole_file(target) as partial:
+        partial.write_bytes(content)
+
+
+def names(folder):
+    return sorted(each.name for each in folder.iterdir())
+
+
+def test_what_a_killed_process_left_goes_at_the_next_write(tmp_path):
+    (tmp_path / "out").write_text("earlier")
+    with writer(tmp_path / "out") as process:
+        process.send_signal(signal.SIGKILL)
+    (left,) = tmp_path.glob(".*.partial")
+    assert left.read_bytes() == b"half of it"
+    assert (tmp_path / "out").read_text() == "earlier"
+    write(tmp_path / "another")
+    assert names(tmp_path) == ["another", "out"]
+
+
+def test_what_a_living_process_writes_stays(tmp_path):
+    with writer(tmp_path / "out") as process:
+        write(tmp_path / "out")
+        write(tmp_path / "another")
+        assert len(names(tmp_path)) == 3
+        process.communicate("go on\n")
+    assert process.returncode == 0
+    assert names(tmp_path) == ["another", "out"]
+    assert (tmp_path / "out").read_bytes() == b"half of it, and the other half"
+
+
+def test_only_files_of_ours_are_swept(tmp_path):
+    name = f".{32 * 'a'}.partial"
+    other = tmp_path / "elsewhere"
+    other.write_text("mine")
+    kept = {"partial", ".mine.partial", f"{name}2", f".{32 * 'b'}.partial", f".{32 * 'c'}.partial", "elsewhere"}
+    for each in kept - {"elsewhere"}:
+        (tmp_path / each).symlink_to(other) if "b" in each else (tmp_path / each).write_text("mine")
+    (tmp_path / f".{32 * 'c'}.partial").unlink()
+    os.mkfifo(tmp_path / f".{32 * 'c'}.partial")
+    (tmp_path / name).write_text("left")
+    write(tmp_path / "out")
+    assert set(names(tmp_path)) == kept | {"out"}
+    assert other.read_text() == "mine"
+
+
+def test_a_sweep_before_the_lock_is_held_costs_another_name(tmp_path, monkeypatch):
+    flock, swept = fcntl.flock, []
+
+    def sweep_first(file, how):
+        if not swept:
+            swept.append(file.name)
+            os.unlink(file.name)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    write(tmp_path / "out")
+    assert names(tmp_path) == ["out"]
+    assert len(swept) == 1
+
+
+def test_writers_at_once(tmp_path):
+    """Whatever the turns, the file is one of theirs, whole, at any moment."""
+    contents = [bytes([number]) * 100_000 for number in range(4)]
+    seen, target = set(), tmp_path / "out"
+    write(target, contents[0])
+    threads = [threading.Thread(target=lambda one=one: [write(target, one) for _ in range(20)]) for one in contents]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        seen.add(target.read_bytes())
+    assert seen <= set(contents)
+    assert names(tmp_path) == ["out"]
+
+
+def test_the_file_is_on_the_disk_before_its_name_and_then_the_folder(tmp_path, monkeypatch):
+    told, fsync, replace = [], os.fsync, Path.replace
+
+    def renamed(partial, target):
+        told.append("renamed")
+        return replace(partial, target)
+
+    monkeypatch.setattr(os, "fsync", lambda file: (told.append(os.fstat(file).st_ino), fsync(file)))
+    monkeypatch.setattr(Path, "replace", renamed)
+    write(tmp_path / "out")
+    assert told == [(tmp_path / "out").stat().st_ino, "renamed", tmp_path.stat().st_ino]
+
+
+def make_socket(place):
+    with socket.socket(socket.AF_UNIX) as made:
+        os.chdir(place.parent)  # since a socket's path is short
+        made.bind(place.name)
+
+
+THINGS = {
+    "link": lambda place: place.symlink_to("other"),
+    "link to nowhere": lambda place: place.symlink_to("nowhere"),
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "socket": make_socket,
+}
+
+
+@pytest.mark.parametrize("make", THINGS.values(), ids=THINGS)
+def test_what_is_no_file_stays_even_if_it_appears_meanwhile(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").write_text("other")
+    target = tmp_path / "out"
+    with pytest.raises(ExportError, match="is there and is not a file"), whole_file(target) as partial:  # noqa: PT012
+        partial.write_bytes(b"new")
+        make(target)
+    assert not target.is_file() or target.is_symlink()
+    assert names(tmp_path) == ["other", "out"]
+    assert (tmp_path / "other").read_text() == "other"
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(ExportError, match=r"^Cannot write .*out: No such file or directory\.$"):
+        write(tmp_path / "nowhere" / "out")
+
+
+def test_a_filesystem_without_locks(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    left = tmp_path / f".{32 * 'a'}.partial"
+    left.write_text("whose ever it is")
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    write(tmp_path / "out")
+    assert names(tmp_path) == [left.name, "out"]
+
+
+def test_a_lock_is_held_until_it_is_closed(tmp_path):
+    with locked(tmp_path / "lock"):
+        assert locked(tmp_path / "lock") is None
+    locked(tmp_path / "lock").close()
