@@ -8,7 +8,9 @@ import numpy as np
 import onnx
 import onnx_outlines
 import pytest
+from bundles import reseal
 from hostile_outlines import HOSTILE, LEGAL
+from onnx_bundles import onnx_bundle
 from onnx_outlines import (
     WIRES,
     by_cpp,
@@ -17,6 +19,7 @@ from onnx_outlines import (
     everywhere,
     fields_of,
     inner,
+    is_repeated,
     message,
     mutated,
     one,
@@ -57,7 +60,7 @@ def in_tensors(kind, above=()):
 
 
 def wires(field):
-    packed = field.is_repeated and WIRES[field.type] != 2
+    packed = is_repeated(field) and WIRES[field.type] != 2
     return (WIRES[field.type], 2) if packed else (WIRES[field.type],)
 
 
@@ -88,7 +91,7 @@ def test_the_outline_is_that_of_onnx():
         fields = wanted[KINDS[kind.name]] = {}
         for field in kind.fields:
             held = inside(field)
-            once = not field.is_repeated and (held is not None or kind.name == "StringStringEntryProto")
+            once = not is_repeated(field) and (held is not None or kind.name == "StringStringEntryProto")
             fields |= {field.number << 3 | wire: (held, once) for wire in wires(field)}
             if held and held not in wanted:
                 left.append(field.message_type)
@@ -146,6 +149,16 @@ def test_the_walk_keeps_nothing(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["elsewhere", "bit 32 in the tag of an entry", "bit 32 in the tag of a graph"])
+def test_a_bundle_is_refused_before_it_is_opened(tmp_path, name):
+    (tmp_path / "secret").write_bytes(bytes(16))
+    bundle = onnx_bundle(tmp_path / "bundle", "y = Identity(x)", {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])})
+    (bundle / MODEL).write_bytes(HOSTILE[name][0])
+    reseal(bundle, MODEL)
+    with pytest.raises(BundleError, match=re.escape(f"{MODEL} {HOSTILE[name][1]}")):
+        verify.read_manifest(bundle)
 
 
 MARKERS = ["*/_ORT_MEM_ADDR_/*", "*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*", "inner/*/_ORT_MEM_ADDR_/*"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, onnx_cpp2py_export
 
 WIRES = {
@@ -262,12 +263,17 @@ def entries_of(found):
     for known, value in found.ListFields():
         if known.message_type is None:
             continue
-        for each in value if known.is_repeated else [value]:
-            if found.DESCRIPTOR.name == "TensorProto" and known.name == "external_data":
+        for each in [value] if isinstance(value, Message) else value:
+            if isinstance(found, TensorProto) and known.name == "external_data":
                 counted[raw(each, "key"), raw(each, "value")] += 1
             else:
                 counted += entries_of(each)
     return counted
+
+
+def is_repeated(known):
+    """Tell it of a field, as protobuf before 6 and after 7 can be asked."""
+    return known.is_repeated if hasattr(known, "is_repeated") else known.label == known.LABEL_REPEATED
 
 
 def raw(entry, name):
