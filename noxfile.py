@@ -128,7 +128,8 @@ def lowest(session: nox.Session) -> None:
         f"{export}::test_a_keras_file_exports",
         f"{export}::test_tolerance_decides_and_a_mismatch_leaves_nothing",
         *(f"{written}[{name}]" for name in ("two calls", "arguments that are constants")),
-        *("-k", "(not fused or refused or confused) and not 24 and (not xla or dot_product)"),
+        # onnx 1.19 hands on what it has read of a file that it cannot read whole: nothing to compare with.
+        *("-k", "(not fused or refused or confused) and not 24 and (not xla or dot_product) and not changed_files"),
     )
     run_tests(
         session,
