@@ -123,12 +123,13 @@ def lowest(session: nox.Session) -> None:
     run_tests(
         session,
         *files("contract", "contract_paths", "contract_precision", "contract_saving", "options", "bundle", "signing"),
-        *files("verify", "integrity", "parity", "lower_precision", "bodies"),
+        *files("verify", "outline", "integrity", "parity", "lower_precision", "bodies"),
         f"{export}::test_what_a_bundle_holds",
         f"{export}::test_a_keras_file_exports",
         f"{export}::test_tolerance_decides_and_a_mismatch_leaves_nothing",
         *(f"{written}[{name}]" for name in ("two calls", "arguments that are constants")),
-        *("-k", "(not fused or refused or confused) and not 24 and (not xla or dot_product)"),
+        # onnx 1.19 hands on what it has read of a file that it cannot read whole: nothing to compare with.
+        *("-k", "(not fused or refused or confused) and not 24 and (not xla or dot_product) and not changed_files"),
     )
     run_tests(
         session,

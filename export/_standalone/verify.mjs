@@ -566,20 +566,124 @@ function twoDigits(number) {
   return exponent < -4 || exponent >= 2 ? text.replace('.0e', 'e') : String(Number(text))
 }
 
-// ------------------------------------------------------- the command in Node
+// ------------------------------------------- the outline of an ONNX file
 
-// Where a tensor may be in an ONNX file: by message, the numbers of the fields that lead to one (onnx.proto).
-const TENSORS_IN = {
-  model: { 7: 'graph', 20: 'training', 25: 'function' },
-  training: { 1: 'graph', 2: 'graph' },
-  function: { 7: 'node', 11: 'attribute' },
-  graph: { 1: 'node', 5: 'tensor', 15: 'sparse' },
-  node: { 5: 'attribute' },
-  attribute: { 5: 'tensor', 6: 'graph', 10: 'tensor', 11: 'graph', 22: 'sparse', 23: 'sparse' },
-  sparse: { 1: 'tensor', 2: 'tensor' },
-  tensor: { 13: 'entry' },
-  entry: {},
+// All of it is what verify.py has, which says why.
+const MARKERS = ['*/', '/*']
+const MOST_BYTES = 2 ** 31 - 1
+const DEEPEST = 100
+const MOST_FIELDS = 2_000_000
+const DATA_KEYS = ['location', 'offset', 'length', 'checksum']
+
+// The fields of messages by how they are written: numbers of what is there once, with the messages that lead to
+// tensors; of what is there more than once; then plain numbers, of what tells its length, varints, 4 bytes, 8 bytes.
+const OUTLINE = {
+  model: [{ 7: 'graph' }, { 20: 'training', 25: 'function' }, [2, 3, 4, 6, 8, 14, 26], [1, 5]],
+  training: [{ 1: 'graph', 2: 'graph' }, {}, [3, 4]],
+  function: [{}, { 7: 'node', 11: 'attribute' }, [1, 4, 5, 6, 8, 9, 10, 12, 13, 14]],
+  graph: [{}, { 1: 'node', 5: 'tensor', 15: 'sparse' }, [2, 10, 11, 12, 13, 14, 16]],
+  node: [{}, { 5: 'attribute' }, [1, 2, 3, 4, 6, 7, 8, 9, 10]],
+  attribute: [
+    { 5: 'tensor', 6: 'graph', 22: 'sparse' },
+    { 10: 'tensor', 11: 'graph', 23: 'sparse' },
+    [1, 4, 7, 8, 9, 13, 14, 15, 21],
+    [3, 8, 20],
+    [2, 7],
+  ],
+  sparse: [{ 1: 'tensor', 2: 'tensor' }, {}, [3], [3]],
+  tensor: [{}, { 13: 'entry' }, [1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16], [1, 2, 5, 7, 11, 14], [4], [10]],
+  entry: [{ 1: null, 2: null }, {}],
 }
+
+const FIELDS = Object.fromEntries(Object.entries(OUTLINE).map(([kind, message]) => [kind, byTag(message)]))
+
+/** Return the message that each field holds, and whether it may be there once only, by its number and wire type. */
+function byTag([once, each, texts = [], numbers = [], floats = [], doubles = []]) {
+  const inner = (fields, isOnce) => Object.entries(fields).map(([number, inside]) => [number * 8 + 2, [inside, isOnce]])
+  const plain = (numbers, wire) => numbers.map((number) => [number * 8 + wire, [null, false]])
+  const leaves = [...plain(texts, 2), ...plain(numbers, 0), ...plain(floats, 5), ...plain(doubles, 1)]
+  return new Map([...inner(once, true), ...inner(each, false), ...leaves])
+}
+
+/** Throw unless all that an ONNX file, a Uint8Array, reads from elsewhere lies in the files of an object by name. */
+export function checkExternalData(model, bytes, files) {
+  const notOnnx = (problem) => new BundleError(`${model} is not an ONNX file: ${problem}.`)
+  for (const [key, value] of externalData(bytes, notOnnx)) {
+    const name = asciiText(key)
+    if (!DATA_KEYS.includes(name)) throw notOnnx(`external data has no entry ${shown(key)}`)
+    if (name !== 'location') continue
+    const location = utf8(value)
+    if (location !== null && Object.hasOwn(files, location)) continue
+    throw new BundleError(`${model} takes weights from ${shown(value)}, which is no file of the bundle.`)
+  }
+}
+
+function asciiText(bytes) {
+  return bytes.length > 20 ? null : String.fromCharCode(...bytes)
+}
+
+function utf8(bytes) {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch {
+    return null
+  }
+}
+
+function shown(bytes) {
+  const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes.subarray(0, 200))
+  return bytes.length <= 200 ? `\`${text}\`` : `\`${text}\` and so on`
+}
+
+/** Yield key and value of every entry of external data; `notOnnx` makes the error of what is not strictly ONNX. */
+function* externalData(bytes, notOnnx) {
+  let [kind, at, end, seen] = ['model', 0, bytes.length, new Map()]
+  const above = []
+  const varint = (most) => {
+    for (let [value, index] = [0, 0]; index < most; index++) {
+      if (at >= end) throw notOnnx('it is cut short')
+      const byte = bytes[at++]
+      value += (byte & 0x7f) * 2 ** (7 * index)
+      if (byte === 0 && index) break
+      if (byte < 0x80) return value
+    }
+    throw notOnnx('a number in it has more bytes than it needs')
+  }
+  const empty = bytes.subarray(0, 0)
+  for (let count = 0; count < MOST_FIELDS; count++) {
+    while (at === end) {
+      if (kind === 'entry') yield [seen.get(0x0a) ?? empty, seen.get(0x12) ?? empty]
+      if (!above.length) return
+      ;[kind, end, seen] = above.pop()
+    }
+    const tag = varint(5)
+    const wire = tag % 8
+    const field = FIELDS[kind].get(tag)
+    if (!field) throw notOnnx(`a ${kind} has no field ${Math.floor(tag / 8)} of wire type ${wire}`)
+    const [inside, once] = field
+    if (wire === 0) {
+      varint(10)
+      continue
+    }
+    const size = wire === 2 ? varint(5) : wire === 1 ? 8 : 4
+    if (size > end - at) throw notOnnx('it is cut short')
+    if (once) {
+      if (seen.has(tag)) throw notOnnx(`field ${Math.floor(tag / 8)} of a ${kind} is there twice`)
+      seen.set(tag, bytes.subarray(at, at + size))
+    }
+    if (!inside) {
+      at += size
+    } else if (above.length === DEEPEST) {
+      throw notOnnx(`messages lie in each other more than ${DEEPEST} deep`)
+    } else {
+      above.push([kind, end, seen])
+      ;[kind, end, seen] = [inside, at + size, new Map()]
+    }
+  }
+  throw notOnnx(`it has more than ${MOST_FIELDS} fields`)
+}
+
+// ------------------------------------------------------- the command in Node
 
 const USAGE = 'usage: node verify.mjs BUNDLE [--json]'
 
@@ -642,10 +746,10 @@ async function verifyFolder(folder) {
   await checkFiles(fs, path, folder, manifest.sha256)
   const cases = await readCases(await fs.readFile(path.join(folder, CASES)))
   const model = path.join(folder, MODEL) // a path, so that onnxruntime finds the weights that lie beside it
-  for (const location of externalLocations(model, await fs.readFile(model))) {
-    if (Object.hasOwn(manifest.sha256, location)) continue
-    throw new BundleError(`${model} takes weights from \`${location}\`, which is no file of the bundle.`)
+  if ((await fs.stat(model)).size > MOST_BYTES) {
+    throw new BundleError(`${model} is not an ONNX file: protobuf reads at most 2 GiB, and it is larger.`)
   }
+  checkExternalData(model, await fs.readFile(model), manifest.sha256)
   const options = { executionProviders: ['cpu'], logSeverityLevel: 4 } // errors are thrown as well
   const session = await ort.InferenceSession.create(model, options).catch((error) => {
     throw new BundleError(`onnxruntime-node ${version} cannot load ${model}: ${firstLine(error)}`)
@@ -688,6 +792,10 @@ async function checkFiles(fs, path, folder, hashes) {
   const leadsOut = (part) => ['', '.', '..'].includes(part) || part.includes(path.sep) || path.isAbsolute(part)
   const outside = names.find((name) => name.split('/').some(leadsOut))
   if (outside !== undefined) throw new BundleError(`${MANIFEST} lists \`${outside}\`, which is outside the bundle.`)
+  const marked = names.find((name) => MARKERS.some((marker) => name.includes(marker)))
+  if (marked !== undefined) {
+    throw new BundleError(`${MANIFEST} lists \`${marked}\`, which onnxruntime may take for no file.`)
+  }
   const present = await filesIn(fs, path, folder)
   const missing = names.filter((name) => !present.includes(name)).sort()
   if (missing.length) throw new BundleError(`${folder} is incomplete: ${missing[0]} is missing.`)
@@ -727,46 +835,4 @@ async function sha256OfFile(file) {
   const hash = createHash('sha256')
   for await (const piece of createReadStream(file)) hash.update(piece)
   return hash.digest('hex')
-}
-
-/**
- * Return where an ONNX file says that its external data lies.
- * onnxruntime reads such a file when it opens a model, and only later releases check first that it is in the folder.
- */
-function externalLocations(model, bytes) {
-  const locations = []
-  const messages = [['model', 0, bytes.length]]
-  while (messages.length) {
-    const [kind, start, end] = messages.pop()
-    const entry = new Map()
-    for (const [field, first, last] of protobufFields(model, bytes, start, end)) {
-      const inside = TENSORS_IN[kind][field]
-      if (inside) messages.push([inside, first, last])
-      else if (kind === 'entry') entry.set(field, new TextDecoder().decode(bytes.subarray(first, last)))
-    }
-    if (entry.get(1) === 'location') locations.push(entry.get(2) ?? '')
-  }
-  return locations
-}
-
-/** Return [number, start, end] of every field of a message that holds bytes: text, or a message of its own. */
-function protobufFields(model, bytes, start, end) {
-  const fields = []
-  const varint = () => {
-    for (let [value, index] = [0, 0]; index < 10 && start < end; index++) {
-      const byte = bytes[start++]
-      value += (byte & 0x7f) * 2 ** (7 * index)
-      if (byte < 0x80) return value
-    }
-    throw new BundleError(`${model} is not an ONNX file: it is cut short.`)
-  }
-  while (start < end) {
-    const key = varint()
-    const wire = key % 8
-    const length = { 0: () => varint() * 0, 1: () => 8, 2: varint, 5: () => 4 }[wire]?.() ?? Infinity
-    if (wire === 2) fields.push([Math.floor(key / 8), start, start + length])
-    start += length
-  }
-  if (start !== end) throw new BundleError(`${model} is not an ONNX file: it is cut short.`)
-  return fields
 }

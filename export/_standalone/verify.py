@@ -21,7 +21,7 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -300,9 +300,7 @@ def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
     """Check that the folder holds the files that are listed, as they were, and nothing that leads out of it."""
     _check_names(folder, hashes)
     check_hashes(folder, hashes)
-    for location in _external_locations(folder / MODEL):
-        if location not in hashes:
-            raise BundleError(f"{folder / MODEL} takes weights from `{location}`, which is no file of the bundle.")
+    _check_external_data(folder / MODEL, hashes)
 
 
 def _check_names(folder: Path, hashes: Mapping[str, str]) -> None:
@@ -311,6 +309,8 @@ def _check_names(folder: Path, hashes: Mapping[str, str]) -> None:
         native = Path(name)
         if native.is_absolute() or native.drive or any(part in ("", ".", "..") for part in name.split("/")):
             raise BundleError(f"{folder / MANIFEST} lists `{name}`, which is outside the bundle.")
+        if any(marker in name for marker in _MARKERS):
+            raise BundleError(f"{folder / MANIFEST} lists `{name}`, which onnxruntime may take for no file.")
     present = set(_files_in(folder))
     if missing := sorted(set(hashes) - present):
         raise BundleError(f"{folder} is incomplete: {missing[0]} is missing.")
@@ -360,76 +360,163 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# Where a tensor may be in an ONNX file: by message, the numbers of the fields that lead to one (onnx.proto).
-_TENSORS_IN = {
-    "model": {7: "graph", 20: "training", 25: "function"},
-    "training": {1: "graph", 2: "graph"},
-    "function": {7: "node", 11: "attribute"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse"},
-    "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
-    "sparse": {1: "tensor", 2: "tensor"},
-    "tensor": {13: "entry"},
-    "entry": {},
+# ------------------------------------------------- the outline of an ONNX file
+
+# What onnxruntime takes for an address in its own memory has these in its name (tensorprotoutils.h: it is
+# `*/_ORT_MEM_ADDR_/*`, and since 1.25 also `*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*`).
+_MARKERS = ("*/", "/*")
+
+# What C++ protobuf reads at most: bytes of a file, and messages inside each other.
+_MOST_BYTES = 2**31 - 1
+_DEEPEST = 100
+
+# A field takes two bytes at least, and readers keep a hundred or more for it. A graph has some 30 for a node: that of
+# DenseNet-121 has 27,000.
+MOST_FIELDS = 2_000_000
+
+# What an entry of external data may say. onnxruntime also knows `prepacked...`, bytes that its kernels trust unread.
+_DATA_KEYS = (b"location", b"offset", b"length", b"checksum")
+
+
+class _Message(NamedTuple):
+    """The fields of a message by how they are written.
+
+    Attributes:
+        once: Those that may be there once, and the messages that they hold, which lead to tensors.
+        each: Those that may be there more than once, likewise.
+        texts: What tells its length, and leads to no tensor.
+        numbers: Varints.
+        floats: Four bytes each.
+        doubles: Eight bytes each.
+    """
+
+    once: Mapping[int, str | None] = MappingProxyType({})
+    each: Mapping[int, str | None] = MappingProxyType({})
+    texts: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+    floats: tuple[int, ...] = ()
+    doubles: tuple[int, ...] = ()
+
+
+# The messages of onnx.proto that lead to a tensor, all their fields; numbers in a list may stand apart or together.
+_OUTLINE = {
+    "model": _Message({7: "graph"}, {20: "training", 25: "function"}, (2, 3, 4, 6, 8, 14, 26), (1, 5)),
+    "training": _Message({1: "graph", 2: "graph"}, texts=(3, 4)),
+    "function": _Message({}, {7: "node", 11: "attribute"}, (1, 4, 5, 6, 8, 9, 10, 12, 13, 14)),
+    "graph": _Message({}, {1: "node", 5: "tensor", 15: "sparse"}, (2, 10, 11, 12, 13, 14, 16)),
+    "node": _Message({}, {5: "attribute"}, (1, 2, 3, 4, 6, 7, 8, 9, 10)),
+    "attribute": _Message(
+        {5: "tensor", 6: "graph", 22: "sparse"},
+        {10: "tensor", 11: "graph", 23: "sparse"},
+        (1, 4, 7, 8, 9, 13, 14, 15, 21),
+        (3, 8, 20),
+        (2, 7),
+    ),
+    "sparse": _Message({1: "tensor", 2: "tensor"}, texts=(3,), numbers=(3,)),
+    "tensor": _Message({}, {13: "entry"}, (1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16), (1, 2, 5, 7, 11, 14), (4,), (10,)),
+    "entry": _Message({1: None, 2: None}),
 }
 
 
-def _external_locations(model: Path) -> list[str]:
-    """Return where an ONNX file says that its external data lies, read without the onnx package.
+def _by_tag(message: _Message) -> dict[int, tuple[str | None, bool]]:
+    """Return the message that each field holds, and whether it may be there once only, by its number and wire type."""
+    held = {**message.each, **dict.fromkeys(message.texts), **message.once}
+    found = {number << 3 | 2: (inside, number in message.once) for number, inside in held.items()}
+    for wire, numbers in ((0, message.numbers), (1, message.doubles), (5, message.floats)):
+        found |= {number << 3 | wire: (None, False) for number in numbers}
+    return found
 
-    onnxruntime reads such a file when it opens a model, and only later releases check first that it is in the folder.
+
+_FIELDS = {name: _by_tag(message) for name, message in _OUTLINE.items()}
+_KEY, _VALUE = 1 << 3 | 2, 2 << 3 | 2
+_SIZES = {0: 0, 1: 8, 5: 4}  # of what follows the tag, by wire type; 0 for a varint
+
+
+def _check_external_data(model: Path, files: Container[str]) -> None:
+    """Raise `BundleError` unless all that an ONNX file reads from elsewhere lies in these files.
+
+    onnxruntime opens those files with the model, and only later releases look where they lie. So the file is read as
+    C++ protobuf reads it, without the onnx package, and what could be read otherwise is refused.
     """
-    if model.stat().st_size == 0:  # which cannot be mapped
-        return []
-    locations = []
+    size = model.stat().st_size
+    if size == 0:  # which cannot be mapped
+        return
     try:
+        if size > _MOST_BYTES:
+            raise ValueError("protobuf reads at most 2 GiB, and it is larger")
         with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            messages = [("model", 0, len(data))]
-            while messages:
-                kind, start, end = messages.pop()
-                texts = {}
-                for field, first, last in _protobuf_fields(data, start, end):
-                    if kind == "entry":
-                        texts[field] = data[first:last]
-                    elif field in _TENSORS_IN[kind]:
-                        messages.append((_TENSORS_IN[kind][field], first, last))
-                if texts.get(1) == b"location":
-                    locations.append(texts.get(2, b"").decode("utf-8"))
+            for key, value in _external_data(data):
+                if key not in _DATA_KEYS:
+                    raise ValueError(f"external data has no entry {_shown(key)}")
+                if key == b"location" and value.decode("utf-8", "surrogateescape") not in files:
+                    raise BundleError(f"{model} takes weights from {_shown(value)}, which is no file of the bundle.")
     except ValueError as error:
-        raise BundleError(f"{model} is not an ONNX file: {error}") from error
-    return locations
+        raise BundleError(f"{model} is not an ONNX file: {error}.") from error
 
 
-def _protobuf_fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, start, end) of every field of a message that holds bytes: text, or a message of its own."""
-    while start < end:
-        key, start = _varint(data, start, end)
-        wire = key & 7
-        if wire == 0:
-            _, start = _varint(data, start, end)
-        elif wire in (1, 5):
-            start += 8 if wire == 1 else 4
-        elif wire == 2:
-            size, start = _varint(data, start, end)
-            if size <= end - start:
-                yield key >> 3, start, start + size
-            start += size
+def _shown(value: bytes) -> str:
+    text = value[:200].decode("utf-8", "replace")
+    return f"`{text}`" if len(value) <= 200 else f"`{text}` and so on"
+
+
+def _external_data(data: bytes | mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
+    """Yield key and value of every entry of external data in an ONNX file, in memory that does not grow with it.
+
+    Raises:
+        ValueError: It is no ONNX file, or one that C++ protobuf could read otherwise than it is read here.
+    """
+    kind, at, end = "model", 0, len(data)
+    fields = _FIELDS[kind]
+    seen: dict[int, bytes] = {}
+    above: list[tuple[str, int, dict[int, bytes]]] = []
+    for _ in range(MOST_FIELDS):
+        while at == end:
+            if kind == "entry":
+                yield seen.get(_KEY, b""), seen.get(_VALUE, b"")
+            if not above:
+                return
+            kind, end, seen = above.pop()
+            fields = _FIELDS[kind]
+        tag, at = (data[at], at + 1) if data[at] < 0x80 else _varint(data, at, end, 5)
+        if tag not in fields:
+            raise ValueError(f"a {kind} has no field {tag >> 3} of wire type {tag & 7}")
+        inside, once = fields[tag]
+        size = _SIZES.get(tag & 7)
+        if size is None:
+            size, at = _varint(data, at, end, 5)
+        elif not size:
+            _, at = _varint(data, at, end, 10)
+        if size > end - at:
+            raise ValueError("it is cut short")
+        if once:
+            if tag in seen:
+                raise ValueError(f"field {tag >> 3} of a {kind} is there twice")
+            seen[tag] = data[at : at + size] if kind == "entry" else b""
+        if inside is None:
+            at += size
+        elif len(above) == _DEEPEST:
+            raise ValueError(f"messages lie in each other more than {_DEEPEST} deep")
         else:
-            raise ValueError(f"unknown wire type {wire}")
-    if start != end:
-        raise ValueError("it is cut short")
+            above.append((kind, end, seen))
+            kind, fields, end, seen = inside, _FIELDS[inside], at + size, {}
+    raise ValueError(f"it has more than {MOST_FIELDS} fields")
 
 
-def _varint(data: mmap.mmap, start: int, end: int) -> tuple[int, int]:
+def _varint(data: bytes | mmap.mmap, at: int, end: int, most: int) -> tuple[int, int]:
+    """Return a number of at most so many bytes, and where it ends."""
+    if at < end and data[at] < 0x80:
+        return data[at], at + 1
     value = 0
-    for index in range(10):
-        if start + index >= end:
-            break
-        byte = data[start + index]
+    for index in range(most):
+        if at + index >= end:
+            raise ValueError("it is cut short")
+        byte = data[at + index]
         value |= (byte & 0x7F) << 7 * index
+        if byte == 0:
+            break
         if byte < 0x80:
-            return value, start + index + 1
-    raise ValueError("it is cut short")
+            return value, at + index + 1
+    raise ValueError("a number in it has more bytes than it needs")
 
 
 # Deflate makes a thousand bytes of one, and so gigabytes of a small file. These are what an archive may unpack to in

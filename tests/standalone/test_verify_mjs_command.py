@@ -155,13 +155,21 @@ REFUSED = {
         f"lists {name!r}": (lists(name), f"lists `{name}`, which is outside the bundle.")
         for name in ("../outside", "saved_model/../../outside", "/outside", "parity//cases.npz", "", ".")
     },
+    **{
+        f"lists {name!r}": (lists(name), f"lists `{name}`, which onnxruntime may take for no file.")
+        for name in ("*/_ORT_MEM_ADDR_/*", "inner/*/x")
+    },
     "a file more": (
         lambda bundle: (bundle / "parity" / "more").touch(),
         "holds parity/more, which its manifest does not list.",
     ),
     "pipe": (lambda bundle: os.mkfifo(bundle / "pipe"), "pipe is neither a file nor a folder."),
     "no model": (model_is(b""), "onnxruntime-node 1.30.0 cannot load "),
-    **{str(content): (model_is(content), CUT_SHORT) for content in (b"not a model", b"\x08\x07\x3a\x7f", b"\x80")},
+    **{str(content): (model_is(content), CUT_SHORT) for content in (b"\x08\x07\x3a\x7f", b"\x80")},
+    "no protobuf": (
+        model_is(b"not a model"),
+        "model.onnx is not an ONNX file: a model has no field 13 of wire type 6.",
+    ),
     **{
         location: (weights_from(location), f"takes weights from `{location}`, which is no file of the bundle.")
         for location in ("../secret", "secret")
