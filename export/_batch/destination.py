@@ -14,7 +14,7 @@ from typing import Any
 from .._errors import ExportError, InputError
 from .._places import check_place, unless_a_folder
 from .._whole_file import reason_of, whole_file
-from .parquet import UNREAD
+from .parquet import UNREAD, as_text, open_parquet
 from .source import Part
 
 try:
@@ -51,15 +51,17 @@ class Destination:
 
     def is_done(self, part: str) -> bool:
         """Tell whether a part is written; one that could not all be read may be mended, and is to be tried again."""
-        from pyarrow import parquet
+        from pyarrow import compute
 
         if not self.target(part).exists():
             return False
         errors = self.errors_of(part)
         if not errors.is_file():
             return True
-        found = parquet.read_table(errors, columns=["row", "reason"], partitioning=None).to_pylist()
-        return not any(each["row"] is None or each["reason"].startswith(UNREAD) for each in found)
+        with open_parquet(errors) as opened:
+            found = opened.read(columns=["row", "reason"])
+        unread = compute.match_substring_regex(found["reason"], rf"^(rows \d+ to \d+: )?{UNREAD}")
+        return not (found["row"].null_count or compute.any(unread).as_py())
 
     @property
     def errors(self) -> Path:
@@ -82,6 +84,8 @@ class Destination:
             InputError: It holds something else, the outputs of another bundle or source, or is not to be gone on with.
             ExportError: It cannot be written, or another run writes to it at this moment.
         """
+        if as_text(str(self.folder)) != str(self.folder):
+            raise InputError(f"The name of {as_text(str(self.folder))} is no text in UTF-8. Choose another place.")
         with contextlib.ExitStack() as held:
             try:
                 refusal = partial(self._refusal, resume=resume)

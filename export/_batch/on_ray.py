@@ -18,8 +18,8 @@ from .destination import Destination
 from .job import Job
 from .model import Model
 from .parquet import said
-from .part_file import write_errors
-from .run_parts import Done, run_parts
+from .part_file import Done, fail_part
+from .run_parts import run_parts
 from .source import Part
 
 TRIES = 4  # of a part whose worker dies under it; then the part is to blame
@@ -87,7 +87,7 @@ def _collect(ray: ModuleType, reference: Any, part: Part, destination: Destinati
             done(part.rows, 0)
             return
         why = f"its worker died {TRIES} times ({type(error).__name__})"
-        write_errors(destination, part, [(None, None, why)])
+        fail_part(part, destination, why)
         done(0, part.rows)
     except ray.exceptions.RayError as error:
         raise ExportError(f"Ray failed: {said(error)}. The same command goes on from there.") from error

@@ -1,10 +1,10 @@
-"""A part's file in the destination: outputs beside the columns that are no inputs; and a file of its errors."""
+"""A part's file in the destination: outputs beside the columns that are no inputs."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -13,18 +13,25 @@ import numpy as np
 
 from .._errors import ExportError
 from .._standalone.verify import Spec
-from .._whole_file import put_in_place, reason_of, whole_file
+from .._whole_file import put_in_place, reason_of
 from .columns import to_lists
 from .destination import Destination
+from .errors import Errors, write_errors
+from .parquet import UNREAD, said
 from .source import Part
 
-Error = tuple[int | None, str | None, str]  # the row, `None` for the whole part; what the key says of it; and why
+Done = Callable[[int, int], None]  # rows that are written, rows that failed
 
 
 class PartFile:
-    """What is written of one part; it is in the destination once it is whole, its errors before it."""
+    """What is written of one part; it is in the destination once it is whole, its errors before it.
 
-    def __init__(self, part: Part, destination: Destination, kept: Any, outputs: Iterable[Spec]) -> None:
+    Attributes:
+        schema: The `pyarrow.Schema` of what is written.
+        given_up: Why there will be no such file, or `None`: what one part causes is no end to the others.
+    """
+
+    def __init__(self, part: Part, destination: Destination, kept: Any, outputs: Iterable[Spec], done: Done) -> None:
         """Begin a file.
 
         Args:
@@ -32,17 +39,20 @@ class PartFile:
             destination: Where it goes.
             kept: The `pyarrow.Schema` of the columns that are passed on.
             outputs: Entries of the outputs in the manifest.
+            done: Called with how many rows were written and how many failed.
         """
         import pyarrow as pa
 
-        self._part, self._destination = part, destination
+        self._part, self._destination, self._done = part, destination, done
+        self._counts = [0, 0]  # rows that were written and that failed, as they were told
         self._target = destination.target(part.name)
         self._partial = destination.partial / f".{uuid.uuid4().hex}.partial"
         self.schema = kept
         for spec in outputs:
             nothing = to_lists(np.zeros(0, spec.dtype), np.zeros((0, len(spec.shape) - 1), np.int64))
             self.schema = self.schema.append(pa.field(spec.name, nothing.type))
-        self._errors: list[Error] = []
+        self._errors = Errors()
+        self.given_up: str | None = None
 
     @cached_property
     def _writer(self) -> Any:
@@ -72,29 +82,69 @@ class PartFile:
             good = [table.slice(before + 1, after - before - 1) for before, after in pairwise(cuts)]
             table = pa.Table.from_batches(good, schema=self.schema)
             for row in sorted(problems):
-                self._errors.append((first_row + row, None if names is None else _text(names[row]), problems[row]))
+                self._errors.add(first_row + row, None if names is None else _text(names[row]), problems[row])
         if len(table):
             with self._said():
                 self._writer.write(table)
+        self._tell(len(table), len(problems))
 
     def fail_rows(self, rows: range, why: str) -> None:
         """Say of rows that could not even be read why."""
-        self._errors += [(row, None, why) for row in rows]
+        self._errors.add_rows(rows, why)
+        self._tell(0, rows.stop - rows.start)
+
+    @contextlib.contextmanager
+    def kept_apart(self) -> Iterator[None]:
+        """Give the file up where something goes wrong that only its part can be to blame for, as a lack of memory.
+
+        Raises:
+            ExportError: It cannot be written, or the device failed: so it would be for all others.
+        """
+        try:
+            yield
+        except ExportError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever pyarrow or NumPy makes of what is in the part
+            self.given_up = f"{UNREAD}: {said(error)}"
 
     def finish(self) -> None:
         """Put the errors in place, and then the file.
 
         Where it replaces one that lacks rows, the errors come last: they say so until then.
         """
+        if self.given_up is None:
+            with self.kept_apart():
+                self._close()
+        if self.given_up is not None:
+            self._discard()
+            return
         again = self._target.exists()
         with self._said():
-            self._writer.close()
             if not again:
-                write_errors(self._destination, self._part, self._errors)
+                write_errors(self._destination, self._part, self._errors.lines())
             self._target.parent.mkdir(parents=True, exist_ok=True)
             put_in_place(self._partial, self._target)
             if again:
-                write_errors(self._destination, self._part, self._errors)
+                write_errors(self._destination, self._part, self._errors.lines())
+
+    def _close(self) -> None:
+        with self._said():
+            self._writer.close()
+
+    def _discard(self) -> None:
+        """Leave nothing but a line among the errors."""
+        if "_writer" in vars(self):
+            with contextlib.suppress(Exception):  # nobody needs it any more
+                self._writer.close()
+        self._partial.unlink(missing_ok=True)
+        written, failed = self._counts
+        self._tell(-written, self._part.rows - failed)
+        fail_part(self._part, self._destination, str(self.given_up))
+
+    def _tell(self, written: int, failed: int) -> None:
+        self._counts[0] += written
+        self._counts[1] += failed
+        self._done(written, failed)
 
     @contextlib.contextmanager
     def _said(self) -> Iterator[None]:
@@ -110,56 +160,15 @@ class PartFile:
             ) from error
 
 
+def fail_part(part: Part, destination: Destination, why: str) -> None:
+    """Say why nothing of a part could be run."""
+    write_errors(destination, part, [(None, None, why)])
+
+
 def _text(name: Any) -> str | None:
-    """Return what a key says, as text; whatever Arrow can hold may be one."""
+    """Return what a key says, as text; whatever Arrow can hold may be one, and bytes that are none."""
     try:
-        text: str | None = name.cast("string").as_py()
+        told = name.cast("string")
     except (ValueError, NotImplementedError):
-        text = str(name)
-    return text
-
-
-def write_errors(destination: Destination, part: Part, errors: list[Error]) -> None:
-    """Write the errors of a part, or remove those of an earlier run."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    file = destination.errors_of(part.name)
-    if not errors:
-        file.unlink(missing_ok=True)
-        return
-    rows, keys, reasons = zip(*errors, strict=True)
-    columns = {"part": [part.name] * len(errors), "row": rows, "key": keys, "reason": reasons}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file, folder=destination.partial) as partial:
-        parquet.write_table(pa.table(columns, schema=_error_schema()), partial)
-
-
-def merge_errors(destination: Destination, parts: Iterable[Part]) -> int:
-    """Write the errors of all parts to one file, or remove that of an earlier run.
-
-    Returns:
-        How many there are.
-    """
-    from pyarrow import parquet
-
-    found = [file for part in parts if (file := destination.errors_of(part.name)).is_file()]
-    if not found:
-        destination.errors.unlink(missing_ok=True)
-        return 0
-    count = 0
-    with (
-        whole_file(destination.errors, folder=destination.partial) as file,
-        parquet.ParquetWriter(file, _error_schema()) as writer,
-    ):
-        for each in found:
-            table = parquet.read_table(each, partitioning=None)
-            writer.write_table(table)
-            count += len(table)
-    return count
-
-
-def _error_schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema([("part", pa.string()), ("row", pa.int64()), ("key", pa.string()), ("reason", pa.string())])
+        return str(name)
+    return told.as_buffer().to_pybytes().decode("utf-8", "backslashreplace") if told.is_valid else None

@@ -17,12 +17,12 @@ from .._places import is_within
 from .._progress import shown_rows
 from .._standalone.verify import check_provider
 from .destination import Destination
+from .errors import merge_errors
 from .job import BATCH_ROWS, Job, checked_outputs, row_axes
 from .memory import memory_limit
 from .model import Model
 from .on_ray import check_ray, run_on_ray
 from .parquet import check_pyarrow
-from .part_file import merge_errors
 from .run_parts import open_part, run_parts
 from .source import Part, find_parts
 from .trial import tried
@@ -38,7 +38,7 @@ class Predictions:
         destination: The folder.
         errors_file: The table of rows that could not be read or run, or `None` if there are none.
         rows: How many rows were written, in this run.
-        errors: How many rows are in the table of errors; a part that cannot be read at all counts as one.
+        errors: How many lines the table of errors has: a row each, many rows that could not be read, or a whole part.
         parts: How many parts the source has.
         resumed: How many of them were done before.
         seconds: How long it took.
@@ -131,7 +131,7 @@ def predict(
         padded=frozenset(),
         workers=cores,
     )
-    parts = find_parts(source)
+    parts = find_parts(source, job.limit)
     _check_schemas(parts, opened, job, source)
     place = Destination(destination)
     run = {"bundle": job.digest, "outputs": list(chosen), "key": key, "source": str(source)}

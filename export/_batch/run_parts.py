@@ -16,7 +16,7 @@ from .destination import Destination
 from .job import WINDOW_BYTES, WINDOW_ROWS, Job
 from .model import Model
 from .parquet import READ_ERRORS, UNREAD, open_parquet, said
-from .part_file import PartFile, write_errors
+from .part_file import Done, PartFile, fail_part
 from .results import Results
 from .source import Part
 from .windows import Window, output_bytes, read_window, spans
@@ -24,7 +24,6 @@ from .windows import Window, output_bytes, read_window, spans
 SAMPLE = 16  # rows that tell how large the others are
 MOST_BYTES = 2**31 - 2**20  # of lists within each other, which Arrow counts in 32 bits
 
-Done = Callable[[int, int], None]  # rows that are written, rows that failed
 Finish = Callable[[], None]  # a step: what waits for rows and writes them, or puts a file in its place
 
 
@@ -62,18 +61,20 @@ def _steps(
     for part in parts:
         opened = open_part(part, model.manifest, job)
         if isinstance(opened, str):
-            write_errors(destination, part, [(None, None, opened)])
+            fail_part(part, destination, opened)
             done(0, part.rows)
             continue
         with opened:
-            file = PartFile(part, destination, kept_schema(opened.schema_arrow, model.manifest, job), model.outputs)
-            for window, batch in _windows(part, opened, file, model, job, done):
-                for start, stop in spans(window, model.outputs):
-                    results = Results(model.outputs, window, start, stop)
-                    good = np.array([row for row in range(start, stop) if row not in results.problems], np.int64)
-                    batches = model.batches.of(window.lengths, good)
-                    running = [pool.submit(model.run_rows, window, rows, results) for rows in batches]
-                    yield partial(_write, file, batch.slice(start, stop - start), window, results, running, model, done)
+            kept = kept_schema(opened.schema_arrow, model.manifest, job)
+            file = PartFile(part, destination, kept, model.outputs, done)
+            with file.kept_apart():
+                for window, batch in _windows(part, opened, file, model, job):
+                    for start, stop in spans(window, model.outputs):
+                        results = Results(model.outputs, window, start, stop)
+                        good = np.array([row for row in range(start, stop) if row not in results.problems], np.int64)
+                        batches = model.batches.of(window.lengths, good)
+                        running = [pool.submit(model.run_rows, window, rows, results) for rows in batches]
+                        yield partial(_write, file, batch.slice(start, stop - start), window, results, running, model)
             yield file.finish
 
 
@@ -83,33 +84,29 @@ def open_part(part: Part, manifest: Manifest, job: Job) -> Any:
         return part.problem
     try:
         opened = open_parquet(part.path)
+        return schema_problem(opened.schema_arrow, manifest, job) or opened
     except READ_ERRORS as error:
         return f"{UNREAD}: {said(error)}"
-    problem = schema_problem(opened.schema_arrow, manifest, job)
-    if problem:
-        opened.close()
-    return problem or opened
 
 
-def _windows(
-    part: Part, opened: Any, file: PartFile, model: Model, job: Job, done: Done
-) -> Iterator[tuple[Window, Any]]:
+def _windows(part: Part, opened: Any, file: PartFile, model: Model, job: Job) -> Iterator[tuple[Window, Any]]:
     """Yield windows of a part, and their record batches; rows that cannot be read are errors."""
     first = part.first_row
-    for groups in _small_groups(opened.metadata, *part.groups):
+    for groups in small_groups(opened.metadata, *part.groups):
         last = first + sum(opened.metadata.row_group(group).num_rows for group in groups)
-        for row, batch in _batches(opened, groups, first):
+        for row, batch in _batches(opened, groups, first, part.row_bytes):
+            if file.given_up is not None:
+                return
             if isinstance(batch, str):
                 file.fail_rows(range(row[0], row[1]), f"{UNREAD}: {batch}")
-                done(0, row[1] - row[0])
                 continue
             window = read_window(batch, model.manifest, row[0], job.padded)
-            _refuse_gigantic(window, model.outputs, job.limit)
+            refuse_gigantic(window, model.outputs, job.limit)
             yield window, batch
         first = last
 
 
-def _small_groups(metadata: Any, start: int, stop: int) -> Iterator[list[int]]:
+def small_groups(metadata: Any, start: int, stop: int) -> Iterator[list[int]]:
     """Yield row groups, small ones together: files of many have a window of several."""
     groups, rows = list[int](), 0
     for group in range(start, stop):
@@ -119,7 +116,7 @@ def _small_groups(metadata: Any, start: int, stop: int) -> Iterator[list[int]]:
             groups, rows = [], 0
 
 
-def _batches(opened: Any, groups: list[int], first: int) -> Iterator[tuple[tuple[int, int], Any]]:
+def _batches(opened: Any, groups: list[int], first: int, row_bytes: float) -> Iterator[tuple[tuple[int, int], Any]]:
     """Yield rows of row groups: from where to where in the file, and a record batch, or why they cannot be read.
 
     Of several groups, the others are read where one cannot be.
@@ -128,64 +125,74 @@ def _batches(opened: Any, groups: list[int], first: int) -> Iterator[tuple[tuple
     row, last = first, first + sum(counts)
     try:
         # a pyarrow of one thread: the others have work of their own
-        for batch in opened.iter_batches(_rows_at_once(opened, groups), row_groups=groups, use_threads=False):
+        for batch in opened.iter_batches(rows_at_once(opened, groups, row_bytes), row_groups=groups, use_threads=False):
             if batch.num_rows:
                 yield (row, row + batch.num_rows), batch
             row += batch.num_rows
+        if row != last:
+            raise ValueError(f"the footer tells of {last - first:,} rows there, and the pages of {row - first:,}")
     except READ_ERRORS as error:
         if len(groups) == 1:
-            yield (row, last), said(error)
+            yield (min(row, last), last), said(error)
             return
-        begin = first
+        begin, before = first, row - first  # rows that were yielded already
         for group, count in zip(groups, counts, strict=True):
-            for (start, stop), batch in _batches(opened, [group], begin):
-                if stop > row:  # the rest was yielded before
-                    cut = max(0, row - start)
-                    yield (start + cut, stop), batch if isinstance(batch, str) else batch.slice(cut)
+            for (start, stop), batch in _batches(opened, [group], begin, row_bytes):
+                if isinstance(batch, str):
+                    yield (start, stop), batch
+                    continue
+                cut = min(before, stop - start)
+                before -= cut
+                if cut < stop - start:
+                    yield (start + cut, stop), batch.slice(cut)
             begin += count
 
 
-def _rows_at_once(opened: Any, groups: list[int]) -> int:
-    """Return how many rows a window may have; a few are read for it, since what is packed well may be large."""
+def rows_at_once(opened: Any, groups: list[int], row_bytes: float) -> int:
+    """Return how many rows a window may have; a few are read for it, since of texts the footer does not say enough."""
     told = [opened.metadata.row_group(group) for group in groups]
     rows = max(1, sum(group.num_rows for group in told))
-    each = max(1, sum(group.total_byte_size for group in told)) / rows
-    head = next(opened.iter_batches(SAMPLE, row_groups=groups[:1], use_threads=False), None)
+    each = max(row_bytes, sum(group.total_byte_size for group in told) / rows)
+    head = next(opened.iter_batches(min(SAMPLE, _fitting(each)), row_groups=groups[:1], use_threads=False), None)
     if head is not None and head.num_rows:
         each = max(each, head.nbytes / head.num_rows)
-    return max(1, min(WINDOW_ROWS, int(WINDOW_BYTES / each)))
+    return _fitting(each)
 
 
-def _refuse_gigantic(window: Window, outputs: list[Spec], limit: int) -> None:
-    """Refuse rows of which an output is larger than may be, before there is room made for it."""
-    largest = output_bytes(outputs, window)[0]
-    for row in np.flatnonzero(largest > min(limit, MOST_BYTES)).tolist():
-        why = f"has an output of {largest[row] / 2**20:,.0f} MiB, and {min(limit, MOST_BYTES) >> 20} MiB are the limit"
-        window.problems.setdefault(row, why)
+def _fitting(row_bytes: float) -> int:
+    return max(1, min(WINDOW_ROWS, int(WINDOW_BYTES / row_bytes)))
+
+
+def refuse_gigantic(window: Window, outputs: list[Spec], limit: int) -> None:
+    """Refuse rows of which an input or an output is larger than may be, before there is room made for it."""
+    each = (np.prod(ragged.sizes, axis=1) * ragged.values.itemsize for ragged in window.inputs.values())
+    inputs = np.max([np.zeros(window.rows), *each], axis=0)
+    for what, sizes in (("input", inputs), ("output", output_bytes(outputs, window)[0])):
+        for row in np.flatnonzero(sizes > min(limit, MOST_BYTES)).tolist():
+            why = (
+                f"has an {what} of {sizes[row] / 2**20:,.0f} MiB, and {min(limit, MOST_BYTES) >> 20} MiB are the limit"
+            )
+            window.problems.setdefault(row, why)
 
 
 def _write(
-    file: PartFile,
-    batch: Any,
-    window: Window,
-    results: Results,
-    running: Iterable[Future[None]],
-    model: Model,
-    done: Done,
+    file: PartFile, batch: Any, window: Window, results: Results, running: Iterable[Future[None]], model: Model
 ) -> None:
     """Wait for rows, and write them."""
-    for future in running:
-        future.result()
-    job, start, first_row = model.job, results.start, window.first_row + results.start
-    # a row a window, or of small windows a row of 64
-    row = start + first_row * 2654435761 % 2**32 % max(64, batch.num_rows)
-    if job.batch_size > 1 and row < start + batch.num_rows and row not in results.problems:
-        model.check_alone(window, row, results)
-    problems = {row - start: why for row, why in results.problems.items()}
-    outputs = results.columns()
-    kept = batch.select(file.schema.names[: len(file.schema) - len(outputs)])
-    file.write(kept, outputs, problems, batch.column(job.key) if job.key else None, first_row)
-    done(batch.num_rows - len(problems), len(problems))
+    if file.given_up is not None:
+        return
+    with file.kept_apart():
+        for future in running:
+            future.result()
+        job, start, first_row = model.job, results.start, window.first_row + results.start
+        # a row a window, or of small windows a row of 64
+        row = start + first_row * 2654435761 % 2**32 % max(64, batch.num_rows)
+        if job.batch_size > 1 and row < start + batch.num_rows and row not in results.problems:
+            model.check_alone(window, row, results)
+        problems = {row - start: why for row, why in results.problems.items()}
+        outputs = results.columns()
+        kept = batch.select(file.schema.names[: len(file.schema) - len(outputs)])
+        file.write(kept, outputs, problems, batch.column(job.key) if job.key else None, first_row)
 
 
 def kept_schema(schema: Any, manifest: Manifest, job: Job) -> Any:

@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._errors import InputError
-from .parquet import READ_ERRORS, UNREAD, open_parquet, said
+from .footer import check_rows, row_groups
+from .parquet import READ_ERRORS, UNREAD, check_regular, open_parquet, said
 
 # A file of more is cut between its row groups: what a killed run loses is at most a part, and parts go to workers.
 PART_BYTES = 128 * 2**20
@@ -30,6 +31,7 @@ class Part:
         first_row: Which row of the file its first one is.
         rows: How many rows it has.
         fingerprint: What tells it from another file: the size, and a hash of the footer.
+        row_bytes: How many bytes the numbers of a row take in memory, by the footer.
         problem: Why it cannot be read at all, or `None`.
     """
 
@@ -39,6 +41,7 @@ class Part:
     first_row: int = 0
     rows: int = 0
     fingerprint: str = ""
+    row_bytes: float = 1
     problem: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,10 +50,14 @@ class Part:
         return {name: kept[name] for name in ("name", "rows", "fingerprint")}
 
 
-def find_parts(source: str | Path) -> list[Part]:
+def find_parts(source: str | Path, limit: int) -> list[Part]:
     """Return the parts of a file, of a folder and those below it, or of what a pattern matches, in order of name.
 
     In folders, files whose names begin with `_` or `.` are left out, as Spark and Arrow do.
+
+    Args:
+        source: The file, folder or pattern.
+        limit: How many bytes the tensors of the model may take: rows that must take more cannot be read.
 
     Raises:
         InputError: There is no such file, or none of Parquet in the folder.
@@ -58,7 +65,7 @@ def find_parts(source: str | Path) -> list[Part]:
     files, root = _files(str(source))
     if hidden := [file for file in files if file.name[0] in "_."]:
         raise InputError(f"{hidden[0]} begins with `_` or `.`, as what readers of folders leave out. Rename it.")
-    return [part for file in files for part in _parts_of(file, PurePosixPath(file.relative_to(root).as_posix()))]
+    return [part for file in files for part in _parts_of(file, PurePosixPath(file.relative_to(root).as_posix()), limit)]
 
 
 def _files(source: str) -> tuple[list[Path], Path]:
@@ -95,19 +102,25 @@ def _in_folder(folder: Path) -> Iterator[Path]:
         yield from (Path(above, name) for name in names if name[0] not in "_." and name.lower().endswith(SUFFIXES))
 
 
-def _parts_of(file: Path, name: PurePosixPath) -> list[Part]:
+def _parts_of(file: Path, name: PurePosixPath, limit: int) -> list[Part]:
     fingerprint = ""
     try:
         fingerprint = _fingerprint(file)
         with open_parquet(file) as opened:
-            runs = list(_runs(opened.metadata))
+            check_rows(opened.metadata)
+            runs, told = list(_runs(opened.metadata)), row_groups(file)
+            levels = [opened.schema.column(index).max_repetition_level for index in range(len(opened.schema))]
+        flat, size = [index for index, level in enumerate(levels) if not level], file.stat().st_size
+        problems = [group.problem(limit, size, flat) for group in told]
     except READ_ERRORS as error:
         return [Part(str(name), str(file), fingerprint=fingerprint, problem=f"{UNREAD}: {said(error)}")]
     parts, first_row = [], 0
     for number, (groups, rows) in enumerate(runs):
         # a folder in place of the file: no other file of the source can be called so
         own = name if len(runs) == 1 else name / f"part-{number:05d}.parquet"
-        parts.append(Part(str(own), str(file), groups, first_row, rows, fingerprint))
+        row_bytes = max((group.size / max(1, group.rows) for group in told[slice(*groups)]), default=1)
+        problem = next((f"{UNREAD}: {why}" for why in problems[slice(*groups)] if why), None)
+        parts.append(Part(str(own), str(file), groups, first_row, rows, fingerprint, max(1, row_bytes), problem))
         first_row += rows
     return parts
 
@@ -131,6 +144,7 @@ def _fingerprint(file: Path) -> str:
     The end says how large each column is, packed, and more. The slices tell numbers apart that take the same room, as
     ids do; not all of the file is read, since that takes as long as running it may.
     """
+    check_regular(file)
     with file.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         found = hashlib.sha256()

@@ -17,11 +17,11 @@ import numpy as np
 from .._alike import alike
 from .._standalone.verify import Arrays
 from .feeds import feeds_alone
-from .job import row_axes
+from .job import WINDOW_BYTES, row_axes
 from .model import Model
 from .parquet import READ_ERRORS
 from .results import rounding_of, sizes_of_channels, without_padding
-from .run_parts import open_part
+from .run_parts import open_part, refuse_gigantic, rows_at_once, small_groups
 from .source import Part
 from .windows import Window, output_sizes, read_window
 
@@ -85,9 +85,13 @@ def _head(model: Model, part: Part) -> Window | None:
     if isinstance(opened, str):
         return None
     with opened, contextlib.suppress(*READ_ERRORS, StopIteration):
-        batch = next(opened.iter_batches(READ, row_groups=list(range(*part.groups)), use_threads=False))
+        groups = next(small_groups(opened.metadata, *part.groups))
+        rows = min(READ, rows_at_once(opened, groups, part.row_bytes))
+        batch = next(opened.iter_batches(rows, row_groups=groups, use_threads=False))
         # rows of any length: they are compared at the next one that the model takes
-        return read_window(batch, model.manifest, part.first_row, frozenset(model.manifest.multiples))
+        window = read_window(batch, model.manifest, part.first_row, frozenset(model.manifest.multiples))
+        refuse_gigantic(window, model.outputs, min(model.job.limit, WINDOW_BYTES))
+        return window
     return None
 
 

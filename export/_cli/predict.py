@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
+from .._batch.errors import first_errors
 from .._batch.predict import ENGINES, Predictions, predict
 from .._errors import ExportError
 from .._standalone.verify import say
@@ -74,9 +75,10 @@ def main(arguments: argparse.Namespace) -> None:
             f"interrupted: the parts that are done are in {arguments.destination}; the same command goes on from there"
         ) from None
     _show(done, as_json=arguments.json)
-    if done.errors:
+    if done.errors_file is not None:
         count = "1 row or part" if done.errors == 1 else f"{done.errors:,} rows or parts"
-        raise ExportError(f"{count} failed; {done.errors_file} says which and why.")
+        first = "; ".join(first_errors(done.errors_file))
+        raise ExportError(f"{count} failed; {done.errors_file} says which and why. The first: {first}.")
 
 
 def _show(done: Predictions, *, as_json: bool) -> None:

@@ -78,12 +78,25 @@ class BundleModel(MLModel):
 
 
 def _array(given: RequestInput) -> np.ndarray:
-    raw, dtype = np.asarray(getattr(given.data, "root", given.data)), to_dtype(given)
+    data, dtype = getattr(given.data, "root", given.data), to_dtype(given)
+    if isinstance(data, list):
+        _check_numbers(given.name, data)
+    raw = np.asarray(data)
     array = raw.astype(dtype).reshape(given.shape)
     changed = dtype.kind in "biu" and (array.ravel() != raw.ravel()).any()
     if raw.size and (changed or raw.dtype.kind not in KINDS.get(dtype.kind, "")):
         raise ValueError(f"the data of input `{given.name}` are not numbers of its datatype.")
     return array
+
+
+def _check_numbers(name: str, data: list[object]) -> None:
+    """Refuse text before NumPy makes each as long as the longest: 100 kB would take gigabytes."""
+    kinds = set(map(type, data))
+    if kinds - {bool, int, float, list}:
+        raise ValueError(f"the data of input `{name}` are not numbers of its datatype.")
+    for each in data if list in kinds else ():
+        if isinstance(each, list):
+            _check_numbers(name, each)
 
 
 def _described(name: str, dtype: str, shape: list[int | str]) -> MetadataTensor:

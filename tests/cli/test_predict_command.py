@@ -60,7 +60,8 @@ def test_rows_that_fail_are_an_error_and_the_others_are_there(bundle, source, tm
     out = tmp_path / "out"
     code, said, err = call("predict", bundle, source, out, "--key", "id", "--outputs", "total")
     assert code == 1
-    assert_one_line(err, f"error: 1 row or part failed; {out / '_predict' / 'errors.parquet'} says which and why.")
+    place = out / "_predict" / "errors.parquet"
+    assert_one_line(err, f"error: 1 row or part failed; {place} says which and why. The first: c.parquet: row 0: [ONNX")
     assert said.startswith(f"{out}: 4 rows in ")
     assert pq.read_table(out / "c.parquet").to_pydict() == {"id": ["good"], "total": [20]}
     (error,) = pq.read_table(out / "_predict" / "errors.parquet").to_pylist()

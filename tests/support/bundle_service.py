@@ -12,21 +12,27 @@ from keras_attn_export._standalone import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE = ROOT / "examples" / "serve_bundle.py"
-OPTIONS = ("--host", "127.0.0.1", "--port", "0", "--limit-concurrency", "64")  # 0: any free port
+ENDING = ("--timeout-graceful-shutdown", "1")
+OPTIONS = ("--host", "127.0.0.1", "--port", "0", "--limit-concurrency", "1000", *ENDING)  # 0: any free port
 LOG = "log.txt"
+LIMITS = "SECONDS, MOST_COMING, MOST_BEGUN = 10, 256, 128"
 
 
-def start(folder, bundle):
-    shutil.copy(SERVICE, folder)
+def start(folder, bundle, limits=None):
+    """Start the service; `limits` stand for `SECONDS`, `MOST_COMING` and `MOST_BEGUN` in the place of its own."""
+    content = SERVICE.read_text(encoding="utf-8")
+    assert LIMITS in content
+    content = content if limits is None else content.replace(LIMITS, f"{LIMITS.partition('=')[0]}= {limits}")
+    (folder / SERVICE.name).write_text(content, encoding="utf-8")
     shutil.copy(verify.__file__, folder / "verify.py")
     command = [str(serving_python()), "-m", "uvicorn", "serve_bundle:app", *OPTIONS]
     return spawned(command, folder, folder / LOG, BUNDLE=str(bundle))
 
 
 @contextlib.contextmanager
-def running(folder, bundle):
+def running(folder, bundle, limits=None):
     """Start the service, wait until it says where it listens, and end it. Nothing may have surprised it."""
-    process = start(folder, bundle)
+    process = start(folder, bundle, limits)
     try:
         yield Server(process, {"HTTP": _port(process, folder / LOG)}, folder / LOG)
     finally:
