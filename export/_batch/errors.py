@@ -106,22 +106,20 @@ def merge_errors(destination: Destination, parts: Iterable[Part]) -> int:
 
 
 def first_errors(file: Path) -> list[str]:
-    """Return what the table of errors says first of each of its first parts: a line each, which can be printed."""
+    """Return what the table of errors says first of each of its first parts, each cut where it is long."""
     found: dict[str, str] = {}
     with open_parquet(file) as opened:
         for batch in opened.iter_batches(columns=["part", "row", "reason"]):
             for part, row, reason in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 place = "" if row is None or reason.startswith("rows ") else f"row {row}: "
-                found.setdefault(part, _printable(f"{part}: {place}{reason}"))
+                found.setdefault(part, _cut(f"{part}: {place}{reason}"))
                 if len(found) == FIRST:
                     return list(found.values())
     return list(found.values())
 
 
-def _printable(text: str) -> str:
-    """Return a text on one line, cut where it is long, in which nothing but letters reaches a terminal."""
-    shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in shown)
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _schema() -> Any:
