@@ -127,7 +127,7 @@ CUT_SHORT = "model.onnx is not an ONNX file: it is cut short."
 TOO_OLD = "needs onnxruntime {} or newer, and onnxruntime-node 1.30.0 is installed. Upgrade"
 REFUSED = {
     "no manifest": (lambda bundle: (bundle / "manifest.json").unlink(), "it has no manifest.json."),
-    "a folder": (manifest_is_a_folder, "EISDIR"),
+    "a folder": (manifest_is_a_folder, "it has no manifest.json."),
     "altered": (lambda bundle: flip_byte(bundle / "manifest.json"), "manifest.json "),
     **{
         f"lists {name!r}": (lists(name), f"lists `{name}`, which is outside the bundle.")
