@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -262,12 +262,9 @@ def _first_problem(values: Iterable[tuple[Any, Any, str]]) -> str | None:
 def manifest_bytes(content: Mapping[str, Any]) -> bytes:
     """Return the only bytes that a manifest of this content may have; the last entry is the digest of all others."""
     plain = {name: value for name, value in content.items() if name != DIGEST}
-    digest = hashlib.sha256(_json_bytes(plain)).hexdigest()
-    return _json_bytes({**plain, DIGEST: digest})
-
-
-def _json_bytes(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode("ascii")
+    written = (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode("ascii")
+    digest = hashlib.sha256(written).hexdigest()
+    return written.removesuffix(b"\n}\n") + f',\n  "{DIGEST}": "{digest}"\n}}\n'.encode("ascii")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -366,8 +363,9 @@ def read_json(path: Path) -> tuple[bytes, Any]:
         OSError: It cannot be read.
     """
     with opened(path) as file:
-        raw = file.read(MOST_JSON + 1)
-    if len(raw) > MOST_JSON or sum(map(raw.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        is_large = os.fstat(file.fileno()).st_size > MOST_JSON
+        raw = b"" if is_large else file.read(MOST_JSON + 1)  # it may grow
+    if is_large or len(raw) > MOST_JSON or sum(map(raw.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise BundleError(f"{path} is more than {MOST_JSON >> 20} MiB or {MOST_VALUES} values, which is not read.")
     try:
         content = json.loads(raw)
@@ -385,7 +383,7 @@ def read_json(path: Path) -> tuple[bytes, Any]:
 _AT_ONCE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # which Windows has no need for
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> io.BufferedReader:
     """Open a file of a bundle; a link, a pipe or a device is refused unread, since some never end.
 
     Raises:
