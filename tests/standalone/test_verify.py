@@ -471,6 +471,11 @@ def test_inputs_on_which_onnxruntime_fails(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")  # onnxruntime would print the error as well
 
 
+def test_no_temporary_folder_is_needed_on_a_cpu(exported, monkeypatch):
+    monkeypatch.setattr(verify.tempfile, "TemporaryDirectory", None)
+    assert all(row["passed"] for row in verify.replay(exported, read_manifest(exported)))
+
+
 def test_verify_script_matches(bundle):
     before = sorted(bundle.rglob("*"))
     assert (bundle / "verify.py").read_bytes() == Path(verify.__file__).read_bytes()
