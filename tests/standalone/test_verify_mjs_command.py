@@ -87,7 +87,7 @@ def manifest_is_a_folder(bundle):
 
 def lists(name):
     """Return what lets the manifest list a file more."""
-    return lambda bundle: alter_manifest(bundle, sha256=read_manifest(bundle)["sha256"] | {name: "0"})
+    return lambda bundle: alter_manifest(bundle, sha256=read_manifest(bundle)["sha256"] | {name: "0" * 64})
 
 
 def model_is(content):
@@ -144,7 +144,7 @@ REFUSED = {
         location: (weights_from(location), f"takes weights from `{location}`, which is no file of the bundle.")
         for location in ("../secret", "secret")
     },
-    "inputs": (an_input_less, "onnxruntime cannot run the model on inputs `queries` ("),
+    "inputs": (an_input_less, "parity/cases.npz has a case `base` with inputs queries, values, valid_lens, and"),
     "1.31": (lambda bundle: alter_manifest(bundle, lowest_onnxruntime="1.31"), TOO_OLD.format("1.31")),
     "2.1": (lambda bundle: alter_manifest(bundle, lowest_onnxruntime="2.1"), TOO_OLD.format("2.1")),
 }
