@@ -54,9 +54,11 @@ class Bundle:
         """The parity report of the export."""
         file = self.path / REPORT
         try:
-            return ParityReport.from_json(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BundleError(f"{file} is not a parity report ({type(error).__name__}).") from error
+            return ParityReport.of(verify.read_json(file)[1])
+        except OSError as error:
+            raise BundleError(f"Cannot read {file}: {error.strerror}.") from error
+        except ValueError as error:
+            raise BundleError(f"{file} is not a parity report: {error}. Export the model again.") from error
 
     def session(
         self,

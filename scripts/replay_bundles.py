@@ -98,7 +98,7 @@ def replayed(bundle: Any, given: argparse.Namespace) -> Row:
     verify, file = bundle.verify, bundle.path / bundle.verify.MODEL
     session = verify.open_session(file, given.provider, profile_prefix=f"{given.scratch}/{bundle.path.name}")
     runs = [(case, verify.run_session(session, case.inputs)) for case in bundle.cases]
-    profile, tolerance = Path(session.end_profiling()), verify.tolerance_of(bundle.path, bundle.manifest)
+    profile, tolerance = Path(session.end_profiling()), bundle.manifest["parity"]["tolerance"]
     rows = [each for run in runs for each in verify.compare(*run, tolerance, verify.LENIENCE[given.provider])]
     for row in rows:
         if not row["passed"]:

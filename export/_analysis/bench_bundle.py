@@ -170,7 +170,7 @@ def _chosen_inputs(bundle: Bundle, given: Mapping[str, Any] | None) -> tuple[str
     """Return the inputs to run on, and what to call them."""
     if given is not None:
         return "given", checked_inputs(bundle.entries, given)
-    cases = [(case.name, case.inputs) for case in verify.load_cases(bundle.path / verify.CASES)]
+    cases = [(case.name, case.inputs) for case in verify.golden_cases(bundle.path, bundle.entries)]
     # poisoned padding or all zeros may be faster or slower than numbers are
     plain = [case for case in cases if all(np.any(a) and np.all(np.isfinite(a)) for a in case[1].values())]
     case, arrays = max(plain or cases, key=lambda named: sum(array.nbytes for array in named[1].values()))

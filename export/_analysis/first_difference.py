@@ -109,7 +109,7 @@ def first_difference(
         BundleError: The SavedModel is missing or cannot be loaded.
     """
     names = set(cases)
-    among = verify.load_cases(bundle.path / verify.CASES) if among is None else among
+    among = verify.golden_cases(bundle.path, bundle.entries) if among is None else among
     golden = [case for case in among if case.name in names]
     step("Loading TensorFlow and the SavedModel")
     saved, ours = _saved_graph(bundle), OnnxGraph(bundle.path / verify.MODEL)

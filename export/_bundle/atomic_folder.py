@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ _ASIDE = "replaced"  # the old bundle while the new one takes its place, where t
 _DONE = "removed"  # the same, once it is no longer needed
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TRIES = 100
+_LONG = 200  # bytes of a name, of which a file system takes 255
 
 
 @contextlib.contextmanager
@@ -115,7 +117,7 @@ def _held_folder(target: Path) -> Iterator[Path]:
     an old one and remove it; then another is made.
     """
     for _ in range(_TRIES):
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_SUFFIX, dir=target.parent))
+        staging = Path(tempfile.mkdtemp(prefix=_prefix(target.name), suffix=_SUFFIX, dir=target.parent))
         lock = locked(staging / _LOCK)
         if lock is None:
             continue
@@ -134,9 +136,15 @@ def _held_folder(target: Path) -> Iterator[Path]:
     raise BundleError(f"Cannot write beside {target}: something removes every folder that is made there.")
 
 
+def _prefix(name: str) -> str:
+    """Return how names of staging folders begin: with the name of the target, or its hash where it is long."""
+    encoded = os.fsencode(name)
+    return f".{name if len(encoded) <= _LONG else hashlib.sha256(encoded).hexdigest()}."
+
+
 def _sweep(target: Path) -> None:
     """Remove staging folders of exports to this place whose process is gone."""
-    ours = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")  # 8 such by `mkdtemp`
+    ours = re.compile(rf"{re.escape(_prefix(target.name))}[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")  # 8 such by `mkdtemp`
     for old in target.parent.iterdir():
         if fcntl is None or not ours.fullmatch(old.name):
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -58,10 +57,10 @@ def is_bundle(folder: Path) -> bool:
     cases among others. A manifest that is no JSON any more says nothing, so then these files must be there.
     """
     try:
-        manifest = json.loads((folder / verify.MANIFEST).read_bytes())
-    except OSError:
+        _, manifest = verify.read_json(folder / verify.MANIFEST)
+    except (OSError, BundleError):
         return False
-    except (ValueError, RecursionError):
+    except ValueError:
         return all((folder / name).is_file() for name in _ALWAYS_THERE)
     hashes = manifest.get("sha256") if isinstance(manifest, dict) else None
     return isinstance(hashes, dict) and "schema_version" in manifest and all(name in hashes for name in _ALWAYS_THERE)

@@ -5,13 +5,73 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .._errors import ExportError
 from .._options import NO_MORE
-from .._standalone.verify import LENIENCE, Arrays, Case, compare
+from .._standalone.verify import (
+    COUNT,
+    LENIENCE,
+    NUMBER,
+    TEXT,
+    TOLERANCE,
+    TRUTH,
+    Arrays,
+    Case,
+    Each,
+    Kind,
+    OrNull,
+    compare,
+    problem_of,
+)
 from .unproven import warnings_of
+
+_DISTANCES = ("max_abs", "max_rel")
+_SHARES = ("rounding", "rounding_in_precision", "seen_in_precision", "ties")
+# As `finite` writes it.
+_MEASURE = Kind("a number, inf or nan", lambda value: NUMBER.holds(value) or value in ("inf", "-inf", "nan"))
+_ROW = {
+    "name": TEXT,
+    "case": TEXT,
+    "shape": Each(COUNT),
+    "dtype": TEXT,
+    "max_abs": _MEASURE,
+    "max_rel": _MEASURE,
+    "of_limit": _MEASURE,
+    "ties": COUNT,
+    "tolerance": TOLERANCE,
+    "passed": TRUTH,
+    "problem?": OrNull(TEXT),
+}
+_VALUES = {"drawn": TEXT, "equal?": Each(TEXT), "differ?": {"*": {"in": TEXT, "why": TEXT}}}
+_REPORT = {
+    "provider": TEXT,
+    "rows": Each(_ROW),
+    "saved_model_rows": Each(_ROW),
+    "refused?": {"*": TEXT},
+    "float32_clone?": OrNull({"policies": Each(TEXT), "max_abs": _MEASURE, "max_rel": _MEASURE}),
+    "precision?": OrNull(
+        {
+            "name": TEXT,
+            "size_ratio": NUMBER,
+            "time_ratio": NUMBER,
+            "top1?": {"*": {"agreement": NUMBER, "rows": COUNT}},
+        }
+    ),
+    "coverage?": OrNull(
+        {
+            "cases": COUNT,
+            "refused": COUNT,
+            "axes": {"*": Each(COUNT)},
+            "inputs": {
+                "*": {"moves": OrNull(Each(TEXT)), "ids?": COUNT, "ids_seen?": COUNT, "values?": _VALUES},
+            },
+            "outputs": {"*": {"varies": TRUTH, **{f"{key}?": OrNull(_MEASURE) for key in _SHARES}}},
+            "small_only?": Each(TEXT),
+        }
+    ),
+}
 
 ROUGH = {"relative": 1e-5, "absolute": 1e-6}  # for tensors of which it is not known what rounding may do to them
 
@@ -94,16 +154,31 @@ class ParityReport:
 
     @classmethod
     def from_json(cls, text: str) -> ParityReport:
-        """Read what `to_json` wrote."""
-        content = json.loads(text)
-        del content["passed"], content["warnings"]  # they follow from the rest
-        rows = {part: tuple(_read_row(row) for row in content[part]) for part in ("rows", "saved_model_rows")}
-        report = cls(**{**content, **rows})
-        try:
-            report.warnings  # noqa: B018 - whether they can be said
-        except AttributeError as error:
-            raise ValueError(f"`coverage` is not that of a report: {error}") from error
-        return report
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        return cls.of(json.loads(text))
+
+    @classmethod
+    def of(cls, content: Any) -> ParityReport:
+        """Return what the JSON of one says.
+
+        Raises:
+            ValueError: It is no report.
+        """
+        if problem := problem_of(content, _REPORT):
+            raise ValueError(problem)
+        known = {each.name: content[each.name] for each in fields(cls) if each.name in content}
+        rows = {part: tuple(map(_read_row, content[part])) for part in ("rows", "saved_model_rows")}
+        clone, coverage = known.get("float32_clone"), known.get("coverage")
+        if clone is not None:
+            known["float32_clone"] = clone | {key: float(clone[key]) for key in _DISTANCES}
+        if coverage is not None:
+            shares = {name: _with_shares(each) for name, each in coverage["outputs"].items()}
+            known["coverage"] = coverage | {"outputs": shares}
+        return cls(**{**known, **rows})
 
     def summary(self) -> str:
         """Return one line: cases, outputs, and the largest differences."""
@@ -190,5 +265,10 @@ def finite(content: Any) -> Any:
 
 
 def _read_row(row: Mapping[str, Any]) -> ParityRow:
-    numbers = {key: float(row[key]) for key in ("max_abs", "max_rel", "of_limit")}
-    return ParityRow(**{**row, **numbers, "shape": tuple(row["shape"])})
+    numbers = {key: float(row[key]) for key in (*_DISTANCES, "of_limit")}
+    known = {each.name: row[each.name] for each in fields(ParityRow) if each.name in row}
+    return ParityRow(**{**known, **numbers, "shape": tuple(row["shape"])})
+
+
+def _with_shares(output: Mapping[str, Any]) -> dict[str, Any]:
+    return {**output, **{key: float(output[key]) for key in _SHARES if output.get(key) is not None}}

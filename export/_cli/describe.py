@@ -69,7 +69,7 @@ def _whose_verify(hashes: Mapping[str, str]) -> str:
     """Say whether the script in a bundle, which is code of whoever sent it, is the one that is installed here."""
     if VERIFY not in hashes:
         return "none"
-    if hashes[VERIFY] == verify.sha256(Path(verify.__file__)):
+    if hashes[VERIFY] == verify.sha256(Path(verify.__file__).resolve()):
         return "the one of the installed keras-attn"
     return (
         "not the one of the installed keras-attn: of another version, or altered. Read it before you run it; "

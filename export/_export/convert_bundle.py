@@ -80,8 +80,8 @@ def _unless_litert(there: Path, *, overwrite: bool) -> str | None:
 
 def _converted(bundle: Bundle) -> tuple[bytes, tuple[ParityRow, ...]]:
     """Return the content of the file, and the comparison of its outputs with Keras's."""
-    tolerance = verify.tolerance_of(bundle.path, bundle.manifest)
-    cases = verify.load_cases(bundle.path / verify.CASES)
+    tolerance = bundle.entries.parity["tolerance"]
+    cases = verify.golden_cases(bundle.path, bundle.entries)
     content = to_litert(bundle.path / SAVED_MODEL)
     hashes = bundle.entries.sha256
     read = [name for name in hashes if name.startswith(f"{SAVED_MODEL}/") or name == verify.CASES]

@@ -17,7 +17,7 @@ from .._bundle.tried_values import values_text
 from .._errors import ProviderError
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case, Manifest
-from .encoding import bytes_text, count_text
+from .encoding import bytes_text, count_text, number
 from .labels import checked_labels
 from .layers import read_layers
 from .maps import YOURS, maps_of
@@ -69,8 +69,8 @@ def content_of(
     """
     report = json.loads(parity.to_json())
     called = checked_labels(manifest, labels)
-    cases = verify.load_cases(folder / verify.CASES)
-    own = [] if inputs is None else [_own_case(inputs, run)]
+    cases = verify.golden_cases(folder, manifest)
+    own = [] if inputs is None else [_own_case(inputs, run, manifest, folder)]
     drawn, left_out = maps_of((*own, *cases), manifest, called)
     first = (own or cases)[0]
     data = {
@@ -96,8 +96,9 @@ def content_of(
     return Content(folder, shown, data)
 
 
-def _own_case(inputs: Mapping[str, Any], run: Run) -> Case:
+def _own_case(inputs: Mapping[str, Any], run: Run, manifest: Manifest, folder: Path) -> Case:
     outputs = run(inputs)
+    verify.check_arrays(f"{folder / verify.MODEL} answers", "output", outputs, manifest.outputs)
     return Case(YOURS, {name: np.asarray(array) for name, array in inputs.items()}, outputs)
 
 
@@ -149,7 +150,9 @@ def _facts(folder: Path, manifest: Manifest, report: Mapping[str, Any]) -> list[
         )
     if clone := report.get("float32_clone"):
         policies = ", ".join(clone["policies"])
-        facts.append(("given in", f"{policies}; exported in float32, which is {clone['max_abs']:.1e} from it"))
+        facts.append(
+            ("given in", f"{policies}; exported in float32, which is {number(float(clone['max_abs']))} from it")
+        )
     return facts
 
 

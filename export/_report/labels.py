@@ -78,7 +78,7 @@ def caption_of(case: Case, manifest: Manifest, labels: Labels, example: int) -> 
             continue
         row = np.atleast_1d(ids[example])
         length = lengths.get(str(_shape_of(name, manifest)[1])) if ids.ndim == 2 else None
-        if length is not None and case.inputs[length].ndim == 1:
+        if length is not None and case.inputs[length].ndim == 1 and example < len(case.inputs[length]):
             row = row[: max(0, int(case.inputs[length][example]))]
         words = _words(row, labels[name])
         told.append([name, (" " if any(len(word) > 1 for word in words) else "").join(words)])

@@ -37,7 +37,7 @@ def maps_of(
         examples: How many examples of a case are drawn at most; samples have four times as many.
     """
     drawn, left_out, room = [], [], MOST_NUMBERS
-    specs = [spec for spec in manifest.outputs if spec.name in manifest.weights_of]
+    specs = [spec for spec in manifest.outputs if spec.name in manifest.weights_of and len(spec.shape) > 1]
     for case in cases:
         shown = [spec for spec in specs if case.outputs[spec.name].size]
         if not shown:

@@ -24,7 +24,7 @@ def why_not_merged(bundle: Bundle) -> str | None:
         return "the first axis of all inputs and outputs is not one dynamic axis"
     if (step := manifest.multiples.get(axis, 1)) != 1:
         return f"`{axis}` must be a multiple of {step}"
-    cases = [case for case in verify.load_cases(bundle.path / verify.CASES) if _examples(case) > 1]
+    cases = [case for case in verify.golden_cases(bundle.path, manifest) if _examples(case) > 1]
     if not cases:
         return "no golden case has more than one example"
     session, tolerance = bundle.session(), manifest.parity["tolerance"]

@@ -20,7 +20,6 @@ DELAY = 1000  # microseconds that a request may wait for others
 KINDS = {"cpu": "KIND_CPU", "cuda": "KIND_GPU"}
 TYPES = {
     "bool": "TYPE_BOOL",
-    "bfloat16": "TYPE_BF16",
     **{f"float{bits}": f"TYPE_FP{bits}" for bits in (16, 32, 64)},
     **{f"{u}int{bits}": f"TYPE_{u.upper()}INT{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)},
 }

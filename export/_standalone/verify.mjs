@@ -27,6 +27,7 @@ export class BundleError extends Error {}
  * `text` is the whole file as it was written: only those bytes have that hash.
  */
 export async function checkManifest(text) {
+  if (text.length > MOST_JSON || (text.match(/[,[{]/g)?.length ?? 0) > MOST_VALUES) throw tooLarge(MANIFEST)
   let manifest
   try {
     manifest = JSON.parse(text)
@@ -34,9 +35,10 @@ export async function checkManifest(text) {
     throw notAManifest('it is no JSON')
   }
   if (!isRecord(manifest) || !('schema_version' in manifest)) throw notAManifest('it has no `schema_version`')
+  if (isDeep(manifest)) throw notAManifest('it is nested too deeply')
   const version = manifest.schema_version
   if (version !== SCHEMA_VERSION) {
-    const found = `${MANIFEST} has schema version ${JSON.stringify(version)}`
+    const found = `${MANIFEST} has schema version ${JSON.stringify(version).slice(0, 40)}`
     const remedy = version === 1 || version === 2 ? ' Export the model again.' : ''
     throw new BundleError(`${found}; this reader knows version ${SCHEMA_VERSION} only.${remedy}`)
   }
@@ -45,14 +47,11 @@ export async function checkManifest(text) {
       `${MANIFEST} is not the file that was exported: it does not match its own \`manifest_sha256\`.`,
     )
   }
-  const needed = NEEDED.filter((name) => !(name in manifest))
-  const hashes = manifest.sha256 ?? {}
-  if (!isRecord(hashes) || Object.values(hashes).some((hash) => typeof hash !== 'string')) {
-    throw notAManifest('`sha256` must give a hash for each file')
-  }
-  const missing = [...needed, ...[MODEL, CASES].filter((name) => !Object.hasOwn(hashes, name))]
+  const hashes = manifest.sha256
+  const missing = NEEDED.filter((name) => !Object.hasOwn(manifest, name))
+  if (isRecord(hashes)) missing.push(...[MODEL, CASES].filter((name) => !Object.hasOwn(hashes, name)))
   if (missing.length) throw new BundleError(`${MANIFEST} is incomplete: it says nothing of ${missing.join(', ')}.`)
-  const problem = entryProblem(manifest)
+  const problem = problemOf(manifest, ENTRIES, '') ?? repeated(manifest)
   if (problem) throw notAManifest(problem)
   return manifest
 }
@@ -68,31 +67,104 @@ async function isAsWritten(text) {
   return (await sha256(new TextEncoder().encode(text.slice(0, last.index) + '\n}\n'))) === last[1]
 }
 
-function entryProblem({ inputs, outputs, multiples = {}, parity, lowest_onnxruntime: lowest }) {
-  for (const [kind, specs] of Object.entries({ inputs, outputs })) {
-    if (!Array.isArray(specs) || !specs.every(isSpec)) return `\`${kind}\` must be a list of names, dtypes and shapes`
-    if (new Set(specs.map((spec) => spec.name)).size !== specs.length) return `\`${kind}\` has a name twice`
+// What is read of a manifest; the same in verify.py.
+const MOST_JSON = 16 * 2 ** 20
+const MOST_VALUES = 2 ** 19
+const MOST_DEPTH = 32
+
+function tooLarge(file) {
+  return new BundleError(`${file} is more than ${MOST_JSON >> 20} MiB or ${MOST_VALUES} values, which is not read.`)
+}
+
+function isDeep(content) {
+  let level = [content]
+  for (let depth = 0; depth < MOST_DEPTH; depth++) {
+    level = level.flatMap((each) => (typeof each === 'object' && each !== null ? Object.values(each) : []))
   }
-  if (!isRecord(multiples) || Object.values(multiples).some((step) => !Number.isInteger(step) || step < 1)) {
-    return '`multiples` must give a number of 1 or more for an axis'
+  return level.length > 0
+}
+
+// A kind of value is [what it must be, whether one is]: those of verify.py, by the same names.
+const LETTERS = 1000
+const DTYPES = [
+  'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64',
+]
+const isText = (value) => typeof value === 'string' && !/\p{Surrogate}/u.test(value)
+const isName = (value) => isText(value) && value.length <= 2 * LETTERS && isWhole([...value].length, 1, LETTERS)
+const isWhole = (value, least, most = Infinity) => Number.isSafeInteger(value) && value >= least && value <= most
+const isNumber = (value) => typeof value === 'number' && Math.abs(value) <= 1e300
+
+const TEXT = ['text', isText]
+const NAME = [`a name of 1 to ${LETTERS} letters`, isName]
+const COUNT = ['a whole number of 0 or more', (value) => isWhole(value, 0)]
+const STEP = ['a whole number from 1 to 1048576', (value) => isWhole(value, 1, 2 ** 20)]
+const AXIS = ['a size of 0 or more or the name of an axis', (value) => isWhole(value, 0) || isName(value)]
+const NUMBER = ['a finite number', isNumber]
+const LIMIT = ['a number of 0 or more', (value) => isNumber(value) && value >= 0]
+const DTYPE = [`one of ${DTYPES.join(', ')}`, (value) => DTYPES.includes(value)]
+const HASH = ['a SHA-256 of 64 digits', (value) => isText(value) && /^[0-9a-f]{64}$/.test(value)]
+const VERSION = ['a version such as 1.18', (value) => isText(value) && /^[0-9]{1,4}\.[0-9]{1,4}$/.test(value)]
+
+// A schema is one of these; or a list; or schemas by key, of which one with a `?` may be missing, and others may be
+// there; or one schema under `*`, for values by any names.
+const listOf = (each, least = 0, most = Infinity) => ({ each, least, most })
+const SPECS = listOf({ name: NAME, dtype: DTYPE, shape: listOf(AXIS, 0, 32) }, 1)
+const LAYER = {
+  name: TEXT, class: TEXT, lowering: TEXT, precision: TEXT, 'form?': TEXT,
+  'milliseconds?': listOf({ '*': NUMBER }),
+}
+const ENTRIES = {
+  model: NAME, inputs: SPECS, outputs: SPECS,
+  'counts?': { '*': NAME }, 'weights_of?': { '*': TEXT }, 'multiples?': { '*': STEP }, 'static?': { '*': TEXT },
+  'values?': { '*': TEXT }, opset: COUNT, 'precision?': TEXT, layers: listOf(LAYER),
+  'backend?': TEXT, versions: { '*': TEXT }, lowest_onnxruntime: VERSION,
+  parity: { tolerance: { relative: LIMIT, absolute: LIMIT } }, sha256: { '*': HASH },
+}
+
+/** Return where a value of JSON is not what a schema says, and what must be there; `null` where all is well. */
+function problemOf(value, schema, place) {
+  if (Array.isArray(schema)) return schema[1](value) ? null : `\`${place}\` must be ${schema[0]}`
+  if (schema.each) {
+    if (!Array.isArray(value)) return `\`${place}\` must be a list`
+    if (value.length < schema.least) return `\`${place}\` must not be empty`
+    if (value.length > schema.most) return `\`${place}\` must have ${schema.most} entries at most`
+    return firstProblem(value.map((each, number) => [each, schema.each, `${place}[${number}]`]))
   }
-  if (!isRecord(parity)) return '`parity` must hold the tolerance'
-  const tolerance = parity.tolerance ?? {}
-  if (['relative', 'absolute'].some((name) => typeof tolerance[name] !== 'number')) {
-    return '`parity` has no tolerance to compare with'
+  if (!isRecord(value)) return place ? `\`${place}\` must be an object` : 'it must be an object'
+  if ('*' in schema) {
+    if (!Object.keys(value).every(isText)) return `\`${place}\` has a name that is no text`
+    return firstProblem(Object.entries(value).map(([name, each]) => [each, schema['*'], `${place}.${cut(name)}`]))
   }
-  if (typeof lowest !== 'string' || !/^[0-9]{1,4}\.[0-9]{1,4}$/.test(lowest)) {
-    return '`lowest_onnxruntime` must be a version such as 1.18'
+  const within = place && `${place}.`
+  const lost = Object.keys(schema).find((key) => !key.endsWith('?') && !Object.hasOwn(value, key))
+  if (lost) return `\`${within}${lost}\` is missing`
+  const known = Object.entries(schema).map(([key, inner]) => [key.replace(/\?$/, ''), inner])
+  const there = known.filter(([key]) => Object.hasOwn(value, key))
+  return firstProblem(there.map(([key, inner]) => [value[key], inner, within + key]))
+}
+
+function firstProblem(values) {
+  for (const each of values) {
+    const problem = problemOf(...each)
+    if (problem) return problem
   }
   return null
 }
 
-function isSpec(spec) {
-  return (
-    isRecord(spec) && typeof spec.name === 'string' && Array.isArray(spec.shape) &&
-    /^(bool|u?int(8|16|32|64)|b?float(16|32|64))$/.test(spec.dtype) &&
-    spec.shape.every((size) => typeof size === 'string' || (Number.isInteger(size) && size >= 0))
-  )
+function cut(name) {
+  return [...name.slice(0, 160)].slice(0, 80).join('')
+}
+
+/** Return what is said of a name that two inputs or outputs have: a graph cannot give two tensors one name. */
+function repeated(manifest) {
+  const seen = new Set()
+  for (const kind of ['inputs', 'outputs']) {
+    for (const { name } of manifest[kind]) {
+      if (seen.has(name)) return `\`${kind}\` has a name twice`
+      seen.add(name)
+    }
+  }
+  return null
 }
 
 function isRecord(value) {
@@ -144,6 +216,7 @@ function sha256Alone(bytes) {
 // What an archive may unpack to in any case, and how many times its own size; the same as in verify.py.
 const ROOM = 64 * 2 ** 20
 const GROWTH = 100
+const MOST_ARRAYS = 2 ** 16
 
 const KINDS = {
   b1: ['bool', Uint8Array],
@@ -193,6 +266,7 @@ function zipMembers(bytes) {
     if (view.getUint32(wide, true) !== 0x06064b50) throw new BundleError('its list of arrays is not where it should be')
     ;[count, at] = [long(view, wide + 32), long(view, wide + 48)]
   }
+  if (count > MOST_ARRAYS) throw new BundleError(`it holds ${count} arrays, and no more than ${MOST_ARRAYS} are read`)
   const members = []
   for (; count > 0; count--) {
     if (view.getUint32(at, true) !== 0x02014b50) throw new BundleError('its list of arrays is cut short')
@@ -293,6 +367,7 @@ function parseArray(name, npy) {
   if (!width && !Object.hasOwn(KINDS, kind ?? '')) {
     throw new BundleError(`\`${name}\` has dtype ${found[1]}, which is not read`)
   }
+  if (width > LETTERS) throw new BundleError(`\`${name}\` holds texts of more than ${LETTERS} letters`)
   const shape = found[3].split(',').filter((size) => size.trim()).map(Number)
   const held = npy.slice(from + length) // begins where typed arrays may
   const told = shape.reduce((product, size) => product * size, width ? 4 * width : Number(kind[1]))
@@ -300,6 +375,8 @@ function parseArray(name, npy) {
     const belong = `${told} belong to shape ${tuple(shape)} and dtype ${found[1]}`
     throw new BundleError(`\`${name}\` holds ${held.length} bytes, and ${belong}`)
   }
+  const texted = width && held.length / 4 / width
+  if (texted > MOST_ARRAYS) throw new BundleError(`\`${name}\` holds more than ${MOST_ARRAYS} texts`)
   const [dtype, data] = width ? [`<U${width}`, texts(held, width)] : [KINDS[kind][0], new KINDS[kind][1](held.buffer)]
   return { dtype, shape, data: found[2] === 'True' ? rowByRow(data, shape) : data }
 }
@@ -326,29 +403,58 @@ function rowByRow(data, shape) {
 
 /**
  * Return the golden cases of a bundle's parity/cases.npz, a Uint8Array: {name, inputs, outputs, rounding} each.
- * `rounding` gives by output how far off each number may be because of rounding alone; for integers and booleans, 1
- * where rounding decides which it is, so that any will do.
+ * With a manifest they must fit what it says of inputs and outputs. `rounding` gives by output how far off each number
+ * may be because of rounding alone; for integers and booleans, 1 where rounding decides which it is: any will do then.
  */
-export async function readCases(bytes) {
+export async function readCases(bytes, manifest) {
   const arrays = await readArrays(bytes)
   const names = arrays.get('cases')
   if (names?.shape.length !== 1) throw notCases('`cases` must be a list of names')
   if (!names.data.length) throw new BundleError(`${CASES} holds no golden case: there is nothing to compare.`)
-  return Array.from(names.data, (name, index) => {
-    const part = (kind) => {
-      const prefix = `${index}/${kind}/`
-      const own = [...arrays].filter(([key]) => key.startsWith(prefix))
-      return new Map(own.map(([key, array]) => [key.slice(prefix.length), array]))
-    }
+  if (!names.dtype.startsWith('<U') || names.data.length >= arrays.size) {
+    const many = 'and no more of them than other arrays'
+    throw notCases(`\`cases\` must be names of up to ${LETTERS} letters, ${many}`)
+  }
+  if (!names.data.every(isText)) throw notCases('`cases` holds a name that is no text')
+  const parts = new Map()
+  for (const [key, array] of arrays) {
+    const [, part, name] = /^([^/]*\/[^/]*)\/(.*)$/s.exec(key) ?? [null, '', '']
+    if (!parts.has(part)) parts.set(part, new Map())
+    parts.get(part).set(name, array)
+  }
+  return names.data.map((name, index) => {
+    const part = (kind) => parts.get(`${index}/${kind}`) ?? new Map()
     const [inputs, outputs, steps] = ['inputs', 'outputs', 'rounding'].map(part)
-    for (const [output, { shape }] of steps) {
+    for (const [output, { shape, dtype }] of steps) {
       if (!outputs.has(output) || tuple(outputs.get(output).shape) !== tuple(shape)) {
         throw notCases('its rounding does not fit the outputs')
       }
+      if (!['int16', 'bool'].includes(dtype)) throw notCases('its rounding must be of dtype int16 or bool')
+    }
+    if (manifest) {
+      checkArrays(name, 'input', inputs, manifest.inputs)
+      checkArrays(name, 'output', outputs, manifest.outputs)
     }
     const rounding = new Map([...steps].map(([output, array]) => [output, roundingSizes(array)]))
-    return { name: String(name), inputs, outputs, rounding }
+    return { name, inputs, outputs, rounding }
   })
+}
+
+/** Check that arrays are what a manifest says of inputs or outputs, but for sizes that it leaves open. */
+function checkArrays(name, kind, arrays, specs) {
+  const said = `${CASES} has a case \`${name}\` with`
+  const wanted = new Map(specs.map((spec) => [spec.name, spec]))
+  if (arrays.size !== wanted.size || ![...arrays.keys()].every((each) => wanted.has(each))) {
+    const [came, told] = [arrays, wanted].map((each) => [...each.keys()].slice(0, 9).join(', '))
+    throw new BundleError(`${said} ${kind}s ${came}, and the manifest says ${told}.`)
+  }
+  for (const [each, { dtype, shape }] of arrays) {
+    const spec = wanted.get(each)
+    const sizesFit = spec.shape.every((size, axis) => typeof size === 'string' || size === shape[axis])
+    if (dtype === spec.dtype && shape.length === spec.shape.length && sizesFit) continue
+    const told = `the manifest says ${spec.dtype} of ${tuple(spec.shape)}`
+    throw new BundleError(`${said} ${kind} \`${each}\` in ${dtype} of shape ${tuple(shape)}; ${told}.`)
+  }
 }
 
 function notCases(problem) {
@@ -724,7 +830,7 @@ async function command(words) {
     }
     return failed ? 1 : 0
   } catch (error) {
-    if (!(error instanceof BundleError) && !error.syscall) throw error
+    if (!(error instanceof BundleError) && !error.syscall && error.code !== 'ERR_FS_FILE_TOO_LARGE') throw error
     console.error(`error: ${printable(firstLine(error).replace(/\s+/g, ' '))}`)
     return 1
   }
@@ -737,14 +843,10 @@ function inAscii(json) {
 
 async function verifyFolder(folder) {
   const [fs, path] = await Promise.all([import('node:fs/promises'), import('node:path')])
-  const text = await fs.readFile(path.join(folder, MANIFEST), 'latin1').catch((error) => {
-    if (!['ENOENT', 'ENOTDIR'].includes(error.code)) throw error
-    throw new BundleError(`No bundle at ${folder}: it has no ${MANIFEST}.`)
-  })
-  const manifest = await checkManifest(text)
+  const manifest = await checkManifest(await readManifest(fs, path, folder))
   const { ort, version } = await loadRuntime(path, manifest.lowest_onnxruntime)
   await checkFiles(fs, path, folder, manifest.sha256)
-  const cases = await readCases(await fs.readFile(path.join(folder, CASES)))
+  const cases = await readCases(await fs.readFile(path.join(folder, CASES)), manifest)
   const model = path.join(folder, MODEL) // a path, so that onnxruntime finds the weights that lie beside it
   if ((await fs.stat(model)).size > MOST_BYTES) {
     throw new BundleError(`${model} is not an ONNX file: protobuf reads at most 2 GiB, and it is larger.`)
@@ -759,6 +861,33 @@ async function verifyFolder(folder) {
   const read = Object.keys(manifest.sha256).filter((name) => name.startsWith(MODEL) || name === CASES)
   await checkHashes(path, folder, manifest.sha256, read)
   return { engine: `onnxruntime-node ${version}`, rows }
+}
+
+/** Read a manifest that is a file of no great size; a link, a pipe or a device is refused unread: some never end. */
+async function readManifest(fs, path, folder) {
+  const file = path.join(folder, MANIFEST)
+  const entry = await fs.lstat(file).catch((error) => {
+    if (!['ENOENT', 'ENOTDIR'].includes(error.code)) throw error
+  })
+  if (!entry || entry.isDirectory()) throw new BundleError(`No bundle at ${folder}: it has no ${MANIFEST}.`)
+  checkFile(entry, file)
+  const { O_RDONLY, O_NOFOLLOW = 0, O_NONBLOCK = 0 } = fs.constants
+  const handle = await fs.open(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+  try {
+    const status = await handle.stat()
+    checkFile(status, file)
+    if (status.size > MOST_JSON) throw tooLarge(file)
+    return await handle.readFile('latin1')
+  } finally {
+    await handle.close()
+  }
+}
+
+function checkFile(entry, file) {
+  if (entry.isSymbolicLink()) {
+    throw new BundleError(`${file} is a symbolic link; a bundle holds files of its own only.`)
+  }
+  if (!entry.isFile()) throw new BundleError(`${file} is neither a file nor a folder.`)
 }
 
 /** Load the onnxruntime-node of the folder the command is run in, or else of the one this file lies in. */
@@ -797,7 +926,8 @@ async function checkFiles(fs, path, folder, hashes) {
     throw new BundleError(`${MANIFEST} lists \`${marked}\`, which onnxruntime may take for no file.`)
   }
   const present = await filesIn(fs, path, folder)
-  const missing = names.filter((name) => !present.includes(name)).sort()
+  const there = new Set(present)
+  const missing = names.filter((name) => !there.has(name)).sort()
   if (missing.length) throw new BundleError(`${folder} is incomplete: ${missing[0]} is missing.`)
   const extra = present.filter((name) => !Object.hasOwn(hashes, name) && name !== MANIFEST).sort()
   if (extra.length) {
@@ -816,16 +946,21 @@ async function checkHashes(path, folder, hashes, names) {
 }
 
 /** Return the names of all files below a folder; a link, a pipe or a device is refused unread. */
-async function filesIn(fs, path, folder, prefix = '') {
-  const found = []
-  for (const entry of await fs.readdir(folder, { withFileTypes: true })) {
-    const [name, file] = [prefix + entry.name, path.join(folder, entry.name)]
-    if (entry.isSymbolicLink()) {
-      throw new BundleError(`${file} is a symbolic link; a bundle holds files of its own only.`)
+async function filesIn(fs, path, folder) {
+  const [found, waiting] = [[], ['']]
+  while (waiting.length) {
+    const prefix = waiting.pop()
+    if (prefix.split('/').length > MOST_DEPTH + 1) {
+      throw new BundleError(`${folder} holds folders that are more than ${MOST_DEPTH} deep.`)
     }
-    if (entry.isDirectory()) found.push(...(await filesIn(fs, path, file, `${name}/`)))
-    else if (entry.isFile()) found.push(name)
-    else throw new BundleError(`${file} is neither a file nor a folder.`)
+    for (const entry of await fs.readdir(path.join(folder, prefix), { withFileTypes: true })) {
+      if (entry.isDirectory()) {
+        waiting.push(`${prefix}${entry.name}/`)
+      } else {
+        checkFile(entry, path.join(folder, prefix, entry.name))
+        found.push(prefix + entry.name)
+      }
+    }
   }
   return found
 }

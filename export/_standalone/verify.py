@@ -11,6 +11,7 @@ It must therefore import nothing of the package.
 import argparse
 import contextlib
 import ctypes
+import errno
 import hashlib
 import io
 import json
@@ -18,6 +19,7 @@ import math
 import mmap
 import os
 import re
+import stat
 import sys
 import tempfile
 import zipfile
@@ -34,7 +36,6 @@ MANIFEST = "manifest.json"
 MODEL = "model.onnx"
 CASES = "parity/cases.npz"
 DIGEST = "manifest_sha256"
-TOLERANCES = ("relative", "absolute")
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 # TF32 would cost three decimal digits. Left to itself, cuDNN was timed, and took another algorithm in the next session;
@@ -142,21 +143,128 @@ class Manifest:
     @property
     def lengths(self) -> dict[str, str]:
         """The input that counts along an axis, by the axis."""
-        return {self.counts[spec.name]: spec.name for spec in self.inputs if spec.name in self.counts}
+        counting = [spec.name for spec in self.inputs if spec.name in self.counts and "int" in spec.dtype]
+        return {self.counts[name]: name for name in counting}
 
 
 NEEDED = [each.name for each in fields(Manifest) if each.default is MISSING and each.default_factory is MISSING]
 
 
+class Kind(NamedTuple):
+    """What a value of JSON must be: in words, and whether it is."""
+
+    said: str
+    holds: Callable[[Any], bool]
+
+
+class Each(NamedTuple):
+    """A list of values of one schema: at least so many, 0 or 1, and at most so many."""
+
+    schema: Any
+    least: int = 0
+    most: float = math.inf
+
+
+class OrNull(NamedTuple):
+    """A value of a schema, or nothing."""
+
+    schema: Any
+
+
+LETTERS = 1000  # of a name
+_LARGEST = 2**53 - 1  # that JavaScript too tells from its neighbours
+_LONE = re.compile(r"[\ud800-\udfff]")  # half a character, which no encoding can write
+DTYPES = ("bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)), "float16", "float32", "float64")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not _LONE.search(value)
+
+
+def _is_whole(value: Any, least: int, most: int = _LARGEST) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= 1e300
+
+
+TEXT = Kind("text", _is_text)
+NAME = Kind(f"a name of 1 to {LETTERS} letters", lambda value: _is_text(value) and 1 <= len(value) <= LETTERS)
+TRUTH = Kind("true or false", lambda value: isinstance(value, bool))
+COUNT = Kind("a whole number of 0 or more", lambda value: _is_whole(value, 0))
+STEP = Kind("a whole number from 1 to 1048576", lambda value: _is_whole(value, 1, 2**20))
+AXIS = Kind("a size of 0 or more or the name of an axis", lambda value: COUNT.holds(value) or NAME.holds(value))
+NUMBER = Kind("a finite number", _is_number)
+LIMIT = Kind("a number of 0 or more", lambda value: _is_number(value) and value >= 0)
+DTYPE = Kind(f"one of {', '.join(DTYPES)}", lambda value: isinstance(value, str) and value in DTYPES)
+HASH = Kind("a SHA-256 of 64 digits", lambda value: _is_text(value) and bool(re.fullmatch("[0-9a-f]{64}", value)))
+VERSION = Kind(
+    "a version such as 1.18", lambda value: _is_text(value) and bool(re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", value))
+)
+
+# A schema is one of the above; or schemas by key, of which one with a `?` may be missing, and others than these may be
+# there; or one schema under `*`, for values by any names.
+TOLERANCE = {"relative": LIMIT, "absolute": LIMIT}
+_SPECS = Each({"name": NAME, "dtype": DTYPE, "shape": Each(AXIS, most=32)}, least=1)
+_LAYER = {"name": TEXT, "class": TEXT, "lowering": TEXT, "precision": TEXT}
+_ENTRIES = {
+    "model": NAME,
+    "inputs": _SPECS,
+    "outputs": _SPECS,
+    "counts?": {"*": NAME},
+    "weights_of?": {"*": TEXT},
+    "multiples?": {"*": STEP},
+    "static?": {"*": TEXT},
+    "values?": {"*": TEXT},
+    "opset": COUNT,
+    "precision?": TEXT,
+    "layers": Each({**_LAYER, "form?": TEXT, "milliseconds?": Each({"*": NUMBER})}),
+    "backend?": TEXT,
+    "versions": {"*": TEXT},
+    "lowest_onnxruntime": VERSION,
+    "parity": {"tolerance": TOLERANCE},
+    "sha256": {"*": HASH},
+}
+
+
+def problem_of(value: Any, schema: Any, place: str = "") -> str | None:
+    """Return where a value of JSON is not what a schema says, and what must be there; `None` where all is well."""
+    if isinstance(schema, Kind):
+        return None if schema.holds(value) else f"`{place}` must be {schema.said}"
+    if isinstance(schema, OrNull):
+        return None if value is None else problem_of(value, schema.schema, place)
+    if isinstance(schema, Each):
+        if not isinstance(value, list):
+            return f"`{place}` must be a list"
+        if len(value) < schema.least:
+            return f"`{place}` must not be empty"
+        if len(value) > schema.most:
+            return f"`{place}` must have {schema.most} entries at most"
+        return _first_problem((each, schema.schema, f"{place}[{number}]") for number, each in enumerate(value))
+    if not isinstance(value, dict):
+        return f"`{place}` must be an object" if place else "it must be an object"
+    if "*" in schema:
+        if not all(map(_is_text, value)):
+            return f"`{place}` has a name that is no text"
+        return _first_problem((each, schema["*"], f"{place}.{name[:80]}") for name, each in value.items())
+    within = f"{place}." if place else ""
+    if lost := [key for key in schema if key not in value and not key.endswith("?")]:
+        return f"`{within}{lost[0]}` is missing"
+    known = ((key.removesuffix("?"), inner) for key, inner in schema.items())
+    return _first_problem((value[key], inner, within + key) for key, inner in known if key in value)
+
+
+def _first_problem(values: Iterable[tuple[Any, Any, str]]) -> str | None:
+    return next(filter(None, (problem_of(*each) for each in values)), None)
+
+
 def manifest_bytes(content: Mapping[str, Any]) -> bytes:
     """Return the only bytes that a manifest of this content may have; the last entry is the digest of all others."""
     plain = {name: value for name, value in content.items() if name != DIGEST}
-    digest = hashlib.sha256(_json_bytes(plain)).hexdigest()
-    return _json_bytes({**plain, DIGEST: digest})
-
-
-def _json_bytes(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode("ascii")
+    written = (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode("ascii")
+    digest = hashlib.sha256(written).hexdigest()
+    return written.removesuffix(b"\n}\n") + f',\n  "{DIGEST}": "{digest}"\n}}\n'.encode("ascii")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -197,8 +305,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _checked_manifest(folder: Path) -> dict[str, Any]:
-    content = opened_manifest(folder)
-    _check_entries(folder / MANIFEST, content)
+    content = checked_entries(folder)
     manifest = Manifest.of(content)
     lowest = manifest.lowest_onnxruntime
     if found := older_onnxruntime(lowest):
@@ -216,73 +323,119 @@ def opened_manifest(folder: Path) -> dict[str, Any]:
         BundleError: There is none, it is of another version, or was altered.
     """
     path = folder / MANIFEST
-    if not path.is_file():
-        raise BundleError(f"No bundle at {folder}: it has no {MANIFEST}.")
-    raw = path.read_bytes()
     try:
-        manifest: dict[str, Any] = json.loads(raw)
+        raw, manifest = read_json(path)
         version = manifest["schema_version"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise BundleError(f"No bundle at {folder}: it has no {MANIFEST}.") from error
+    except (ValueError, KeyError, TypeError) as error:
         raise BundleError(
             f"{path} is not a bundle's manifest ({type(error).__name__}). Export the model again."
         ) from error
     if type(version) is not int or version != SCHEMA_VERSION:
+        found = type(version).__name__ if isinstance(version, list | dict) else repr(version)[:40]
         remedy = " Export the model again." if version in (1, 2) else ""
         raise BundleError(
-            f"{path} has schema version {version!r}; this reader knows version {SCHEMA_VERSION} only.{remedy}"
+            f"{path} has schema version {found}; this reader knows version {SCHEMA_VERSION} only.{remedy}"
         )
     try:
         altered = raw != manifest_bytes(manifest)
-    except (ValueError, RecursionError):  # as for NaN, which is no JSON
+    except ValueError:  # as for NaN, which is no JSON
         altered = True
     if altered:
         raise BundleError(f"{path} is not the file that was exported: it does not match its own `{DIGEST}`.")
+    return dict(manifest)
+
+
+# What is read of a manifest or a report. The largest are those of models with hundreds of outputs: 450 bytes and 17
+# values for each output of each case. A value takes up to 150 bytes of memory while a file is read.
+MOST_JSON = 16 * 2**20  # bytes
+MOST_VALUES = 2**19
+MOST_DEPTH = 32
+
+
+def read_json(path: Path) -> tuple[bytes, Any]:
+    """Return the bytes of a file, and what their JSON says, if they are not many.
+
+    Raises:
+        BundleError: It is a link or no file, or larger, of more values or deeper than any of ours.
+        ValueError: It is no JSON.
+        OSError: It cannot be read.
+    """
+    with opened(path) as file:
+        is_large = os.fstat(file.fileno()).st_size > MOST_JSON
+        raw = b"" if is_large else file.read(MOST_JSON + 1)  # it may grow
+    if is_large or len(raw) > MOST_JSON or sum(map(raw.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise BundleError(f"{path} is more than {MOST_JSON >> 20} MiB or {MOST_VALUES} values, which is not read.")
+    try:
+        content = json.loads(raw)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    level = [content]
+    for _ in range(MOST_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [each for values in inner for each in values]
+    if level:
+        raise ValueError("it is nested too deeply")
+    return raw, content
+
+
+_AT_ONCE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # which Windows has no need for
+
+
+def opened(path: Path) -> io.BufferedReader:
+    """Open a file of a bundle; a link, a pipe or a device is refused unread, since some never end.
+
+    Raises:
+        BundleError: It is a link, or no file.
+        OSError: It cannot be opened.
+    """
+    _check_mode(path, path.lstat().st_mode)
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115 - the caller's
+    try:
+        _check_mode(path, os.fstat(file.fileno()).st_mode)  # it may be another by now
+    except BundleError:
+        file.close()
+        raise
+    return file
+
+
+def _check_mode(path: Path, mode: int) -> None:
+    """Raise unless something is a file."""
+    if stat.S_ISLNK(mode):
+        raise BundleError(f"{path} is a symbolic link; a bundle holds files of its own only.")
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise BundleError(f"{path} is neither a file nor a folder.")
+
+
+def checked_entries(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a folder, in which what readers look for is what it must be.
+
+    Raises:
+        BundleError: As for `opened_manifest`, or an entry is missing or is something else.
+    """
+    path, manifest = folder / MANIFEST, opened_manifest(folder)
+    hashes = manifest.get("sha256", {})
+    missing = [name for name in NEEDED if name not in manifest]
+    missing += [name for name in (MODEL, CASES) if isinstance(hashes, dict) and name not in hashes]
+    if missing:
+        raise BundleError(f"{path} is incomplete: it says nothing of {', '.join(missing)}.")
+    if problem := problem_of(manifest, _ENTRIES) or _repeated(manifest):
+        raise BundleError(f"{path} is not a bundle's manifest: {problem}. Export the model again.")
     return manifest
 
 
-def _check_entries(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Check that readers find in the manifest what they look for."""
-    hashes = manifest.get("sha256", {})
-    if not isinstance(hashes, dict) or not all(isinstance(digest, str) for digest in hashes.values()):
-        problem: str | None = "`sha256` must give a hash for each file"
-    else:
-        missing = [name for name in NEEDED if name not in manifest]
-        missing += [name for name in (MODEL, CASES) if name not in hashes]
-        if missing:
-            raise BundleError(f"{path} is incomplete: it says nothing of {', '.join(missing)}.")
-        problem = _entry_problem(manifest)
-    if problem:
-        raise BundleError(f"{path} is not a bundle's manifest: {problem}. Export the model again.")
-
-
-def _entry_problem(manifest: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with what a manifest says of inputs, outputs, the tolerance and onnxruntime."""
+def _repeated(manifest: Mapping[str, Any]) -> str | None:
+    """Return what is said of a name that two inputs or outputs have: a graph cannot give two tensors one name."""
+    seen: set[str] = set()
     for kind in ("inputs", "outputs"):
-        specs = manifest[kind]
-        if not isinstance(specs, list) or not all(isinstance(spec, dict) and _is_spec(spec) for spec in specs):
-            return f"`{kind}` must be a list of names, dtypes and shapes"
-        if len({spec["name"] for spec in specs}) != len(specs):
-            return f"`{kind}` has a name twice"
-    multiples = manifest.get("multiples", {})
-    if not isinstance(multiples, dict) or not all(type(step) is int and step >= 1 for step in multiples.values()):
-        return "`multiples` must give a number of 1 or more for an axis"
-    if not isinstance(manifest["parity"], dict):
-        return "`parity` must hold the tolerance"
-    lowest = manifest["lowest_onnxruntime"]
-    if not isinstance(lowest, str) or not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", lowest):
-        return "`lowest_onnxruntime` must be a version such as 1.18"
+        for spec in manifest[kind]:
+            if spec["name"] in seen:
+                return f"`{kind}` has a name twice"
+            seen.add(spec["name"])
     return None
-
-
-def _is_spec(spec: Mapping[str, Any]) -> bool:
-    name, dtype, shape = (spec.get(key) for key in ("name", "dtype", "shape"))
-    return (
-        isinstance(name, str)
-        and isinstance(dtype, str)
-        and bool(re.fullmatch(r"bool|u?int(8|16|32|64)|b?float(16|32|64)", dtype))
-        and isinstance(shape, list)
-        and all(isinstance(size, str) or (type(size) is int and size >= 0) for size in shape)
-    )
 
 
 def older_onnxruntime(lowest: str) -> str | None:
@@ -311,11 +464,15 @@ def _check_names(folder: Path, hashes: Mapping[str, str]) -> None:
             raise BundleError(f"{folder / MANIFEST} lists `{name}`, which is outside the bundle.")
         if any(marker in name for marker in _MARKERS):
             raise BundleError(f"{folder / MANIFEST} lists `{name}`, which onnxruntime may take for no file.")
-    present = set(_files_in(folder))
-    if missing := sorted(set(hashes) - present):
-        raise BundleError(f"{folder} is incomplete: {missing[0]} is missing.")
-    if extra := sorted(present - set(hashes) - {MANIFEST}):
-        raise BundleError(f"{folder} holds {extra[0]}, which its manifest does not list. Keep other files elsewhere.")
+    missing, extra = set(hashes), MANIFEST
+    for name in _files_in(folder):
+        if name not in hashes and name != MANIFEST:
+            extra = name if extra == MANIFEST else min(extra, name)
+        missing.discard(name)
+    if missing:
+        raise BundleError(f"{folder} is incomplete: {min(missing)} is missing.")
+    if extra != MANIFEST:
+        raise BundleError(f"{folder} holds {extra}, which its manifest does not list. Keep other files elsewhere.")
 
 
 def check_hashes(folder: Path, hashes: Mapping[str, str], names: Iterable[str] | None = None) -> None:
@@ -339,24 +496,25 @@ def check_model(folder: Path, manifest: Mapping[str, Any], *others: str) -> None
         raise BundleError(f"Cannot read {error.filename or folder}: {error.strerror}.") from error
 
 
-def _files_in(folder: Path, prefix: str = "") -> Iterator[str]:
+def _files_in(folder: Path) -> Iterator[str]:
     """Yield the names of all files below a folder; a link, a pipe or a device is refused unread."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = prefix + entry.name
-            if entry.is_symlink():
-                raise BundleError(f"{folder / entry.name} is a symbolic link; a bundle holds files of its own only.")
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files_in(Path(entry.path), f"{name}/")
-            elif entry.is_file(follow_symlinks=False):
-                yield name
-            else:
-                raise BundleError(f"{folder / entry.name} is neither a file nor a folder.")
+    waiting = [(folder, "")]
+    while waiting:
+        place, prefix = waiting.pop()
+        if prefix.count("/") > MOST_DEPTH:
+            raise BundleError(f"{folder} holds folders that are more than {MOST_DEPTH} deep.")
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((Path(entry.path), f"{prefix}{entry.name}/"))
+                else:
+                    _check_mode(Path(entry.path), entry.stat(follow_symlinks=False).st_mode)
+                    yield prefix + entry.name
 
 
 def sha256(path: Path) -> str:
-    """Return the hexadecimal SHA-256 digest of a file, read in pieces."""
-    with path.open("rb") as file:
+    """Return the hexadecimal SHA-256 digest of a file of a bundle, read in pieces."""
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -535,7 +693,7 @@ def read_arrays(path: Path) -> Arrays:
         ValueError: It is not an `.npz` file of plain arrays, or unpacks to far more than its own size.
     """
     try:
-        with path.open("rb") as stream:
+        with _Archive(path) as stream:
             if not zipfile.is_zipfile(stream):
                 stream.seek(0)
                 single = stream.read(6) == b"\x93NUMPY"
@@ -550,11 +708,31 @@ def read_arrays(path: Path) -> Arrays:
         raise ValueError(f"{path} is not an .npz file of plain arrays: {error}") from error
 
 
+# An archive ends with a list of what is in it, which zipfile reads at once, and keeps a kilobyte for each. A bundle has
+# an array for each input and output of each case, and one for its rounding: thousands, where there are many.
+MOST_ARRAYS = 2**16
+MOST_LISTED = 2**23  # bytes, for that many arrays of long names
+
+
+class _Archive(io.FileIO):
+    """A file of which zipfile, whatever the archive says of its own list, reads no more at once than a list may be."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read no more than a list may be."""
+        if size is None or size < 0:
+            size = os.fstat(self.fileno()).st_size - self.tell()
+        if size > MOST_LISTED:
+            raise ValueError(f"its list of arrays is of more than {MOST_LISTED} bytes")
+        return super().read(size) or b""
+
+
 def _check_sizes(members: list[zipfile.ZipInfo], file_size: int) -> None:
-    """Raise `ValueError` if an archive unpacks to too much, or is packed so that zipfile cannot read it in pieces."""
+    """Raise `ValueError` if an archive holds or unpacks to too much, or cannot be read in pieces as it is packed."""
+    if len(members) > MOST_ARRAYS:
+        raise ValueError(f"it holds {len(members)} arrays, and no more than {MOST_ARRAYS} are read")
     readable = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
     if odd := [each.filename for each in members if each.compress_type not in readable]:
-        raise ValueError(f"{odd} are packed in another way than NumPy's")
+        raise ValueError(f"`{odd[0]}` is packed in another way than NumPy's")
     unpacked = sum(each.file_size for each in members)
     if unpacked > _most_unpacked(file_size):
         raise ValueError(
@@ -624,31 +802,87 @@ def _sizes(steps: np.ndarray) -> np.ndarray:
 
 
 def load_cases(path: Path) -> list[Case]:
-    """Read what `save_cases` wrote.
+    """Read what `save_cases` wrote; whether it fits a model is not known yet.
 
     Raises:
         BundleError: The file is not one of golden cases, or holds none.
     """
     try:
         arrays = read_arrays(path)
-        if arrays["cases"].ndim != 1:  # a trillion rows without a column are no bytes either
-            raise ValueError("`cases` must be a list of names")
-        names = [str(name) for name in arrays["cases"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        names = _names_of_cases(arrays)
+    except (OSError, ValueError) as error:
         reason = f"{type(error).__name__}: {error.__cause__ or error}"
         raise BundleError(f"{path} is not a file of golden cases ({reason}).") from error
     if not names:
         raise BundleError(f"{path} holds no golden case: there is nothing to compare.")
+    parts: dict[tuple[str, str], Arrays] = {}
+    for key, array in arrays.items():
+        index, kind, name = (*key.split("/", 2), "", "")[:3]
+        parts.setdefault((index, kind), {})[name] = array
     cases = []
-    for index, case in enumerate(names):
-        inputs, outputs, rounding = (
-            {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-            for prefix in (f"{index}/inputs/", f"{index}/outputs/", f"{index}/rounding/")
-        )
+    for number, case in enumerate(names):
+        inputs, outputs, rounding = (parts.get((str(number), kind), {}) for kind in ("inputs", "outputs", "rounding"))
         if any(name not in outputs or steps.shape != outputs[name].shape for name, steps in rounding.items()):
             raise BundleError(f"{path} is not a file of golden cases: its rounding does not fit the outputs.")
+        if any(steps.dtype not in (np.int16, np.bool_) for steps in rounding.values()):
+            raise BundleError(f"{path} is not a file of golden cases: its rounding must be of dtype int16 or bool.")
         cases.append(Case(case, inputs, outputs, {name: _sizes(steps) for name, steps in rounding.items()}))
     return cases
+
+
+def _names_of_cases(arrays: Arrays) -> list[str]:
+    """Return the names of golden cases.
+
+    Raises:
+        ValueError: They are no list of names, or more than there are arrays: each case has one at least.
+    """
+    listed = arrays.get("cases")
+    if listed is None or listed.ndim != 1:  # a trillion rows without a column are no bytes either
+        raise ValueError("`cases` must be a list of names")
+    if not listed.size:
+        return []
+    if listed.dtype.kind != "U" or listed.dtype.itemsize > 4 * LETTERS or listed.size >= len(arrays):
+        raise ValueError(f"`cases` must be names of up to {LETTERS} letters, and no more of them than other arrays")
+    names: list[str] = listed.tolist()
+    if not all(map(_is_text, names)):
+        raise ValueError("`cases` holds a name that is no text")
+    return names
+
+
+def golden_cases(folder: Path, manifest: Manifest) -> list[Case]:
+    """Return the golden cases of a bundle, of which it is known that they fit what its manifest says.
+
+    Raises:
+        BundleError: They do not, or their file is none of golden cases.
+    """
+    cases = load_cases(folder / CASES)
+    for case in cases:
+        check_arrays(f"{folder / CASES} has a case `{case.name}`", "input", case.inputs, manifest.inputs)
+        check_arrays(f"{folder / CASES} has a case `{case.name}`", "output", case.outputs, manifest.outputs)
+    return cases
+
+
+def check_arrays(said: str, kind: str, arrays: Arrays, specs: Iterable[Spec]) -> None:
+    """Raise `BundleError` unless arrays are what a manifest says of inputs or outputs; sizes may be left open.
+
+    Args:
+        said: How the sentence begins.
+        kind: What the arrays are.
+        arrays: By name.
+        specs: What the manifest says.
+    """
+    wanted = {spec.name: spec for spec in specs}
+    if arrays.keys() != wanted.keys():
+        raise BundleError(f"{said} with {kind}s {[*arrays][:9]}, and the manifest says {[*wanted][:9]}.")
+    for name, array in arrays.items():
+        spec = wanted[name]
+        sizes = zip(array.shape, spec.shape, strict=False)
+        fits = array.ndim == len(spec.shape) and all(isinstance(want, str) or have == want for have, want in sizes)
+        if array.dtype != np.dtype(spec.dtype) or not fits:
+            found = f"{array.dtype} of shape {array.shape}"
+            raise BundleError(
+                f"{said} with {kind} `{name}` in {found}; the manifest says {spec.dtype} of {spec.shape}."
+            )
 
 
 # ------------------------------------------------------------------- running
@@ -770,7 +1004,10 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
             remedy = "Export with `provider='cuda'`, whose file is made of what CUDA has."
             raise ProviderError(f"{failed} {remedy}") from error
         raise ExportError(failed) from error
-    return dict(zip(names, outputs, strict=True))
+    found = dict(zip(names, outputs, strict=True))
+    if odd := [name for name, array in found.items() if getattr(array, "dtype", np.dtype(object)).kind not in "biuf"]:
+        raise ExportError(f"Output `{odd[0]}` of the model is no array of numbers, which no export writes.")
+    return found
 
 
 class Placed(NamedTuple):
@@ -949,12 +1186,13 @@ def without_fills(sizes: np.ndarray) -> np.ndarray:
 
 def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list[Arrays]:
     """Return the outputs of every case, computed by exactly the provider asked for."""
+    if provider == "cpu":
+        session = open_session(model)
+        return [run_session(session, case.inputs) for case in cases]
     with tempfile.TemporaryDirectory() as scratch:
-        prefix = str(Path(scratch) / "profile") if provider != "cpu" else None
-        session = open_session(model, provider, profile_prefix=prefix)
+        session = open_session(model, provider, profile_prefix=str(Path(scratch) / "profile"))
         outputs = [run_session(session, case.inputs) for case in cases]
-        if prefix is not None:
-            check_placement(Path(session.end_profiling()), provider)
+        check_placement(Path(session.end_profiling()), provider)
     return outputs
 
 
@@ -966,24 +1204,12 @@ def replay(folder: Path, manifest: Mapping[str, Any], provider: str = "cpu") -> 
         ProviderError: As for `open_session`.
         ExportError: onnxruntime fails on a case.
     """
-    cases = load_cases(folder / CASES)
+    cases = golden_cases(folder, Manifest.of(manifest))
     outputs = run_cases(folder / MODEL, cases, provider)
     check_model(folder, manifest, CASES)
-    tolerance = tolerance_of(folder, manifest)
+    tolerance = manifest["parity"]["tolerance"]
     pairs = zip(cases, outputs, strict=True)
     return [row for case, actual in pairs for row in compare(case, actual, tolerance, LENIENCE[provider])]
-
-
-def tolerance_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return what a bundle allows beside rounding.
-
-    Raises:
-        BundleError: Its manifest does not say.
-    """
-    tolerance = manifest["parity"].get("tolerance")
-    if not isinstance(tolerance, dict) or not all(type(tolerance.get(key)) in (int, float) for key in TOLERANCES):
-        raise BundleError(f"{folder / MANIFEST} has no tolerance to compare with. Export the model again.")
-    return tolerance
 
 
 # Letters that Unicode wants shown as nothing; what else nobody sees, `str.isprintable` knows.

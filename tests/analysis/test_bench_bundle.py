@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from bundles import small_inputs
+from bundles import read_manifest, small_inputs
 from onnx import helper
 
 from keras_attn_export import Bundle, BundleError, ExportError, InputError
@@ -77,16 +77,17 @@ def test_a_model_that_fails_where_memory_is_measured(tmp_path):
         bench._peak_memory(model, {"a": np.ones(3, "float32")}, "cpu", 1)
 
 
-def test_the_largest_golden_case_is_the_default_and_zeros_and_poison_are_not_chosen(tmp_path):
+def test_the_largest_golden_case_is_the_default_and_zeros_and_poison_are_not_chosen(tmp_path, exported):
     large = small_inputs(B=9)
     zeros = {name: np.zeros_like(array) for name, array in large.items()}
     poisoned = large | {"values": np.full_like(large["values"], np.nan)}
     made = {"zeros": zeros, "poisoned": poisoned, "small": small_inputs(B=2), "numbers": small_inputs(B=3)}
     (tmp_path / "parity").mkdir()
-    cases = [Case(name, inputs, {}) for name, inputs in made.items()]
+    outputs = verify.load_cases(exported / verify.CASES)[0].outputs
+    cases = [Case(name, inputs, outputs) for name, inputs in made.items()]
     for of_these, wanted in ((cases, "numbers"), (cases[:2], "zeros")):
         verify.save_cases(tmp_path / verify.CASES, of_these)
-        name, chosen = bench._chosen_inputs(Bundle(tmp_path, {}), None)
+        name, chosen = bench._chosen_inputs(Bundle(tmp_path, read_manifest(exported)), None)
         assert name == f"golden case `{wanted}`"
         assert all(np.array_equal(array, made[wanted][key]) for key, array in chosen.items())
 

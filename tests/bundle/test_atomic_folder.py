@@ -70,6 +70,13 @@ FILES = ("manifest.json", "model.onnx", "parity/cases.npz")
 OLD, NEW, THEIRS = (dict.fromkeys(FILES, text) for text in ("old", "new", "theirs"))
 
 
+@pytest.mark.parametrize("name", ["x" * 200, "x" * 255, "長" * 85], ids=["200", "255", "255 bytes"])
+def test_names_as_long_as_they_may_be(tmp_path, name):
+    for text in "old", "new":
+        stage(tmp_path / name, overwrite=True, text=text)
+    only(tmp_path / name, NEW)
+
+
 def test_appears_whole_in_parents_that_are_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     target = tmp_path / "a" / "b" / "bundle"
@@ -167,7 +174,7 @@ TAKEN = {  # what is there, by name; the target; what is said, and what with ove
     "no JSON": ({"manifest.json": "Main-Class: Shop", "model.onnx": "theirs"}, "bundle", EXISTS, NO_BUNDLE),
     "a file": (FILE, "bundle", *[r"bundle is a file\. A bundle is a folder"] * 2),
     "a file as a parent": (FILE, "bundle/inner/deeper", *[r"bundle is a file, so .*inner.deeper cannot be made"] * 2),
-    "a long name": ({}, f"made/{'x' * 250}", *[r"Cannot write beside .*: File name too long"] * 2),
+    "a long name": ({}, f"made/{'x' * 256}", *[r"Cannot write beside .*: File name too long"] * 2),
     **{  # where nobody can make a folder, on Linux
         place: ({}, place, *[rf"Cannot write beside {place}: \w"] * 2)
         for place in ("/proc/bundle", "/proc/made/bundle", "/sys/bundle", "/sys/made/bundle")

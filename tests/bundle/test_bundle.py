@@ -103,11 +103,11 @@ def test_a_report_that_cannot_be_read(bundle):
     for text in texts:
         file.write_text(text)
         reseal(bundle, "parity/report.json")
-        with pytest.raises(BundleError, match=r"report\.json is not a parity report \(\w+\)"):
+        with pytest.raises(BundleError, match=r"report\.json is not a parity report: (it|`\w+|Expecting)"):
             verify_bundle(bundle)
     loaded = load_bundle(bundle)
     file.unlink()
-    with pytest.raises(BundleError, match=r"report\.json is not a parity report \(FileNotFoundError\)"):
+    with pytest.raises(BundleError, match=r"Cannot read .*report\.json: No such file"):
         loaded.report  # noqa: B018 - reading it is what fails
 
 

@@ -196,7 +196,7 @@ def test_what_is_no_bundle_of_float32_or_another_format(bundle):
         alter_manifest(bundle, precision=precision)
         assert f"is of precision {precision}" in str(refused(bundle, UnsupportedModelError))
     alter_manifest(bundle, precision="float32", parity={})
-    assert "has no tolerance to compare with" in str(refused(bundle, BundleError))
+    assert "`parity.tolerance` is missing" in str(refused(bundle, BundleError))
     flip_byte(bundle / "saved_model" / "saved_model.pb")
     assert "is not the file that was exported" in str(refused(bundle, BundleError))
 

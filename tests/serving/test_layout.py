@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bundles import alter_manifest, flip_byte, names, read_manifest, reseal
 
-from keras_attn_export import BundleError, ExportError, ProviderError, UnsupportedModelError, load_bundle
+from keras_attn_export import BundleError, ExportError, ProviderError, load_bundle
 from keras_attn_export._serving import copying
 from keras_attn_export._serving.layout import TARGETS, write_layout
 from keras_attn_export._standalone import verify
@@ -180,16 +180,6 @@ def test_stopped_in_the_middle_it_leaves_nothing(exported, models, target, stop,
         write_layout(exported, models, target=target)
     assert done
     assert names(models) == ["theirs"]
-
-
-@pytest.mark.parametrize(("target", "dtype"), [("mlserver", "bfloat16"), ("triton", "bfloat32")])
-def test_a_dtype_that_a_server_lacks(bundle, models, target, dtype):
-    inputs = read_manifest(bundle)["inputs"]
-    inputs[0]["dtype"] = dtype
-    alter_manifest(bundle, inputs=inputs)
-    said = f"`queries` has dtype {dtype}, and .* takes (bfloat16, )?bool, float16, "
-    refused(said, bundle, models, UnsupportedModelError, target=target)
-    assert not models.exists()
 
 
 def test_the_runtime_needs_no_more_than_it_says():

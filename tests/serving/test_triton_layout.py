@@ -50,7 +50,7 @@ def spec(name, dtype, *shape):
 
 DTYPES = ["bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
 EVERY_DTYPE = {dtype: f"TYPE_{dtype.upper()}" for dtype in DTYPES}
-EVERY_DTYPE |= {"float16": "TYPE_FP16", "float32": "TYPE_FP32", "float64": "TYPE_FP64", "bfloat16": "TYPE_BF16"}
+EVERY_DTYPE |= {"float16": "TYPE_FP16", "float32": "TYPE_FP32", "float64": "TYPE_FP64"}
 
 
 def manifest(*inputs):

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from bundles import PACKAGES, alter_golden_outputs, assert_one_line, flip_byte, python, read_manifest, small_inputs
-from npz_files import REFUSED, floats, header, packed
+from npz_files import REFUSED, archive_of, floats, header, packed
 from onnx_bundles import onnx_bundle
 
 from keras_attn_export import BundleError, ExportError, ProviderError
@@ -246,6 +246,22 @@ def test_what_is_no_file_of_cases(tmp_path, make, said):
         verify.load_cases(tmp_path / "cases.npz")
 
 
+NAMES = packed(header((2**24 - 32,), "<U1") + bytes(2**26 - 128), name="cases.npy")
+MANY = {
+    "names": (NAMES, r"`cases` must be names of up to 1000 letters, and no more of them than other arrays"),
+    "long names": (packed(header((1,), "<U1001") + bytes(4004), name="cases.npy"), "names of up to 1000 letters"),
+    "arrays": (archive_of(2**16 + 1), "it holds 65537 arrays, and no more than 65536 are read"),
+    "a long list": (archive_of(2**17, 30), "its list of arrays is of more than 8388608 bytes"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), MANY.values(), ids=MANY)
+def test_files_of_very_many_cases_or_arrays(tmp_path, content, said):
+    (tmp_path / "cases.npz").write_bytes(content)
+    with pytest.raises(BundleError, match=said):
+        verify.load_cases(tmp_path / "cases.npz")
+
+
 def test_a_file_that_unpacks_to_far_more_is_not_read(tmp_path):
     (tmp_path / "bomb.npz").write_bytes(packed(header((2**26,), "|i1") + bytes(2**26)))
     tracemalloc.start()
@@ -453,6 +469,11 @@ def test_inputs_on_which_onnxruntime_fails(tmp_path, capfd):
     with pytest.raises(ExportError, match=r"onnxruntime cannot run the model on inputs `ids` \(1,\): .*Gather"):
         verify.run_session(session, {"ids": np.array([2])})
     assert capfd.readouterr() == ("", "")  # onnxruntime would print the error as well
+
+
+def test_no_temporary_folder_is_needed_on_a_cpu(exported, monkeypatch):
+    monkeypatch.setattr(verify.tempfile, "TemporaryDirectory", None)
+    assert all(row["passed"] for row in verify.replay(exported, read_manifest(exported)))
 
 
 def test_verify_script_matches(bundle):

@@ -109,7 +109,7 @@ def manifest_is_a_folder(bundle):
 
 def lists(name):
     """Return what lets the manifest list a file more."""
-    return lambda bundle: alter_manifest(bundle, sha256=read_manifest(bundle)["sha256"] | {name: "0"})
+    return lambda bundle: alter_manifest(bundle, sha256=read_manifest(bundle)["sha256"] | {name: "0" * 64})
 
 
 def model_is(content):
@@ -149,7 +149,7 @@ CUT_SHORT = "model.onnx is not an ONNX file: it is cut short."
 TOO_OLD = "needs onnxruntime {} or newer, and onnxruntime-node 1.30.0 is installed. Upgrade"
 REFUSED = {
     "no manifest": (lambda bundle: (bundle / "manifest.json").unlink(), "it has no manifest.json."),
-    "a folder": (manifest_is_a_folder, "EISDIR"),
+    "a folder": (manifest_is_a_folder, "it has no manifest.json."),
     "altered": (lambda bundle: flip_byte(bundle / "manifest.json"), "manifest.json "),
     **{
         f"lists {name!r}": (lists(name), f"lists `{name}`, which is outside the bundle.")
@@ -174,7 +174,7 @@ REFUSED = {
         location: (weights_from(location), f"takes weights from `{location}`, which is no file of the bundle.")
         for location in ("../secret", "secret")
     },
-    "inputs": (an_input_less, "onnxruntime cannot run the model on inputs `queries` ("),
+    "inputs": (an_input_less, "parity/cases.npz has a case `base` with inputs queries, values, valid_lens, and"),
     "1.31": (lambda bundle: alter_manifest(bundle, lowest_onnxruntime="1.31"), TOO_OLD.format("1.31")),
     "2.1": (lambda bundle: alter_manifest(bundle, lowest_onnxruntime="2.1"), TOO_OLD.format("2.1")),
 }

@@ -17,6 +17,14 @@ def packed(content, compression=zipfile.ZIP_DEFLATED, name="x.npy"):
     return stream.getvalue()
 
 
+def archive_of(count, letters=1):
+    """Return an archive whose list names so many members, of which there is not one."""
+    entry = b"PK\x01\x02" + bytes(24) + letters.to_bytes(2, "little") + bytes(16) + b"x" * letters
+    size = count * len(entry)
+    told = min(count, 0xFFFF).to_bytes(2, "little") * 2 + size.to_bytes(4, "little") + bytes(4)
+    return entry * count + b"PK\x05\x06" + bytes(4) + told + bytes(2)
+
+
 def npy(array, version=None):
     stream = io.BytesIO()
     np.lib.format.write_array(stream, np.asanyarray(array), version)

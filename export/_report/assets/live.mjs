@@ -24,7 +24,7 @@ export async function proveHere(live, place) {
     ort.env.wasm.wasmBinary = await unpacked(live.binary)
     ort.env.logLevel = 'error'
     const session = await ort.InferenceSession.create(model, { executionProviders: ['wasm'] })
-    const golden = await readCases(cases)
+    const golden = await readCases(cases, manifest)
     const begun = performance.now()
     let done = 0
     const onCase = () => {
