@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ._errors import ExportError
+from ._standalone.verify import removed
 
 
 @contextlib.contextmanager
@@ -24,14 +25,17 @@ def whole_file(target: Path, *, folder: Path | None = None) -> Iterator[Path]:
     """
     # a name of its own, since that of `target` may be as long as names may be
     partial = (target.parent if folder is None else folder) / f".{uuid.uuid4().hex}.partial"
-    try:
-        yield partial
-        put_in_place(partial, target)
-    except OSError as error:
-        raise ExportError(f"Cannot write {target}: {reason_of(error)}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    with removed(lambda: _removed(partial)):
+        try:
+            yield partial
+            put_in_place(partial, target)
+        except OSError as error:
+            raise ExportError(f"Cannot write {target}: {reason_of(error)}.") from error
+
+
+def _removed(partial: Path) -> None:
+    with contextlib.suppress(OSError):
+        partial.unlink()
 
 
 def put_in_place(partial: Path, target: Path) -> None:

@@ -11,11 +11,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from .._errors import BundleError
 from .._places import check_place, unless_a_folder, unless_overwriting
+from .._standalone.verify import removed
 from .folder import is_bundle
 
 try:
@@ -119,19 +121,21 @@ def _held_folder(target: Path) -> Iterator[Path]:
         lock = _locked(staging / _LOCK)
         if lock is None:
             continue
-        try:
+        with removed(partial(_let_go, lock, staging, target)):
             yield staging
-        finally:
-            if fcntl is None:
-                lock.close()  # Windows removes no file that is open
-            try:
-                _discard(staging, target)
-            except BaseException:  # told to end in the middle of it: remove the rest, then end
-                _discard(staging, target)
-                raise
-            lock.close()
         return
     raise BundleError(f"Cannot write beside {target}: something removes every folder that is made there.")
+
+
+def _let_go(lock: TextIO, staging: Path, target: Path) -> None:
+    if fcntl is None:
+        lock.close()  # Windows removes no file that is open
+    try:
+        _discard(staging, target)
+    except BaseException:  # told to end in the middle of it: remove the rest, then end
+        _discard(staging, target)
+        raise
+    lock.close()
 
 
 def _locked(path: Path) -> TextIO | None:
