@@ -12,7 +12,7 @@ def main() -> int:
             signal.signal(getattr(signal, name), lambda number, _: os._exit(128 + number))
     from ._cli.main import main
 
-    code = main()
+    code = main(is_process=True)
     if code > 128:  # a thread may still compute, which Python would wait for
         for stream in (sys.stdout, sys.stderr):
             try:

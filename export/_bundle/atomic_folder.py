@@ -46,7 +46,7 @@ def staged_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
     target = Path(os.path.abspath(target))  # so that it has a name and a parent, even if it was given as "."
     made: list[Path] = []
     with contextlib.ExitStack() as undo:
-        undo.callback(lambda: _remove_empty(made))
+        undo.enter_context(removed(lambda: _remove_empty(made)))
         try:
             _check_place(target, overwrite)
             made = [folder for folder in target.parents if not folder.exists()]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
+import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .._errors import ExportError
 from .._standalone import verify as standalone
@@ -16,8 +18,12 @@ from . import bench, convert, export, inspect, layout, predict, report, run, sig
 COMMANDS = (export, verify, sign, run, predict, inspect, report, convert, layout, bench)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     """Run the command line.
+
+    Args:
+        argv: The arguments; `None` for those of this process.
+        is_process: Whether this process does nothing else.
 
     Returns:
         The exit code: 0 done and matched, 1 a mismatch or something that could not be done. Wrong usage exits with 2,
@@ -25,9 +31,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     code = 1
-    with standalone.heeding_signals() as signals:
+    with standalone.heeding_signals() as signals, _temporary_files() if is_process else contextlib.nullcontext():
         code = _carried_out(arguments, signals)
     return 128 + signals[0] if signals else code
+
+
+@contextlib.contextmanager
+def _temporary_files() -> Iterator[None]:
+    """Let all temporary files be in one folder, so that none stays: libraries leave theirs to the end of Python."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # there is no place for any: what needs one will say so
+            tempfile.tempdir = str(stack.enter_context(standalone.scratch_folder()))
+        try:
+            yield
+        finally:
+            tempfile.tempdir = None
 
 
 def _carried_out(arguments: argparse.Namespace, signals: Sequence[int]) -> int:

@@ -56,11 +56,19 @@ def folder(tmp_path_factory):
     return folder
 
 
-def started(folder, *command, cwd, loads="onnxruntime_pybind11_state"):
-    """Start Python in an empty folder, with another for what is temporary, and wait until it computes."""
+def wait_for(condition, process):
+    until = time.monotonic() + 90
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.02)
+
+
+def started(folder, *command, cwd):
+    """Start Python in an empty folder, with another for what is temporary."""
     (cwd / "temporary").mkdir()
     with heeding_interrupts():
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, *(str(part).format(folder=folder) for part in command)],
             cwd=cwd,
             env={**os.environ, "TMPDIR": str(cwd / "temporary")},
@@ -68,13 +76,15 @@ def started(folder, *command, cwd, loads="onnxruntime_pybind11_state"):
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+def computing(folder, *command, cwd, writes=None):
+    """Start Python, and wait until it runs a bundle: it has onnxruntime, and has written a file where it writes one."""
+    process = started(folder, *command, cwd=cwd)
     maps = Path("/proc", str(process.pid), "maps")
-    until = time.monotonic() + 90
-    while loads not in maps.read_text():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.02)
-    time.sleep(0.7)  # until it has opened the session
+    wait_for(lambda: "onnxruntime_pybind11_state" in maps.read_text(), process)
+    wait_for(lambda: writes is None or (cwd / writes).exists(), process)
+    time.sleep(1)  # until it has opened the session
     return process
 
 
@@ -136,7 +146,8 @@ LEFT = {
     ],
 )
 def test_a_command_ends_while_onnxruntime_computes(command, number, folder, tmp_path):
-    process = started(folder, "-m", "keras_attn_export", *COMMANDS[command].split(), cwd=tmp_path)
+    writes = "done/_predict/manifest.json" if command.endswith("threads") else None
+    process = computing(folder, "-m", "keras_attn_export", *COMMANDS[command].split(), cwd=tmp_path, writes=writes)
     code, out, err, _ = ended(process, number)
     said = SAID.get(command, "interrupted: nothing was written\n") if number == signal.SIGINT else ""
     assert (code, out, err) == (128 + number, "", said)
@@ -145,7 +156,7 @@ def test_a_command_ends_while_onnxruntime_computes(command, number, folder, tmp_
 
 @pytest.mark.parametrize("number", verify.ENDING)
 def test_the_script_in_a_bundle_ends_while_onnxruntime_computes(number, folder, tmp_path):
-    process = started(folder, "{folder}/bundle/verify.py", cwd=tmp_path)
+    process = computing(folder, "{folder}/bundle/verify.py", cwd=tmp_path)
     assert ended(process, number)[:3] == (128 + number, "", "")
     assert left(tmp_path) == []
 
@@ -165,7 +176,7 @@ with verify.heeding_signals(), verify.scratch_folder() as folder:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_cannot_be_ended_does_not_keep_a_process_from_its_end(number, folder, tmp_path):
-    process = started(folder, "-c", STUCK.replace("{", "{{").replace("}", "}}"), folder, cwd=tmp_path)
+    process = computing(folder, "-c", STUCK.replace("{", "{{").replace("}", "}}"), folder, cwd=tmp_path)
     code, *said, seconds = ended(process, number)
     assert (code, *said) == (128 + number, "", "")
     assert left(tmp_path) == []
@@ -173,7 +184,7 @@ def test_what_cannot_be_ended_does_not_keep_a_process_from_its_end(number, folde
 
 
 def test_a_second_signal_ends_a_process_at_once(folder, tmp_path):
-    process = started(folder, "-c", STUCK.replace("{", "{{").replace("}", "}}"), folder, cwd=tmp_path)
+    process = computing(folder, "-c", STUCK.replace("{", "{{").replace("}", "}}"), folder, cwd=tmp_path)
     assert ended(process, signal.SIGINT, signal.SIGTERM)[:3] == (128 + signal.SIGTERM, "", "")
     assert left(tmp_path) != []  # it did not put anything in order first
 
@@ -205,17 +216,22 @@ def test_no_moment_of_a_command_shows_a_traceback(number, folder, tmp_path):
             process.send_signal(number)
             _, err = process.communicate(timeout=SECONDS)
         assert err in ("", "interrupted: nothing was written\n"), moment
-        assert process.returncode in ((128 + number,) if moment < 0.7 else (128 + number, -number, 0)), moment
+        # near its end Python has put the handlers away
+        assert process.returncode in ((128 + number,) if moment < 0.5 else (128 + number, -number, 0)), moment
 
 
 ENDLESS_LAYER = """
 import keras
-from pathlib import Path
+import tensorflow as tf
+
+@tf.function  # else the loop is one of Python's
+def endless(x):
+    tf.print("computes", output_stream="file://computes")
+    return tf.while_loop(lambda x: tf.reduce_any(x > -1e30), lambda x: (x + 0,), (x,))[0]
 
 class Endless(keras.layers.Layer):
     def call(self, x):
-        Path("called").touch()
-        return keras.ops.while_loop(lambda x: keras.ops.any(x > -1e30), lambda x: (x + 0,), (x,))[0]
+        return endless(x)
 """
 
 
@@ -229,15 +245,11 @@ def test_an_export_ends_while_tensorflow_computes(number, tmp_path, monkeypatch)
     x = keras.Input((3,), name="x")
     keras.Model(x, Endless()(x)).save("model.keras")
     command = "-m keras_attn_export export model.keras made/bundle --import endless_layer"
-    Path("called").unlink()
     before = left(tmp_path)
-    process = started(None, *command.split(), cwd=tmp_path, loads="_pywrap_tensorflow")
-    until = time.monotonic() + 90
-    while not Path("called").exists():
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.1)
-    time.sleep(3)
+    process = started(None, *command.split(), cwd=tmp_path)
+    wait_for(Path("computes").exists, process)
+    time.sleep(0.5)
     assert list(tmp_path.glob("made/.bundle.*.partial"))
     assert ended(process, number)[:3] == (128 + number, "", "")
-    Path("called").unlink()
+    Path("computes").unlink()
     assert left(tmp_path) == before
