@@ -4,9 +4,7 @@ Importing this package loads neither TensorFlow nor Keras, `export_model` does w
 first name that is used, since the command must heed signals before anything that takes a while.
 """
 
-import importlib
-
-TYPE_CHECKING = False  # for those who read types; to import `typing` takes half as long as Python takes to start
+TYPE_CHECKING = False  # as in `typing`, which takes a while to import
 if TYPE_CHECKING:
     from ._batch.predict import Predictions, predict
     from ._bundle.parity import ParityError, ParityReport
@@ -52,6 +50,8 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     found = getattr(importlib.import_module(f".{_MODULES.get(name, '_errors')}", __name__), name)
     globals()[name] = found
     return found

@@ -1,15 +1,16 @@
 """Where the `keras-attn` command starts: signals end it from here on, while all that it needs is being imported."""
 
+import _signal  # what `signal` is made of: that takes longer to import than all else here
 import os
-import signal
 import sys
 
 
 def main() -> int:
     """Run the command line, and return its exit code."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
-            signal.signal(getattr(signal, name), lambda number, _: os._exit(128 + number))
+        number = getattr(_signal, name, None)  # not all are on Windows
+        if number is not None and _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, lambda number, _: os._exit(128 + number))
     from ._cli.main import main
 
     code = main(is_process=True)

@@ -9,12 +9,13 @@ It must therefore import nothing of the package.
 """
 
 import os
-import signal
 
 if __name__ == "__main__":  # until `main` heeds signals: the imports below take a while, and leave nothing behind
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
-            signal.signal(getattr(signal, name), lambda number, _: os._exit(128 + number))
+    import _signal  # what `signal` is made of, which takes a while itself
+
+    for number in (getattr(_signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")):
+        if number is not None and _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, lambda number, _: os._exit(128 + number))
 
 import argparse
 import contextlib
@@ -27,6 +28,7 @@ import math
 import mmap
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -655,7 +657,7 @@ class _Ending:
                 continue
             if again is None:
                 return
-            if self._repeats:
+            if self._repeats and again == number:
                 self._repeats -= 1
             elif time.monotonic() > begun + TWICE:
                 os._exit(128 + again)
