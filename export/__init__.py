@@ -1,16 +1,19 @@
 """Export Keras models to ONNX with a proof, travelling with the file, that the numbers match.
 
-Importing this package loads neither TensorFlow nor Keras; `export_model` does when it is called.
+Importing this package loads neither TensorFlow nor Keras, `export_model` does when it is called; and NumPy with the
+first name that is used, since the command must heed signals before anything that takes a while.
 """
 
-from ._batch.predict import Predictions, predict
-from ._bundle.parity import ParityError, ParityReport
-from ._bundle.signing import sign_bundle
-from ._errors import BundleError, ExportError, InputError, ProviderError, UnsupportedModelError
-from ._export.convert_bundle import convert_bundle
-from ._export.export import export_model
-from ._export.verify_bundle import verify_bundle
-from ._loaded_bundle import Bundle, load_bundle
+TYPE_CHECKING = False  # as in `typing`, which takes a while to import
+if TYPE_CHECKING:
+    from ._batch.predict import Predictions, predict
+    from ._bundle.parity import ParityError, ParityReport
+    from ._bundle.signing import sign_bundle
+    from ._errors import BundleError, ExportError, InputError, ProviderError, UnsupportedModelError
+    from ._export.convert_bundle import convert_bundle
+    from ._export.export import export_model
+    from ._export.verify_bundle import verify_bundle
+    from ._loaded_bundle import Bundle, load_bundle
 
 __all__ = [
     "Bundle",
@@ -29,3 +32,30 @@ __all__ = [
     "sign_bundle",
     "verify_bundle",
 ]
+
+_MODULES = {
+    "Bundle": "_loaded_bundle",
+    "ParityError": "_bundle.parity",
+    "ParityReport": "_bundle.parity",
+    "Predictions": "_batch.predict",
+    "convert_bundle": "_export.convert_bundle",
+    "export_model": "_export.export",
+    "load_bundle": "_loaded_bundle",
+    "predict": "_batch.predict",
+    "sign_bundle": "_bundle.signing",
+    "verify_bundle": "_export.verify_bundle",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(f".{_MODULES.get(name, '_errors')}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

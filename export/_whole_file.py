@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import uuid
@@ -12,6 +13,7 @@ from typing import TextIO
 
 from ._errors import ExportError
 from ._places import Refusal, check_place, unless_a_file
+from ._standalone.verify import removed
 
 try:
     import fcntl
@@ -107,14 +109,16 @@ def _held_file(folder: Path) -> Iterator[Path]:
             continue
         if fcntl is None:
             lock.close()  # Windows renames no file that is open
-        try:
+        with removed(functools.partial(_let_go, partial, lock)):
             yield partial
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink()
-            lock.close()
         return
     raise OSError("something removes every file that is made there")
+
+
+def _let_go(partial: Path, lock: TextIO) -> None:
+    with contextlib.suppress(OSError):
+        partial.unlink()
+    lock.close()
 
 
 def _sweep(folder: Path) -> None:

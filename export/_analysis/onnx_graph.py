@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -84,8 +83,8 @@ class OnnxGraph:
         """Return the nodes of some types that read NaN, in order: the type, and the names of it and of its tensors."""
         nodes = [node for node in self._model.graph.node if node.op_type in operators]
         names = {name for node in nodes for name in node.input if name in self.ops}
-        with tempfile.TemporaryDirectory() as scratch:
-            arrays = {**inputs, **verify.run_session(self.session(names, provider, Path(scratch)), inputs)}
+        with verify.scratch_folder() as scratch:
+            arrays = {**inputs, **verify.run_session(self.session(names, provider, scratch), inputs)}
         return [
             (node.op_type, [node.name, *node.output, *node.input])
             for node in nodes

@@ -13,6 +13,7 @@ from typing import Any
 
 from .._errors import ExportError, InputError
 from .._places import check_place, unless_a_folder
+from .._standalone.verify import removed
 from .._whole_file import reason_of, whole_file
 from .parquet import UNREAD, as_text, open_parquet
 from .source import Part
@@ -94,15 +95,13 @@ class Destination:
                 held.enter_context(self._alone())
                 shutil.rmtree(self.partial, ignore_errors=True)  # what a killed run left
                 self.partial.mkdir(exist_ok=True)  # a worker of it may still be writing there
+                held.enter_context(removed(partial(shutil.rmtree, self.partial, ignore_errors=True)))
             except OSError as error:
                 raise ExportError(f"Cannot write {self.folder}: {reason_of(error)}.") from error
             known = self._known(run, parts, more)
             with whole_file(self.own / MANIFEST, folder=self.partial) as file:
                 file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-            try:
-                yield known
-            finally:
-                shutil.rmtree(self.partial, ignore_errors=True)  # what a killed worker left
+            yield known
 
     def _refusal(self, there: Path, *, resume: bool) -> str | None:
         if said := unless_a_folder(there, "Outputs go to a folder, a file for each part"):

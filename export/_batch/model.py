@@ -36,6 +36,10 @@ class Model:
     def _feeds(self, window: Window, rows: np.ndarray) -> dict[str, np.ndarray]:
         return feeds_of(self.manifest, window, rows, longest_of(self.manifest, window, rows, self.job.padded))
 
+    def stop(self) -> None:
+        """End what other threads run, which is of no use to anyone, and must not be waited for."""
+        self._session.stop()
+
     def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the outputs of the job, as they come from onnxruntime."""
         return self._session.run(list(self.job.outputs), feeds)

@@ -50,6 +50,7 @@ def run_parts(parts: Iterable[Part], job: Job, model: Model, destination: Destin
                     finish()
                 finish = following
         except BaseException:
+            model.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._errors import InputError
 from .._loaded_bundle import Bundle
+from .._standalone.verify import stopping
 
 _NO_MEMORY = (
     "available memory of",
@@ -51,7 +52,7 @@ class LimitedSession:
         """
         import onnxruntime as ort
 
-        self._options, self._shrinking = ort.RunOptions(), ort.RunOptions()
+        self._options, self._shrinking = (stopping(ort.RunOptions()) for _ in range(2))
         self._places, self._threads, self._one = threading.Semaphore(threads), threads, threading.Lock()
         if provider != "cpu":
             self._session = bundle.session(provider)
@@ -60,6 +61,10 @@ class LimitedSession:
         self._shrinking.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         fresh = Bundle(bundle.path, bundle.manifest)  # a session keeps the arena that was registered when it was opened
         self._session = fresh.session("cpu", threads=1, config={"session.use_env_allocators": "1"})
+
+    def stop(self) -> None:
+        """End the runs of all threads, and those to come."""
+        self._options.terminate = self._shrinking.terminate = True
 
     def run(self, outputs: list[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return outputs, while other threads may run too."""

@@ -12,10 +12,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from .._errors import BundleError
 from .._places import check_place, unless_a_folder, unless_overwriting
+from .._standalone.verify import removed
 from .._whole_file import locked, sync_folder
 from .folder import is_bundle
 
@@ -46,7 +49,7 @@ def staged_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
     target = Path(os.path.abspath(target))  # so that it has a name and a parent, even if it was given as "."
     made: list[Path] = []
     with contextlib.ExitStack() as undo:
-        undo.callback(lambda: _remove_empty(made))
+        undo.enter_context(removed(lambda: _remove_empty(made)))
         try:
             _check_place(target, overwrite)
             made = [folder for folder in target.parents if not folder.exists()]
@@ -121,19 +124,21 @@ def _held_folder(target: Path) -> Iterator[Path]:
         lock = locked(staging / _LOCK)
         if lock is None:
             continue
-        try:
+        with removed(partial(_let_go, lock, staging, target)):
             yield staging
-        finally:
-            if fcntl is None:
-                lock.close()  # Windows removes no file that is open
-            try:
-                _discard(staging, target)
-            except BaseException:  # told to end in the middle of it: remove the rest, then end
-                _discard(staging, target)
-                raise
-            lock.close()
         return
     raise BundleError(f"Cannot write beside {target}: something removes every folder that is made there.")
+
+
+def _let_go(lock: TextIO, staging: Path, target: Path) -> None:
+    if fcntl is None:
+        lock.close()  # Windows removes no file that is open
+    try:
+        _discard(staging, target)
+    except BaseException:  # told to end in the middle of it: remove the rest, then end
+        _discard(staging, target)
+        raise
+    lock.close()
 
 
 def _prefix(name: str) -> str:

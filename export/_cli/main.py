@@ -4,55 +4,75 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import sys
-import threading
+import tempfile
 import traceback
 import warnings
-import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from .._errors import ExportError
+from .._standalone import verify as standalone
 from .._standalone.verify import in_one_line, printable, say
 from . import bench, convert, export, inspect, layout, predict, report, run, sign, verify
 
 # One module each: its parser and its main.
 COMMANDS = (export, verify, sign, run, predict, inspect, report, convert, layout, bench)
 
-# Signals that tell a process to end: by whoever runs it, or because its terminal is closed (not on Windows).
-ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-PATIENCE = 0.5  # seconds until a signal is sent again: C++ may have made another error of what it raised
 
-
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     """Run the command line.
+
+    Args:
+        argv: The arguments; `None` for those of this process.
+        is_process: Whether this process does nothing else.
 
     Returns:
         The exit code: 0 done and matched, 1 a mismatch or something that could not be done. Wrong usage exits with 2,
-        Ctrl-C with 130.
+        a signal with 128 and its number, Ctrl-C with 130.
     """
     arguments = _parser().parse_args(argv)
-    with _plain_warnings(), _heeding_signals() as ending:
+    code = 1
+    with (
+        _plain_warnings(),
+        standalone.heeding_signals() as signals,
+        _temporary_files() if is_process else contextlib.nullcontext(),
+    ):
+        code = _carried_out(arguments, signals)
+    return 128 + signals[0] if signals else code
+
+
+@contextlib.contextmanager
+def _temporary_files() -> Iterator[None]:
+    """Let all temporary files be in one folder, so that none stays: libraries leave theirs to the end of Python."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # there is no place for any: what needs one will say so
+            tempfile.tempdir = str(stack.enter_context(standalone.scratch_folder()))
         try:
-            arguments.run(arguments)
-        except KeyboardInterrupt as stop:
-            say(str(stop) or "interrupted: nothing was written", file=sys.stderr)
-            return 130
-        except SystemExit as end:
-            if ending:
-                raise
-            # a layer, say, that calls `sys.exit(0)`, which would pass for success
-            say(f"error: code that was run called `sys.exit({end.code!r})`; nothing came of it", file=sys.stderr)
-            return 1
-        except Exception as error:  # noqa: BLE001 - the last stop before the user: one line, or all with --debug
-            if ending:  # what TensorFlow's C++ made of the end that a signal asked for
-                return 128 + ending[-1]
-            _print_error(error, debug=arguments.debug)
-            return 1
-        if ending:  # what it raised was lost, as while onnxruntime is imported
-            return 128 + ending[-1]
+            yield
+        finally:
+            tempfile.tempdir = None
+
+
+def _carried_out(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
+    """Carry out a subcommand and return its exit code; what a signal raised, or a library made of it, goes on."""
+    try:
+        arguments.run(arguments)
+    except KeyboardInterrupt as stop:
+        say(str(stop) or "interrupted: nothing was written", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except SystemExit as end:
+        if signals:
+            raise
+        # a layer, say, that calls `sys.exit(0)`, which would pass for success
+        say(f"error: code that was run called `sys.exit({end.code!r})`; nothing came of it", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if signals:
+            raise
+        _print_error(error, debug=arguments.debug)
+        return 1
     return 0
 
 
@@ -92,61 +112,6 @@ class _Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         say(f"{self.prog}: error: {message}", file=sys.stderr)
         self.exit(2)
-
-
-class _End(SystemExit):
-    """What a signal to end raises: of a class of its own, so that it can be seen to be lost."""
-
-
-class _Interrupt(KeyboardInterrupt):
-    """The same of Ctrl-C."""
-
-
-@contextlib.contextmanager
-def _heeding_signals() -> Iterator[list[int]]:
-    """Let `finally` clauses run when the process is told to end, so that no partial folder stays behind.
-
-    A handler can only raise, and what it raises may be lost: Python drops it inside a `__del__`, of which TensorFlow
-    has many, and tf2onnx has clauses that catch everything. A signal whose exception is gone while the command goes on
-    is sent once more, a moment later. Yields the signals that came, without Ctrl-C.
-    """
-    ending: list[int] = []
-    is_over = threading.Event()
-    watched: list[weakref.ref[BaseException]] = []
-
-    def again(number: int) -> None:
-        if not is_over.wait(PATIENCE):
-            os.kill(os.getpid(), number)
-
-    def lost(number: int) -> None:
-        if not is_over.is_set():
-            threading.Thread(target=again, args=[number], daemon=True).start()
-
-    def raised(number: int) -> BaseException:
-        error = _Interrupt() if number == signal.SIGINT else _End(128 + number)
-        watched.append(weakref.ref(error, lambda _: lost(number)))
-        return error
-
-    def terminate(number: int, _: object) -> None:
-        if number != signal.SIGINT:
-            ending.append(number)
-        raise raised(number)  # under no name here: its traceback would keep this frame, and this frame it
-
-    def dropped(failed: Any) -> None:
-        if not ending and not isinstance(failed.exc_value, KeyboardInterrupt):
-            sys.__unraisablehook__(failed)  # what is half made when the process ends may complain that it is
-
-    heeded = [*ENDING, *([signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else [])]
-    handlers = {number: signal.signal(number, terminate) for number in heeded}
-    hook, sys.unraisablehook = sys.unraisablehook, dropped
-    try:
-        yield ending
-    finally:
-        is_over.set()
-        if not ending:  # what is half made may complain until the process has ended
-            sys.unraisablehook = hook
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 import statistics
-import tempfile
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,10 +66,10 @@ def layer_times(
     verify.check_provider(provider)
     proto = load_graph(model)
     places = _Places(proto, layers)
-    with tempfile.TemporaryDirectory() as scratch:
-        marked = places.marked(proto, model.parent, Path(scratch))
+    with verify.scratch_folder() as scratch:
+        marked = places.marked(proto, model.parent, scratch)
         plain = verify.open_session(marked, provider, threads=1)
-        profiled = verify.open_session(marked, provider, profile_prefix=str(Path(scratch) / "profile"), threads=1)
+        profiled = verify.open_session(marked, provider, profile_prefix=str(scratch / "profile"), threads=1)
         _, taken = timed_in_turns(
             (plain, profiled), inputs, seconds, warm_up=WARM_UP, fewest=FEWEST_RUNS, most=MOST_RUNS
         )

@@ -8,20 +8,35 @@ a copy of it as `verify.py`, so that whoever receives the folder can check it wi
 It must therefore import nothing of the package.
 """
 
+import os
+
+if __name__ == "__main__":  # until `main` heeds signals: the imports below take a while, and leave nothing behind
+    import _signal  # what `signal` is made of, which takes a while itself
+
+    for number in (getattr(_signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")):
+        if number is not None and _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, lambda number, _: os._exit(128 + number))
+
 import argparse
 import contextlib
 import ctypes
 import errno
+import functools
 import hashlib
 import io
 import json
 import math
 import mmap
-import os
 import re
+import shutil
+import signal
+import socket
 import stat
 import sys
 import tempfile
+import threading
+import time
+import weakref
 import zipfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -885,6 +900,186 @@ def check_arrays(said: str, kind: str, arrays: Arrays, specs: Iterable[Spec]) ->
             )
 
 
+# ------------------------------------------------------------------ being ended
+
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # not on Windows
+GRACE = 1.5  # seconds that a process has to put things in order, once it was told to end
+PATIENCE = 0.5  # seconds until it is told again: a library may have caught what the signal raised
+TWICE = 0.2  # seconds in which the same signal is the same request: `timeout` sends it to a process and to its group
+
+
+class _Interrupt(KeyboardInterrupt):
+    """What Ctrl-C raises: of a class of its own, so that it can be seen to be lost."""
+
+
+class _End(SystemExit):
+    """What other signals raise."""
+
+
+class _Ending:
+    """How a process ends that is told to.
+
+    Attributes:
+        signals: Those that came.
+        left: What removes that which must not stay behind.
+        may_raise: Whether signals raise; around that, they are noted alone.
+    """
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+        self.left: list[Callable[[], object]] = []
+        self.may_raise = False
+        self._runs: list[Any] = []
+        self._raised: weakref.ref[BaseException] | None = None
+        self._repeats = 0  # signals on their way that this process has sent to itself
+
+    @functools.cached_property
+    def run_options(self) -> Any:
+        import onnxruntime as ort
+
+        return self.stopping(ort.RunOptions())
+
+    def stopping(self, options: Any) -> Any:
+        """Let runs with these `onnxruntime.RunOptions` end with the process."""
+        self._runs.append(options)
+        options.terminate = bool(self.signals)
+        return options
+
+    def heed(self, number: int, _: object) -> None:
+        """Raise in the main thread, as a handler of a signal, unless what one raised is still on its way."""
+        self.signals.append(number)
+        if self.may_raise and not self._is_raised():
+            raise self._error(number)  # under no name here: its traceback would keep this frame, and this frame it
+
+    def _is_raised(self) -> bool:
+        return self._raised is not None and self._raised() is not None
+
+    def _error(self, number: int) -> BaseException:
+        error = _Interrupt() if number == signal.SIGINT else _End(128 + number)
+        self._raised = weakref.ref(error)
+        return error
+
+    def watch(self, came: socket.socket) -> None:
+        """Wait for a signal, in a thread; see that the process ends."""
+        number = _received(came, None)
+        if number is None:
+            return
+        self.signals.append(number)
+        for options in self._runs:
+            options.terminate = True
+        begun = time.monotonic()
+        while (left := begun + GRACE - time.monotonic()) > 0:
+            try:
+                again = _received(came, min(left, PATIENCE))
+            except TimeoutError:
+                if not self._is_raised():
+                    self._repeats += 1
+                    os.kill(os.getpid(), number)
+                continue
+            if again is None:
+                return
+            if self._repeats and again == number:
+                self._repeats -= 1
+            elif time.monotonic() > begun + TWICE:
+                os._exit(128 + again)
+        self.remove_all()
+        os._exit(128 + number)
+
+    def remove_all(self) -> None:
+        """Remove what must not stay behind, the latest first."""
+        for remove in reversed(self.left):
+            with contextlib.suppress(Exception):
+                remove()
+
+
+def _received(came: socket.socket, seconds: float | None) -> int | None:
+    """Return the next signal to end; `None` where the other end of the socket is closed."""
+    came.settimeout(seconds)
+    while found := came.recv(1):
+        if found[0] in ENDING:
+            return found[0]
+    return None
+
+
+_ending: _Ending | None = None  # of the command that runs
+
+
+@contextlib.contextmanager
+def heeding_signals() -> Iterator[list[int]]:
+    """Let `finally` clauses run when the process is told to end, and see that it ends soon.
+
+    A handler can only raise, and does it when C++ comes back; what it raises may be lost: Python drops it inside a
+    `__del__`, of which TensorFlow has many, and tf2onnx has clauses that catch everything. So a thread reads what
+    Python's own C code writes when a signal comes. It ends the runs of onnxruntime that have `run_options`, and sends
+    the signal once more where what it raised is gone. After `GRACE`, or at a second signal, it ends the process.
+
+    Yields the signals that came. What they raised does not leave the block.
+    """
+    global _ending
+    ending, before = _Ending(), _ending
+
+    def dropped(failed: Any) -> None:
+        if not ending.signals:
+            sys.__unraisablehook__(failed)  # what is half made when the process ends may complain that it is
+
+    heeded = [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]  # as of `nohup`
+    came, written = socket.socketpair()
+    written.setblocking(False)
+    watch = threading.Thread(target=ending.watch, args=[came], daemon=True)
+    watch.start()
+    descriptor = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
+    handlers = {number: signal.signal(number, ending.heed) for number in heeded}
+    hook, sys.unraisablehook = sys.unraisablehook, dropped
+    _ending = ending
+    try:
+        ending.may_raise = True
+        yield ending.signals
+    except BaseException:
+        if not ending.signals:
+            raise
+    finally:
+        ending.may_raise, _ending = False, before
+        ending.remove_all()  # what a signal kept a block from removing
+        signal.set_wakeup_fd(descriptor)
+        written.close()
+        watch.join()
+        came.close()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if not ending.signals:  # what is half made may complain until the process has ended
+            sys.unraisablehook = hook
+
+
+def stopping(options: Any) -> Any:
+    """Return `onnxruntime.RunOptions` whose runs end when a command is told to end."""
+    return options if _ending is None else _ending.stopping(options)
+
+
+def run_options() -> Any:
+    """Return the options of runs that end when a command is told to end; `None` outside of commands."""
+    return None if _ending is None else _ending.run_options
+
+
+@contextlib.contextmanager
+def removed(remove: Callable[[], object]) -> Iterator[None]:
+    """Call `remove` after the block, and where a command has to be ended within it."""
+    left = [] if _ending is None else _ending.left
+    left.append(remove)
+    try:
+        yield
+    finally:
+        remove()
+        left.remove(remove)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a temporary folder."""
+    folder = tempfile.mkdtemp()
+    with removed(lambda: shutil.rmtree(folder, ignore_errors=True)):
+        yield Path(folder)
+
+
 # ------------------------------------------------------------------- running
 
 
@@ -988,15 +1183,20 @@ def _unloadable(ort: Any) -> str:
     return ""
 
 
-def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
+def run_session(session: Any, inputs: Mapping[str, np.ndarray], options: Any = None) -> Arrays:
     """Run a session and return its outputs by name.
+
+    Args:
+        session: The session.
+        inputs: Arrays by input name.
+        options: The `onnxruntime.RunOptions`; setting their `terminate` ends the run from another thread.
 
     Raises:
         ExportError: onnxruntime cannot run the model on these inputs, as with an index outside an embedding.
     """
     names = [output.name for output in session.get_outputs()]
     try:
-        outputs = session.run(names, dict(inputs))
+        outputs = session.run(names, dict(inputs), options or run_options())
     except Exception as error:
         shapes = ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items())
         failed = f"onnxruntime cannot run the model on inputs {shapes}: {_first_line(error)}"
@@ -1189,8 +1389,8 @@ def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list
     if provider == "cpu":
         session = open_session(model)
         return [run_session(session, case.inputs) for case in cases]
-    with tempfile.TemporaryDirectory() as scratch:
-        session = open_session(model, provider, profile_prefix=str(Path(scratch) / "profile"))
+    with scratch_folder() as scratch:
+        session = open_session(model, provider, profile_prefix=str(scratch / "profile"))
         outputs = [run_session(session, case.inputs) for case in cases]
         check_placement(Path(session.end_profiling()), provider)
     return outputs
@@ -1267,6 +1467,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--provider", choices=sorted(PROVIDERS), default="cpu")
     provider = parser.parse_args(argv).provider
     folder = Path(__file__).resolve().parent
+    code = 1
+    with heeding_signals() as signals:
+        code = _verified(folder, provider)
+    return 128 + signals[0] if signals else code
+
+
+def _verified(folder: Path, provider: str) -> int:
     try:
         rows = replay(folder, read_manifest(folder), provider)
     except (ExportError, OSError) as error:

@@ -450,7 +450,7 @@ def test_no_device(said, exported, monkeypatch):
 
 
 def test_an_operator_that_cuda_lacks_is_said_with_a_remedy():
-    def run(names, inputs):
+    def run(names, inputs, options):
         raise RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Non-zero status code: Mode: 3")
 
     session = types.SimpleNamespace(get_providers=lambda: ["CUDAExecutionProvider"], get_outputs=list, run=run)

@@ -1,0 +1,24 @@
+"""Where the `keras-attn` command starts: signals end it from here on, while all that it needs is being imported."""
+
+import _signal  # what `signal` is made of: that takes longer to import than all else here
+import os
+import sys
+
+
+def main() -> int:
+    """Run the command line, and return its exit code."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(_signal, name, None)  # not all are on Windows
+        if number is not None and _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, lambda number, _: os._exit(128 + number))
+    from ._cli.main import main
+
+    code = main(is_process=True)
+    if code > 128:  # a thread may still compute, which Python would wait for
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):  # closed, or never there
+                continue
+        os._exit(code)
+    return code
