@@ -56,9 +56,10 @@ def unless_of_kind(there: Path, kind: str, is_one: Callable[[bytes], bool]) -> s
         return said
     try:
         with there.open("rb") as file:
-            known = is_one(file.read(_MOST_READ))
+            content = file.read(_MOST_READ)
     except OSError as error:
         return f"Cannot write {there}: {error.strerror}."
+    known = not content or is_one(content)  # an empty file, as `mktemp` makes one, loses nothing
     return None if known else f"{there} is there and is no {kind}; it will not be replaced. Choose another place."
 
 

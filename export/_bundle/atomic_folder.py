@@ -54,6 +54,8 @@ def staged_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
             _check_place(target, overwrite)
             made = [folder for folder in target.parents if not folder.exists()]
             target.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                target.lstat()  # which fails now, and not when all is done, where the name is too long
             _sweep(target)
             staging = undo.enter_context(_held_folder(target))
             content = staging / "bundle"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .._errors import BundleError
-from .._loaded_bundle import Bundle, load_bundle
-from .._standalone import verify
+from .._loaded_bundle import load_bundle
 from .._standalone.verify import say
 from .describe import describe
 from .shared import add_json, new_parser, print_bundle_json
@@ -26,17 +24,4 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        say(*_described(bundle))
-
-
-def _described(bundle: Bundle) -> list[str]:
-    try:
-        return describe(bundle)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        # a manifest that was sealed again; what runs a bundle has been checked, and this is only shown
-        file = bundle.path / verify.MANIFEST
-        reason = f"{type(error).__name__}: {error}"
-        raise BundleError(
-            f"{file}, or the report, lacks what is to be shown or has it in another form ({reason}). Export the model "
-            "again; --json shows it as it is."
-        ) from error
+        say(*describe(bundle))

@@ -34,11 +34,11 @@ LONE = f"{HOSTILE}\udcff\ud800"  # as JSON and names of files may have it
 FILE = os.fsdecode(HOSTILE.replace("/", "").encode() + b"\xff")
 
 
-def hostile_report(outputs):
-    case = verify.Case(LONE, {}, {name: np.zeros(1, "float32") for name in outputs}, {})
+def hostile_report(outputs, name=LONE):
+    case = verify.Case(name, {}, {output: np.zeros(1, "float32") for output in outputs}, {})
     rows = tuple(rows_of(verify.compare(case, {}, {"relative": 0.0, "absolute": 0.0})))
-    coverage = {"cases": 1, "refused": 1, "axes": {LONE: [2]}, "inputs": {LONE: {"moves": None}}, "outputs": {}}
-    return ParityReport("cpu", rows, refused={LONE: LONE}, coverage={**coverage, "small_only": [LONE, 30 * f" {LIE}"]})
+    coverage = {"cases": 1, "refused": 1, "axes": {name: [2]}, "inputs": {name: {"moves": None}}, "outputs": {}}
+    return ParityReport("cpu", rows, refused={name: name}, coverage={**coverage, "small_only": [name, 30 * f" {LIE}"]})
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +52,18 @@ def hostile(tmp_path_factory):
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     (folder / verify.MODEL).write_bytes(model.SerializeToString())
     given = {f"in{HOSTILE}": np.ones(2, "float32")}
-    case = verify.Case(f"{HOSTILE}\udcff", given, {HOSTILE: np.ones(2, "float32")}, {})
+    case = verify.Case(HOSTILE, given, {HOSTILE: np.ones(2, "float32")}, {})
     verify.save_cases(folder / verify.CASES, [case])
-    (folder / REPORT).write_text(hostile_report([HOSTILE]).to_json())
-    specs = ((Spec(f"in{HOSTILE}", "float32", (LONE,)),), (Spec(HOSTILE, "float32", (LONE,)),))
-    layer = {"name": LONE, "class": LONE, "lowering": LONE, "precision": LONE, "form": LONE}
-    entries = {"static": {LONE: LONE}, "layers": [layer], "versions": {LONE: LONE}, "values": {LONE: LONE}}
-    seal(folder, manifest_of(*specs, model=LONE, backend=LONE, precision=LONE, **entries))
+    (folder / REPORT).write_text(hostile_report([HOSTILE], HOSTILE).to_json())
+    specs = ((Spec(f"in{HOSTILE}", "float32", (HOSTILE,)),), (Spec(HOSTILE, "float32", (HOSTILE,)),))
+    layer = {"name": HOSTILE, "class": HOSTILE, "lowering": HOSTILE, "precision": HOSTILE, "form": HOSTILE}
+    entries = {
+        "static": {HOSTILE: HOSTILE},
+        "layers": [layer],
+        "versions": {HOSTILE: HOSTILE},
+        "values": {HOSTILE: HOSTILE},
+    }
+    seal(folder, manifest_of(*specs, model=HOSTILE, backend=HOSTILE, precision=HOSTILE, **entries))
     return folder
 
 

@@ -47,10 +47,9 @@ def test_inspect_shows_multiples(bundle, succeeds):
     ],
     ids=str,
 )
-def test_a_manifest_that_was_sealed_with_other_entries(bundle, succeeds, fails, entries):
+def test_a_manifest_that_was_sealed_with_other_entries(bundle, fails, entries):
     alter_manifest(bundle, **entries)
-    fails("inspect", bundle, said=f"{bundle / 'manifest.json'}, or the report, lacks what is to be shown or has it in")
-    assert json.loads(succeeds("inspect", bundle, "--json"))["manifest"] == read_manifest(bundle)
+    fails("inspect", bundle, said=f"{bundle / 'manifest.json'} is not a bundle's manifest: `{[*entries][0]}")
 
 
 def test_the_code_in_a_bundle_is_not_run_and_told_from_ours(bundle, samples, tmp_path, succeeds):

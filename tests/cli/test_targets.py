@@ -16,6 +16,7 @@ from keras_attn_export._bundle.folder import REPORT
 from keras_attn_export._bundle.parity import ParityReport
 from keras_attn_export._cli.run import write_arrays
 from keras_attn_export._report.page import GENERATOR
+from keras_attn_export._standalone import verify
 
 pytest_plugins = ("command_fixtures",)
 
@@ -41,7 +42,10 @@ def made(tmp_path_factory):
     for name in ("bundle", "another"):
         onnx_bundle(folder / name, "y = Neg(x)", {"x": vector}, {"y": vector})
         (folder / name / REPORT).write_text(ParityReport("cpu", ()).to_json())
+        zeros = np.zeros(1, "float32")
+        verify.save_cases(folder / name / verify.CASES, [verify.Case("zeros", {"x": zeros}, {"y": zeros})])
         reseal(folder / name, REPORT)
+        reseal(folder / name, verify.CASES)
     write_arrays(folder / "x.npz", {"x": np.ones(2, "float32")})
     (folder / "key.pem").write_text("-----BEGIN PRIVATE KEY-----")
     return folder
@@ -69,7 +73,6 @@ NOT_TO_BE_REPLACED = {
     "a pipe": os.mkfifo,
     "a socket": bound,
     "text": lambda place: place.write_text("text"),
-    "nothing yet": lambda place: place.touch(),
     "JSON": lambda place: place.write_text('{"verificationMaterial": 1}'),
     "deep JSON": lambda place: place.write_text(100_000 * "["),
     "a model of Keras": lambda place: zipped(place, "metadata.json"),
