@@ -149,7 +149,7 @@ def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _runs_on(signature: Signature, arrays: Mapping[str, np.ndarray]) -> bool:
+def _runs_on(signature: Signature, arrays: dict[str, np.ndarray]) -> bool:
     """Tell whether Keras runs the model on samples, which must be all that it takes."""
     if len(arrays) < len(signature.inputs):
         return False
