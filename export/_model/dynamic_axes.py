@@ -74,7 +74,7 @@ def name_axes(signature: Signature, given: Arrays, drawer: Drawer, options: Opti
     """
     free = _free_axes(signature)
     base = _base_sizes(signature, free, given, drawer)
-    groups = sorted(_groups(signature, free, base, drawer), key=lambda group: free.index(_first(group, free)))
+    groups = sorted(_groups(signature, free, base, given, drawer), key=lambda group: free.index(_first(group, free)))
     named = [(_name(_first(group, free), group, groups), group) for group in groups]
     varying = {name: group for name, group in named if _is_dynamic(group, base)}
     found = Axes(
@@ -106,15 +106,15 @@ def _is_float(spec: InputSpec) -> bool:
     return spec.dtype.startswith(("float", "bfloat"))
 
 
-def _batch_axes(signature: Signature, free: Iterable[Axis]) -> list[Axis]:
-    """Return the first axes, which are the batch; in a subclassed model only if all inputs share their size."""
-    batched = signature.is_functional or len({spec.shape[0] for spec in signature.inputs if spec.shape}) == 1
-    return [axis for axis in free if axis[1] == 0 and batched]
+def _batch_axes(free: Iterable[Axis], given: Arrays) -> list[Axis]:
+    """Return the first axes, which are the batch unless samples differ there, as nodes and edges of one graph do."""
+    first = [axis for axis in free if axis[1] == 0]
+    return first if len({given[name].shape[0] for name, _ in first if name in given}) <= 1 else []
 
 
 def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: Drawer) -> dict[Axis, int]:
     """Return sizes on which the model gives numbers: the samples' own, or the first of a few lengths that works."""
-    batch = _batch_axes(signature, free)
+    batch = _batch_axes(free, given)
     sampled = {given[name].shape[axis] for name, axis in free if name in given and axis > 0}
     batches = (BATCH_SIZE, *{given[name].shape[0] for name, _ in batch if name in given})
     first = None
@@ -152,14 +152,16 @@ def _sizes(signature: Signature, free: list[Axis], given: Arrays, length: int, l
     return sizes
 
 
-def _groups(signature: Signature, free: list[Axis], base: dict[Axis, int], drawer: Drawer) -> list[Group]:
+def _groups(
+    signature: Signature, free: list[Axis], base: dict[Axis, int], given: Arrays, drawer: Drawer
+) -> list[Group]:
     """Return the groups of all free axes, the batch first."""
 
     def problem(changed: Mapping[Axis, int]) -> str | None:
         found = drawer.problem({**base, **changed})
         return None if found is None else found.said
 
-    batch = tuple(_batch_axes(signature, free))
+    batch = tuple(_batch_axes(free, given))
     if batch and problem({axis: base[axis] + 1 for axis in batch}) is None:
         rest = [axis for axis in free if axis not in batch]
         return [Group(batch, 1, base[batch[0]] + 1), *find_groups(rest, base, problem)]

@@ -141,9 +141,23 @@ def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
         )
     arrays = {name: _fitting(value, specs[name]) for name, value in named.items()}
     batches = {array.shape[0] for name, array in arrays.items() if specs[name].shape and specs[name].shape[0] is None}
-    if len(batches) > 1:
-        raise InputError(f"`sample_inputs` must agree in their batch axis. Received batches of {sorted(batches)}.")
+    if len(batches) > 1 and not _runs_on(signature, arrays):  # nodes and edges of one graph are no batch
+        raise InputError(
+            f"`sample_inputs` must agree in their batch axis. Received batches of {sorted(batches)}. Where the first "
+            "axes are no batch, pass samples of all inputs on which Keras runs the model."
+        )
     return arrays
+
+
+def _runs_on(signature: Signature, arrays: dict[str, np.ndarray]) -> bool:
+    """Tell whether Keras runs the model on samples, which must be all that it takes."""
+    if len(arrays) < len(signature.inputs):
+        return False
+    try:
+        signature.run(arrays)
+    except Exception:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+        return False
+    return True
 
 
 def _fitting(value: Any, spec: InputSpec) -> np.ndarray:

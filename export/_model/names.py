@@ -25,25 +25,25 @@ def check_inputs(inputs: Sequence[tuple[str, str]]) -> None:
         if dtype == "bfloat16":
             raise UnsupportedModelError(f"Input `{name}` is bfloat16, which NumPy does not have. Make it float32.")
         if not _is_argument(name):
-            letters = re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_")
+            letters = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_")
             better = letters if _is_argument(letters) else f"input_{letters}"
             raise UnsupportedModelError(
                 f"Input name `{name}` cannot be the argument of a SavedModel. Use a letter, then letters, digits, "
-                f"underscores and dots, and no word of Python: keras.Input(..., name={better!r})."
+                f"underscores, dots and hyphens, and no word of Python: keras.Input(..., name={better!r})."
             )
         if alike := [other for other, _ in inputs if _as_argument(other) == _as_argument(name)][1:]:
             raise UnsupportedModelError(
                 f"Inputs `{name}` and `{alike[0]}` have one name, as far as TensorFlow can tell: it ignores case, "
-                "and takes a dot for an underscore. Give each a name of its own."
+                "and takes a dot or a hyphen for an underscore. Give each a name of its own."
             )
 
 
 def _is_argument(name: str) -> bool:
-    return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_.]*", name)) and not keyword.iskeyword(name) and name != "self"
+    return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name)) and not keyword.iskeyword(name) and name != "self"
 
 
 def _as_argument(name: str) -> str:
-    return name.lower().replace(".", "_")
+    return re.sub(r"[.-]", "_", name.lower())
 
 
 def output_names(structure: Any, inputs: Sequence[str], layers: Sequence[str] = ()) -> tuple[str, ...]:

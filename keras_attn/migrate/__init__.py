@@ -4,6 +4,7 @@ A state is a mapping of names to arrays, as each framework gives it; none of the
 weights and how it lays them out is in the tables of `_layouts`, `_heads` and `_cells`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
@@ -27,6 +28,8 @@ __all__ = ["from_state"]
 
 Source = Literal["torch", "tensorflow", "flax", "mxnet", "paddle", "tfa", "keras"]
 LayerT = TypeVar("LayerT", bound=Any)
+
+_COUNTED = re.compile(r"\bdense(_\d+)?/(kernel|bias)\b")  # what Keras calls a dense layer without a name
 
 _LAYOUTS: dict[type, Callable[[Any, str], tuple[Layout, ...]]] = {
     AdditiveAttention: additive_layouts,
@@ -124,10 +127,10 @@ def _check_names(
 ) -> None:
     missing = [entry.names[0] for entry in layout.entries if not entry.optional and entry not in keys]
     if missing:
+        received = [name for name, _ in values.values()]
         raise ValueError(
             f"Entries of {layout.origin} are missing from the state: {listed(missing)}. "
-            f"Received: {listed(name for name, _ in values.values())}, from {source!r}. "
-            "Options of the layer, such as `use_bias`, decide which there must be, and `prefix` which are looked at."
+            f"Received: {listed(received)}, from {source!r}. {_what_decides(received)}"
         )
     unknown = [name for key, (name, _) in values.items() if key not in keys.values()]
     if unknown and strict:
@@ -136,6 +139,16 @@ def _check_names(
             f"{source!r} it takes {listed(entry.names[0] for entry in layout.entries)}. Give it the options of the "
             "layer that was trained, or pass `strict=False` to leave them out."
         )
+
+
+def _what_decides(received: list[str]) -> str:
+    """Say what to look at where entries are missing."""
+    if any(_COUNTED.search(name) for name in received):
+        return (
+            "Names such as `dense_3/kernel` count layers of Keras and do not say which is which: name each by the "
+            "attribute that holds its layer, as `W_q/kernel`, and pass source='tensorflow'."
+        )
+    return "Options of the layer, such as `use_bias`, decide which there must be, and `prefix` which are looked at."
 
 
 def _check_plain(layer: Any) -> None:

@@ -167,6 +167,7 @@ STATES = [
     (without(additive_state(), "w_v.weight"), "torch", r"missing from the state: `w_v.weight`.*`W_q.weight`, `W_k"),
     (additive_state(), "flax", r"missing from the state: `W_q.kernel`, `W_k.kernel`, `w_v.kernel`. Received: `W_q"),
     ({}, "torch", "missing from the state: .* Received: none"),
+    ({"mha/dense_3/kernel": np.ones((7, U))}, "tensorflow", "count layers of Keras .*, as `W_q/kernel`"),
     ({f"{i}": i for i in range(12)}, "torch", r"Received: `0`, .*`9` and 2 more, from 'torch'"),
     (additive_state(), "paddle", rf"`W_q.weight` .* \(Dq, U\) = \({Dq}, {U}\) from 'paddle'.*transpose"),
     (list(additive_state()), "torch", "`state` must be a mapping of names to arrays. Received: type list"),

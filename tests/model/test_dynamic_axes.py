@@ -184,3 +184,22 @@ def test_lengths_and_a_mask_have_the_lengths_of_queries_and_of_keys(order, trial
     assert shapes["k"][1] == shapes["v"][1] == keys_length
     assert (shapes["q"][1], shapes["ids"][1]) == ("q_length", "ids_length")
     assert len(trials) < 20
+
+
+class SentAlongLinks(layers.Layer):
+    def call(self, nodes, links, edges):
+        sent = ops.take(nodes, links[0], axis=0) * edges
+        return nodes + ops.segment_sum(sent, links[1], num_segments=ops.shape(nodes)[0])
+
+
+def test_first_axes_in_which_samples_differ_are_no_batch():
+    inputs = (
+        keras.Input((4,), name="nodes"),
+        keras.Input(batch_shape=(2, None), dtype="int32", name="links"),
+        keras.Input((4,), name="edges"),
+    )
+    samples = {"nodes": np.ones((5, 4)), "links": np.arange(14).reshape(2, 7) % 5, "edges": np.ones((7, 4))}
+    found = cases_of(keras.Model(inputs, SentAlongLinks()(*inputs)), samples)
+    assert found.axes == {"nodes": ("nodes_axis_0", 4), "links": (2, "batch"), "edges": ("batch", 4)}
+    counts = {(inputs["nodes"].shape[0], inputs["edges"].shape[0]) for _, inputs, *_ in found.cases}
+    assert {nodes > edges for nodes, edges in counts} == {True, False}

@@ -108,8 +108,8 @@ def test_samples_that_a_subclass_refuses(samples, said):
         model_signature(TwoArguments(), samples)
 
 
-def test_names_with_dots():
-    past = ["past_key_values.0.key", "past_key_values.0.value"]
+def test_names_with_dots_and_hyphens():
+    past = ["past_key_values.0.key", "past_key_values.0.value", "Input-Token"]
     assert names(model_signature(named_model(*past), None)) == past
 
 
@@ -126,13 +126,13 @@ def string_model():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: named_model("my-input"), "my-input.*name='my_input'"),
+        (lambda: named_model("my input"), "my input.*name='my_input'"),
         (lambda: named_model("2nd"), "`2nd` .* name='input_2nd'"),
         (lambda: named_model("_x"), "`_x` .* name='x'"),
         (lambda: named_model("class"), "`class` .* name='input_class'"),
         (lambda: named_model("self"), "`self` .* name='input_self'"),
         (lambda: named_model("A", "a"), "Inputs `A` and `a` have one name"),
-        (lambda: named_model("past.0.key", "past_0.key"), "Inputs `past.0.key` and `past_0.key` have one name"),
+        (lambda: named_model("past.0.key", "past_0-key"), "Inputs `past.0.key` and `past_0-key` have one name"),
         (lambda: named_model(".0"), r"`\.0` .* name='input_\.0'"),
         (lambda: named_model("x", ragged=True), "`x` is ragged"),
         (lambda: named_model("x", sparse=True), "`x` is sparse"),

@@ -18,3 +18,11 @@ def test_it_holds_no_order_of_addresses_and_no_random_number(tmp_path):
     assert used == sizes
     fingerprint = FingerprintDef.FromString((tmp_path / "fingerprint.pb").read_bytes())
     assert getattr(fingerprint, "uuid", str(fingerprint.saved_model_checksum)) == str(fingerprint.saved_model_checksum)
+
+
+def test_a_hyphen_in_a_name_is_an_underscore_in_it(tmp_path):
+    x = keras.Input((2,), name="Input-Token")
+    write_saved_model(model_signature(keras.Model(x, layers.Dense(1, name="out-1")(x))), tmp_path)
+    serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    assert [*serve.structured_input_signature[1]] == ["Input_Token"]
+    assert serve(Input_Token=tf.ones((3, 2)))["out-1"].shape == (3, 1)
