@@ -49,7 +49,7 @@ def test_inspect_shows_multiples(bundle, succeeds):
 )
 def test_a_manifest_that_was_sealed_with_other_entries(bundle, fails, entries):
     alter_manifest(bundle, **entries)
-    fails("inspect", bundle, said=f"{bundle / 'manifest.json'} is not a bundle's manifest: `{[*entries][0]}")
+    fails("inspect", bundle, said=f"{bundle / 'manifest.json'} is not a bundle's manifest: `{next(iter(entries))}")
 
 
 def test_the_code_in_a_bundle_is_not_run_and_told_from_ours(bundle, samples, tmp_path, succeeds):
