@@ -105,8 +105,9 @@ def ended(process, *numbers):
 
 
 def left(cwd):
-    """What is left, but for a file of onnxruntime's own."""
-    return sorted({path.relative_to(cwd).as_posix() for path in cwd.rglob("*")} - {"temporary", "temporary/.ses"})
+    """What is left, but for a file of onnxruntime's own and compiled modules."""
+    found = {path.relative_to(cwd).as_posix() for path in cwd.rglob("*") if "__pycache__" not in path.parts}
+    return sorted(found - {"temporary", "temporary/.ses"})
 
 
 COMMANDS = {

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from bundles import alter_manifest, flip_byte, names
+from bundles import alter_manifest, flip_byte, names, read_manifest
 from export_models import EXPORTED, dict_inputs_and_outputs
 from tolerances import assert_identical
 
@@ -195,8 +195,10 @@ def test_what_is_no_bundle_of_float32_or_another_format(bundle):
     for precision in ("float16", "int8"):
         alter_manifest(bundle, precision=precision)
         assert f"is of precision {precision}" in str(refused(bundle, UnsupportedModelError))
+    parity = read_manifest(bundle)["parity"]
     alter_manifest(bundle, precision="float32", parity={})
     assert "`parity.tolerance` is missing" in str(refused(bundle, BundleError))
+    alter_manifest(bundle, parity=parity)
     flip_byte(bundle / "saved_model" / "saved_model.pb")
     assert "is not the file that was exported" in str(refused(bundle, BundleError))
 
