@@ -3,12 +3,15 @@
 import asyncio
 import json
 import os
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 from fastapi import FastAPI, HTTPException, Request, Response
 from starlette.requests import ClientDisconnect
 from verify import ExportError, open_session, printable, read_manifest, run_session
@@ -22,7 +25,16 @@ try:
 except ExportError as error:
     raise SystemExit(f"error: {printable(str(error))}") from None
 pool = ThreadPoolExecutor(os.cpu_count())  # as many requests at once as there are cores; the others wait
-app, coming, begun = FastAPI(), dict[asyncio.Timeout, None](), asyncio.Semaphore(MOST_BEGUN)
+options = ort.RunOptions()
+
+
+@asynccontextmanager
+async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    yield
+    options.terminate = True  # of runs that still compute
+
+
+app, coming, begun = FastAPI(lifespan=lifespan), dict[asyncio.Timeout, None](), asyncio.Semaphore(MOST_BEGUN)
 
 
 @app.get("/health")
@@ -40,6 +52,8 @@ async def predict(request: Request) -> Response:
             answer = await asyncio.get_running_loop().run_in_executor(pool, answer_to, body)
         except (ExportError, MemoryError, RecursionError, ValueError) as error:
             raise HTTPException(422, str(error) or "too little memory") from error
+        except asyncio.CancelledError as error:
+            raise HTTPException(503, "The service ends.") from error
     return Response(answer, media_type="application/json")
 
 
@@ -67,7 +81,7 @@ def answer_to(body: bytearray) -> str:
     given, names, sizes = json.loads(body), [spec["name"] for spec in manifest["inputs"]], {}
     if not isinstance(given, dict) or set(given) != set(names):
         raise ValueError(f"A request is a JSON object with the inputs {names} and nothing else.")
-    outputs = run_session(session, {spec["name"]: taken(spec, given, sizes) for spec in manifest["inputs"]})
+    outputs = run_session(session, {s["name"]: taken(s, given, sizes) for s in manifest["inputs"]}, options)
     if sum(array.size for array in outputs.values()) > MOST_NUMBERS:
         raise ValueError(f"An answer may hold {MOST_NUMBERS} numbers. Send fewer rows at once.")
     return json.dumps({name: array.tolist() for name, array in outputs.items()}, allow_nan=False)

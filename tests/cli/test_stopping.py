@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from interrupts import heeding_interrupts
-from onnx_bundles import onnx_bundle
+from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
 
 from keras_attn_export import load_bundle
 from keras_attn_export._bundle.folder import REPORT, seal
@@ -22,18 +22,6 @@ from keras_attn_export._standalone import verify
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks in /proc for what a process does")
 
-# As many steps as the largest number in `x` says, and then `x`.
-COUNTING = """
-    axes = Constant <value = int64[1] {0}> ()
-    most = ReduceMax <keepdims = 0> (x)
-    steps = Cast <to = 7> (most)
-    go = Constant <value = bool {1}> ()
-    y = Loop (steps, go, x) <body = b (int64 step, bool c, float[batch] s) => (bool d, float[batch] t) {
-        d = Identity (c)
-        t = Identity (s)
-    }>
-"""
-ENDLESS = 2.0**62
 SECONDS = 4  # that a command may take to end: twice what is promised, for a machine that is busy
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bundle_service import running
+from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
 
 pytestmark = pytest.mark.serving
 pytest_plugins = ("bundle_fixtures",)
@@ -123,6 +124,18 @@ def test_it_ends_while_half_of_requests_are_there(exported, tmp_path):
         time.sleep(0.5)  # until they have come
         server.process.terminate()
         server.process.wait(10)  # 2 seconds on a machine that has nothing else to do
+
+
+def test_it_ends_while_a_model_computes_for_ever(tmp_path):
+    numbers = {"x": ("float32", ["batch"])}
+    bundle = onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
+    (tmp_path / "service").mkdir()
+    with running(tmp_path / "service", bundle) as server, ThreadPoolExecutor() as pool:
+        asked = pool.submit(ask, server.address("HTTP"), json.dumps({"x": [ENDLESS]}).encode())
+        time.sleep(0.5)  # until it computes
+        server.process.terminate()
+        server.process.wait(10)
+        assert isinstance(asked.exception(), http.client.HTTPException | OSError) or asked.result()[0] >= 400
 
 
 def test_too_many_that_wait_are_told_so_at_once(exported, tmp_path):

@@ -7,6 +7,19 @@ from keras_attn_export._bundle.folder import seal
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Manifest, Spec
 
+# As many steps as the largest number in `x` says, and then `x`.
+COUNTING = """
+    axes = Constant <value = int64[1] {0}> ()
+    most = ReduceMax <keepdims = 0> (x)
+    steps = Cast <to = 7> (most)
+    go = Constant <value = bool {1}> ()
+    y = Loop (steps, go, x) <body = b (int64 step, bool c, float[batch] s) => (bool d, float[batch] t) {
+        d = Identity (c)
+        t = Identity (s)
+    }>
+"""
+ENDLESS = 2.0**62
+
 
 def onnx_bundle(folder, nodes, inputs, outputs, **manifest):
     """Write a bundle whose graph is `nodes`, in ONNX's text format; its one golden case proves nothing.
