@@ -41,7 +41,8 @@ def whole_file(target: Path, refusal: Refusal = unless_a_file, *, folder: Path |
     """
     try:
         if folder is None:
-            _sweep(target.parent)
+            with contextlib.suppress(OSError):  # a folder that may not be listed may be written to
+                _sweep(target.parent)
         with _held_file(target.parent if folder is None else folder) as partial:
             yield partial
             check_place(target, refusal)

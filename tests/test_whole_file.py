@@ -176,3 +176,12 @@ def test_a_lock_is_held_until_it_is_closed(tmp_path):
     with locked(tmp_path / "lock"):
         assert locked(tmp_path / "lock") is None
     locked(tmp_path / "lock").close()
+
+
+def test_a_folder_that_may_not_be_listed_may_be_written_to(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    write(tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b"new"

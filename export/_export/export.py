@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._bundle.atomic_folder import staged_folder
-from .._errors import ExportError, UntraceableError
+from .._errors import BundleError, ExportError, UnsupportedModelError, UntraceableError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import ADAPTIVE, Options, checked_options
 from .._progress import Progress, shown_progress
@@ -135,6 +135,7 @@ def export_model(
             check_page(beside(target), in_a_folder=False)  # an export makes what is above it
         with staged_folder(target, overwrite=overwrite) as folder:
             _write_bundle(folder, model, options, step)
+            _check_readable(folder)
             step("Putting the bundle in place")
         bundle = load_bundle(target)
         if report:
@@ -167,6 +168,15 @@ def _write_bundle(folder: Path, model: keras.Model | str | Path, options: Option
         # that of a subclass which Keras runs on one size only was never said to be dynamic
         if name in options.untraceable or (name not in options.static_axes and signature.is_functional):
             warnings.warn(f"Axis `{name}` is static in the bundle. {why}", StaticAxisWarning, stacklevel=3)
+
+
+def _check_readable(folder: Path) -> None:
+    """Raise before anything is replaced where names or numbers of a bundle are beyond what is read of one."""
+    try:
+        load_bundle(folder).report  # noqa: B018 - which is read when it is asked for
+    except BundleError as error:
+        said = str(error).removesuffix(" Export the model again.")
+        raise UnsupportedModelError(f"A bundle of this model could not be read: {said}") from error
 
 
 def _filled(

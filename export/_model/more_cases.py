@@ -82,7 +82,10 @@ def with_close_choices(
         return found
     rng = np.random.default_rng(0)
     drawn = [found, *(draw(rows) for _ in range(SEARCHED - 1))]
-    close = np.concatenate([_close_choices(inputs, moving, run, rng) for inputs in drawn])
+    try:
+        close = np.concatenate([_close_choices(inputs, moving, run, rng) for inputs in drawn])
+    except Exception:  # noqa: BLE001 - a model may not take numbers that are moved, and says so in any way
+        return found
     first = np.argsort(-close, kind="stable")[:rows]
     return {name: np.concatenate([inputs[name] for inputs in drawn])[first] for name in found}
 

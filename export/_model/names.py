@@ -12,6 +12,8 @@ import keras
 
 from .._errors import UnsupportedModelError
 
+LONGEST = 900  # letters of an input's name, of which names of axes and cases are made
+
 
 def check_inputs(inputs: Sequence[tuple[str, str]]) -> None:
     """Check names and dtypes of inputs.
@@ -30,6 +32,10 @@ def check_inputs(inputs: Sequence[tuple[str, str]]) -> None:
             raise UnsupportedModelError(
                 f"Input name `{name}` cannot be the argument of a SavedModel. Use a letter, then letters, digits, "
                 f"underscores, dots and hyphens, and no word of Python: keras.Input(..., name={better!r})."
+            )
+        if len(name) > LONGEST:
+            raise UnsupportedModelError(
+                f"Input name `{name[:20]}...` has {len(name)} letters; give it {LONGEST} at most."
             )
         if alike := [other for other, _ in inputs if _as_argument(other) == _as_argument(name)][1:]:
             raise UnsupportedModelError(

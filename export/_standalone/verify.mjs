@@ -216,7 +216,7 @@ function sha256Alone(bytes) {
 // What an archive may unpack to in any case, and how many times its own size; the same as in verify.py.
 const ROOM = 64 * 2 ** 20
 const GROWTH = 100
-const MOST_ARRAYS = 2 ** 16
+const MOST_ARRAYS = 2 ** 15
 
 const KINDS = {
   b1: ['bool', Uint8Array],

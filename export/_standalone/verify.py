@@ -38,7 +38,7 @@ import threading
 import time
 import weakref
 import zipfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -725,7 +725,8 @@ def read_arrays(path: Path) -> Arrays:
 
 # An archive ends with a list of what is in it, which zipfile reads at once, and keeps a kilobyte for each. A bundle has
 # an array for each input and output of each case, and one for its rounding: thousands, where there are many.
-MOST_ARRAYS = 2**16
+MOST_ARRAYS = 2**15
+_PIECE = 2**18  # bytes that are read at once
 MOST_LISTED = 2**23  # bytes, for that many arrays of long names
 
 
@@ -771,7 +772,7 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
         if version not in ((1, 0), (2, 0)):
             raise ValueError(f"`{name}` is in version {version} of NumPy's format, which plain arrays have no use for")
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read_header(stream)
+        shape, is_fortran, dtype = read_header(stream)
         if dtype.hasobject:
             raise ValueError(f"`{name}` holds objects, and to read those can run code")
         if dtype.itemsize == 0:
@@ -779,9 +780,13 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
         told, held = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
         if told != held:
             raise ValueError(f"`{name}` holds {held} bytes, and {told} belong to shape {shape} and dtype {dtype}")
-        stream.seek(0)
-        array: np.ndarray = npy.read_array(stream, allow_pickle=False)
-        return array
+        flat, at = np.empty(held, np.uint8), 0
+        while piece := stream.read(min(held - at, _PIECE)):
+            flat[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+        if at != held:
+            raise ValueError(f"`{name}` is cut short")
+        return flat.view(dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
 def save_cases(path: Path, cases: Iterable[Case]) -> None:
@@ -1013,9 +1018,13 @@ def heeding_signals() -> Iterator[list[int]]:
     Python's own C code writes when a signal comes. It ends the runs of onnxruntime that have `run_options`, and sends
     the signal once more where what it raised is gone. After `GRACE`, or at a second signal, it ends the process.
 
-    Yields the signals that came. What they raised does not leave the block.
+    Yields the signals that came. What they raised does not leave the block. Outside of the main thread Python has no
+    handlers, so there it does nothing.
     """
     global _ending
+    if threading.current_thread() is not threading.main_thread():
+        yield []
+        return
     ending, before = _Ending(), _ending
 
     def dropped(failed: Any) -> None:
@@ -1469,18 +1478,22 @@ def main(argv: list[str] | None = None) -> int:
     folder = Path(__file__).resolve().parent
     code = 1
     with heeding_signals() as signals:
-        code = _verified(folder, provider)
+        code = _verified(folder, provider, signals)
     return 128 + signals[0] if signals else code
 
 
-def _verified(folder: Path, provider: str) -> int:
+def _verified(folder: Path, provider: str, signals: Sequence[int]) -> int:
     try:
         rows = replay(folder, read_manifest(folder), provider)
+        failed = sum(not row["passed"] for row in rows)
+        say(*format_rows(rows), f"{len(rows) - failed} of {len(rows)} outputs match on {PROVIDERS[provider]}.")
+        sys.stdout.flush()
     except (ExportError, OSError) as error:
-        say(f"error: {in_one_line(error)}", file=sys.stderr)
+        if signals:
+            raise  # what the end of a run was taken for
+        with contextlib.suppress(OSError):
+            say(f"error: {in_one_line(error)}", file=sys.stderr)
         return 1
-    failed = sum(not row["passed"] for row in rows)
-    say(*format_rows(rows), f"{len(rows) - failed} of {len(rows)} outputs match on {PROVIDERS[provider]}.")
     return 1 if failed else 0
 
 

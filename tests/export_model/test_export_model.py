@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 import pytest
+from bundles import names
 from export_models import additive, dict_inputs_and_outputs, sequential
 from keras import layers
+from onnx_bundles import onnx_bundle
 
 import keras_attn
 from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model, load_bundle
@@ -142,3 +144,18 @@ def test_sizes_that_must_be_multiples_are_written_down_and_asked_for(tmp_path):
     assert bundle.manifest["multiples"] == {"x_length": 3}
     inputs = {"x": np.random.default_rng(0).standard_normal((2, 15, 2)).astype("float32")}
     np.testing.assert_allclose(bundle.run(inputs)["y"], model(inputs["x"]), rtol=1e-6)
+
+
+def test_what_could_not_be_read_again_replaces_nothing(tmp_path, monkeypatch):
+    def write(folder, model, *_):
+        number = {"x": ("float32", ["batch"])}
+        onnx_bundle(folder, "y = Neg(x)", number, {"y": number["x"]}, model=model.name)
+
+    monkeypatch.setattr("keras_attn_export._export.export._write_bundle", write)
+    x = keras.Input((), name="x")
+    model = keras.Model(x, -x, name="n" * 1001)
+    (tmp_path / "bundle").mkdir()
+    with pytest.raises(ExportError, match=r"could not be read: .*`model` must be a name of 1 to 1000 letters"):
+        export_model(model, tmp_path / "bundle", overwrite=True)
+    assert names(tmp_path) == ["bundle"]
+    assert names(tmp_path / "bundle") == []

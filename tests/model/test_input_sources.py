@@ -299,6 +299,16 @@ def test_rows_to_choose_in_are_those_in_which_a_choice_is_close():
     assert shown(close) > 2 * shown(draw(2**15))
 
 
+def test_rows_stay_as_drawn_where_a_model_takes_no_others():
+    def probabilities(inputs):
+        if inputs["x"].max() > 1:
+            raise ValueError("at most 1")
+        return {"label": inputs["x"].argmax(-1)}
+
+    found = with_close_choices({"x": Source(draw=None)}, 8, lambda rows: {"x": np.ones((rows, 3))}, probabilities)
+    np.testing.assert_array_equal(found["x"], np.ones((8, 3)))
+
+
 def test_every_id_is_seen_where_no_mask_hides_it():
     ids, mask = integers("ids", None), integers("padding_mask", None)
     hidden = Lookup()(ids) * ops.cast(mask, "float32")[..., None]

@@ -175,3 +175,14 @@ def test_the_good_half_of_sixteen_clients_sees_no_error(server):
         for answers in friends:
             assert set(answers) == {200}
         assert [*foes] == [None] * CLIENTS
+
+
+def test_integers_without_a_sign_and_empty_lists_are_numbers(tmp_path):
+    kind = {"x": ("uint8", ["batch"])}
+    bundle = onnx_bundle(tmp_path / "bundle", "y = Identity (x)", kind, {"y": kind["x"]})
+    (tmp_path / "service").mkdir()
+    with running(tmp_path / "service", bundle) as server:
+        for numbers, status in (([1, 255], 200), ([], 200), ([256], 422), ([-1], 422), ([1.0], 422)):
+            told, _, content = ask(server.address("HTTP"), json.dumps({"x": numbers}).encode())
+            assert told == status, (numbers, content)
+            assert status != 200 or json.loads(content) == {"y": numbers}

@@ -7,6 +7,7 @@ import sys
 import tracemalloc
 import types
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -250,7 +251,7 @@ NAMES = packed(header((2**24 - 32,), "<U1") + bytes(2**26 - 128), name="cases.np
 MANY = {
     "names": (NAMES, r"`cases` must be names of up to 1000 letters, and no more of them than other arrays"),
     "long names": (packed(header((1,), "<U1001") + bytes(4004), name="cases.npy"), "names of up to 1000 letters"),
-    "arrays": (archive_of(2**16 + 1), "it holds 65537 arrays, and no more than 65536 are read"),
+    "arrays": (archive_of(2**15 + 1), "it holds 32769 arrays, and no more than 32768 are read"),
     "a long list": (archive_of(2**17, 30), "its list of arrays is of more than 8388608 bytes"),
 }
 
@@ -513,3 +514,22 @@ def test_verify_script_fails_by_its_table_or_in_one_line(bundle, monkeypatch, ca
         assert out == ""
         assert_one_line(err)
         assert said in err
+
+
+def test_verify_script_where_nobody_reads_what_it_prints(bundle, monkeypatch, capsys):
+    def closed(_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(verify, "__file__", str(bundle / "verify.py"))
+    monkeypatch.setattr(sys.stdout, "write", closed)
+    assert verify.main([]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_signals_are_let_be_beside_the_main_thread():
+    def heeded():
+        with verify.heeding_signals() as signals:
+            return signals
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(heeded).result() == []

@@ -22,6 +22,7 @@ from keras_attn_export import BundleError, load_bundle
 from keras_attn_export._bundle import atomic_folder
 from keras_attn_export._bundle.atomic_folder import staged_folder
 from keras_attn_export._bundle.folder import seal
+from keras_attn_export._standalone.verify import Spec
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 SYSTEMS = {"exchanges": atomic_folder.ctypes.CDLL, "renames twice": lambda *_, **__: object()}
@@ -32,7 +33,8 @@ def make_bundle(folder, name):
     for file in ("model.onnx", "parity/cases.npz", "parity/report.json", "saved_model/variables/variables.index"):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(b"" if file == "model.onnx" else name.encode() * 1000)
-    seal(folder, manifest_of(model=name))
+    number = [Spec("x", "float32", ())]
+    seal(folder, manifest_of(number, [Spec("y", "float32", ())], model=name))
     return folder
 
 
