@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import signal
 import socket
 import threading
 import time
@@ -126,14 +127,16 @@ def test_it_ends_while_half_of_requests_are_there(exported, tmp_path):
         server.process.wait(10)  # 2 seconds on a machine that has nothing else to do
 
 
-def test_it_ends_while_a_model_computes_for_ever(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_while_a_model_computes_for_ever(tmp_path, number):
+    """By SIGINT it would wait for the thread in which the model runs; SIGTERM uvicorn sends to itself in the end."""
     numbers = {"x": ("float32", ["batch"])}
     bundle = onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
     (tmp_path / "service").mkdir()
     with running(tmp_path / "service", bundle) as server, ThreadPoolExecutor() as pool:
         asked = pool.submit(ask, server.address("HTTP"), json.dumps({"x": [ENDLESS]}).encode())
         time.sleep(0.5)  # until it computes
-        server.process.terminate()
+        server.process.send_signal(number)
         server.process.wait(10)
         assert isinstance(asked.exception(), http.client.HTTPException | OSError) or asked.result()[0] >= 400
 
