@@ -18,6 +18,7 @@ from verify import ExportError, open_session, printable, read_manifest, run_sess
 
 MOST_BYTES, MOST_NUMBERS, MOST_LISTS, LONGEST = 8 * 2**20, 2**20, 2**17, 4096  # the last of an axis that may vary
 SECONDS, MOST_COMING, MOST_BEGUN = 10, 256, 128  # until a request is there; how many may come, and how many be there
+REFUSED = 0.5  # seconds until a refusal is told: who sends such requests, one after another, takes little from others
 try:
     bundle = Path(os.environ.get("BUNDLE", "bundle"))
     manifest = read_manifest(bundle)  # checks every hash
@@ -50,11 +51,14 @@ async def predict(request: Request) -> Response:
     async with begun:
         try:
             answer = await asyncio.get_running_loop().run_in_executor(pool, answer_to, body)
+            return Response(answer, media_type="application/json")
         except (ExportError, MemoryError, RecursionError, ValueError) as error:
-            raise HTTPException(422, str(error) or "too little memory") from error
+            refused = str(error) or "too little memory"
         except asyncio.CancelledError as error:
             raise HTTPException(503, "The service ends.") from error
-    return Response(answer, media_type="application/json")
+    del body
+    await asyncio.sleep(REFUSED)
+    raise HTTPException(422, refused)
 
 
 async def whole(request: Request) -> bytearray:

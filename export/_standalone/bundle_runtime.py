@@ -18,6 +18,7 @@ from mlserver.errors import InferenceError
 from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput, ResponseOutput
 from mlserver.utils import get_model_uri
 
+MOST_NUMBERS, DEEPEST = 2**20, 32  # of an input, and of lists in lists
 KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}  # what a kind of number may be given as: an integer never as 1.5
 
 
@@ -79,8 +80,8 @@ class BundleModel(MLModel):
 
 def _array(given: RequestInput) -> np.ndarray:
     data, dtype = getattr(given.data, "root", given.data), to_dtype(given)
-    if isinstance(data, list):
-        _check_numbers(given.name, data)
+    if (_count(given.name, data) if isinstance(data, list) else len(data)) > MOST_NUMBERS:
+        raise ValueError(f"input `{given.name}` holds more than {MOST_NUMBERS} numbers. Send fewer rows at once.")
     raw = np.asarray(data)
     array = raw.astype(dtype).reshape(given.shape)
     changed = dtype.kind in "biu" and (array.ravel() != raw.ravel()).any()
@@ -89,14 +90,13 @@ def _array(given: RequestInput) -> np.ndarray:
     return array
 
 
-def _check_numbers(name: str, data: list[object]) -> None:
-    """Refuse text before NumPy makes each as long as the longest: 100 kB would take gigabytes."""
+def _count(name: str, data: list[object], depth: int = 1) -> int:
+    """Count numbers and lists, before NumPy makes arrays of them; of text it would make each as long as the longest."""
     kinds = set(map(type, data))
-    if kinds - {bool, int, float, list}:
+    if kinds - {bool, int, float, list} or depth > DEEPEST:
         raise ValueError(f"the data of input `{name}` are not numbers of its datatype.")
-    for each in data if list in kinds else ():
-        if isinstance(each, list):
-            _check_numbers(name, each)
+    lists = [each for each in data if isinstance(each, list)] if list in kinds else []
+    return len(data) + sum(_count(name, each, depth + 1) for each in lists)
 
 
 def _described(name: str, dtype: str, shape: list[int | str]) -> MetadataTensor:

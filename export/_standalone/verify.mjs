@@ -830,8 +830,8 @@ async function command(words) {
     }
     return failed ? 1 : 0
   } catch (error) {
-    if (!(error instanceof BundleError) && !error.syscall && error.code !== 'ERR_FS_FILE_TOO_LARGE') throw error
-    console.error(`error: ${printable(firstLine(error).replace(/\s+/g, ' '))}`)
+    const known = error instanceof BundleError || error.syscall || error.code === 'ERR_FS_FILE_TOO_LARGE'
+    console.error(`error: ${printable((known ? firstLine(error) : `unexpected ${error.stack}`).replace(/\s+/g, ' '))}`)
     return 1
   }
 }

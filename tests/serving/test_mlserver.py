@@ -107,6 +107,8 @@ BAD_JSON = {
             ("null", {}, {"data": [True, None, False]}, NO_NUMBERS),
             ("too few", {"data": [1, 2]}, {}, "reshape"),
             ("ragged", {"data": [[1, 2], [3]]}, {}, "inhomogeneous"),
+            ("deep", {"data": json.loads("[" * 40 + "]" * 40)}, {}, NO_NUMBERS),
+            ("many", {"data": [1] * (2**20 + 1)}, {}, "more than 1048576 numbers"),
             ("bytes", {"datatype": "BYTES", "data": ["a", "b", "c"]}, {}, NO_NUMBERS),
         )
     },
