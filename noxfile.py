@@ -180,7 +180,7 @@ def zoo(session: nox.Session) -> None:
 
 @nox.session(name="operators-page")
 def operators_page(session: nox.Session) -> None:
-    """Writes docs/operators.md: every operator beside Keras's own exporter, in most of an hour."""
+    """Writes docs/operators.md: every operator beside Keras's own exporter, in half an hour."""
     install(session)
     session.run("python", "-m", "values", *session.posargs, env={"PYTHONPATH": "tests:tests/support"})
 

@@ -8,7 +8,10 @@ wrong names, dtypes, ranks and fixed sizes, and ids outside an embedding; what i
 import asyncio
 import hashlib
 import json
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -42,12 +45,23 @@ class BundleModel(MLModel):
         self.session = ort.InferenceSession(bundle / "model.onnx", providers=[(provider, options)])
         if self.session.get_providers()[0] != provider:  # else the CPU takes over in silence
             raise RuntimeError(f"onnxruntime has no {provider}, only {self.session.get_providers()}.")
+        self.options = ort.RunOptions()
+        for number in (signal.SIGINT, signal.SIGTERM):  # on which MLServer waits for what computes, for ever if need be
+            signal.signal(number, self._ending(signal.getsignal(number)))
         self.inputs, self.outputs = ([_described(**spec) for spec in self.manifest[k]] for k in ("inputs", "outputs"))
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Run one request, while others are read and run."""
         return await asyncio.to_thread(self._answer, payload)
+
+    def _ending(self, before: Any) -> Callable[[int, Any], None]:
+        def end(*signalled: Any) -> None:
+            self.options.terminate = True
+            if callable(before):
+                before(*signalled)
+
+        return end
 
     def _answer(self, payload: InferenceRequest) -> InferenceResponse:
         names = [each.name for each in payload.outputs or self.outputs]
@@ -56,7 +70,7 @@ class BundleModel(MLModel):
             if len(feeds) < len(payload.inputs):
                 raise ValueError("an input is given twice.")
             self._check_axes(feeds)
-            found = self.session.run(names, feeds)
+            found = self.session.run(names, feeds, self.options)
         except Exception as error:
             raise InferenceError(f"These inputs cannot be run: {str(error).partition(chr(10))[0]}") from error
         # not by MLServer's own codec, which makes (B, 1) of an output (B,)

@@ -134,7 +134,7 @@ def test_it_ends_while_a_model_computes_for_ever(tmp_path, number):
     numbers = {"x": ("float32", ["batch"])}
     bundle = onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
     (tmp_path / "service").mkdir()
-    with running(tmp_path / "service", bundle) as server, ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, running(tmp_path / "service", bundle) as server:
         asked = pool.submit(ask, server.address("HTTP"), json.dumps({"x": [ENDLESS]}).encode())
         time.sleep(0.5)  # until it computes
         server.process.send_signal(number)

@@ -2,7 +2,10 @@
 
 import itertools
 import json
+import signal
 import subprocess
+import time
+import urllib.request
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 from bundles import PACKAGES, flip_byte
+from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
 from serving import LOOPBACK, in_serving, serving_python, started
 
 from keras_attn import AdditiveAttention
@@ -22,7 +26,7 @@ pytestmark = pytest.mark.serving
 pytest_plugins = ("bundle_fixtures",)
 
 CLIENT = Path(__file__).with_name("v2_client.py")
-WORDS = 11
+WORDS, JSON = 11, {"Content-Type": "application/json"}
 # What leaks grows in each part of the requests; the arenas of malloc and onnxruntime do in some, by up to 20 MB seen.
 CLIENTS, PARTS, GROWTH = 8, 5, 2 * 2**20
 DATATYPES = {"float32": "FP32", "int32": "INT32", "bool": "BOOL"}
@@ -54,6 +58,23 @@ def server(bundles, tmp_path_factory):
     with started(layout.command, folder) as server:
         assert server.ready(), server.log.read_text()[-3000:]
         yield server
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_while_a_model_computes_for_ever(tmp_path, number):
+    kind = ("float32", ["batch"])
+    bundle = onnx_bundle(tmp_path / "bundle", COUNTING, {"x": kind}, {"y": kind})
+    layout = write_layout(bundle, tmp_path / "models", target="mlserver", name="endless")
+    with ThreadPoolExecutor() as pool, started(layout.command, tmp_path) as server:
+        assert server.ready(), server.log.read_text()[-3000:]
+        body = json.dumps(of(tensor("x", "FP32", [1], [ENDLESS]))).encode()
+        address = f"http://{server.address('HTTP')}/v2/models/endless/infer"
+        asked = pool.submit(urllib.request.urlopen, urllib.request.Request(address, body, JSON))
+        time.sleep(1)  # until it computes
+        assert not asked.done()
+        server.process.send_signal(number)
+        server.process.wait(10)
+        assert asked.exception()
 
 
 def tensor(name, datatype, shape, data):
