@@ -14,7 +14,7 @@ from .examples import Example, over_examples
 from .given import Given
 from .heads import OF_EXAMPLE, joined_groups, split_heads
 from .masks import Masks
-from .operators import Outputs, Value, branch, contrib, op, reshape
+from .operators import Outputs, Value, branch, op, reshape
 from .ranges import Scores, ranges_differ
 
 FEATURES = 5 * 2**19  # elements of the (rows, Tk, U) features in a block; each product then takes 3.3 MB
@@ -61,10 +61,8 @@ def _in_groups(example: Example, query_terms: Value, keys: Value, w_v: Value) ->
 
     def scores_of(of_block: Value) -> Scores:
         def scores(start: Value, end: Value) -> Value:
-            upper, lower = (
-                contrib.FusedMatMul(of_block, some(each, start, end), transBatchA=1)
-                for each in (numerators, denominators)
-            )
+            rows = op.Transpose(of_block, perm=[1, 0, 2])  # onnxruntime makes one operator of it and each product
+            upper, lower = (op.MatMul(rows, some(each, start, end)) for each in (numerators, denominators))
             return _sums_of_groups(example, upper / lower)
 
         return scores
