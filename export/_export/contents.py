@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .._bundle.folder import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityError, ParityReport, ParityRow, compared
@@ -14,7 +15,7 @@ from .._errors import ExportError, ProviderError, UntraceableError
 from .._graphs.onnx_file import describe, write
 from .._graphs.traced import Traced
 from .._lowerings.forms_run import small_only
-from .._lowerings.lower import lowered_model
+from .._lowerings.lower import lowered_models
 from .._lowerings.lowered import Lowered
 from .._model.coverage import coverage_of
 from .._model.golden_cases import Cases
@@ -86,13 +87,7 @@ def _write(
     exact = options.tolerance if options.precision == FLOAT32 else NO_MORE
 
     step("Tracing to ONNX")
-    lowered = lowered_model(signature, options, function)
-    finished, opset = lowered.finished(golden, options.opset)
-    check_onnxruntime(opset, lowered.lowerings.values())
-    describe(finished.model, signature.model.name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
-    write(finished, folder / verify.MODEL)
-    step("Running onnxruntime on the golden cases")
-    actual = outputs_of(folder / verify.MODEL, golden, options.provider)
+    lowered, finished, opset, actual = _first_that_matches(folder, signature, golden, options, exact, function, step)
     step("Waiting for the SavedModel in a fresh process")
     saved = fresh.outputs()
     rows, saved_model_rows = _rows(golden, actual, saved, exact, options.provider)
@@ -128,6 +123,36 @@ def _write(
     tried = {name: text for name, known in golden.coverage["inputs"].items() if (text := values_text(known))}
     count = len(golden.cases if options.precision == FLOAT32 else reference.converted_cases)
     seal(folder, replace(manifest, values=tried, parity={**manifest.parity, "cases": count}))
+
+
+def _first_that_matches(
+    folder: Path,
+    signature: Signature,
+    golden: Cases,
+    options: Options,
+    exact: Mapping[str, float],
+    function: Any,
+    step: Progress,
+) -> tuple[Lowered, Traced, int, list[Arrays]]:
+    """Write the first way to lower the model that gives what Keras does, or the last; return also what it gives."""
+    for lowered in lowered_models(signature, options, function):
+        try:
+            finished, opset = lowered.finished(golden, options.opset)
+            check_onnxruntime(opset, lowered.lowerings.values())
+            describe(finished.model, signature.model.name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
+            write(finished, folder / verify.MODEL)
+            step("Running onnxruntime on the golden cases")
+            actual = outputs_of(folder / verify.MODEL, golden, options.provider)
+        except ProviderError:
+            raise
+        except ExportError:
+            if not lowered.written:
+                raise
+            continue
+        rows = compared(golden.cases, actual[: len(golden.cases)], exact, options.provider)
+        if not lowered.written or all(row.passed for row in rows):
+            break
+    return lowered, finished, opset, actual
 
 
 def _rows(
@@ -195,7 +220,8 @@ def _manifest(signature: Signature, reference: Reference, lowered: Lowered, opti
                 **told.get(id(layer), {}),
             }
             for layer in signature.attention
-        ],
+        ]
+        + [{**written, "precision": options.precision} for written in lowered.told_of_written(opset)],
         backend=reference.backend,
         versions=versions_of(packages),
         lowest_onnxruntime=lowest_onnxruntime(opset, lowered.lowerings.values()),

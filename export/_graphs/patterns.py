@@ -34,7 +34,9 @@ class Nodes:
         self.graph, self._outer = graph, outer
         self._makers = {name: node for node in graph.node for name in node.output}
         self._constants = {each.name: each for each in graph.initializer}
+        values = [*values]
         self._sizes = {value.name: _sizes(value) for value in values}
+        self._kinds = {value.name: value.type.tensor_type.elem_type for value in values}
         self._sizes |= {name: tuple(tensor.dims) for name, tensor in self._constants.items()}
         self._own = {*self._makers, *self._constants, *(value.name for value in graph.input)}
         self.added: dict[str, np.ndarray] = {}
@@ -70,6 +72,10 @@ class Nodes:
     def sizes(self, name: str) -> Sizes | None:
         """Return the shape of a tensor as far as it is known, or None where not even its rank is."""
         return self._owner(name)._sizes.get(name)
+
+    def kind(self, name: str) -> int:
+        """Return the element type of a tensor that is no constant, 0 where it is not known."""
+        return self._owner(name)._kinds.get(name, 0)
 
     def both_orders(self, node: onnx.NodeProto | None) -> Iterator[tuple[str, str]]:
         """Yield the two inputs of a node in either order; nothing where there is no node."""
@@ -113,7 +119,7 @@ def inferred(model: onnx.ModelProto, weights: Weights | None = None) -> onnx.Gra
     arrays = (weights or {}).items()
     left_out = {name: (helper.np_dtype_to_tensor_dtype(array.dtype), array.shape) for name, array in arrays}
     for each in model.graph.initializer:
-        if each.data_type == onnx.TensorProto.INT64:  # shapes and axes
+        if each.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32):  # shapes and axes
             graph.initializer.append(each)
         else:
             left_out[each.name] = each.data_type, tuple(each.dims)
@@ -122,7 +128,7 @@ def inferred(model: onnx.ModelProto, weights: Weights | None = None) -> onnx.Gra
         graph, opset_imports=model.opset_import, functions=model.functions, ir_version=model.ir_version
     )
     with contextlib.suppress(onnx.shape_inference.InferenceError):
-        light = onnx.shape_inference.infer_shapes(light)
+        light = onnx.shape_inference.infer_shapes(light, data_prop=True)
     return light.graph
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +11,22 @@ from keras_attn import MaskedSoftmax
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._model.signature import Signature
-from .._options import Options
+from .._options import FUSED_OPSET, PORTABLE, Options, runs_here
 from .._tracing.attention_calls import Call, Tagger
 from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
+from .._tracing.written_attention import with_written_attention
 from .bodies import lowering_of
 from .lowered import Lowered
 
+FUSED = "fused"
 
-def lowered_model(signature: Signature, options: Options, function: Any) -> Lowered:
+
+def lowered_models(signature: Signature, options: Options, function: Any) -> Iterator[Lowered]:
     """Trace a model with its attention layers in the lowering that was asked for.
+
+    Where a package wrote attention by hand, first the model with that as the operator `Attention`; then without, for
+    whoever finds that it is not the same.
 
     Args:
         signature: The model.
@@ -33,11 +39,23 @@ def lowered_model(signature: Signature, options: Options, function: Any) -> Lowe
     """
     traced, calls = _traced(signature, function, hides_masked=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
-    return _lowered(traced, calls, options.lowering, options.provider)
+    lowered = _lowered(traced, calls, options.lowering, options.provider)
+    if _takes_operator(options):
+        changed, written = with_written_attention(traced, len(calls))
+        if written:
+            lowerings = {**lowered.lowerings, **dict.fromkeys(written, FUSED)}
+            yield replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written))
+    yield lowered
 
 
 def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str) -> Lowered:
     return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider)
+
+
+def _takes_operator(options: Options) -> bool:
+    """Tell whether the file may hold the operator `Attention`, in the form for CPUs."""
+    is_new = options.opset is None or options.opset >= FUSED_OPSET
+    return is_new and options.lowering != PORTABLE and options.provider == "cpu" and runs_here(FUSED_OPSET, [FUSED])
 
 
 def _is_written_plainly(signature: Signature) -> bool:

@@ -23,12 +23,14 @@ class Lowered:
         traced: The model, at opset 18.
         lowerings: The lowering of each call, plain primitives among them.
         provider: Where the file is to run.
+        written: Those of the calls that no layer made: attention that a package wrote by hand.
         only_large: Whether what decides by sizes for a GPU takes its form for large ones at all sizes.
     """
 
     traced: Traced
     lowerings: Mapping[Call, str]
     provider: str = "cpu"
+    written: tuple[Call, ...] = ()
     only_large: bool = False
 
     def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
@@ -62,8 +64,18 @@ class Lowered:
         """Return what the manifest says of each layer that was called, by the layer's identity."""
         told: dict[int, dict[str, Any]] = {}
         for call, lowering in self.lowerings.items():
+            if call in self.written:
+                continue
             name = asked_by(lowering)
             layer = told.setdefault(call.owner, {"lowering": name, "form": form_of(call, lowering, opset)})
             if name not in layer["lowering"].split(" and "):  # a layer that is called twice
                 layer["lowering"] += f" and {name}"
         return told
+
+    def told_of_written(self, opset: int) -> list[dict[str, Any]]:
+        """Return the same of attention that no layer made, by the scopes of its nodes."""
+        return [
+            {"name": call.layer, "class": "operations", "lowering": name, "form": form_of(call, name, opset)}
+            for call in self.written
+            for name in [self.lowerings[call]]
+        ]

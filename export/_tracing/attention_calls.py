@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,6 @@ class Call:
         pairs: Which pairs take part by their order alone.
         normalizer: What makes weights of the scores.
         returns_weights: Whether the weights are a second output.
-        compute: The call itself: maps the arguments by name to a tuple of the outputs.
     """
 
     op: str
@@ -51,7 +50,6 @@ class Call:
     pairs: Pairs
     normalizer: str
     returns_weights: bool
-    compute: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(repr=False)
 
     @property
     def rank(self) -> int:
@@ -157,12 +155,9 @@ class Tagger:
         constants = {name: value for name, value in constants.items() if value is not None}
         variable = {name: tensor for name, tensor in tensors.items() if name not in constants}
 
-        def compute(arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-            pair = composite.function(**arguments)
+        def compute(*argument: Any) -> tuple[Any, ...]:
+            pair = composite.function(**constants, **dict(zip(variable, argument, strict=True)))
             return pair if returns_weights else pair[:1]
-
-        def compute_variable(*argument: Any) -> tuple[Any, ...]:
-            return compute({**constants, **dict(zip(variable, argument, strict=True))})
 
         call = Call(
             op=f"{composite.name}_{len(self.calls)}",
@@ -177,11 +172,10 @@ class Tagger:
             pairs=composite.pairs,
             normalizer=composite.normalizer,
             returns_weights=returns_weights,
-            compute=compute,
         )
         self.calls.append(call)
         function = tf.function(
-            compute_variable,
+            compute,
             autograph=False,
             experimental_implements=f"{DOMAIN}.{call.op}",
             experimental_attributes={KEPT_APART: True},

@@ -83,7 +83,6 @@ class Plan:
             pairs=Pairs(self.causal, self.band),
             normalizer=self.normalizer,
             returns_weights=self.weights,
-            compute=lambda _: (),
         )
 
     def _shape_of(self, kind, batch, Tq, Tk):

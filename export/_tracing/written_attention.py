@@ -1,0 +1,248 @@
+"""Attention that a package wrote by hand, found in the traced graph: product, scale, bias or mask, softmax, product.
+
+It becomes a call like those of layers, with the meaning that it had for rows without keys: where its weights are set to
+zero it is the mask of the call, which gives zeros there too; where they are not, a bias so low that all scores of such
+a row are the same, as the large negative number made them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from keras_attn._maths.normalizers import SOFTMAX
+from keras_attn._pooling.composite import DOT_PRODUCT
+from keras_attn._tensors import Heads, Pairs
+
+from .._graphs.edits import drop_unread, refill
+from .._graphs.patterns import Nodes, attribute, inferred, views
+from .._graphs.traced import DOMAIN, Traced
+from .._graphs.walk import names_used
+from .attention_calls import Call
+
+TRACED = "StatefulPartitionedCall/"  # what TensorFlow puts before the names of a function that is called
+LARGE = -1e8  # a number to replace scores from which on no score comes near
+LOW = float(np.finfo(np.float32).min / 2)  # beside which a score is nothing, and a sum with one is finite
+
+
+class _Written(NamedTuple):
+    """Names of what attention is made of.
+
+    Attributes:
+        end: The product of weights and values.
+        queries: (B, H, Tq, D), or (B, Tq, D).
+        keys: With its last axes the other way round, (B, H, D, Tk) or (B, D, Tk).
+        values: (B, H, Tk, Dv), or (B, Tk, Dv).
+        scale: Factor of the products.
+        bias: What is added to the scaled products, or empty.
+        mask: Where a score is kept, or empty.
+        zeroed: Whether weights are zero where it is not.
+    """
+
+    end: onnx.NodeProto
+    queries: str
+    keys: str
+    values: str
+    scale: float = 1.0
+    bias: str = ""
+    mask: str = ""
+    zeroed: bool = False
+
+
+def with_written_attention(traced: Traced, first: int) -> tuple[Traced, list[Call]]:
+    """Return a model whose hand-written attention is calls, and these.
+
+    Args:
+        traced: As it was traced; it stays as it is.
+        first: The number of the first call.
+    """
+    model, calls = deepcopy(traced.model), list[Call]()
+    for nodes in reversed([*views(model.graph, inferred(model, traced.weights))]):  # bodies before what is around them
+        reads = Counter(names_used(nodes.graph))
+        found = {node.output[0]: each for node in nodes.graph.node if (each := _written(node, nodes, reads))}
+        if not found:
+            continue
+        rows = []
+        for node in nodes.graph.node:
+            if (each := found.get(node.output[0] if node.output else "")) is None:
+                rows.append(node)
+                continue
+            call, made = _as_call(each, f"{DOT_PRODUCT}_{first + len(calls)}", nodes)
+            calls.append(call)
+            rows += made
+        refill(nodes.graph.node, rows)
+    if not calls:
+        return traced, []
+    drop_unread(model.graph)
+    if DOMAIN not in {each.domain for each in model.opset_import}:
+        model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return replace(traced, model=model), calls
+
+
+def _written(node: onnx.NodeProto, nodes: Nodes, reads: Mapping[str, int]) -> _Written | None:
+    """Return the attention that a node ends, or None."""
+    if node.op_type != "MatMul" or node.domain:
+        return None
+    weights, kept = node.input[0], ""
+    selected = nodes.maker(weights, "Where")
+    if selected is not None:
+        weights, kept = selected.input[1], selected.input[0]
+        if _number(selected.input[2], nodes) != 0 or reads[node.input[0]] != 1:
+            return None
+    softmax = nodes.maker(weights, "Softmax")
+    sizes = None if softmax is None else nodes.sizes(softmax.output[0])
+    if softmax is None or sizes is None or len(sizes) not in (3, 4) or reads[weights] != 1:
+        return None
+    if attribute(softmax, "axis", -1) not in (-1, len(sizes) - 1) or nodes.kind(weights) != TensorProto.FLOAT:
+        return None
+    scored = _scored(_Written(node, "", "", node.input[1], mask=kept, zeroed=bool(kept)), softmax.input[0], nodes)
+    return scored if scored is not None and _fits(scored, sizes, nodes) else None
+
+
+def _scored(written: _Written, scores: str, nodes: Nodes) -> _Written | None:
+    """Return the attention with what its scores are made of, or None where they are made otherwise."""
+    selected = nodes.maker(scores, "Where")
+    if selected is not None:
+        mask, scores, instead = selected.input
+        number = _number(instead, nodes)
+        if number is None or not -math.inf < number <= LARGE or written.mask not in ("", mask):
+            return None
+        written = written._replace(mask=mask)
+    elif written.mask:  # of weights alone
+        return None
+    for products, bias in nodes.both_orders(nodes.maker(scores, "Add")):
+        if (found := _products(written, products, nodes)) is not None:
+            return found._replace(bias=bias)
+    return _products(written, scores, nodes)
+
+
+def _products(written: _Written, name: str, nodes: Nodes) -> _Written | None:
+    scale = 1.0
+    while (factor := nodes.maker(name, "Mul", "Div")) is not None:
+        orders = [*nodes.both_orders(factor)][: 1 if factor.op_type == "Div" else 2]
+        known = [(each, number) for each, other in orders if (number := _number(other, nodes)) is not None]
+        if not known or not known[0][1]:
+            return None
+        name, number = known[0]
+        scale = scale / number if factor.op_type == "Div" else scale * number
+    product = nodes.maker(name, "MatMul")
+    if product is None or not 0 < np.float32(scale) < math.inf:
+        return None
+    return written._replace(queries=product.input[0], keys=product.input[1], scale=scale)
+
+
+def _fits(written: _Written, scores: Sequence[int | None], nodes: Nodes) -> bool:
+    """Tell whether all have an axis for each of the scores', of known heads and of sizes that are not repeated."""
+    queries, keys, values = (nodes.sizes(name) for name in (written.queries, written.keys, written.values))
+    rank = len(scores)
+    if queries is None or keys is None or values is None or {len(queries), len(keys), len(values)} != {rank}:
+        return False
+    if None in (*queries[1:-2], queries[-1], values[-1]) or not queries[:-2] == keys[:-2] == values[:-2]:
+        return False
+    return all(_spreads(name, scores, nodes) for name in (written.bias, written.mask) if name)
+
+
+def _spreads(name: str, scores: Sequence[int | None], nodes: Nodes) -> bool:
+    """Tell whether a bias or a mask is repeated to the scores, over heads that are known."""
+    sizes = nodes.sizes(name)
+    if sizes is None or len(sizes) > len(scores) or nodes.kind(name) not in (TensorProto.FLOAT, TensorProto.BOOL):
+        return False
+    whole = (*[1] * (len(scores) - len(sizes)), *sizes)
+    return all(size in (1, of_all) for size, of_all in zip(whole[1:-2], scores[1:-2], strict=True))
+
+
+def _number(name: str, nodes: Nodes) -> float | None:
+    array = nodes.constant(name)
+    return float(array.item()) if array is not None and array.size == 1 else None
+
+
+def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.NodeProto]]:
+    """Return the call of hand-written attention, and the nodes that stand in the place of its last one."""
+    write = _Writer(op, written.end, nodes.graph)
+    sizes = {name: nodes.sizes(getattr(written, name)) or () for name in ("queries", "values")}
+    axes, (batch, *heads, num_queries, size) = len(sizes["queries"]), sizes["queries"]
+    times, num_keys, value_size = heads[0] if heads else 1, *sizes["values"][-2:]
+    assert None not in (times, size, value_size)  # it fits
+    given = {
+        "queries": (_joined(written.queries, nodes, write), (batch, num_queries, times * size)),
+        "keys": (_joined(written.keys, nodes, write, turned=True), (batch, num_keys, times * size)),
+        "values": (_joined(written.values, nodes, write), (batch, num_keys, times * value_size)),
+    }
+    if written.zeroed:
+        given["mask"] = _pairwise(written.mask, axes, nodes, write)
+    if written.bias or (written.mask and not written.zeroed):
+        parts = [each for each in (written.mask if not written.zeroed else "", written.bias) if each]
+        bias, shapes = zip(*(_pairwise(each, axes, nodes, write) for each in parts), strict=True)
+        shape = tuple(next((size for size in of_axis if size != 1), 1) for of_axis in zip(*shapes, strict=True))
+        is_mask = bool(written.mask) and not written.zeroed
+        given["bias"] = (write("Where", *bias, *[0.0][len(bias) - 1 :], LOW) if is_mask else bias[0]), shape
+    call = Call(
+        op=op,
+        layer=written.end.name.removeprefix(TRACED).rpartition("/")[0],
+        owner=0,
+        name=DOT_PRODUCT,
+        shapes={name: shape for name, (_, shape) in given.items()},
+        dtypes={name: "bool" if name == "mask" else "float32" for name in given},
+        constants={},
+        options={"scale": written.scale},
+        heads=Heads(times, times) if heads else None,
+        pairs=Pairs(),
+        normalizer=SOFTMAX,
+        returns_weights=False,
+    )
+    end = written.end.output[0]
+    output = write(op, *(name for name, _ in given.values()), output="" if heads else end, domain=DOMAIN)
+    if heads:
+        apart = write("Reshape", output, np.array([0, 0, times, value_size]))
+        write("Transpose", apart, output=end, perm=[0, 2, 1, 3])
+    return call, write.nodes
+
+
+def _joined(name: str, nodes: Nodes, write: _Writer, *, turned: bool = False) -> str:
+    """Return (B, T, H D) of (B, H, T, D), or of (B, T, D); `turned` if the last two axes are the other way round."""
+    sizes = nodes.sizes(name) or ()
+    axes = [0, *([3, 1, 2] if turned else [2, 1, 3])] if len(sizes) == 4 else [0, *([2, 1] if turned else [1, 2])]
+    of_all = [sizes[axis] for axis in axes[2:]]
+    before = nodes.maker(name, "Transpose")
+    if before is not None:
+        perm = next((list(each.ints) for each in before.attribute if each.name == "perm"), [*range(len(sizes))][::-1])
+        name, axes = before.input[0], [perm[axis] for axis in axes]
+    if axes != sorted(axes):
+        name = write("Transpose", name, perm=axes)
+    return name if len(sizes) == 3 else write("Reshape", name, np.array([0, 0, math.prod(of_all)]))
+
+
+def _pairwise(name: str, axes: int, nodes: Nodes, write: _Writer) -> tuple[str, tuple[int | None, ...]]:
+    """Return a mask or a bias with all axes of the scores, and its sizes."""
+    sizes = nodes.sizes(name) or ()
+    missing = axes - len(sizes)
+    whole = write("Unsqueeze", name, np.arange(missing)) if missing else name
+    return whole, (*[1] * missing, *sizes)
+
+
+class _Writer:
+    """Writes nodes in the place of one, and the constants that they read."""
+
+    def __init__(self, op: str, place: onnx.NodeProto, graph: onnx.GraphProto) -> None:
+        self._op, self._place, self._graph = op, place.name, graph
+        self.nodes: list[onnx.NodeProto] = []
+
+    def __call__(self, op_type: str, *inputs: str | float | np.ndarray, output: str = "", **options: Any) -> str:
+        name = f"{op_type}_{len(self.nodes)}"
+        read = [each if isinstance(each, str) else self._constant(each, f"{name}/{k}") for k, each in enumerate(inputs)]
+        output = output or f"{self._op}/{name}"
+        self.nodes.append(helper.make_node(op_type, read, [output], name=f"{self._place}/{name}", **options))
+        return output
+
+    def _constant(self, number: float | np.ndarray, name: str) -> str:
+        array = np.asarray(number, None if isinstance(number, np.ndarray) else np.float32)
+        self._graph.initializer.append(numpy_helper.from_array(array, f"{self._op}/{name}"))
+        return f"{self._op}/{name}"

@@ -1,0 +1,142 @@
+"""Attention that a package wrote by hand is found in a graph by its pattern, and gives what it gave."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from keras_attn_export._graphs.onnx_file import finish
+from keras_attn_export._graphs.traced import Traced
+from keras_attn_export._lowerings.bodies import function_of
+from keras_attn_export._options import FUSED_OPSET
+from keras_attn_export._tracing.written_attention import with_written_attention
+
+B, H, TQ, TK, D, DV = 2, 3, 4, 5, 6, 7
+HEADS = {
+    "queries": f"float[b, q, {H}, {D}]",
+    "keys": f"float[b, k, {H}, {D}]",
+    "values": f"float[b, k, {H}, {DV}]",
+}
+HEADS_FIRST = {
+    "queries": f"float[b, {H}, q, {D}]",
+    "keys": f"float[b, {H}, k, {D}]",
+    "values": f"float[b, {H}, k, {DV}]",
+}
+ONE_HEAD = {"queries": f"float[b, q, {D}]", "keys": f"float[b, k, {D}]", "values": f"float[b, k, {DV}]"}
+BEGIN = """
+    heads_of_queries = Transpose <perm = [0, 2, 1, 3]> (queries)
+    heads_of_keys = Transpose <perm = [0, 2, 3, 1]> (keys)
+    heads_of_values = Transpose <perm = [0, 2, 1, 3]> (values)
+    products = MatMul (heads_of_queries, heads_of_keys)
+"""
+END = """
+    pooled = MatMul (weights, heads_of_values)
+    y = Transpose <perm = [0, 2, 1, 3]> (pooled)
+"""
+OF_ONE = "turned = Transpose <perm = [0, 2, 1]> (keys) \n products = MatMul (queries, turned)"
+OF_FIRST = "turned = Transpose <perm = [0, 1, 3, 2]> (keys) \n products = MatMul (queries, turned)"
+POOLED = "y = MatMul (weights, values)"
+SCALED = "scores = Mul (scale, products)"
+WEIGHTS = "weights = Softmax <axis = -1> (scores)"
+KEPT = "scores = Mul (scale, products) \n kept = Where (mask, scores, low)"
+BIASED = "scores = Mul (scale, products) \n sum = Add (scores, bias) \n kept = Where (mask, sum, low)"
+MEAN = "weights = Softmax (kept)"
+ZEROS = "softmax = Softmax (kept) \n weights = Where (mask, softmax, zero)"
+FOUND = {  # inputs, and nodes
+    "multiplied": (HEADS, [BEGIN, SCALED, WEIGHTS, END]),
+    "divided": (HEADS, [BEGIN, "scores = Div (products, scale)", WEIGHTS, END]),
+    "as they are": (HEADS, [BEGIN, "weights = Softmax (products)", END]),
+    "heads first": (HEADS_FIRST, [OF_FIRST, SCALED, WEIGHTS, POOLED]),
+    "one head": (ONE_HEAD, [OF_ONE, SCALED, WEIGHTS, POOLED]),
+    "one head, masked": (ONE_HEAD | {"mask": "bool[q, k]"}, [OF_ONE, KEPT, ZEROS, POOLED]),
+    "bias": (
+        HEADS | {"bias": f"float[{H}, q, k]"},
+        [BEGIN, SCALED, "sum = Add (bias, scores)", "weights = Softmax (sum)", END],
+    ),
+    "the mean without keys": (HEADS | {"mask": "bool[b, 1, q, k]"}, [BEGIN, KEPT, MEAN, END]),
+    "zeros without keys": (HEADS | {"mask": "bool[b, 1, 1, k]"}, [BEGIN, KEPT, ZEROS, END]),
+    "bias, the mean without keys": (
+        HEADS | {"mask": "bool[b, 1, q, k]", "bias": f"float[1, {H}, 1, k]"},
+        [BEGIN, BIASED, MEAN, END],
+    ),
+    "bias, zeros without keys": (
+        HEADS | {"mask": f"bool[b, {H}, q, k]", "bias": "float[q, k]"},
+        [BEGIN, BIASED, ZEROS, END],
+    ),
+}
+MASK = {"mask": "bool[q, k]"}
+LEFT = {
+    "weights are read elsewhere": (
+        HEADS,
+        [BEGIN, SCALED, WEIGHTS, END, "more = Relu (weights)", "y2 = Add (more, one)"],
+    ),
+    "a number that a score may be": (HEADS | MASK, [BEGIN, KEPT.replace("low", "one"), MEAN, END]),
+    "infinity": (HEADS | MASK, [BEGIN, KEPT.replace("low", "infinity"), MEAN, END]),
+    "weights masked alone": (HEADS | MASK, [BEGIN, "kept = Mul (scale, products)", ZEROS, END]),
+    "ones in place of weights": (HEADS | MASK, [BEGIN, KEPT, ZEROS.replace("zero", "one"), END]),
+    "another mask": (HEADS | MASK, [BEGIN, "other = Not (mask)", KEPT.replace("mask", "other"), ZEROS, END]),
+    "a scale of each query": (
+        HEADS | {"scales": "float[q, 1]"},
+        [BEGIN, "scores = Mul (products, scales)", WEIGHTS, END],
+    ),
+    "divided by the products": (HEADS, [BEGIN, "scores = Div (one, products)", WEIGHTS, END]),
+    "a negative scale": (HEADS, [BEGIN, "scores = Mul (products, low)", WEIGHTS, END]),
+    "over the queries": (HEADS, [BEGIN, SCALED, WEIGHTS.replace("-1", "2"), END]),
+    "keys of one example": (
+        HEADS | {"keys": f"float[1, k, {H}, {D}]", "queries": f"float[2, q, {H}, {D}]"},
+        [BEGIN, SCALED, WEIGHTS, END],
+    ),
+    "heads that are not known": (HEADS | {"keys": f"float[b, k, h, {D}]"}, [BEGIN, SCALED, WEIGHTS, END]),
+    "no softmax": (HEADS, [BEGIN, "weights = Relu (products)", END]),
+}
+
+
+def model_of(given, nodes):
+    """Return the model and random inputs, some of whose queries see no key."""
+    inputs = ", ".join(f"{kind} {name}" for name, kind in given.items())
+    output = "y2" if "y2" in nodes[-1] else "y"
+    axes = ", ".join("abcd"[: given["queries"].count(",") + 1])
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": 18]>\nhand ({inputs}) => (float[{axes}] {output})\n'
+        "<float low = {-1e9}, float zero = {0}, float scale = {0.5}, float one = {1}, float infinity = {-inf}>"
+        "{" + "\n".join(nodes) + "}"
+    )
+    for number, node in enumerate(model.graph.node):
+        node.name = f"StatefulPartitionedCall/model/block_1/{node.op_type}_{number}"
+    rng, sizes, arrays = np.random.default_rng(0), {"b": B, "q": TQ, "k": TK, "h": H}, {}
+    for name, kind in given.items():
+        dtype, _, shape = kind.partition("[")
+        size = [int(sizes.get(axis, axis)) for axis in shape[:-1].split(", ")]
+        arrays[name] = rng.standard_normal(size).astype("float32") if dtype == "float" else rng.random(size) < 0.6
+    if "mask" in arrays:
+        arrays["mask"][..., 0, :] = False
+    return model, arrays
+
+
+def ran(model, arrays):
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, arrays)[0]
+
+
+def axes_of(values):
+    return {v.name: tuple(each.dim_param or each.dim_value for each in v.type.tensor_type.shape.dim) for v in values}
+
+
+@pytest.mark.parametrize(("given", "nodes"), FOUND.values(), ids=FOUND)
+def test_what_is_found_gives_what_it_gave(given, nodes):
+    model, arrays = model_of(given, nodes)
+    found, (call,) = with_written_attention(Traced(model), 3)
+    functions = [function_of(call, "fused", FUSED_OPSET)]
+    axes = axes_of(model.graph.input), axes_of(model.graph.output)
+    finished = finish(found, *axes, FUSED_OPSET, functions).model
+    assert (call.op, call.layer) == ("dot_product_3", "model/block_1")
+    assert {"Softmax", "MatMul"}.isdisjoint(node.op_type for node in finished.graph.node)
+    np.testing.assert_allclose(ran(finished, arrays), ran(model, arrays), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("given", "nodes"), LEFT.values(), ids=LEFT)
+def test_what_is_something_else_stays(given, nodes):
+    model, arrays = model_of(given, nodes)
+    ran(model, arrays)  # it is a model
+    traced = Traced(model)
+    assert with_written_attention(traced, 0) == (traced, [])
