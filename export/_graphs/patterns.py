@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -23,7 +23,7 @@ class Nodes:
         added: Constants that are needed beside those of the graph, by name.
     """
 
-    def __init__(self, graph: onnx.GraphProto, outer: Nodes | None, values: Iterable[onnx.ValueInfoProto] = ()) -> None:
+    def __init__(self, graph: onnx.GraphProto, outer: Nodes | None, values: Sequence[onnx.ValueInfoProto] = ()) -> None:
         """Read a graph.
 
         Args:
@@ -34,9 +34,8 @@ class Nodes:
         self.graph, self._outer = graph, outer
         self._makers = {name: node for node in graph.node for name in node.output}
         self._constants = {each.name: each for each in graph.initializer}
-        values = [*values]
         self._sizes = {value.name: _sizes(value) for value in values}
-        self._kinds = {value.name: value.type.tensor_type.elem_type for value in values}
+        self._kinds: dict[str, int] = {value.name: value.type.tensor_type.elem_type for value in values}
         self._sizes |= {name: tuple(tensor.dims) for name, tensor in self._constants.items()}
         self._own = {*self._makers, *self._constants, *(value.name for value in graph.input)}
         self.added: dict[str, np.ndarray] = {}

@@ -23,7 +23,7 @@ from keras_attn._pooling.composite import DOT_PRODUCT
 from keras_attn._tensors import Heads, Pairs
 
 from .._graphs.edits import drop_unread, refill
-from .._graphs.patterns import Nodes, attribute, inferred, views
+from .._graphs.patterns import Nodes, Sizes, attribute, inferred, views
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import names_used
 from .attention_calls import Call
@@ -167,23 +167,23 @@ def _number(name: str, nodes: Nodes) -> float | None:
 def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.NodeProto]]:
     """Return the call of hand-written attention, and the nodes that stand in the place of its last one."""
     write = _Writer(op, written.end, nodes.graph)
-    sizes = {name: nodes.sizes(getattr(written, name)) or () for name in ("queries", "values")}
-    axes, (batch, *heads, num_queries, size) = len(sizes["queries"]), sizes["queries"]
-    times, num_keys, value_size = heads[0] if heads else 1, *sizes["values"][-2:]
-    assert None not in (times, size, value_size)  # it fits
-    given = {
-        "queries": (_joined(written.queries, nodes, write), (batch, num_queries, times * size)),
-        "keys": (_joined(written.keys, nodes, write, turned=True), (batch, num_keys, times * size)),
-        "values": (_joined(written.values, nodes, write), (batch, num_keys, times * value_size)),
+    queries, values = nodes.sizes(written.queries) or (), nodes.sizes(written.values) or ()
+    batch, of_heads, size, value_size = queries[0], queries[1:-2], queries[-1] or 0, values[-1] or 0
+    heads = math.prod(each or 0 for each in of_heads)
+    given: dict[str, tuple[str, Sizes]] = {
+        "queries": (_joined(written.queries, heads * size, nodes, write), (batch, queries[-2], heads * size)),
+        "keys": (_joined(written.keys, heads * size, nodes, write, turned=True), (batch, values[-2], heads * size)),
+        "values": (_joined(written.values, heads * value_size, nodes, write), (batch, values[-2], heads * value_size)),
     }
-    if written.zeroed:
-        given["mask"] = _pairwise(written.mask, axes, nodes, write)
-    if written.bias or (written.mask and not written.zeroed):
-        parts = [each for each in (written.mask if not written.zeroed else "", written.bias) if each]
-        bias, shapes = zip(*(_pairwise(each, axes, nodes, write) for each in parts), strict=True)
-        shape = tuple(next((size for size in of_axis if size != 1), 1) for of_axis in zip(*shapes, strict=True))
-        is_mask = bool(written.mask) and not written.zeroed
-        given["bias"] = (write("Where", *bias, *[0.0][len(bias) - 1 :], LOW) if is_mask else bias[0]), shape
+    mask, bias = (
+        _pairwise(name, len(queries), nodes, write) if name else None for name in (written.mask, written.bias)
+    )
+    if written.zeroed and mask is not None:
+        given["mask"] = mask
+    elif mask is not None:
+        bias = _low_where_masked(mask, bias, write)
+    if bias is not None:
+        given["bias"] = bias
     call = Call(
         op=op,
         layer=written.end.name.removeprefix(TRACED).rpartition("/")[0],
@@ -193,37 +193,45 @@ def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.
         dtypes={name: "bool" if name == "mask" else "float32" for name in given},
         constants={},
         options={"scale": written.scale},
-        heads=Heads(times, times) if heads else None,
+        heads=Heads(heads, heads) if of_heads else None,
         pairs=Pairs(),
         normalizer=SOFTMAX,
         returns_weights=False,
     )
     end = written.end.output[0]
-    output = write(op, *(name for name, _ in given.values()), output="" if heads else end, domain=DOMAIN)
-    if heads:
-        apart = write("Reshape", output, np.array([0, 0, times, value_size]))
+    output = write(op, *(name for name, _ in given.values()), output="" if of_heads else end, domain=DOMAIN)
+    if of_heads:
+        apart = write("Reshape", output, np.array([0, 0, heads, value_size]))
         write("Transpose", apart, output=end, perm=[0, 2, 1, 3])
     return call, write.nodes
 
 
-def _joined(name: str, nodes: Nodes, write: _Writer, *, turned: bool = False) -> str:
+def _low_where_masked(mask: tuple[str, Sizes], bias: tuple[str, Sizes] | None, write: _Writer) -> tuple[str, Sizes]:
+    """Return a bias that is the same low number where a mask leaves a pair out, with its sizes."""
+    added, sizes = bias or (0.0, mask[1])
+    both = zip(mask[1], sizes, strict=True)
+    return write("Where", mask[0], added, LOW), tuple(of_bias if of_mask == 1 else of_mask for of_mask, of_bias in both)
+
+
+def _joined(name: str, size_of_all: int, nodes: Nodes, write: _Writer, *, turned: bool = False) -> str:
     """Return (B, T, H D) of (B, H, T, D), or of (B, T, D); `turned` if the last two axes are the other way round."""
-    sizes = nodes.sizes(name) or ()
-    axes = [0, *([3, 1, 2] if turned else [2, 1, 3])] if len(sizes) == 4 else [0, *([2, 1] if turned else [1, 2])]
-    of_all = [sizes[axis] for axis in axes[2:]]
+    rank = len(nodes.sizes(name) or ())
+    axes = [0, 2, 1, 3] if rank == 4 else [0, 1, 2]
+    if turned:
+        axes = [rank - 1 if axis == rank - 2 else rank - 2 if axis == rank - 1 else axis for axis in axes]
     before = nodes.maker(name, "Transpose")
     if before is not None:
-        perm = next((list(each.ints) for each in before.attribute if each.name == "perm"), [*range(len(sizes))][::-1])
+        perm = next((list(each.ints) for each in before.attribute if each.name == "perm"), [*range(rank)][::-1])
         name, axes = before.input[0], [perm[axis] for axis in axes]
     if axes != sorted(axes):
         name = write("Transpose", name, perm=axes)
-    return name if len(sizes) == 3 else write("Reshape", name, np.array([0, 0, math.prod(of_all)]))
+    return name if rank == 3 else write("Reshape", name, np.array([0, 0, size_of_all]))
 
 
-def _pairwise(name: str, axes: int, nodes: Nodes, write: _Writer) -> tuple[str, tuple[int | None, ...]]:
+def _pairwise(name: str, rank: int, nodes: Nodes, write: _Writer) -> tuple[str, Sizes]:
     """Return a mask or a bias with all axes of the scores, and its sizes."""
     sizes = nodes.sizes(name) or ()
-    missing = axes - len(sizes)
+    missing = rank - len(sizes)
     whole = write("Unsqueeze", name, np.arange(missing)) if missing else name
     return whole, (*[1] * missing, *sizes)
 
