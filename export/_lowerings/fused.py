@@ -41,7 +41,9 @@ def body(given: Given) -> Outputs:
     """Return the outputs of a call that fits."""
     masks = Masks(given)
     attention = partial(_attention, given, _masks(masks))
-    return tried(masks, attention) if is_masked(given.call) else attention(given.keys, given.values)
+    if is_masked(given.call) and not given.call.leaks:
+        return tried(masks, attention)
+    return masks.zeroed(attention(given.keys, given.values))
 
 
 def hiding_body(given: Given) -> Outputs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -112,16 +111,6 @@ def by_zero(graph: Any, node: Any) -> None:
 def known_to_onnx(graph: Any, node: Any) -> None:
     """What has its own name in ONNX."""
     node.type = {"Inv": "Reciprocal"}.get(node.type, node.type)
-
-
-def summed(graph: Any, node: Any) -> None:
-    """`Einsum` as tf2onnx has it, which takes `A` and `a` for one axis."""
-    equation = node.get_attr_value("equation").decode()
-    letters = dict.fromkeys(each for each in equation if each.isalpha())
-    if len(letters) <= len(ascii_lowercase):
-        renamed = dict(zip(letters, ascii_lowercase, strict=False))
-        node.set_attr("equation", "".join(renamed.get(each, each) for each in equation).encode())
-        map_as_it_does(graph, node)
 
 
 def multiplied(graph: Any, node: Any) -> None:

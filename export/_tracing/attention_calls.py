@@ -36,6 +36,7 @@ class Call:
         pairs: Which pairs take part by their order alone.
         normalizer: What makes weights of the scores.
         returns_weights: Whether the weights are a second output.
+        leaks: Whether NaN and infinities may come through a mask, as they do through weights of zero.
     """
 
     op: str
@@ -50,6 +51,7 @@ class Call:
     pairs: Pairs
     normalizer: str
     returns_weights: bool
+    leaks: bool = False
 
     @property
     def rank(self) -> int:

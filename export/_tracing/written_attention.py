@@ -197,6 +197,7 @@ def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.
         pairs=Pairs(),
         normalizer=SOFTMAX,
         returns_weights=False,
+        leaks=True,
     )
     end = written.end.output[0]
     output = write(op, *(name for name, _ in given.values()), output="" if of_heads else end, domain=DOMAIN)
