@@ -39,12 +39,13 @@ class _Written(NamedTuple):
     Attributes:
         end: The product of weights and values.
         queries: (B, H, Tq, D), or (B, Tq, D).
-        keys: With its last axes the other way round, (B, H, D, Tk) or (B, D, Tk).
+        keys: With the last axes the other way round, (B, H, D, Tk) or (B, D, Tk).
         values: (B, H, Tk, Dv), or (B, Tk, Dv).
         scale: Factor of the products.
         bias: What is added to the scaled products, or empty.
         mask: Where a score is kept, or empty.
         zeroed: Whether weights are zero where it is not.
+        turned: Whether the product is that of keys and queries: then these have their last axes the other way round.
     """
 
     end: onnx.NodeProto
@@ -55,6 +56,7 @@ class _Written(NamedTuple):
     bias: str = ""
     mask: str = ""
     zeroed: bool = False
+    turned: bool = False
 
 
 def with_written_attention(traced: Traced, first: int) -> tuple[Traced, list[Call]]:
@@ -125,18 +127,30 @@ def _scored(written: _Written, scores: str, nodes: Nodes) -> _Written | None:
 
 
 def _products(written: _Written, name: str, nodes: Nodes) -> _Written | None:
-    scale = 1.0
-    while (factor := nodes.maker(name, "Mul", "Div")) is not None:
-        orders = [*nodes.both_orders(factor)][: 1 if factor.op_type == "Div" else 2]
+    scale, turned = 1.0, False
+    while (node := nodes.maker(name, "Mul", "Div", "Transpose")) is not None:
+        if node.op_type == "Transpose":
+            rank = len(nodes.sizes(name) or ())
+            if turned or _order(node, rank) != [*range(rank - 2), rank - 1, rank - 2]:
+                return None
+            name, turned = node.input[0], True
+            continue
+        orders = [*nodes.both_orders(node)][: 1 if node.op_type == "Div" else 2]
         known = [(each, number) for each, other in orders if (number := _number(other, nodes)) is not None]
         if not known or not known[0][1]:
             return None
         name, number = known[0]
-        scale = scale / number if factor.op_type == "Div" else scale * number
+        scale = scale / number if node.op_type == "Div" else scale * number
     product = nodes.maker(name, "MatMul")
     if product is None or not 0 < np.float32(scale) < math.inf:
         return None
-    return written._replace(queries=product.input[0], keys=product.input[1], scale=scale)
+    queries, keys = reversed(product.input) if turned else product.input
+    return written._replace(queries=queries, keys=keys, scale=scale, turned=turned)
+
+
+def _order(transpose: onnx.NodeProto, rank: int) -> list[int]:
+    perm = next((list(each.ints) for each in transpose.attribute if each.name == "perm"), None)
+    return [*range(rank)][::-1] if perm is None else perm
 
 
 def _fits(written: _Written, scores: Sequence[int | None], nodes: Nodes) -> bool:
@@ -145,6 +159,8 @@ def _fits(written: _Written, scores: Sequence[int | None], nodes: Nodes) -> bool
     rank = len(scores)
     if queries is None or keys is None or values is None or {len(queries), len(keys), len(values)} != {rank}:
         return False
+    if written.turned:
+        queries = (*queries[:-2], queries[-1], queries[-2])
     if None in (*queries[1:-2], queries[-1], values[-1]) or not queries[:-2] == keys[:-2] == values[:-2]:
         return False
     return all(_spreads(name, scores, nodes) for name in (written.bias, written.mask) if name)
@@ -168,11 +184,18 @@ def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.
     """Return the call of hand-written attention, and the nodes that stand in the place of its last one."""
     write = _Writer(op, written.end, nodes.graph)
     queries, values = nodes.sizes(written.queries) or (), nodes.sizes(written.values) or ()
-    batch, of_heads, size, value_size = queries[0], queries[1:-2], queries[-1] or 0, values[-1] or 0
+    num_queries, last = (queries[-1], queries[-2]) if written.turned else (queries[-2], queries[-1])
+    batch, of_heads, size, value_size = queries[0], queries[1:-2], last or 0, values[-1] or 0
     heads = math.prod(each or 0 for each in of_heads)
     given: dict[str, tuple[str, Sizes]] = {
-        "queries": (_joined(written.queries, heads * size, nodes, write), (batch, queries[-2], heads * size)),
-        "keys": (_joined(written.keys, heads * size, nodes, write, turned=True), (batch, values[-2], heads * size)),
+        "queries": (
+            _joined(written.queries, heads * size, nodes, write, turned=written.turned),
+            (batch, num_queries, heads * size),
+        ),
+        "keys": (
+            _joined(written.keys, heads * size, nodes, write, turned=not written.turned),
+            (batch, values[-2], heads * size),
+        ),
         "values": (_joined(written.values, heads * value_size, nodes, write), (batch, values[-2], heads * value_size)),
     }
     mask, bias = (
@@ -222,7 +245,7 @@ def _joined(name: str, size_of_all: int, nodes: Nodes, write: _Writer, *, turned
         axes = [rank - 1 if axis == rank - 2 else rank - 2 if axis == rank - 1 else axis for axis in axes]
     before = nodes.maker(name, "Transpose")
     if before is not None:
-        perm = next((list(each.ints) for each in before.attribute if each.name == "perm"), [*range(rank)][::-1])
+        perm = _order(before, rank)
         name, axes = before.input[0], [perm[axis] for axis in axes]
     if axes != sorted(axes):
         name = write("Transpose", name, perm=axes)

@@ -46,6 +46,17 @@ FOUND = {  # inputs, and nodes
     "multiplied": (HEADS, [BEGIN, SCALED, WEIGHTS, END]),
     "divided": (HEADS, [BEGIN, "scores = Div (products, scale)", WEIGHTS, END]),
     "as they are": (HEADS, [BEGIN, "weights = Softmax (products)", END]),
+    "keys by queries": (
+        HEADS_FIRST,
+        [
+            "turned = Transpose <perm = [0, 1, 3, 2]> (queries)",
+            "products = MatMul (keys, turned)",
+            "scaled = Mul (scale, products)",
+            "scores = Transpose <perm = [0, 1, 3, 2]> (scaled)",
+            WEIGHTS,
+            POOLED,
+        ],
+    ),
     "heads first": (HEADS_FIRST, [OF_FIRST, SCALED, WEIGHTS, POOLED]),
     "one head": (ONE_HEAD, [OF_ONE, SCALED, WEIGHTS, POOLED]),
     "one head, masked": (ONE_HEAD | {"mask": "bool[q, k]"}, [OF_ONE, KEPT, ZEROS, POOLED]),
