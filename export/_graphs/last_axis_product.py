@@ -13,7 +13,7 @@ from onnx import helper
 from .patterns import Nodes, Sizes
 
 
-def written(node: onnx.NodeProto, nodes: Nodes) -> onnx.NodeProto | None:
+def written(node: onnx.NodeProto, nodes: Nodes) -> list[onnx.NodeProto] | None:
     """Return the `MatMul` that makes what a node makes, or None where the node ends no such product."""
     product = nodes.maker(node.input[0], "MatMul") if node.op_type == "Reshape" else None
     rows = None if product is None else nodes.maker(product.input[0], "Reshape")
@@ -28,7 +28,7 @@ def written(node: onnx.NodeProto, nodes: Nodes) -> onnx.NodeProto | None:
         return None
     if not _gives_axes_back(node.input[1], source, sizes, of_kernel[1], nodes):
         return None
-    return helper.make_node("MatMul", [source, kernel], node.output, name=node.name)
+    return [helper.make_node("MatMul", [source, kernel], node.output, name=node.name)]
 
 
 def _gives_axes_back(target: str, source: str, sizes: Sizes, units: int | None, nodes: Nodes) -> bool:

@@ -82,6 +82,28 @@ class Nodes:
             yield node.input[0], node.input[1]
             yield node.input[1], node.input[0]
 
+    def only_input(self, name: str | None, op: str) -> str | None:
+        """Return what the node of this op that makes a tensor takes, or None where it is made otherwise."""
+        node = None if name is None else self.maker(name, op)
+        return None if node is None else str(node.input[0])
+
+    def averaged(self, name: str) -> str | None:
+        """Return what a tensor is the mean of over the last axis, which stays."""
+        node = self.maker(name, "ReduceMean")
+        axes = None if node is None or len(node.input) < 2 else self.constant(node.input[1])
+        if node is None or axes is None or axes.size != 1 or not attribute(node, "keepdims", 1):
+            return None
+        sizes = self.sizes(node.input[0])
+        is_last = axes.item() == -1 or (sizes is not None and axes.item() == len(sizes) - 1)
+        return str(node.input[0]) if is_last else None
+
+    def is_along_last_axis(self, name: str, source: str) -> bool:
+        """Tell whether a tensor is a constant vector of float32 as long as the last axis; ones may stand before."""
+        array, sizes = self.constant(name), self.sizes(source)
+        if array is None or array.dtype != np.float32 or not sizes or array.ndim > len(sizes):
+            return False
+        return array.ndim > 0 and array.size == array.shape[-1] == sizes[-1]
+
 
 def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
     """Return a whole number among the attributes of a node."""

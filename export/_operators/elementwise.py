@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from .._internals.tf2onnx_internals import map_as_it_does
 from .angles import is_negative
 from .selection import chosen
-from .writing import Replacement, Writer
+from .writing import Replacement, Writer, constant_of
 
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE}
 SIGN_BIT = np.int32(np.iinfo(np.int32).min)
@@ -30,10 +31,30 @@ def select(graph: Any, node: Any) -> None:
 
 
 def erfc(graph: Any, node: Any) -> None:
-    """`Erfc` as `1 - Erf`."""
+    """`Erfc` as `1 - Erf`; that of `-x / sqrt(2)`, which is in the exact GELU, as `Erf(x / sqrt(2)) + 1`.
+
+    So, and with a division, onnxruntime knows a GELU, and computes it in one operator.
+    """
     write = Replacement(graph, node)
     (x,) = write.inputs
-    write.last("Sub", write("CastLike", np.float32(1), x), write("Erf", x))
+    kind = tensor_dtype_to_np_dtype(write.dtype).type
+    opposite = _opposite(graph, x, kind(math.sqrt(0.5)))
+    if opposite is None:
+        write.last("Sub", kind(1), write("Erf", x))
+    else:
+        write.last("Add", write("Erf", write("Div", opposite, kind(math.sqrt(2)))), kind(1))
+
+
+def _opposite(graph: Any, name: str, factor: np.generic) -> str | None:
+    """Return what a tensor is the negative of, times this factor, or None where it is no such product."""
+    product = graph.get_node_by_output(name)
+    if product is None or product.type != "Mul":
+        return None
+    for one, other in zip(product.input, reversed(product.input), strict=True):
+        negative, number = graph.get_node_by_output(one), constant_of(graph, other)
+        if negative is not None and negative.type == "Neg" and number is not None and np.array_equal(number, factor):
+            return str(negative.input[0])
+    return None
 
 
 def sign_bit(graph: Any, node: Any) -> None:

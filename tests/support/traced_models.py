@@ -1,5 +1,7 @@
 """A Keras model as ONNX, without the rest of an export, and what onnxruntime makes of an ONNX model."""
 
+from collections import Counter
+
 import numpy as np
 
 
@@ -18,6 +20,18 @@ def run(model, **inputs):
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def optimized(model, folder):
+    """How many of each operator onnxruntime runs on CPUs, in the outermost graph, after all that it does to a graph."""
+    import onnx
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    options.log_severity_level = 3  # it warns that such a file is for this machine
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
 
 
 def onnx_outputs(model, inputs, folder):
