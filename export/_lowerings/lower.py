@@ -33,11 +33,12 @@ def lowered_model(signature: Signature, options: Options, function: Any) -> Lowe
     """
     traced, calls = _traced(signature, function, hides_masked=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
-    return _lowered(traced, calls, options.lowering, options.provider)
+    return _lowered(traced, calls, options.lowering, options.provider, options.precision)
 
 
-def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str) -> Lowered:
-    return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider)
+def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str, precision: str) -> Lowered:
+    lowerings = {call: lowering_of(call, lowering, provider, precision) for call in calls}
+    return Lowered(traced, lowerings, provider)
 
 
 def _is_written_plainly(signature: Signature) -> bool:
