@@ -43,6 +43,7 @@ class _Written(NamedTuple):
         values: (B, H, Tk, Dv), or (B, Tk, Dv).
         scale: Factor of the products.
         bias: What is added to the scaled products, or empty.
+        bias_scale: A factor of that.
         mask: Where a score is kept, or empty.
         zeroed: Whether weights are zero where it is not.
         turned: Whether the product is that of keys and queries: then these have their last axes the other way round.
@@ -54,6 +55,7 @@ class _Written(NamedTuple):
     values: str
     scale: float = 1.0
     bias: str = ""
+    bias_scale: float = 1.0
     mask: str = ""
     zeroed: bool = False
     turned: bool = False
@@ -120,32 +122,42 @@ def _scored(written: _Written, scores: str, nodes: Nodes) -> _Written | None:
         written = written._replace(mask=mask)
     elif written.mask:  # of weights alone
         return None
-    for products, bias in nodes.both_orders(nodes.maker(scores, "Add")):
-        if (found := _products(written, products, nodes)) is not None:
-            return found._replace(bias=bias)
-    return _products(written, scores, nodes)
+    name, outer = _unscaled(scores, nodes)
+    for products, bias in nodes.both_orders(nodes.maker(name, "Add")):
+        if (found := _products(written, products, outer, nodes)) is not None:
+            return found._replace(bias=bias, bias_scale=outer)
+    return _products(written, scores, 1.0, nodes)
 
 
-def _products(written: _Written, name: str, nodes: Nodes) -> _Written | None:
-    scale, turned = 1.0, False
-    while (node := nodes.maker(name, "Mul", "Div", "Transpose")) is not None:
-        if node.op_type == "Transpose":
-            rank = len(nodes.sizes(name) or ())
-            if turned or _order(node, rank) != [*range(rank - 2), rank - 1, rank - 2]:
-                return None
-            name, turned = node.input[0], True
-            continue
-        orders = [*nodes.both_orders(node)][: 1 if node.op_type == "Div" else 2]
-        known = [(each, number) for each, other in orders if (number := _number(other, nodes)) is not None]
-        if not known or not known[0][1]:
+def _products(written: _Written, name: str, scale: float, nodes: Nodes) -> _Written | None:
+    """Return the attention with queries, keys and the scale of their products, of which some may be known."""
+    name, inner = _unscaled(name, nodes)
+    scale, transposed = scale * inner, nodes.maker(name, "Transpose")
+    if transposed is not None:
+        rank = len(nodes.sizes(name) or ())
+        if _order(transposed, rank) != [*range(rank - 2), rank - 1, rank - 2]:
             return None
-        name, number = known[0]
-        scale = scale / number if node.op_type == "Div" else scale * number
+        name, inner = _unscaled(transposed.input[0], nodes)
+        scale *= inner
     product = nodes.maker(name, "MatMul")
     if product is None or not 0 < np.float32(scale) < math.inf:
         return None
+    turned = transposed is not None
     queries, keys = reversed(product.input) if turned else product.input
     return written._replace(queries=queries, keys=keys, scale=scale, turned=turned)
+
+
+def _unscaled(name: str, nodes: Nodes) -> tuple[str, float]:
+    """Return what a tensor is a multiple of, and the factor."""
+    scale = 1.0
+    while (node := nodes.maker(name, "Mul", "Div")) is not None:
+        orders = [*nodes.both_orders(node)][: 1 if node.op_type == "Div" else 2]
+        known = [(each, number) for each, other in orders if (number := _number(other, nodes)) is not None]
+        if not known or not known[0][1]:
+            break
+        name, number = known[0]
+        scale = scale / number if node.op_type == "Div" else scale * number
+    return name, scale
 
 
 def _order(transpose: onnx.NodeProto, rank: int) -> list[int]:
@@ -201,6 +213,8 @@ def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.
     mask, bias = (
         _pairwise(name, len(queries), nodes, write) if name else None for name in (written.mask, written.bias)
     )
+    if bias is not None and written.bias_scale != 1:
+        bias = write("Mul", bias[0], written.bias_scale), bias[1]
     if written.zeroed and mask is not None:
         given["mask"] = mask
     elif mask is not None:

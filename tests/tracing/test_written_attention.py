@@ -64,6 +64,10 @@ FOUND = {  # inputs, and nodes
         HEADS | {"bias": f"float[{H}, q, k]"},
         [BEGIN, SCALED, "sum = Add (bias, scores)", "weights = Softmax (sum)", END],
     ),
+    "a bias that is scaled too": (
+        HEADS | {"bias": f"float[{H}, 1, k]"},
+        [BEGIN, "half = Mul (products, scale)", "sum = Add (half, bias)", "scores = Div (sum, scale)", WEIGHTS, END],
+    ),
     "the mean without keys": (HEADS | {"mask": "bool[b, 1, q, k]"}, [BEGIN, KEPT, MEAN, END]),
     "zeros without keys": (HEADS | {"mask": "bool[b, 1, 1, k]"}, [BEGIN, KEPT, ZEROS, END]),
     "bias, the mean without keys": (
