@@ -22,7 +22,7 @@ from _race import Case
 from _stats import rows_of
 
 from keras_attn_export._lowerings import sliding_window
-from keras_attn_export._lowerings.by_size import kind_of
+from keras_attn_export._lowerings.adaptive import kind_of
 from keras_attn_export._thresholds import NEVER, WINDOW_KEYS
 
 LENGTHS_OF_ALL = (16, 64, 128, 256, 512, 1024, 2048, 4096)  # as many queries as keys

@@ -17,7 +17,6 @@ ADAPTIVE = "adaptive"
 LOWERINGS = (ADAPTIVE, PORTABLE, "fused")
 REPLACED = ("ragged", "batched", "auto")  # `adaptive` takes their place
 BATCHED = "batched"  # the form of `adaptive` for devices such as GPUs
-PORTABLE_BY_SIZE = "portable by size"  # the form of `portable` for additive scores, on a CPU and in float32
 FLOAT32 = "float32"
 PRECISIONS = (FLOAT32, "float16", "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
@@ -28,8 +27,8 @@ NO_MORE = {"relative": 0.0, "absolute": 0.0}  # than what rounding does
 # The first onnxruntime release, of 1.15 and later, that loads exported models of each opset and gives Keras's outputs.
 # Measured with the last patch of every minor release on models with attention, recurrent layers and convolutions.
 LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24"}
-# 1.15 crashes on additive scores in blocks, 1.16 to 1.18 give returned weights a wrong shape, but not where `portable`
-# has them inlined; with lengths, the op `Attention` of 1.24 gives other numbers.
+# 1.15 crashes on additive scores in blocks, 1.16 to 1.18 give returned weights a wrong shape; with lengths, the op
+# `Attention` of 1.24 gives other numbers.
 LOWEST_FOR_LOWERING = {ADAPTIVE: "1.19", BATCHED: "1.19", "fused": "1.25"}
 # The first that was seen to have kernels for CUDA of all operators of opset 24; in May 2026 it lacked some (27742).
 LOWEST_FOR_FUSED_ON_CUDA = "1.31"
@@ -58,7 +57,7 @@ class Options:
 
 def asked_by(form: str) -> str:
     """Return the lowering that is asked for where attention gets a form."""
-    return {BATCHED: ADAPTIVE, PORTABLE_BY_SIZE: PORTABLE}.get(form, form)
+    return ADAPTIVE if form == BATCHED else form
 
 
 def instead(lowering: object) -> str:
@@ -88,7 +87,7 @@ def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
     Raises:
         ExportError: It is too old, and would refuse them or give other numbers.
     """
-    used = {each for each in lowerings if asked_by(each) != PORTABLE}
+    used = set(lowerings) - {PORTABLE}
     lowest = lowest_onnxruntime(opset, used)
     if found := older_onnxruntime(lowest):
         what = " and ".join([f"opset {opset}", *(f"`lowering={each!r}`" for each in sorted(map(asked_by, used)))])

@@ -22,7 +22,7 @@ from .._model.golden_cases import Cases
 from .._model.reference import Reference
 from .._model.reordered import NEAR, with_reordering
 from .._model.signature import Signature
-from .._options import BATCHED, FLOAT32, NO_MORE, PORTABLE, Options, check_onnxruntime, lowest_onnxruntime
+from .._options import ADAPTIVE, BATCHED, FLOAT32, NO_MORE, PORTABLE, Options, check_onnxruntime, lowest_onnxruntime
 from .._precision.float16 import to_float16
 from .._precision.lower_precision import converted
 from .._progress import Progress
@@ -107,8 +107,8 @@ def _write(
         report.raise_if_failed()
     except ParityError as error:
         raise ParityError(f"{error}{special.hint(error, actual, exact)}", report) from None
-    with_nodes = lowered.with_nodes(finished, golden, opset)
-    unseen = small_only(with_nodes, lowered.deciding, golden, folder.with_name("sizes"))
+    deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
+    unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
     report = replace(report, coverage=golden.coverage | {"small_only": unseen})
     if options.strict:
         report.raise_if_warned()

@@ -1,6 +1,7 @@
 """How attention becomes ONNX: one file a lowering, and the choice among them.
 
-Each gives a body to the function that stands for a call of an attention layer. That of `portable` goes in its place.
+Each gives a body to the function that stands for a call of an attention layer. That of plain ONNX goes in its
+place.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from functools import partial
 
 import onnx
 
-from .._options import ADAPTIVE, BATCHED, FLOAT32, FUSED_OPSET, PORTABLE, PORTABLE_BY_SIZE, runs_here
+from .._options import ADAPTIVE, BATCHED, FUSED_OPSET, PORTABLE, runs_here
 from .._tracing.attention_calls import Call
-from . import adaptive, batched, fused, plain, portable
+from . import adaptive, batched, fused, plain
 from .function import function
 
-BODIES = {ADAPTIVE: adaptive, PORTABLE: plain, "fused": fused, BATCHED: batched, PORTABLE_BY_SIZE: portable}
-BY_SIZE = (ADAPTIVE, PORTABLE_BY_SIZE)
+BODIES = {ADAPTIVE: adaptive, PORTABLE: plain, "fused": fused, BATCHED: batched}
 
 FORMS = {
     PORTABLE: "plain operators",
@@ -24,8 +24,8 @@ FORMS = {
 }
 
 
-def lowering_of(call: Call, lowering: str, provider: str = "cpu", precision: str = FLOAT32) -> str:
-    """Return the lowering that a call gets where one was asked for: plain operators where that has no body for it.
+def lowering_of(call: Call, lowering: str, provider: str = "cpu") -> str:
+    """Return the lowering that a call gets where one was asked for: `"portable"` where that has no body for it.
 
     For a GPU, `adaptive` is `batched`: loops over examples would wait for the device at each turn.
 
@@ -33,13 +33,8 @@ def lowering_of(call: Call, lowering: str, provider: str = "cpu", precision: str
         call: The call.
         lowering: What was asked for.
         provider: Where it is to run.
-        precision: That of the file, which is converted as a whole.
     """
-    meant = lowering
-    if (lowering, provider) == (ADAPTIVE, "cuda"):
-        meant = BATCHED
-    elif (lowering, provider, precision) == (PORTABLE, "cpu", FLOAT32):
-        meant = PORTABLE_BY_SIZE
+    meant = BATCHED if (lowering, provider) == (ADAPTIVE, "cuda") else lowering
     return meant if _fits(call, meant, provider) else PORTABLE
 
 
@@ -83,6 +78,4 @@ def function_of(
 
 def form_of(call: Call, lowering: str, opset: int) -> str:
     """Return in words how a call is written in a lowering."""
-    if lowering == PORTABLE_BY_SIZE:
-        return portable.form(call)
     return adaptive.form(call, opset) if lowering == ADAPTIVE else FORMS[lowering]

@@ -19,7 +19,7 @@ from .._model.golden_cases import Cases
 from .._model.long_cases import LONG, NOT_RUN
 from .._standalone import verify
 from .._tracing.attention_calls import Call
-from .by_size import threshold
+from . import adaptive
 
 _NO_ROWS, _ROW = "sizes/none", "sizes/row"
 TRIED = 3  # cases, those with the longest axes
@@ -29,12 +29,12 @@ def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: 
     """Return the names of the layers whose form for large sizes no golden case reaches.
 
     Args:
-        finished: The model, with a node for each of the calls.
-        calls: Those whose form the file may decide when it runs.
+        finished: The model as it is written.
+        calls: Its calls in the `adaptive` lowering.
         golden: The golden cases.
         scratch: A folder for a file that is not kept; it is removed.
     """
-    thresholds = {call: least for call in calls if (least := threshold(call)) is not None}
+    thresholds = {call: least for call in calls if (least := adaptive.threshold(call)) is not None}
     refused = golden.refused.get(LONG, NOT_RUN)  # what Keras cannot run so long no request can
     if not thresholds or not refused.startswith(NOT_RUN):
         return []

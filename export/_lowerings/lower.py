@@ -39,7 +39,7 @@ def lowered_models(signature: Signature, options: Options, function: Any) -> Ite
     """
     traced, calls = _traced(signature, function, hides_masked=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
-    lowered = _lowered(traced, calls, options.lowering, options.provider, options.precision)
+    lowered = _lowered(traced, calls, options.lowering, options.provider)
     if _takes_operator(options):
         changed, written = with_written_attention(traced, len(calls))
         if written:
@@ -48,9 +48,8 @@ def lowered_models(signature: Signature, options: Options, function: Any) -> Ite
     yield lowered
 
 
-def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str, precision: str) -> Lowered:
-    lowerings = {call: lowering_of(call, lowering, provider, precision) for call in calls}
-    return Lowered(traced, lowerings, provider)
+def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str) -> Lowered:
+    return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider)
 
 
 def _takes_operator(options: Options) -> bool:

@@ -12,8 +12,7 @@ from .._graphs.traced import Traced
 from .._model.golden_cases import Cases
 from .._options import PORTABLE, TRACED_OPSET, asked_by
 from .._tracing.attention_calls import Call
-from .bodies import BY_SIZE, form_of, function_of, lowest_opset, opset_of
-from .by_size import threshold
+from .bodies import form_of, function_of, lowest_opset, opset_of
 
 
 @dataclass(frozen=True)
@@ -53,27 +52,13 @@ class Lowered:
         except UnsupportedModelError:
             return self._finished(golden, lowest)
 
-    @property
-    def deciding(self) -> list[Call]:
-        """The calls whose form the file decides when it runs, by sizes."""
-        return [call for call, lowering in self.lowerings.items() if lowering in BY_SIZE and threshold(call)]
-
-    def with_nodes(self, finished: Traced, golden: Cases, opset: int) -> Traced:
-        """Return a finished model with a node for each call that decides by sizes, where it has the body of one."""
-        apart = any(call.op in self._inlined for call in self.deciding)
-        return self._finished(golden, opset, inlines=False)[0] if apart else finished
-
-    @property
-    def _inlined(self) -> list[str]:
-        return [call.op for call, lowering in self.lowerings.items() if asked_by(lowering) == PORTABLE]
-
-    def _finished(self, golden: Cases, opset: int, *, inlines: bool = True) -> tuple[Traced, int]:
+    def _finished(self, golden: Cases, opset: int) -> tuple[Traced, int]:
         functions = [
             function_of(call, lowering, opset, self.provider, only_large=self.only_large)
             for call, lowering in self.lowerings.items()
         ]
-        inlined = self._inlined if inlines else ()
-        return finish(self.traced, golden.axes, self.outputs(golden), opset, functions, inlined), opset
+        plain = [call.op for call, lowering in self.lowerings.items() if lowering == PORTABLE]
+        return finish(self.traced, golden.axes, self.outputs(golden), opset, functions, inlined=plain), opset
 
     def layers(self, opset: int) -> dict[int, dict[str, Any]]:
         """Return what the manifest says of each layer that was called, by the layer's identity."""

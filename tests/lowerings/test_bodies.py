@@ -4,27 +4,13 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import providers
 import pytest
-from lowered_calls import (
-    PLANS,
-    SCALE,
-    Plan,
-    assert_promises,
-    assert_right,
-    by_query,
-    model_of,
-    poisoned,
-    session,
-    taking_part,
-)
-from onnx import inliner
+from lowered_calls import PLANS, SCALE, Plan, assert_promises, assert_right, by_query, poisoned, session, taking_part
 from tolerances import TOLERANCES, assert_close, assert_identical
 
-from keras_attn_export._graphs.walk import all_nodes
-from keras_attn_export._lowerings import additive_terms, batched, bodies, by_size, ragged
+from keras_attn_export._lowerings import adaptive, additive_terms, batched, bodies, ragged
 from keras_attn_export._lowerings.lowered import Lowered
-from keras_attn_export._options import BATCHED, FUSED_OPSET, LOWERINGS, PORTABLE_BY_SIZE, runs_here
+from keras_attn_export._options import BATCHED, FUSED_OPSET, LOWERINGS, runs_here
 from keras_attn_export._thresholds import LARGE, From
 
 LATER = pytest.mark.out_of_turn
@@ -38,7 +24,6 @@ FORMS = {
     "portable18-cuda": ("portable", 18, "cuda"),
     "fused24-cuda": ("fused", FUSED_OPSET, "cuda"),
     "float16": ("portable", 18, None, "float16"),  # which holds neither the lowest float32 nor 1e30
-    "portable-by-size18": (PORTABLE_BY_SIZE, 18),
 }
 # Each form with every third plan, and another third than the form before; an eighth of them in turn.
 NUMBERS = [
@@ -80,7 +65,7 @@ def small_blocks(monkeypatch):
 @pytest.fixture
 def large_from_6_pairs(monkeypatch):
     rule = From(0, 6)
-    monkeypatch.setattr(by_size, "least", lambda _: rule)
+    monkeypatch.setattr(adaptive, "_least", lambda _: rule)
     monkeypatch.setitem(LARGE, "flash", rule)
 
 
@@ -246,25 +231,6 @@ def test_units_count_for_the_form_of_additive_scores(monkeypatch):
         assert told == f"plain operators while (queries - 2) * keys < {pairs}, else ragged"
 
 
-@pytest.mark.parametrize(("heads", "far"), [(None, 1.0), ((4, 2), 1.0), ((4, 2), 1e3)])
-def test_portable_additive_scores_go_over_blocks_from_the_same_sizes_on(heads, far, small_blocks, monkeypatch):
-    """In operators of opset 18 alone, and bit for bit what the two forms give."""
-    monkeypatch.setitem(LARGE, "additive", From(2, 24 * 4 * (heads or (1,))[0]))
-    plan = Plan("additive", leading=(3,), lengths="examples", mask="pairs", heads=heads)
-    call = plan.call()
-    model = inliner.inline_local_functions(model_of(call, bodies.function_of(call, PORTABLE_BY_SIZE, 18)))
-    assert {node.domain for node in all_nodes(model.graph)} == {""}
-    assert {each.version for each in model.opset_import if not each.domain} == {18}
-    run = providers.opened(model).run
-    for sizes, form in (((5, 7), "portable"), ((6, 6), "large")):
-        inputs = plan.inputs(*sizes)
-        inputs["keys"][1, 0, 1] = far
-        (output,) = assert_right(plan, inputs, run=run)
-        assert_identical(output, session(plan, form).run(None, inputs)[0])
-    told = bodies.form_of(call, PORTABLE_BY_SIZE, 18)
-    assert told == "plain operators while (queries - 2) * keys < 24, else ragged"
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
 def test_units_that_do_not_fill_their_group(size):
     plan = Plan("additive", lengths="examples", weights=True, size=size)
@@ -425,10 +391,6 @@ def test_scales_that_an_operator_does_not_take_are_left_to_plain_primitives(scal
         (Plan(weights=True), "fused", "cuda", "portable"),  # the operator gives none there
         (Plan(weights=True), "fused", "cpu", "fused"),
         (Plan("additive"), "fused", "cuda", "portable"),
-        (Plan("additive"), "fused", "cpu", "portable"),
-        (Plan("additive"), "portable", "cuda", "portable"),
-        (Plan("additive"), "portable", "cpu", PORTABLE_BY_SIZE),
-        (Plan("distance"), "portable", "cpu", "portable"),
         (Plan(), "adaptive", "cuda", BATCHED),
         (Plan("additive"), "adaptive", "cuda", BATCHED),
         (Plan(), "adaptive", "cpu", "adaptive"),
@@ -439,12 +401,6 @@ def test_which_form_a_lowering_has_on_which_provider(plan, lowering, provider, f
     assert bodies.lowering_of(plan.call(), lowering, provider) == form
 
 
-@pytest.mark.parametrize("precision", ["float16", "int8"])
-def test_a_file_of_a_coarser_precision_takes_all_pairs_at_once(precision):
-    """What is inlined is converted, and the sums of the blocks would overflow."""
-    assert bodies.lowering_of(Plan("additive").call(), "portable", "cpu", precision) == "portable"
-
-
 def test_a_layer_whose_calls_have_two_lowerings_says_both():
     calls = [Plan(weights=weights).call() for weights in (False, True)]
     lowered = Lowered(None, {call: bodies.lowering_of(call, "fused", "cuda") for call in calls}, "cuda")
@@ -452,4 +408,4 @@ def test_a_layer_whose_calls_have_two_lowerings_says_both():
 
 
 def test_every_lowering_is_offered():
-    assert [*bodies.BODIES] == [*LOWERINGS, BATCHED, PORTABLE_BY_SIZE]
+    assert [*bodies.BODIES] == [*LOWERINGS, BATCHED]

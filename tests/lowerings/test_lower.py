@@ -15,7 +15,6 @@ from keras_attn_export._graphs import onnx_file
 from keras_attn_export._graphs.traced import DOMAIN
 from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._internals import tf2onnx_internals
-from keras_attn_export._lowerings import additive as additive_blocks
 from keras_attn_export._lowerings import flash, ragged
 from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._thresholds import LARGE, From
@@ -157,10 +156,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("build", "lowering", "opset", "lowerings", "functions"), WRITTEN.values(), ids=WRITTEN)
 def test_what_is_written(build, lowering, opset, lowerings, functions, tmp_path):
-    """Each call is one node with a body, or operators of no one runtime in its place; and Keras's numbers.
-
-    Only additive scores that were asked to be `portable` are in blocks then, which are a loop.
-    """
+    """Each call is one node with a body, or plain operators of no one runtime, without a loop; and Keras's numbers."""
     traced = Unproven(build())
     file = traced.written(tmp_path, lowering, 18 if lowering == ADAPTIVE else None, large=True)
     nodes = list(all_nodes(file.finished.model.graph))
@@ -168,8 +164,7 @@ def test_what_is_written(build, lowering, opset, lowerings, functions, tmp_path)
     assert sorted(node.op_type for node in nodes if node.domain == DOMAIN) == functions
     if not functions:
         assert {node.domain for node in nodes} == {""}
-        in_blocks = {"If", "Scan"} if lowering == PORTABLE else set()
-        assert {"If", "Loop", "Scan"} & {node.op_type for node in nodes} == in_blocks
+        assert not {"If", "Loop", "Scan"} & {node.op_type for node in nodes}
     assert_like_keras(traced, file, inputs_of(traced.model))
 
 
@@ -331,23 +326,22 @@ def test_a_node_that_lost_an_input_is_an_error(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("layer", "lowering", "module", "part"),
+    ("layer", "module", "part"),
     [
-        (AdditiveAttention(7), ADAPTIVE, ragged, "body"),
-        (AdditiveAttention(7), PORTABLE, additive_blocks, "body"),
-        (DotProductAttention(), ADAPTIVE, flash, "_over_examples"),
-        (DotProductAttention(), ADAPTIVE, flash, "over_all"),
+        (AdditiveAttention(7), ragged, "body"),
+        (DotProductAttention(), flash, "_over_examples"),
+        (DotProductAttention(), flash, "over_all"),
     ],
-    ids=["additive", "additive, portable", "padded", "every key"],
+    ids=["additive", "padded", "every key"],
 )
-def test_a_fault_in_the_form_for_large_sizes_is_found(layer, lowering, module, part, tmp_path, monkeypatch):
+def test_a_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE, "additive", From(2, 7 * 256))  # of 7 units: the other cases are too small
     right = getattr(module, part)
 
     monkeypatch.setattr(module, part, lambda given: tuple(output * 1.01 for output in right(given)))
     model = attending(type(layer).from_config(layer.get_config()))
     with pytest.raises(ParityError, match="in case `long"):
-        export_model(model, tmp_path / "bundle", lowering=lowering)
+        export_model(model, tmp_path / "bundle")
 
 
 @pytest.mark.parametrize(

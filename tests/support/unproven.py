@@ -14,7 +14,7 @@ from keras_attn_export._graphs.onnx_file import write
 from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._lowerings.lower import _is_written_plainly, _lowered, _traced
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._options import ADAPTIVE, FLOAT32, PORTABLE
+from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._standalone import verify
 from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing.attention_calls import Call
@@ -23,15 +23,12 @@ from keras_attn_export._tracing.saved_model import traced_function
 
 @dataclass
 class Written:
-    """A file, its opset, what the manifest would say of each attention layer; and the calls that decide by sizes, with
-    a model that has a node for each.
-    """
+    """A file, its opset, what the manifest would say of each attention layer, and the calls that decide by sizes."""
 
     path: Path
     finished: Traced
     opset: int
     layers: list[dict[str, Any]]
-    with_nodes: Traced
     deciding: list[Call]
 
     @property
@@ -56,23 +53,22 @@ class Unproven:
         function = traced_function(self.signature, nullcontext) if _is_written_plainly(self.signature) else None
         self._traced, self.calls = _traced(self.signature, function, hides_masked=False)
 
-    def written(self, folder, lowering=ADAPTIVE, opset=None, precision=FLOAT32, *, large=False):
+    def written(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
         """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full.
 
         With `large`, a file that decides by sizes takes its form for large sizes whatever they are.
         """
         with patch.dict(LARGE, dict.fromkeys(LARGE, From(0, 1)) if large else {}):
-            lowered = _lowered(self._traced, self.calls, lowering, "cpu", precision)
+            lowered = _lowered(self._traced, self.calls, lowering, "cpu")
             inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
-            golden = SimpleNamespace(axes=inputs, output_axes=_named)
-            finished, opset = lowered.finished(golden, opset)
-            with_nodes = lowered.with_nodes(finished, golden, opset)
-            told, deciding = lowered.layers(opset), lowered.deciding
+            finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
+            told = lowered.layers(opset)
         write(finished, path := folder / f"{lowering}.onnx")
         layers = [
             {"name": layer.name, "lowering": PORTABLE, **told.get(id(layer), {})} for layer in self.signature.attention
         ]
-        return Written(path, finished, opset, layers, with_nodes, deciding)
+        deciding = [call for call, each in lowered.lowerings.items() if each == ADAPTIVE]
+        return Written(path, finished, opset, layers, deciding)
 
     def expected(self, inputs):
         return {name: keras.ops.convert_to_numpy(array) for name, array in self.signature.call(inputs).items()}
