@@ -75,7 +75,7 @@ class Lowered:
     def told_of_written(self, opset: int) -> list[dict[str, Any]]:
         """Return the same of attention that no layer made, by the scopes of its nodes."""
         return [
-            {"name": call.layer, "class": "operations", "lowering": name, "form": form_of(call, name, opset)}
-            for call in self.written
-            for name in [self.lowerings[call]]
+            {"name": call.layer, "class": "operations", "lowering": lowering, "form": form_of(call, lowering, opset)}
+            for call, lowering in self.lowerings.items()
+            if call in self.written
         ]

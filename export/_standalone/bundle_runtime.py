@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ class BundleModel(MLModel):
         if self.session.get_providers()[0] != provider:  # else the CPU takes over in silence
             raise RuntimeError(f"onnxruntime has no {provider}, only {self.session.get_providers()}.")
         self.options = ort.RunOptions()
-        for number in (signal.SIGINT, signal.SIGTERM):  # on which MLServer waits for what computes, for ever if need be
+        is_main = threading.current_thread() is threading.main_thread()  # no other thread may take signals
+        for number in (signal.SIGINT, signal.SIGTERM) if is_main else ():  # on which MLServer waits for what computes
             signal.signal(number, self._ending(signal.getsignal(number)))
         self.inputs, self.outputs = ([_described(**spec) for spec in self.manifest[k]] for k in ("inputs", "outputs"))
         return True
