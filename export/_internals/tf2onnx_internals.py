@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx
 import tensorflow as tf
-from tf2onnx import convert, handler, tf_loader, tfonnx, utils
+from tf2onnx import convert, handler, optimizer, tf_loader, tfonnx, utils
 from tf2onnx.onnx_opset import controlflow
 from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
@@ -45,6 +46,23 @@ def _numbered(operation: Any) -> str:
     return f"einsum{operation.__dict__.setdefault('number', next(_numbers))}_{operation.name[:2]}"
 
 
+_optimize = optimizer.optimize_graph
+
+
+def _optimized_at_once(graph: Any, catch_errors: bool = True, optimizers: Any = None) -> Any:
+    """Run the optimizers on one copy of the graph, and only where one of them fails on a copy each, as tf2onnx does.
+
+    Which takes longer than the optimizers do.
+    """
+    if catch_errors:
+        try:
+            return _optimize(copy.deepcopy(graph), catch_errors=False, optimizers=optimizers)
+        except Exception:  # noqa: BLE001, S110 - whatever it is, the one that raises it is left out below
+            pass
+    return _optimize(graph, catch_errors, optimizers)
+
+
+optimizer.optimize_graph = _optimized_at_once
 einsum_optimizer.EinsumSubOp._onnx_name = _numbered  # by its address
 _take_apart = einsum_optimizer.EinsumOptimizer._optimize_einsum
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ class Drawer:
         self._signature = signature
         self._made = made
         self._rng = np.random.default_rng(0)
+        self._filled: list[list[tuple[int, ...]]] = []  # shapes of inputs with which no layer's output is empty
         self._keys = {
             name: keras.Model(inputs_structure(signature.functional), source.keys)
             for name, source in made.items()
@@ -105,18 +106,24 @@ class Drawer:
         """Tell whether an output holds NaN, or the output of any layer is empty that need not be.
 
         So it is when a convolution runs out of positions: TensorFlow goes on with the empty tensor, and what comes out
-        at the end is nothing to compare with. A layer may also give out an empty tensor in any case, as the DeiT of
-        keras_hub does where no attention scores are asked for.
+        at the end is nothing to compare with. With larger inputs it has no fewer. A layer may also give out an empty
+        tensor in any case, as the DeiT of keras_hub does where no attention scores are asked for.
         """
         for output in outputs.values():
             if np.issubdtype(output.dtype, np.floating) and np.isnan(output).any():
                 return True
         if not self._signature.is_functional:
             return any(0 in output.shape for output in outputs.values())
+        shapes = [inputs[spec.name].shape for spec in self._signature.inputs]
+        if any(_within(smaller, shapes) for smaller in self._filled):
+            return False
         with quiet_keras():
             inner = self._of_every_layer(inputs)
         told = self._every_layer.outputs
-        return any(0 in found.shape and 0 not in each.shape for found, each in zip(inner, told, strict=True))
+        empty = any(0 in found.shape and 0 not in each.shape for found, each in zip(inner, told, strict=True))
+        if not empty:
+            self._filled.append(shapes)
+        return empty
 
     def refuse_unsteady(self, sizes: Sizes) -> None:
         """Refuse a model that does not give the same outputs again, naming the first layer whose output changes.
@@ -175,6 +182,10 @@ class Drawer:
         functional = self._signature.functional
         tensors = [node.output_tensors for node in nodes_of(functional)]
         return keras.Model(inputs_structure(functional), keras.tree.flatten(tensors))
+
+
+def _within(smaller: Sequence[Sequence[int]], larger: Sequence[Sequence[int]]) -> bool:
+    return all(one <= other for pair in zip(smaller, larger, strict=True) for one, other in zip(*pair, strict=True))
 
 
 def _shapes(inputs: Arrays) -> str:

@@ -18,8 +18,8 @@ class SavedModelRun:
     """A fresh Python process that loads a SavedModel and runs golden cases through it.
 
     The process has TensorFlow, but `keras` and `keras_attn` cannot be imported there: the SavedModel must stand alone.
-    It starts at once and imports TensorFlow, while the caller has yet to make what is checked; `begin` tells it of
-    that, and `outputs` waits for it. It ends with the block, and when this process does, of whatever cause.
+    It starts at once, while the caller has yet to make what is checked; `begin` tells it of that, and `outputs` waits
+    for it. It ends with the block, and when this process does, of whatever cause.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class SavedModelRun:
         assert stdin is not None
         self._results = results
         with contextlib.suppress(BrokenPipeError):  # it has ended, and `outputs` says why
-            stdin.write(json.dumps([str(saved_model), str(cases), str(results)]) + "\n")
+            stdin.write(task(saved_model, cases, results) + "\n")
             stdin.flush()
 
     def outputs(self) -> list[Arrays]:
@@ -65,6 +65,16 @@ class SavedModelRun:
             last = next((line for line in reversed(errors.splitlines()) if line.strip()), "no message")
             raise ExportError(f"The SavedModel was written but does not run in a fresh process: {last}")
         return [case.outputs for case in load_cases(self._results)]
+
+
+def task(saved_model: Path, cases: Path, results: Path) -> str:
+    """Return what the process is told, with the tensors behind the signature of a SavedModel, if it can be read."""
+    from .._internals.tensorflow_internals import signature_tensors
+
+    tensors: list[dict[str, str]] = [{}, {}]
+    with contextlib.suppress(OSError):  # the process says what is wrong with it
+        tensors = signature_tensors(saved_model)
+    return json.dumps([str(saved_model), str(cases), str(results), *tensors])
 
 
 def end(process: subprocess.Popen[Any]) -> None:

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import onnx.parser
+import pytest
 import tensorflow as tf
+from tf2onnx import optimizer
+from tf2onnx.graph import GraphUtil
+from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
 
 import keras_attn
 import keras_attn_export
-from keras_attn_export._internals import keras_internals, tensorflow_internals
+from keras_attn_export._internals import keras_internals, tensorflow_internals, tf2onnx_internals
 
 OURS = {Path(package.__file__).parent for package in (keras_attn, keras_attn_export)}
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for folder in OURS for file in folder.rglob("*.py")}
@@ -29,6 +34,31 @@ def test_sigmoids_and_log_softmaxes_are_seen_and_can_be_given_otherwise():
         np.testing.assert_allclose(after, before + factor, rtol=1e-6)
     for function, before in zip(functions, expected, strict=True):
         np.testing.assert_array_equal(function(x), before)
+
+
+class Failing:
+    """An optimizer of tf2onnx that fails, when it has changed the graph."""
+
+    graph_been_opt = False
+
+    def optimize(self, graph, _):
+        graph.remove_node(graph.get_nodes()[0].name)
+        raise ValueError
+
+
+@pytest.mark.parametrize(("factory", "copies"), [(IdentityOptimizer, 1), (Failing, 5)])
+def test_optimizers_of_tf2onnx_work_on_one_copy_and_one_that_fails_is_left_out(monkeypatch, factory, copies):
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> test (float[2] x) => (float[2] y)'
+        "{ same = Identity (x) \n more = Relu (same) \n y = Abs (more) }"
+    )
+    for number, node in enumerate(model.graph.node):
+        node.name = f"node{number}"
+    graph, copied, copy = GraphUtil.create_graph_from_onnx_model(model), [], tf2onnx_internals.copy.deepcopy
+    monkeypatch.setattr(tf2onnx_internals.copy, "deepcopy", lambda it, *rest: copied.append(it) or copy(it, *rest))
+    found = optimizer.optimize_graph(graph, True, {"one": factory, "identity": IdentityOptimizer})
+    assert sorted(node.type for node in found.get_nodes()) == ["Abs", "Placeholder", "Relu"]
+    assert sum(each is graph or type(each) is type(graph) for each in copied) == copies
 
 
 def test_a_graph_with_constants_some_without_their_content():

@@ -1,5 +1,6 @@
 """Golden outputs are computed in full float32, also where a GPU could round products to TF32."""
 
+import os
 import runpy
 import sys
 
@@ -46,6 +47,10 @@ def test_tf32_is_off_while_keras_answers(allowed, tf32):
 def test_tf32_is_off_in_the_process_that_runs_the_savedmodel(tf32, monkeypatch):
     for name in ("keras", "keras_attn", "keras_attn_export"):  # which the script makes impossible to import
         monkeypatch.setitem(sys.modules, name, sys.modules[name])
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     tf32(True)
-    runpy.run_path(verify.__file__.replace("verify.py", "saved_model_run.py"))
+    script = runpy.run_path(verify.__file__.replace("verify.py", "saved_model_run.py"))
+    assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"  # what libraries of NVIDIA read where the C interface runs
+    with pytest.raises(OSError, match="absent"):
+        script["_in_python"]("absent")
     assert not tf.config.experimental.tensor_float_32_execution_enabled()

@@ -58,6 +58,18 @@ def test_nothing_is_no_answer_unless_a_layer_always_gives_nothing():
     assert found.said == "NaN or nothing"
 
 
+def test_larger_inputs_are_not_asked_again_and_smaller_ones_are(monkeypatch):
+    x = keras.Input((None, 4), name="x")
+    drawer = drawer_of(keras.Model(x, ops.sum(x[:, 5:], 1)))
+    asked, run = [], Drawer._of_every_layer
+    monkeypatch.setattr(Drawer, "_of_every_layer", lambda self, inputs: asked.append(1) or run(self, inputs))
+    for length, (counted, is_refused) in {7: (1, False), 9: (1, False), 6: (2, False), 5: (3, True)}.items():
+        assert (drawer.problem({("x", 0): 3, ("x", 1): length}) is not None) == is_refused
+        assert len(asked) == counted
+    assert drawer.problem({("x", 0): 2, ("x", 1): 9}) is None  # fewer examples
+    assert len(asked) == 4
+
+
 def test_a_model_that_is_its_input():
     x = keras.Input((5,), name="x")
     assert drawer_of(keras.Model(x, x)).problem({("x", 0): 3}) is None

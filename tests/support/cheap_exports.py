@@ -1,6 +1,6 @@
 """What an export takes time for, and the tests do not need each time.
 
-One process for all SavedModels in the place of a fresh one for each, which mostly imports TensorFlow, no wait until
+One process for all SavedModels in the place of a fresh one for each, no wait until
 a bundle is on the disk, and less than thousands of pairs of query and key where attention takes its form for many. A
 test marked `fresh_process` gets the real thing, but for what its module shares.
 
@@ -20,6 +20,7 @@ import pytest
 from keras_attn_export import ExportError
 from keras_attn_export._standalone import verify
 from keras_attn_export._thresholds import LARGE, From
+from keras_attn_export._tracing.fresh_process import task
 
 FEW_PAIRS = 256  # cases of 17 queries and keys are long then, and take both forms of a file that decides by size
 
@@ -53,7 +54,7 @@ class WorkerRun:
             WorkerRun._latest._wait()  # an export that begins again has not asked for the first answer
         WorkerRun._latest = self
         self._results, self._answer = results, None
-        worker().stdin.write(json.dumps([str(saved_model), str(cases), str(results)]) + "\n")
+        worker().stdin.write(task(saved_model, cases, results) + "\n")
         worker().stdin.flush()
 
     def __enter__(self):

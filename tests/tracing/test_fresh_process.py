@@ -1,17 +1,21 @@
 """The fresh process of a SavedModel: it runs what it is told of, and outlives nobody."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_attn_export import ExportError
-from keras_attn_export._tracing.fresh_process import SavedModelRun
+from keras_attn_export._standalone import saved_model_in_c, verify
+from keras_attn_export._standalone.verify import Case
+from keras_attn_export._tracing.fresh_process import SavedModelRun, task
 
 # starts a run, tells of it, and waits to be killed
 PARENT = """
@@ -23,6 +27,9 @@ run.begin(*map(Path, sys.argv[1:]))
 print(run._process.pid, flush=True)
 time.sleep(600)
 """
+
+
+TOLD = ("model", "cases.npz", "results.npz")
 
 
 def is_running(pid):
@@ -46,9 +53,16 @@ def waited_for(condition):
     return met
 
 
+def save(folder, function, inputs):
+    """Write a function of arrays like these as a SavedModel."""
+    specs = {name: tf.TensorSpec([None, *array.shape[1:]], array.dtype, name=name) for name, array in inputs.items()}
+    concrete = tf.function(function).get_concrete_function(**specs)
+    tf.saved_model.save(tf.Module(), str(folder / "model"), {"serving_default": concrete})
+
+
 def test_what_it_says_when_it_fails_and_that_it_ends_with_the_block(tmp_path):
     with SavedModelRun() as run:
-        run.begin(tmp_path / "absent", tmp_path / "cases.npz", tmp_path / "results.npz")
+        run.begin(tmp_path / "absent", *(tmp_path / name for name in TOLD[1:]))
         with pytest.raises(ExportError, match=r"does not run in a fresh process: .*absent"):
             run.outputs()
     with SavedModelRun() as run:
@@ -58,12 +72,37 @@ def test_what_it_says_when_it_fails_and_that_it_ends_with_the_block(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name; CI runs Linux")
 def test_it_ends_with_a_process_that_is_killed_while_it_is_at_work(tmp_path):
-    double = tf.function(lambda x: {"y": 2 * x}).get_concrete_function(tf.TensorSpec([None], tf.float32, name="x"))
-    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), {"serving_default": double})
-    told = [str(tmp_path / name) for name in ("model", "cases.npz", "results.npz")]
+    save(tmp_path, lambda x: {"y": 2 * x}, {"x": np.ones(3)})
+    told = [str(tmp_path / name) for name in TOLD]
     os.mkfifo(told[1])  # nobody writes to it: who reads it waits
     with subprocess.Popen([sys.executable, "-c", PARENT, *told], stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())
         assert waited_for(lambda: reads(told[1]))
         parent.send_signal(signal.SIGKILL)
     assert waited_for(lambda: not is_running(pid))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the package has no library of its own there; CI runs Linux")
+def test_arrays_come_back_from_the_c_interface_as_they_went(tmp_path):
+    given = {dtype: np.arange(6).reshape(3, 2)[:, ::-1].astype(dtype) for dtype in saved_model_in_c.DTYPES}
+    save(tmp_path, lambda **x: {f"{name}_again": tf.identity(tensor) for name, tensor in x.items()}, given)
+    told = json.loads(task(*(tmp_path / name for name in TOLD)))[3:]
+    model = saved_model_in_c.SavedModel(tmp_path / "model", *told)
+    for arrays in (given, {name: array[:0] for name, array in given.items()}):
+        found = model.run(arrays)
+        assert sorted(found) == sorted(f"{name}_again" for name in given)
+        for name, array in arrays.items():
+            assert found[f"{name}_again"].dtype == array.dtype
+            np.testing.assert_array_equal(found[f"{name}_again"], array)
+    with pytest.raises(RuntimeError, match="float but int32 is provided"):
+        model.run(given | {"float32": given["int32"]})
+    model.close()
+
+
+def test_what_the_c_interface_does_not_know_runs_from_python(tmp_path):
+    save(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, given := {"x": np.array([[1, 2]], "float32")})
+    verify.save_cases(tmp_path / "cases.npz", [Case("one", given, {})])
+    with SavedModelRun() as run:
+        run.begin(*(tmp_path / name for name in TOLD))
+        (found,) = run.outputs()
+    assert found["y"].tolist() == [[1 + 2j, 2 + 4j]]
