@@ -1,7 +1,8 @@
 """Write in one operator, or as onnxruntime makes one of it, what tf2onnx writes in many.
 
-These are products over the last axis, layer normalization and RMS normalization. Where numbers are few, such a layer
-costs more for its shapes than for its product; where they are many, onnxruntime goes over them once, not seven times.
+These are products over the last axis, layer normalization and RMS normalization, and hard sigmoids.
+Where numbers are few, such a layer costs more for its shapes than for its product; where they are many, onnxruntime
+goes over them once, not seven times.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 import onnx
 from onnx import numpy_helper
 
-from . import last_axis_product, layer_normalization, rms_normalization
+from . import hard_sigmoid, last_axis_product, layer_normalization, rms_normalization
 from .edits import drop_unread, refill
 from .patterns import Nodes, inferred, views
 
-RULES = (last_axis_product.written, layer_normalization.written, rms_normalization.written)
+RULES = (
+    last_axis_product.written,
+    layer_normalization.written,
+    rms_normalization.written,
+    hard_sigmoid.written,
+)
 
 
 def simplify(model: onnx.ModelProto) -> None:

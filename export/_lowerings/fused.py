@@ -62,7 +62,7 @@ def _masks(masks: Masks) -> list[Value | None]:
     mask = masks.pairs if is_masked(call) else given.bias
     if is_masked(call) and call.has_bias:
         mask = op.Where(mask, given.bias, LOWEST)
-    return [op.Expand(mask, vector(op.Shape(mask, end=2), given.Tq, given.Tk))]
+    return [mask if call.whole else op.Expand(mask, vector(op.Shape(mask, end=2), given.Tq, given.Tk))]
 
 
 def _attention(given: Given, masks: list[Value | None], keys: Value, values: Value) -> Outputs:

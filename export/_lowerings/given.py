@@ -160,6 +160,8 @@ def _clipped(given: Given, lengths: Value) -> Value:
 def _pairwise(given: Given, argument: Value, name: str) -> Value:
     """Return `mask` or `bias` on four axes: its batch axis is 1 where it is the same for all examples."""
     call = given.call
+    if name in call.whole and call.rank == len(call.shapes[name]) - (call.heads is not None) == 3:
+        return argument if call.heads else op.Unsqueeze(argument, [1])
     tail = 2 if call.heads is None else 3
     leading = call.shapes[name][:-tail]
     is_shared = all(size == 1 for size in leading)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from keras_attn import MaskedSoftmax
 
+from .._graphs.axes import Axes, Spread
+from .._graphs.known_sizes import with_known_sizes
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._model.signature import Signature
@@ -17,12 +19,15 @@ from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
 from .._tracing.written_attention import with_written_attention
 from .bodies import lowering_of
+from .heads import heads_per_key
 from .lowered import Lowered
 
 FUSED = "fused"
 
 
-def lowered_models(signature: Signature, options: Options, function: Any) -> Iterator[Lowered]:
+def lowered_models(
+    signature: Signature, options: Options, function: Any, inputs: Mapping[str, Axes]
+) -> Iterator[Lowered]:
     """Trace a model with its attention layers in the lowering that was asked for.
 
     Where a package wrote attention by hand, first the model with that as the operator `Attention`; then without, for
@@ -32,6 +37,7 @@ def lowered_models(signature: Signature, options: Options, function: Any) -> Ite
         signature: The model.
         options: What was asked for.
         function: The concrete function behind the SavedModel of the model.
+        inputs: The axes of its inputs, by name.
 
     Raises:
         UnsupportedModelError: An op has no mapping to ONNX.
@@ -41,15 +47,25 @@ def lowered_models(signature: Signature, options: Options, function: Any) -> Ite
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
     lowered = _lowered(traced, calls, options.lowering, options.provider)
     if _takes_operator(options):
-        changed, written = with_written_attention(traced, len(calls))
+        changed, written = with_written_attention(traced, len(calls), inputs)
         if written:
             lowerings = {**lowered.lowerings, **dict.fromkeys(written, FUSED)}
-            yield replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written))
-    yield lowered
+            yield _sized(replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written)), inputs)
+    yield _sized(lowered, inputs)
 
 
 def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str) -> Lowered:
     return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider)
+
+
+def _sized(lowered: Lowered, inputs: Mapping[str, Axes]) -> Lowered:
+    """Return a model in which sizes that are known are not computed."""
+    spread = {}
+    for call in lowered.lowerings:
+        order = [*call.shapes]
+        spread[call.op] = Spread(order.index("queries"), order.index("values"), heads_per_key(call))
+    model = with_known_sizes(lowered.traced.model, inputs, spread)
+    return replace(lowered, traced=replace(lowered.traced, model=model))
 
 
 def _takes_operator(options: Options) -> bool:

@@ -37,6 +37,7 @@ class Call:
         normalizer: What makes weights of the scores.
         returns_weights: Whether the weights are a second output.
         leaks: Whether NaN and infinities may come through a mask, as they do through weights of zero.
+        whole: Which of `mask` and `bias` are known to have axes as long as the queries and the keys.
     """
 
     op: str
@@ -52,6 +53,7 @@ class Call:
     normalizer: str
     returns_weights: bool
     leaks: bool = False
+    whole: frozenset[str] = frozenset()
 
     @property
     def rank(self) -> int:

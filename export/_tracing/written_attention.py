@@ -22,6 +22,7 @@ from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.composite import DOT_PRODUCT
 from keras_attn._tensors import Heads, Pairs
 
+from .._graphs.axes import Axes, known_of
 from .._graphs.edits import drop_unread, refill
 from .._graphs.patterns import Nodes, Sizes, attribute, inferred, views
 from .._graphs.traced import DOMAIN, Traced
@@ -61,14 +62,16 @@ class _Written(NamedTuple):
     turned: bool = False
 
 
-def with_written_attention(traced: Traced, first: int) -> tuple[Traced, list[Call]]:
+def with_written_attention(traced: Traced, first: int, inputs: Mapping[str, Axes]) -> tuple[Traced, list[Call]]:
     """Return a model whose hand-written attention is calls, and these.
 
     Args:
         traced: As it was traced; it stays as it is.
         first: The number of the first call.
+        inputs: The axes of the inputs, by name: those of one name have one size.
     """
     model, calls = deepcopy(traced.model), list[Call]()
+    axes = known_of(model, inputs).axes
     for nodes in reversed([*views(model.graph, inferred(model, traced.weights))]):  # bodies before what is around them
         reads = Counter(names_used(nodes.graph))
         found = {node.output[0]: each for node in nodes.graph.node if (each := _written(node, nodes, reads))}
@@ -79,7 +82,7 @@ def with_written_attention(traced: Traced, first: int) -> tuple[Traced, list[Cal
             if (each := found.get(node.output[0] if node.output else "")) is None:
                 rows.append(node)
                 continue
-            call, made = _as_call(each, f"{DOT_PRODUCT}_{first + len(calls)}", nodes)
+            call, made = _as_call(each, f"{DOT_PRODUCT}_{first + len(calls)}", nodes, axes)
             calls.append(call)
             rows += made
         refill(nodes.graph.node, rows)
@@ -192,8 +195,9 @@ def _number(name: str, nodes: Nodes) -> float | None:
     return float(array.item()) if array is not None and array.size == 1 else None
 
 
-def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.NodeProto]]:
+def _as_call(written: _Written, op: str, nodes: Nodes, axes: Mapping[str, Axes]) -> tuple[Call, list[onnx.NodeProto]]:
     """Return the call of hand-written attention, and the nodes that stand in the place of its last one."""
+    whole = {name for name in ("mask", "bias") if _is_whole(getattr(written, name), written, axes)}
     write = _Writer(op, written.end, nodes.graph)
     queries, values = nodes.sizes(written.queries) or (), nodes.sizes(written.values) or ()
     num_queries, last = (queries[-1], queries[-2]) if written.turned else (queries[-2], queries[-1])
@@ -219,6 +223,7 @@ def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.
         given["mask"] = mask
     elif mask is not None:
         bias = _low_where_masked(mask, bias, write)
+        whole = {"bias"} if whole else whole
     if bias is not None:
         given["bias"] = bias
     call = Call(
@@ -235,6 +240,7 @@ def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.
         normalizer=SOFTMAX,
         returns_weights=False,
         leaks=True,
+        whole=frozenset(whole),
     )
     end = written.end.output[0]
     output = write(op, *(name for name, _ in given.values()), output="" if of_heads else end, domain=DOMAIN)
@@ -242,6 +248,15 @@ def _as_call(written: _Written, op: str, nodes: Nodes) -> tuple[Call, list[onnx.
         apart = write("Reshape", output, np.array([0, 0, heads, value_size]))
         write("Transpose", apart, output=end, perm=[0, 2, 1, 3])
     return call, write.nodes
+
+
+def _is_whole(name: str, written: _Written, axes: Mapping[str, Axes]) -> bool:
+    """Tell whether a mask or a bias is known to have axes as long as the queries and the keys."""
+    queries, values, own = (axes.get(each) for each in (written.queries, written.values, name))
+    if queries is None or values is None or own is None or len(own) < 2:
+        return False
+    pairs = queries[-1 if written.turned else -2], values[-2]
+    return None not in pairs and own[-2:] == pairs
 
 
 def _low_where_masked(mask: tuple[str, Sizes], bias: tuple[str, Sizes] | None, write: _Writer) -> tuple[str, Sizes]:

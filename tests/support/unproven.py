@@ -12,7 +12,7 @@ import keras
 
 from keras_attn_export._graphs.onnx_file import write
 from keras_attn_export._graphs.traced import Traced
-from keras_attn_export._lowerings.lower import _is_written_plainly, _lowered, _traced
+from keras_attn_export._lowerings.lower import _is_written_plainly, _lowered, _sized, _traced
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._standalone import verify
@@ -59,8 +59,8 @@ class Unproven:
         With `large`, a file that decides by sizes takes its form for large sizes whatever they are.
         """
         with patch.dict(LARGE, dict.fromkeys(LARGE, From(0, 1)) if large else {}):
-            lowered = _lowered(self._traced, self.calls, lowering, "cpu")
             inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
+            lowered = _sized(_lowered(self._traced, self.calls, lowering, "cpu"), inputs)
             finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
             told = lowered.layers(opset)
         write(finished, path := folder / f"{lowering}.onnx")

@@ -1,0 +1,172 @@
+"""Sizes that are known are not asked for: the nodes that did so go, and the numbers stay."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from small_graphs import small_graph
+
+from keras_attn_export._graphs.axes import Spread, _quotient, known_of
+from keras_attn_export._graphs.known_sizes import with_known_sizes
+
+AXES = {"x": ("batch", "length", 4), "z": ("batch", "length"), "other": ("batch", "others")}
+GIVEN = "float[b, t, 4] x, float[c, s] z, float[d, r] other"
+VECTOR = {
+    "first": [0],
+    "second": [1],
+    "third": [2],
+    "zero": 0,
+    "one": 1,
+    "ones": [1, 1],
+    "numbers": [2, 2],
+    "rest": [-1],
+}
+SHAPE = "shape = Shape (x) \n narrow = Cast <to = 6> (shape)"
+LENGTH = f"{SHAPE} \n length = Slice (narrow, second, third, first) \n alone = Squeeze (length, first)"
+COUNTED = f"{LENGTH} \n places = Range (from, alone, by) \n whole = Cast <to = 1> (places)"
+APART = f"{SHAPE} \n both = Slice (shape, first, third, first) \n target = Concat <axis = 0> (both, numbers)"
+CONSTANTS = VECTOR | {"from": np.int32(0), "by": np.int32(1), "all": [10**9], "wide": [3, 1, 1, 1], "minus": [-1]}
+CONSTANTS = {name: np.array(each, getattr(each, "dtype", np.int64)) for name, each in CONSTANTS.items()}
+SIZES = ((2, 3, 5), (1, 1, 1), (3, 1, 2), (1, 4, 4), (2, 0, 3))  # batch, length, others
+
+LESS = {  # nodes, the output, and the operators that are left
+    "heads apart": (f"{APART} \n y = Reshape (x, target)", "float[b, t, e, f] y", {"Reshape": 1}),
+    "the rest of a batch": (
+        f"{LENGTH} \n wide_length = Cast <to = 7> (length) \n four = Slice (shape, third, three, first) \n"
+        "target = Concat <axis = 0> (rest, wide_length, four) \n y = Reshape (x, target)",
+        "float[b, t, e] y",
+        {"Reshape": 1},
+    ),
+    "as many as an input has": (f"{COUNTED} \n y = Add (z, whole)", "float[b, t] y", None),
+    "repeated along no axis": (
+        "shape = Shape (x) \n more = Expand (x, shape) \n y = Relu (more)",
+        "float[b, t, 4] y",
+        {"Relu": 1},
+    ),
+    "a whole slice": (
+        "part = Slice (x, first, all, second) \n y = Relu (part)",
+        "float[b, t, 4] y",
+        {"Relu": 1},
+    ),
+    "a slice up to the length of another input": (
+        "shape = Shape (z) \n length = Slice (shape, second, third, first) \n"
+        "part = Slice (x, first, length, second) \n y = Relu (part)",
+        "float[b, t, 4] y",
+        {"Relu": 1},
+    ),
+    "a known number": (
+        "shape = Shape (x) \n four = Slice (shape, third, three, first) \n number = Cast <to = 1> (four) \n"
+        "y = Mul (x, number)",
+        "float[b, t, 4] y",
+        {"Cast": 1, "Mul": 1},
+    ),
+}
+STAYS = {
+    "another size": (
+        "shape = Shape (other) \n others = Slice (shape, second, third, first) \n"
+        "part = Slice (x, first, others, second) \n y = Relu (part)",
+        "float[b, t, 4] y",
+    ),
+    "backwards": ("part = Slice (x, rest, lowest, second, minus) \n y = Relu (part)", "float[b, t, 4] y"),
+    "from the second on": ("part = Slice (x, second, all, second) \n y = Relu (part)", "float[b, t, 4] y"),
+    "repeated": ("more = Expand (x, wide) \n y = Relu (more)", "float[3, b, t, 4] y"),
+    "a truth": (
+        "shape = Shape (z) \n length = Slice (shape, second, third, first) \n truth = Cast <to = 9> (length) \n"
+        "end = Cast <to = 7> (truth) \n part = Slice (x, first, end, second) \n y = Relu (part)",
+        "float[b, t, 4] y",
+    ),
+}
+MORE = {"three": np.array([3]), "lowest": np.array([-(10**9)])}
+
+
+def model_of(nodes, output):
+    return small_graph(
+        nodes, GIVEN, output, **{name: each for name, each in (CONSTANTS | MORE).items() if name in nodes}
+    )
+
+
+def run(model, sizes):
+    batch, length, others = sizes
+    rng = np.random.default_rng(0)
+    shapes = {"x": (batch, length, 4), "z": (batch, length), "other": (batch, others)}
+    arrays = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, arrays)[0]
+
+
+def compared(model, changed, all_sizes=SIZES):
+    for sizes in all_sizes:
+        before, after = run(model, sizes), run(changed, sizes)
+        assert before.shape == after.shape
+        np.testing.assert_array_equal(after, before)
+
+
+def operators(model):
+    return dict(Counter(node.op_type for node in model.graph.node))
+
+
+@pytest.mark.parametrize(("nodes", "output", "left"), LESS.values(), ids=LESS)
+def test_what_is_known_is_not_asked_for(nodes, output, left):
+    model = model_of(nodes, output)
+    changed = with_known_sizes(model, AXES, {})
+    compared(model, changed, SIZES[:-1] if "rest" in nodes else SIZES)  # which a reshape cannot tell of nothing
+    if left is not None:
+        assert operators(changed) == left
+
+
+@pytest.mark.parametrize(("nodes", "output"), STAYS.values(), ids=STAYS)
+def test_what_is_not_known_stays(nodes, output):
+    model = model_of(nodes, output)
+    changed = with_known_sizes(model, AXES, {})
+    compared(model, changed)
+    assert changed.graph.node[-1].input[0] == model.graph.node[-1].input[0]  # what may be less than `x`, or more
+
+
+def test_a_size_that_several_ask_for_is_asked_of_one_input_once():
+    layer = f"{COUNTED} \n a = Add (z, whole) \n again = Relu (x)"
+    second = COUNTED.replace("(x)", "(again)")
+    for name in ("shape", "narrow", "length", "alone", "places", "whole"):
+        second = re.sub(rf"\b{name}\b", f"{name}2", second)
+    model = model_of(f"{layer} \n {second} \n y = Add (a, whole2)", "float[b, t] y")
+    changed = with_known_sizes(model, AXES, {})
+    compared(model, changed)
+    first, other = (node for node in changed.graph.node if node.op_type == "Range")
+    assert [*first.input] == [*other.input]
+    assert operators(changed)["Shape"] == 1
+
+
+def test_what_an_output_shows_keeps_its_name():
+    model = model_of("shape = Shape (z) \n y = Slice (shape, second, third, first)", "int64[1] y")
+    changed = with_known_sizes(model, AXES, {})
+    assert [node.output[0] for node in changed.graph.node] == ["shape", "y"]
+    compared(model, changed)
+
+
+def test_calls_have_the_axes_of_what_they_attend_with():
+    model = small_graph("y = Attend (x, z)", GIVEN, "float[b, t, 4] y")
+    model.graph.node[0].domain = "test"
+    assert known_of(model, AXES, {"Attend": Spread(1, 0)}).axes["y"] == ("batch", 4)
+    assert known_of(model, AXES, {"Attend": Spread(1, 0, 2)}).axes["y"] == ("batch", 8)  # heads that share values
+    assert known_of(model, AXES, {"Attend": Spread(0, 1)}).axes["y"] == ("batch", "length", "length")
+    assert known_of(model, AXES, {"Attend": Spread(0, 1, 2)}).axes["y"] == ("batch", "length", None)
+    assert "y" not in known_of(model, AXES).axes
+
+
+@pytest.mark.parametrize(
+    ("before", "target", "after"),
+    [
+        (("batch", "length", 4), (-1, 4), ("batch", "length")),
+        (("batch", 6, 4), ("batch", -1), 24),
+        (("batch", "length", 4), ("batch", -1, 4), "length"),
+        (("batch", "length", 4), ("batch", -1, 2), None),
+        (("batch", 6, 4), ("batch", -1, 7), None),
+        (("batch", None, 4), ("batch", -1, 4), None),
+    ],
+)
+def test_the_rest_of_a_reshape(before, target, after):
+    found = _quotient(before, [size for size in target if size != -1])
+    assert found == (None if isinstance(after, tuple) else after)
