@@ -18,7 +18,7 @@ class Contestant:
         kind: The function that makes it, as `module.function`; see `_worker.py`.
         options: What that function needs.
         environment: Variables that its process gets.
-        optional: Whether a failure is told in the tables instead of ending the benchmark, as without a compiler.
+        optional: Whether a failure, or another answer, is told in the tables instead of ending the benchmark.
         unavailable: Why it cannot take part; empty if it can.
         computes: What it computes, where not all of a case compute the same; those that do must agree.
     """

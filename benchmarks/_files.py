@@ -1,13 +1,21 @@
 """A Keras model's ways into ONNX files, each as a contestant; and the contestant itself, a file in onnxruntime."""
 
+import contextlib
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from _contestant import Arrays, Build, Contestant, Runner
+from onnx import helper
 
 from keras_attn_export import ExportError, ParityError, export_model
+from keras_attn_export._model.keras_messages import first_line
 from keras_attn_export._standalone import verify
 
 SESSION = "_files.session"
@@ -23,11 +31,47 @@ def session(spec: dict[str, Any]) -> Build:
 
     def build(inputs: Arrays) -> Runner:
         session = verify.open_session(Path(spec["options"]["model"]), "cpu", threads=spec["threads"])
-        read = {each.name for each in session.get_inputs()}
-        run = partial(session.run, None, {name: array for name, array in inputs.items() if name in read})
+        run = _run(session, inputs)
         return Runner(run, run)
 
     return build
+
+
+def profiled(spec: dict[str, Any]) -> Build:
+    """An ONNX file in onnxruntime, of which is told what its products take."""
+    verify.check_provider("cpu")
+
+    def build(inputs: Arrays) -> Runner:
+        prefix = str(Path(spec["answer"]).parent / "profile")
+        model = Path(spec["options"]["model"])
+        session = verify.open_session(model, "cpu", profile_prefix=prefix, threads=spec["threads"])
+        run = _run(session, inputs)
+        return Runner(run, run, lambda: _kernels(Path(session.end_profiling())))
+
+    return build
+
+
+def _run(session: Any, inputs: Arrays) -> Callable[[], list[np.ndarray]]:
+    read = {each.name for each in session.get_inputs()}
+    return partial(session.run, None, {name: array for name, array in inputs.items() if name in read})
+
+
+def _kernels(profile: Path) -> dict[str, float]:
+    """Return the milliseconds of a run, the median of all but the first, in products and in what contains them."""
+    runs: list[Counter[str]] = []
+    events = json.loads(profile.read_text(encoding="utf-8"))
+    starts = [event["ts"] for event in events if event["name"] == "model_run"]
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("kernel_time"):
+            run = np.searchsorted(starts, event["ts"], side="right")
+            runs += [Counter() for _ in range(int(run) - len(runs))]
+            runs[run - 1][event["args"]["op_name"]] += event["dur"] / 1e3
+    taken = [[sum(run[name] for name in names) for run in runs[1:]] for names in (PRODUCTS, FUSED)]
+    return {name: float(np.median(of_runs)) for name, of_runs in zip(("products", "fused"), taken, strict=True)}
+
+
+PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "FusedGemm", "Conv", "FusedConv", "ConvTranspose")
+FUSED = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "GRU", "LSTM", "RNN")
 
 
 def of_keras(label: str, model: Any, file: Path, *, optional: bool = False) -> Contestant:
@@ -35,7 +79,12 @@ def of_keras(label: str, model: Any, file: Path, *, optional: bool = False) -> C
     import keras
 
     model(keras.tree.map_structure(_ones, model.input))  # Keras refuses to export a model that was never called
-    model.export(file, format="onnx", verbose=False)
+    try:
+        model.export(file, format="onnx", verbose=False)
+    except Exception as error:
+        if not optional:
+            raise
+        return Contestant(label, SESSION, unavailable=f"{type(error).__name__}: {first_line(error)}")
     return Contestant(label, SESSION, {"model": str(file)}, optional=optional)
 
 
@@ -54,14 +103,57 @@ def of_ours(label: str, model: Any, folder: Path, **arguments: Any) -> Contestan
     return Contestant(label, SESSION, {"model": str(bundle.path / "model.onnx")})
 
 
-def optimized(label: str, file: Contestant, heads: int, width: int) -> Contestant:
-    """What a careful user makes of a file with the optimizer for Transformers that comes with onnxruntime."""
-    from onnxruntime.transformers import optimizer
+def mended(file: Contestant) -> Contestant:
+    """Write `Erfc`, which ONNX does not have and Keras's exporter writes for GELU, as one less `Erf`."""
+    if file.unavailable:
+        return file
+    model = onnx.load(file.options["model"])
+    if any(node.op_type == "Erfc" for node in model.graph.node):
+        nodes = []
+        for node in model.graph.node:
+            if node.op_type != "Erfc":
+                nodes.append(node)
+                continue
+            (result,) = node.output
+            nodes.append(helper.make_node("Erf", node.input, [f"{result}/erf"], f"{node.name}/erf"))
+            nodes.append(helper.make_node("Sub", ["one_of_erfc", f"{result}/erf"], [result], f"{node.name}/sub"))
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        model.graph.initializer.append(helper.make_tensor("one_of_erfc", onnx.TensorProto.FLOAT, [], [1.0]))
+        onnx.save(model, file.options["model"])
+    return file
 
-    written = Path(file.options["model"]).with_suffix(".optimized.onnx")
-    try:
-        model = optimizer.optimize_model(file.options["model"], "bert", num_heads=heads, hidden_size=width)
+
+def optimized(label: str, file: Contestant, heads: int = 0, width: int = 0, model_type: str = "bert") -> Contestant:
+    """What a careful user makes of a file with the optimizer for Transformers that comes with onnxruntime."""
+
+    def write(written: Path) -> None:
+        from onnxruntime.transformers import optimizer
+
+        model = optimizer.optimize_model(file.options["model"], model_type, num_heads=heads, hidden_size=width)
         model.save_model_to_file(str(written))
+
+    return _made_of(label, file, write, "optimized")
+
+
+def slimmed(label: str, file: Contestant) -> Contestant:
+    """What onnxslim makes of a file, where it is installed."""
+
+    def write(written: Path) -> None:
+        import onnxslim
+
+        with contextlib.redirect_stdout(io.StringIO()):  # a table of operators
+            onnxslim.slim(file.options["model"], str(written))
+
+    return _made_of(label, file, write, "slimmed")
+
+
+def _made_of(label: str, file: Contestant, write: Callable[[Path], None], suffix: str) -> Contestant:
+    if file.unavailable:
+        return Contestant(label, SESSION, unavailable="there is no such file")
+    written = Path(file.options["model"]).with_suffix(f".{suffix}.onnx")
+    try:
+        write(written)
     except Exception as error:  # noqa: BLE001 - whatever it is, the tables say it
-        return Contestant(label, SESSION, unavailable=f"{type(error).__name__}: {error}")
+        return Contestant(label, SESSION, unavailable=f"{type(error).__name__}: {first_line(error)}")
     return Contestant(label, SESSION, {"model": str(written)}, optional=True)

@@ -11,6 +11,7 @@ from _stats import rows_of, speed
 from matplotlib.patches import Patch
 
 OURS, PEER, OTHERS = "#c1272d", "#1f4e79", "#9aa5b1"
+MANY, ONE = "B8", "B1"  # how what is said of a size begins
 Result = dict[str, Any]
 
 
@@ -38,6 +39,28 @@ def layers(result: Result, file: Path) -> None:
         axis.scatter([], [], marker="|", s=70, color=PEER, label="asked"),
     ]
     axis.legend(handles=handles, loc="upper right", frameon=False, fontsize=8)
+    _save(figure, file)
+
+
+def models(result: Result, file: Path) -> None:
+    """Draw the speed of our file over Keras's for each model, a point a size, the fastest at the top."""
+    found = [(case["size"], case["fill"], speed(case, "ours")) for case in result["cases"]]
+    by_model = {name: [faster for other, _, faster in found if other == name and faster] for name, _, _ in found}
+    order = sorted((name for name in by_model if by_model[name]), key=lambda name: max(by_model[name]))
+    figure, axis = plt.subplots(figsize=(9, 1 + 0.22 * len(order)), layout="constrained")
+    for place, name in enumerate(order):
+        axis.plot(by_model[name], [place] * len(by_model[name]), color=OTHERS, zorder=1)
+    for fills, colour, label in ((MANY, OURS, "8 examples"), (ONE, PEER, "1 example")):
+        points = [(faster, order.index(name)) for name, fill, faster in found if faster and fill.startswith(fills)]
+        axis.scatter(*zip(*points, strict=True), s=22, color=colour, label=label, zorder=2)
+    axis.axvline(1, color=PEER, linewidth=0.8)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks([tick for tick in (0.5, 1, 1.5, 2, 3, 4, 8) if axis.get_xlim()[0] <= tick <= axis.get_xlim()[1]])
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_yticks(range(len(order)), order, fontsize=7)
+    axis.set_ylim(-0.6, len(order) - 0.4)
+    axis.set(xlabel="speed over the file of Keras's exporter")
+    axis.legend(loc="lower right", frameon=False, fontsize=8)
     _save(figure, file)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import _stats
 import numpy as np
+from _calibration import calibrate
 from _contestant import Contestant
 from _process import Process
 
@@ -46,10 +47,11 @@ def race(case: Case, work: Path, *, threads: int, rounds: int, turn: float) -> d
         turn: How many seconds a turn lasts; at least one run.
 
     Raises:
-        WrongAnswerError: A contestant differs from the first one by more than `TOLERANCE`.
+        WrongAnswerError: A contestant that is not optional differs from the first one by more than `TOLERANCE`.
     """
     np.savez(inputs := work / "inputs.npz", **case.inputs)
     started: dict[str, Process] = {}
+    calibration = [calibrate()]
     try:
         for contestant in case.contestants:
             if not contestant.unavailable:
@@ -60,13 +62,14 @@ def race(case: Case, work: Path, *, threads: int, rounds: int, turn: float) -> d
     finally:
         for worker in started.values():
             worker.end()
+    calibration.append(calibrate())
     rows = [
         started[each.label].row(started.get(case.peer))
         if each.label in started
         else {"contestant": each.label, "unavailable": each.unavailable}
         for each in case.contestants
     ]
-    return {**case.facts, "peer": case.peer, "rows": rows}
+    return {**case.facts, "peer": case.peer, "rows": rows, "calibration": calibration}
 
 
 def _build(team: list[Process]) -> None:
@@ -83,7 +86,9 @@ def _build(team: list[Process]) -> None:
             answer = list(arrays.values())
         first, reference = references.setdefault(worker.contestant.computes, (worker.contestant.label, answer))
         worker.difference = _stats.largest_difference(answer, reference)
-        if not worker.difference <= TOLERANCE:
+        if not worker.difference <= TOLERANCE and worker.contestant.optional:
+            worker.unavailable = f"it differs from {first} by {worker.difference:.1e}, relative"
+        elif not worker.difference <= TOLERANCE:
             raise WrongAnswerError(
                 f"{worker.contestant.label} differs from {first} by {worker.difference:.1e}, relative; "
                 "nothing is timed."

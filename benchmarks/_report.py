@@ -14,6 +14,7 @@ from _tables import markdown
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 BLOCK = re.compile(r"(?P<head><!-- table: (?P<name>\w+) -->\n).*?(?P<foot><!-- end of table -->)", re.DOTALL)
 PLOTS = {
+    "models": ("performance_models.png", "Speed over Keras's file, by model"),
     "layers": ("performance_against_keras.png", "Speed over Keras's own layers, by shape"),
     "cost_against_keys": ("performance_keys.png", "Time and extra memory against the number of keys"),
 }

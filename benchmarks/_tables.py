@@ -92,6 +92,25 @@ def _shape(case: dict[str, Any], peer: str, ours: str, others: list[str]) -> lis
     return [f"{case['size']}, {case['fill']}", *ms, shown, *([factor(asked)] if asked else []), *speeds, *memory]
 
 
+def _models(result: Result) -> list[str]:
+    """A row for each size of each model, with the speed over each of the others' files."""
+    ours = "ours"
+    others = list(dict.fromkeys(row["contestant"] for case in result["cases"] for row in case["rows"]))
+    others.remove(ours)
+    heads = ["model", "", f"{ours}: ms (p10 to p90)", *(f"speed over {label}" for label in others)]
+    heads += ["products", "attention, recurrence", "whole over both"]
+    return [table(heads, (_model(case, ours, others) for case in result["cases"]))]
+
+
+def _model(case: dict[str, Any], ours: str, others: list[str]) -> list[str]:
+    rows, inner = rows_of(case), case["products"]
+    whole = rows[ours]["ms"]["median"]
+    speeds = [factor(rows[label]["ms"]["median"] / whole) if label in rows else "" for label in others]
+    shares = [f"{inner[name] / whole:.0%}" for name in ("products", "attention and recurrence")]
+    both = sum(inner.values())
+    return [case["size"], case["fill"], cell(case, ours), *speeds, *shares, factor(whole / both) if both else ""]
+
+
 def _training_defaults(result: Result) -> list[str]:
     cases = [{**case, "size": f"{case['backend']}, {case['size']}"} for case in result["cases"]]
     return [by_case("size", cases, **{"over the plain": lambda case: factor(inverse(_last_speed(case)))})]
@@ -164,6 +183,7 @@ def _rule(kind: str, rule: dict[str, Any], points: list[dict[str, Any]]) -> list
 TABLES = {
     "layers": _beside_peer,
     "cost_against_keys": _beside_peer,
+    "models": _models,
     "thresholds": _thresholds,
     "training_defaults": _training_defaults,
     "export_cost": _export_cost,
