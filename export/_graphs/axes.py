@@ -115,17 +115,15 @@ def _inferred(node: onnx.NodeProto, known: Known, opsets: Any) -> Iterator[tuple
     is_known = version is not None and onnx.defs.has(node.op_type, version, node.domain) and not [*graphs_in(node)]
     if is_known and all(known.kinds.get(name) for name in node.input if name):
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
-        types = {name: _type(known.kinds[name], known.axes.get(name)) for name in node.input if name}
+        types = {
+            name: helper.make_tensor_type_proto(known.kinds[name], known.axes.get(name)) for name in node.input if name
+        }
         data = {name: known.constants[name] for name in node.input if name in known.constants}
         with contextlib.suppress(*REFUSED):
             found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, list(opsets))
     for name in node.output:
         kind = found[name].tensor_type if name in found else None
         yield (0, None) if kind is None else (kind.elem_type, _axes(kind, named=True))
-
-
-def _type(kind: int, axes: Axes | None) -> onnx.TypeProto:
-    return helper.make_tensor_type_proto(kind, axes)
 
 
 def _axes(kind: Any, *, named: bool) -> Axes | None:
@@ -176,6 +174,7 @@ def _quotient(sizes: Axes, others: Sequence[Axis]) -> Axis:
 
 
 def steps_by_one(node: onnx.NodeProto, known: Known) -> bool:
+    """Tell whether a slice takes one after the other, in their order."""
     return len(node.input) < 5 or {*known.numbers.get(node.input[4], ())} == {1}
 
 
@@ -213,7 +212,8 @@ def _filled(node: onnx.NodeProto, known: Known) -> Axes | None:
 
 def _counted(node: onnx.NodeProto, known: Known) -> Axes | None:
     start, limit, step = (known.numbers.get(name) for name in node.input)
-    return limit if (start, step) == ((0,), (1,)) else None
+    is_length = limit is not None and (isinstance(limit[0], str) or (isinstance(limit[0], int) and limit[0] >= 0))
+    return limit if is_length and (start, step) == ((0,), (1,)) else None
 
 
 def _tiled(node: onnx.NodeProto, known: Known) -> Axes | None:

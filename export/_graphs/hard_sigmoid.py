@@ -20,20 +20,15 @@ SIXTH = float(np.float32(1 / 6))
 def written(node: onnx.NodeProto, nodes: Nodes) -> list[onnx.NodeProto] | None:
     """Return a `HardSigmoid` in the place of what scales a clipped sum."""
     for clipped, factor in [*nodes.both_orders(node)] if node.op_type in ("Mul", "Div") else ():
-        clip, number = nodes.maker(clipped, "Clip"), _number(factor, nodes)
+        clip, number = nodes.maker(clipped, "Clip"), nodes.number(factor)
         if node.op_type == "Div" and (clipped != node.input[0] or not number):
             continue
         scale = number and (1 / number if node.op_type == "Div" else number)
         if clip is None or scale is None or not math.isclose(scale, SIXTH, rel_tol=1e-6):
             continue
-        if [_number(name, nodes) for name in clip.input[1:]] != [0, 6] or nodes.kind(clipped) != TensorProto.FLOAT:
+        if [nodes.number(name) for name in clip.input[1:]] != [0, 6] or nodes.kind(clipped) != TensorProto.FLOAT:
             continue
         for moved, three in nodes.both_orders(nodes.maker(clip.input[0], "Add")):
-            if _number(three, nodes) == 3 and nodes.sizes(moved) == nodes.sizes(clipped) is not None:
+            if nodes.number(three) == 3 and nodes.sizes(moved) == nodes.sizes(clipped) is not None:
                 return [helper.make_node("HardSigmoid", [moved], node.output, node.name, alpha=SIXTH, beta=0.5)]
     return None
-
-
-def _number(name: str, nodes: Nodes) -> float | None:
-    array = nodes.constant(name)
-    return float(array.item()) if array is not None and array.size == 1 else None

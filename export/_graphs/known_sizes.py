@@ -58,8 +58,6 @@ def with_known_sizes(
             renamed[output] = renamed.get(node.input[0], node.input[0])
             continue
         rows.append(_with_known_target(node, known, graph))
-    if not renamed and len(rows) == len(graph.node) and all(map(_same, rows, graph.node)):
-        return model
     refill(graph.node, [*asked.values(), *rows])
     rename_reads(graph, renamed)
     drop_unread(graph)
@@ -74,10 +72,6 @@ def _changes_nothing(node: onnx.NodeProto, known: Known) -> bool:
     if before is None or before != after or None in before:
         return False
     return node.op_type == "Expand" or steps_by_one(node, known)
-
-
-def _same(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
-    return list(one.input) == list(other.input)
 
 
 def _asked(size: Axis, place: tuple[str, int], kind: int, *, is_scalar: bool) -> list[onnx.NodeProto]:

@@ -60,6 +60,11 @@ class Nodes:
         tensor = self._owner(name)._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
+    def number(self, name: str) -> float | None:
+        """Return the only number of a small constant, or None where there is no such constant or it has more."""
+        array = self.constant(name)
+        return float(array.item()) if array is not None and array.size == 1 else None
+
     def as_vector(self, name: str) -> str:
         """Return the name under which a constant has one axis."""
         array = self.constant(name)

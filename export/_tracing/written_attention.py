@@ -71,12 +71,13 @@ def with_written_attention(traced: Traced, first: int, inputs: Mapping[str, Axes
         inputs: The axes of the inputs, by name: those of one name have one size.
     """
     model, calls = deepcopy(traced.model), list[Call]()
-    axes = known_of(model, inputs).axes
+    axes: Mapping[str, Axes] = {}
     for nodes in reversed([*views(model.graph, inferred(model, traced.weights))]):  # bodies before what is around them
         reads = Counter(names_used(nodes.graph))
         found = {node.output[0]: each for node in nodes.graph.node if (each := _written(node, nodes, reads))}
         if not found:
             continue
+        axes = axes or known_of(traced.model, inputs).axes
         rows = []
         for node in nodes.graph.node:
             if (each := found.get(node.output[0] if node.output else "")) is None:
@@ -102,7 +103,7 @@ def _written(node: onnx.NodeProto, nodes: Nodes, reads: Mapping[str, int]) -> _W
     selected = nodes.maker(weights, "Where")
     if selected is not None:
         weights, kept = selected.input[1], selected.input[0]
-        if _number(selected.input[2], nodes) != 0 or reads[node.input[0]] != 1:
+        if nodes.number(selected.input[2]) != 0 or reads[node.input[0]] != 1:
             return None
     softmax = nodes.maker(weights, "Softmax")
     sizes = None if softmax is None else nodes.sizes(softmax.output[0])
@@ -119,7 +120,7 @@ def _scored(written: _Written, scores: str, nodes: Nodes) -> _Written | None:
     selected = nodes.maker(scores, "Where")
     if selected is not None:
         mask, scores, instead = selected.input
-        number = _number(instead, nodes)
+        number = nodes.number(instead)
         if number is None or not -math.inf < number <= LARGE or written.mask not in ("", mask):
             return None
         written = written._replace(mask=mask)
@@ -155,7 +156,7 @@ def _unscaled(name: str, nodes: Nodes) -> tuple[str, float]:
     scale = 1.0
     while (node := nodes.maker(name, "Mul", "Div")) is not None:
         orders = [*nodes.both_orders(node)][: 1 if node.op_type == "Div" else 2]
-        known = [(each, number) for each, other in orders if (number := _number(other, nodes)) is not None]
+        known = [(each, number) for each, other in orders if (number := nodes.number(other)) is not None]
         if not known or not known[0][1]:
             break
         name, number = known[0]
@@ -188,11 +189,6 @@ def _spreads(name: str, scores: Sequence[int | None], nodes: Nodes) -> bool:
         return False
     whole = (*[1] * (len(scores) - len(sizes)), *sizes)
     return all(size in (1, of_all) for size, of_all in zip(whole[1:-2], scores[1:-2], strict=True))
-
-
-def _number(name: str, nodes: Nodes) -> float | None:
-    array = nodes.constant(name)
-    return float(array.item()) if array is not None and array.size == 1 else None
 
 
 def _as_call(written: _Written, op: str, nodes: Nodes, axes: Mapping[str, Axes]) -> tuple[Call, list[onnx.NodeProto]]:

@@ -36,8 +36,8 @@ def test_it_becomes_the_operator_and_is_told(model, tmp_path):
 
 
 def test_one_that_differs_stays_as_it_was_traced(model, tmp_path, monkeypatch):
-    def wrong(traced, first):
-        found, calls = lower_by_hand(traced, first)
+    def wrong(*given):
+        found, calls = lower_by_hand(*given)
         return found, [replace(call, options={"scale": 2.0}) for call in calls]
 
     lower_by_hand = lower.with_written_attention
