@@ -29,12 +29,14 @@ class _Product(NamedTuple):
         first: Which input comes first.
         terms: The axes of the first, and of the second.
         output: Those of the output.
+        rows: The axes of the first alone, in the order of the product.
         sizes: What is known of sizes.
     """
 
     first: int
     terms: tuple[str, str]
     output: str
+    rows: str
     sizes: dict[str, int]
 
     @property
@@ -46,11 +48,6 @@ class _Product(NamedTuple):
     def summed(self) -> str:
         """The axes of both that are not in the output."""
         return "".join(each for each in self.terms[0] if each in self.terms[1] and each not in self.output)
-
-    @property
-    def rows(self) -> str:
-        """The axes of the first alone."""
-        return "".join(each for each in self.output if each not in self.terms[1])
 
     @property
     def columns(self) -> str:
@@ -82,6 +79,11 @@ class _Product(NamedTuple):
             return self.batch + self.rows + self.columns
         return self.batch + self.columns[0] + self.rows + self.columns[1]
 
+    @property
+    def transposes(self) -> int:
+        """How often the first and the output are put in another order."""
+        return (self.terms[0] != self.batch + self.rows + self.summed) + (self.found != self.output)
+
 
 def summed(graph: Any, node: Any) -> None:
     """`Einsum`: a product of matrices, or as tf2onnx has it, which takes `A` and `a` for one axis."""
@@ -89,7 +91,7 @@ def summed(graph: Any, node: Any) -> None:
     shapes = [graph.get_shape(each) for each in node.input]
     ways = [*_products(equation, shapes)] if graph.get_dtype(node.input[0]) in OF_MATMUL else []
     if ways:
-        _multiplied(graph, node, min(ways, key=lambda way: (not way.is_dense, way.found != way.output)))
+        _multiplied(graph, node, min(ways, key=lambda way: (not way.is_dense, way.transposes)))
         return
     letters = dict.fromkeys(each for each in equation if each.isalpha())
     if len(letters) <= len(ascii_lowercase):
@@ -111,10 +113,11 @@ def _products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Pr
     axes = [pair for shape, term in zip(shapes, terms, strict=True) for pair in zip(term, shape or [], strict=True)]
     sizes = {letter: size for letter, size in axes if size > 0}
     for first in (0, 1):
-        way = _Product(first, (terms[first], terms[1 - first]), output, sizes)
-        of_one = {*terms[0]} ^ {*terms[1]}
-        if way.summed and of_one <= {*output} <= {*given} and (way.is_dense or way.is_batched):
-            yield way
+        one, other = terms[first], terms[1 - first]
+        for order in (output, one):
+            way = _Product(first, (one, other), output, "".join(each for each in order if each not in other), sizes)
+            if way.summed and {*one} ^ {*other} <= {*output} <= {*given} and (way.is_dense or way.is_batched):
+                yield way
 
 
 def _multiplied(graph: Any, node: Any, way: _Product) -> None:

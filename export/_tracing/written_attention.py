@@ -39,9 +39,9 @@ class _Written(NamedTuple):
 
     Attributes:
         end: The product of weights and values.
-        queries: (B, H, Tq, D), or (B, Tq, D).
-        keys: With the last axes the other way round, (B, H, D, Tk) or (B, D, Tk).
-        values: (B, H, Tk, Dv), or (B, Tk, Dv).
+        queries: (B, H, Tq, D), or (B, Tq, D), or of groups of heads that share keys, (B, G, H / G, Tq, D).
+        keys: With the last axes the other way round, (B, H, D, Tk) or (B, D, Tk), or (B, G, 1, D, Tk).
+        values: (B, H, Tk, Dv), or (B, Tk, Dv), or (B, G, 1, Tk, Dv).
         scale: Factor of the products.
         bias: What is added to the scaled products, or empty.
         bias_scale: A factor of that.
@@ -107,7 +107,7 @@ def _written(node: onnx.NodeProto, nodes: Nodes, reads: Mapping[str, int]) -> _W
             return None
     softmax = nodes.maker(weights, "Softmax")
     sizes = None if softmax is None else nodes.sizes(softmax.output[0])
-    if softmax is None or sizes is None or len(sizes) not in (3, 4) or reads[weights] != 1:
+    if softmax is None or sizes is None or len(sizes) not in (3, 4, 5) or reads[weights] != 1:
         return None
     if attribute(softmax, "axis", -1) not in (-1, len(sizes) - 1) or nodes.kind(weights) != TensorProto.FLOAT:
         return None
@@ -177,7 +177,10 @@ def _fits(written: _Written, scores: Sequence[int | None], nodes: Nodes) -> bool
         return False
     if written.turned:
         queries = (*queries[:-2], queries[-1], queries[-2])
-    if None in (*queries[1:-2], queries[-1], values[-1]) or not queries[:-2] == keys[:-2] == values[:-2]:
+    heads, shared = queries[1:-2], values[1:-2]
+    if None in (*heads, queries[-1], values[-1]) or keys[:-2] != values[:-2] or queries[0] != values[0]:
+        return False
+    if shared not in (heads, (*heads[:-1], 1)):
         return False
     return all(_spreads(name, scores, nodes) for name in (written.bias, written.mask) if name)
 
@@ -188,6 +191,8 @@ def _spreads(name: str, scores: Sequence[int | None], nodes: Nodes) -> bool:
     if sizes is None or len(sizes) > len(scores) or nodes.kind(name) not in (TensorProto.FLOAT, TensorProto.BOOL):
         return False
     whole = (*[1] * (len(scores) - len(sizes)), *sizes)
+    if len(whole) > 4 and whole[1:-2] != (1, 1):
+        return False
     return all(size in (1, of_all) for size, of_all in zip(whole[1:-2], scores[1:-2], strict=True))
 
 
@@ -198,17 +203,17 @@ def _as_call(written: _Written, op: str, nodes: Nodes, axes: Mapping[str, Axes])
     queries, values = nodes.sizes(written.queries) or (), nodes.sizes(written.values) or ()
     num_queries, last = (queries[-1], queries[-2]) if written.turned else (queries[-2], queries[-1])
     batch, of_heads, size, value_size = queries[0], queries[1:-2], last or 0, values[-1] or 0
-    heads = math.prod(each or 0 for each in of_heads)
+    heads, shared = (math.prod(each or 0 for each in axes) for axes in (of_heads, values[1:-2]))
     given: dict[str, tuple[str, Sizes]] = {
         "queries": (
             _joined(written.queries, heads * size, nodes, write, turned=written.turned),
             (batch, num_queries, heads * size),
         ),
         "keys": (
-            _joined(written.keys, heads * size, nodes, write, turned=not written.turned),
-            (batch, values[-2], heads * size),
+            _joined(written.keys, shared * size, nodes, write, turned=not written.turned),
+            (batch, values[-2], shared * size),
         ),
-        "values": (_joined(written.values, heads * value_size, nodes, write), (batch, values[-2], heads * value_size)),
+        "values": (_joined(written.values, shared * value_size, nodes, write), (batch, values[-2], shared * value_size)),
     }
     mask, bias = (
         _pairwise(name, len(queries), nodes, write) if name else None for name in (written.mask, written.bias)
@@ -231,7 +236,7 @@ def _as_call(written: _Written, op: str, nodes: Nodes, axes: Mapping[str, Axes])
         dtypes={name: "bool" if name == "mask" else "float32" for name in given},
         constants={},
         options={"scale": written.scale},
-        heads=Heads(heads, heads) if of_heads else None,
+        heads=Heads(heads, shared) if of_heads else None,
         pairs=Pairs(),
         normalizer=SOFTMAX,
         returns_weights=False,
@@ -241,8 +246,8 @@ def _as_call(written: _Written, op: str, nodes: Nodes, axes: Mapping[str, Axes])
     end = written.end.output[0]
     output = write(op, *(name for name, _ in given.values()), output="" if of_heads else end, domain=DOMAIN)
     if of_heads:
-        apart = write("Reshape", output, np.array([0, 0, heads, value_size]))
-        write("Transpose", apart, output=end, perm=[0, 2, 1, 3])
+        apart = write("Reshape", output, np.array([0, 0, *of_heads, value_size]))
+        write("Transpose", apart, output=end, perm=[0, *range(2, 2 + len(of_heads)), 1, 2 + len(of_heads)])
     return call, write.nodes
 
 
@@ -265,7 +270,7 @@ def _low_where_masked(mask: tuple[str, Sizes], bias: tuple[str, Sizes] | None, w
 def _joined(name: str, size_of_all: int, nodes: Nodes, write: _Writer, *, turned: bool = False) -> str:
     """Return (B, T, H D) of (B, H, T, D), or of (B, T, D); `turned` if the last two axes are the other way round."""
     rank = len(nodes.sizes(name) or ())
-    axes = [0, 2, 1, 3] if rank == 4 else [0, 1, 2]
+    axes = [0, rank - 2, *range(1, rank - 2), rank - 1]
     if turned:
         axes = [rank - 1 if axis == rank - 2 else rank - 2 if axis == rank - 1 else axis for axis in axes]
     before = nodes.maker(name, "Transpose")
@@ -278,9 +283,11 @@ def _joined(name: str, size_of_all: int, nodes: Nodes, write: _Writer, *, turned
 
 
 def _pairwise(name: str, rank: int, nodes: Nodes, write: _Writer) -> tuple[str, Sizes]:
-    """Return a mask or a bias with all axes of the scores, and its sizes."""
+    """Return a mask or a bias with the axes of the scores, one for heads if any, and its sizes."""
     sizes = nodes.sizes(name) or ()
-    missing = rank - len(sizes)
+    if len(sizes) > 4:  # groups of heads and those in them
+        return write("Squeeze", name, np.array([1])), (sizes[0], *sizes[2:])
+    missing = min(rank, 4) - len(sizes)
     whole = write("Unsqueeze", name, np.arange(missing)) if missing else name
     return whole, (*[1] * missing, *sizes)
 

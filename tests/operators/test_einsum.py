@@ -67,6 +67,14 @@ def test_what_is_not_known(equation):
     assert {*ops_of(converted.model)} <= {"MatMul", "Transpose", "Unsqueeze"}
 
 
+def test_weights_of_pairs_stay_in_their_order():
+    converted = Converted(
+        lambda x, y: tf.einsum("bkgts,bskh->btkgh", x, y), x=numbers("bkgts", 0), y=numbers("bskh", 1)
+    )
+    (product,) = (node for node in converted.model.graph.node if node.op_type == "MatMul")
+    assert product.input[0] == converted.model.graph.input[0].name
+
+
 @pytest.mark.parametrize("equation", ["th,sk->ts", "ts,ts->ts", "ts,ts->", "tt,ts->ts", "bts,bsm->bm", "...s,sh->...h"])
 def test_what_is_no_such_product(equation):
     terms = equation.replace("...", "b").partition("->")[0].split(",")

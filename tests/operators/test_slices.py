@@ -26,3 +26,11 @@ def test_a_part_is_replaced_and_moved_to_where_it_fits(at):
 )
 def test_other_numbers_stay_where_they_are(x):
     Converted(updated, x=x, part=PART.astype(x.dtype), at=np.array([0, 1, 1], "int64")).assert_same()
+
+
+def test_rows_pick_their_own_numbers():
+    at = np.random.default_rng(0).integers(0, 4, (2, 3, 7))
+    converted = Converted(lambda x, at: keras.ops.take_along_axis(x, at, axis=-1), x=X, at=at)
+    assert "GatherElements" in {node.op_type for node in converted.model.graph.node}
+    np.testing.assert_array_equal(converted.assert_same(), np.take_along_axis(X, at, -1))
+    assert converted.assert_same(x=X[:0], at=at[:0]).shape == (0, 3, 7)

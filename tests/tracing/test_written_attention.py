@@ -22,6 +22,7 @@ HEADS_FIRST = {
     "keys": f"float[b, {H}, k, {D}]",
     "values": f"float[b, {H}, k, {DV}]",
 }
+GROUPS = {"queries": f"float[b, q, 2, 3, {D}]", "keys": f"float[b, k, 2, {D}]", "values": f"float[b, k, 2, {DV}]"}
 ONE_HEAD = {"queries": f"float[b, q, {D}]", "keys": f"float[b, k, {D}]", "values": f"float[b, k, {DV}]"}
 BEGIN = """
     heads_of_queries = Transpose <perm = [0, 2, 1, 3]> (queries)
@@ -32,6 +33,19 @@ BEGIN = """
 END = """
     pooled = MatMul (weights, heads_of_values)
     y = Transpose <perm = [0, 2, 1, 3]> (pooled)
+"""
+IN_GROUPS = """
+    axis = Constant <value = int64[1] {2}> ()
+    groups_of_queries = Transpose <perm = [0, 2, 3, 1, 4]> (queries)
+    heads_of_keys = Transpose <perm = [0, 2, 3, 1]> (keys)
+    shared_keys = Unsqueeze (heads_of_keys, axis)
+    products = MatMul (groups_of_queries, shared_keys)
+    heads_of_values = Transpose <perm = [0, 2, 1, 3]> (values)
+    shared_values = Unsqueeze (heads_of_values, axis)
+"""
+END_OF_GROUPS = """
+    pooled = MatMul (weights, shared_values)
+    y = Transpose <perm = [0, 3, 1, 2, 4]> (pooled)
 """
 OF_ONE = "turned = Transpose <perm = [0, 2, 1]> (keys) \n products = MatMul (queries, turned)"
 OF_FIRST = "turned = Transpose <perm = [0, 1, 3, 2]> (keys) \n products = MatMul (queries, turned)"
@@ -60,6 +74,13 @@ FOUND = {  # inputs, and nodes
     "heads first": (HEADS_FIRST, [OF_FIRST, SCALED, WEIGHTS, POOLED]),
     "one head": (ONE_HEAD, [OF_ONE, SCALED, WEIGHTS, POOLED]),
     "one head, masked": (ONE_HEAD | {"mask": "bool[q, k]"}, [OF_ONE, KEPT, ZEROS, POOLED]),
+    "heads in groups": (GROUPS, [IN_GROUPS, SCALED, WEIGHTS, END_OF_GROUPS]),
+    "heads in groups, masked": (GROUPS | {"mask": "bool[b, 1, 1, q, k]"}, [IN_GROUPS, KEPT, ZEROS, END_OF_GROUPS]),
+    "heads in groups, a mask of pairs": (GROUPS | {"mask": "bool[q, k]"}, [IN_GROUPS, KEPT, MEAN, END_OF_GROUPS]),
+    "heads that share one of keys": (
+        HEADS | {"keys": f"float[b, k, 1, {D}]", "values": f"float[b, k, 1, {DV}]"},
+        [BEGIN, SCALED, WEIGHTS, END],
+    ),
     "bias": (
         HEADS | {"bias": f"float[{H}, q, k]"},
         [BEGIN, SCALED, "sum = Add (bias, scores)", "weights = Softmax (sum)", END],
@@ -100,6 +121,10 @@ LEFT = {
     "keys of one example": (
         HEADS | {"keys": f"float[1, k, {H}, {D}]", "queries": f"float[2, q, {H}, {D}]"},
         [BEGIN, SCALED, WEIGHTS, END],
+    ),
+    "groups that differ in their bias": (
+        GROUPS | {"bias": "float[2, 1, q, k]"},
+        [IN_GROUPS, SCALED, "sum = Add (scores, bias)", "weights = Softmax (sum)", END_OF_GROUPS],
     ),
     "heads that are not known": (HEADS | {"keys": f"float[b, k, h, {D}]"}, [BEGIN, SCALED, WEIGHTS, END]),
     "no softmax": (HEADS, [BEGIN, "weights = Relu (products)", END]),
