@@ -1,14 +1,20 @@
-"""Scaled dot products in blocks of queries: for masks of pairs, causal ones, and where the weights are returned."""
+"""Scaled dot products in blocks of queries: for masks of pairs, causal ones, and where the weights are returned.
+
+A mask of keys beside a causal one is a number more in each key, by a one in each query: zero, or the lowest float32
+where the others are zeros. The product adds it, so no score has to be looked at.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from .blocks import over_blocks, scores_of_heads
 from .cut import cut
 from .examples import Example, over_examples
 from .given import Given
-from .heads import split_groups, split_heads
-from .operators import Outputs, Value, op
-from .ranges import Scores
+from .heads import pad, split_groups, split_heads
+from .operators import LOWEST, Outputs, Value, op, vector
+from .ranges import Scores, has_edge
 
 SCORES = 2**19  # numbers in the scores of a block, over all heads: 2 MB
 ROWS = 128  # queries in a block: with more, more scores are computed that a causal mask or a window keeps out
@@ -27,14 +33,24 @@ def keys_of_block(given: Given) -> Value:
 
 
 def _example(example: Example, queries: Value) -> Outputs:
-    call = example.given.call
+    call, given = example.given.call, example.given
+    in_keys = has_edge(call) and call.has_keys_mask
+    if in_keys:
+        seen = op.Unsqueeze(given.keys_mask, [1])
+        keys, values = (op.Where(seen, each, 0.0) for each in (given.keys, given.values))
+        given = replace(given, keys=keys, values=values)
+        example = example._replace(given=given)
     if call.heads is None:
-        keys, axis = op.Transpose(example.given.keys, perm=[1, 0]), 1
+        keys, axis = op.Transpose(given.keys, perm=[1, 0]), 1
     else:
-        keys, axis = split_heads(example.given.keys, call.num_kv_heads, call.key_size, order=(1, 2, 0)), 2
+        keys, axis = split_heads(given.keys, call.num_kv_heads, call.key_size, order=(1, 2, 0)), 2
+    if in_keys:
+        bias = op.Expand(op.Where(given.keys_mask, 0.0, LOWEST), vector(*[call.num_kv_heads] * (axis - 1), 1, given.Tk))
+        keys = op.Concat(keys, bias, axis=axis - 1)
 
     def scores_of(some_queries: Value) -> Scores:
         rows = some_queries if call.heads is None else split_groups(call, some_queries, call.key_size)
+        rows = pad(rows, axis + 1, last=1, fill=1.0) if in_keys else rows
 
         def scores(start: Value, end: Value) -> Value:
             return scores_of_heads(example, op.MatMul(rows, op.Slice(keys, start, end, [axis])))

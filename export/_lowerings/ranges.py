@@ -93,19 +93,21 @@ def _range_of(block: Block) -> Range:
     if left is not None:
         start = op.Max(row - left, start)
     end = op.Max(end, [1])
+    start = op.Min(start, end - 1)
     if has_edge(given.call) and right is not None:
         edge = op.Min(row + (right + 1), end)
-    return Range(op.Min(start, end - 1), end, edge)
+        edge = op.Max(edge, start) if given.call.has_keys_mask else edge
+    return Range(start, end, edge)
 
 
 def has_edge(call: Call) -> bool:
     """Tell whether all queries of a block see its keys up to an edge, so that masks select among the others alone.
 
-    They do under a causal mask, with no mask beside it but lengths. To select among all scores takes half as long as
-    the two products.
+    They do under a causal mask, with lengths beside it or a mask of keys, which is then in the keys; see
+    `products.py`. To select among all scores takes half as long as the two products, on one thread.
     """
     left, right = call.band
-    other = call.has_keys_mask or call.has_query_lengths or call.has_pair_mask or call.has_bias
+    other = call.has_query_lengths or call.has_pair_mask or call.has_bias
     return left is None and right is not None and not other and (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
 
 
@@ -126,6 +128,9 @@ def part_of(block: Block, scores: Scores, values: Value, axis: int, *, hides: bo
         at_edge = in_band(call, block.query_numbers, block.positions_of(keys.edge, keys.end))
         masked_edge = op.Where(at_edge, scores(keys.edge, keys.end), LOWEST)
         masked = op.Concat(scores(keys.start, keys.edge), masked_edge, axis=-1)
+        if call.has_keys_mask:
+            has_keys = has_keys & (block.query_numbers + call.band[1] >= block.example.start)
+            return Part(masked, None, some_values, has_keys)
         return Part(masked, None, some_values, op.Unsqueeze(has_keys, [1]))
     found = scores(keys.start, keys.end)
     if call.has_bias:

@@ -112,6 +112,7 @@ def test_padding_of_the_largest_numbers(name, form, masks):
         ((2, 2), {"band": (1, 1), "lengths": "examples"}),
         ((2, 2), {"band": (2, 2), "keys_mask": True, "causal": True}),
         (None, {"causal": True}),
+        ((2, 2), {"causal": True, "keys_mask": True}),
         ((2, 2), {"causal": True, "normalizer": "sparsemax"}),
         (None, {"lengths": "queries", "weights": True}),
         ((2, 2), {"mask": "pairs"}),
@@ -151,12 +152,17 @@ def test_blocks_of_queries(plan, form, Tq, Tk, small_blocks):
         (Plan(band=(0, 3), keys_mask=True, leading=(2, 2)), 400, 65),
         (Plan(band=(400, 112), heads=(2, 2)), 2000, 1500),
         (Plan(causal=True, heads=(4, 2)), 300, 280),
+        (Plan(causal=True, keys_mask=True, heads=(4, 2)), 300, 280),
+        (Plan(band=(None, 2), keys_mask=True, weights=True), 200, 300),
     ],
     ids=str,
 )
 def test_orders_of_positions_at_full_size(plan, Tq, Tk):
-    """More than one block of queries, and more than one group of them."""
-    assert_right(plan, plan.inputs(Tq, Tk))
+    """More than one block of queries, and more than one group of them; some examples begin with masked keys."""
+    inputs = plan.inputs(Tq, Tk)
+    if plan.keys_mask:
+        inputs["keys_mask"][..., 1, :150] = False
+    assert_right(plan, inputs)
 
 
 @pytest.mark.parametrize("largest", [np.finfo("float32").max, -1e38, 1e30])
