@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -108,6 +108,9 @@ class Nodes:
         if array is None or array.dtype != np.float32 or not sizes or array.ndim > len(sizes):
             return False
         return array.ndim > 0 and array.size == array.shape[-1] == sizes[-1]
+
+
+Rule = Callable[[onnx.NodeProto, Nodes], "list[onnx.NodeProto] | None"]
 
 
 def attribute(node: onnx.NodeProto, name: str, default: int) -> int:

@@ -7,31 +7,46 @@ goes over them once, not seven times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 from onnx import numpy_helper
 
-from . import hard_sigmoid, last_axis_product, layer_normalization, rms_normalization
+from . import hard_sigmoid, last_axis_product, layer_normalization, rms_normalization, rotary_embedding
 from .edits import drop_unread, refill
-from .patterns import Nodes, inferred, views
+from .patterns import Nodes, Rule, inferred, views
+from .traced import Weights
+from .walk import all_nodes
 
-RULES = (
+RULES: Sequence[Rule] = (
     last_axis_product.written,
     layer_normalization.written,
     rms_normalization.written,
     hard_sigmoid.written,
 )
+OF_ONNXRUNTIME: Sequence[Rule] = (rotary_embedding.written,)  # which write operators that ONNX does not have
 
 
-def simplify(model: onnx.ModelProto) -> None:
-    """Replace, in place, what the rules know by what they write, in bodies too, and drop what nothing reads then."""
-    found = [_simplify(nodes) for nodes in reversed([*views(model.graph, inferred(model))])]  # bodies are copied with
+def simplify(model: onnx.ModelProto, rules: Sequence[Rule] = RULES, weights: Weights | None = None) -> None:
+    """Replace, in place, what the rules know by what they write, in bodies too, and drop what nothing reads then.
+
+    Args:
+        model: The model.
+        rules: The rules.
+        weights: Those of the model that are neither inputs nor initializers.
+    """
+    known = [*views(model.graph, inferred(model, weights))]
+    found = [_simplify(nodes, rules) for nodes in reversed(known)]  # bodies are copied with what is around them
     if any(found):
         drop_unread(model.graph)
+        known_domains = {each.domain for each in model.opset_import}
+        new = {node.domain for node in all_nodes(model.graph)} - known_domains
+        model.opset_import.extend(onnx.helper.make_opsetid(domain, 1) for domain in sorted(new))
 
 
-def _simplify(nodes: Nodes) -> bool:
+def _simplify(nodes: Nodes, rules: Sequence[Rule]) -> bool:
     """Tell whether anything of a graph was replaced."""
-    kept = [(node, _written(node, nodes)) for node in nodes.graph.node]
+    kept = [(node, _written(node, nodes, rules)) for node in nodes.graph.node]
     nodes.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in nodes.added.items())
     is_new = any(written is not None for _, written in kept)
     if is_new:
@@ -39,6 +54,6 @@ def _simplify(nodes: Nodes) -> bool:
     return is_new
 
 
-def _written(node: onnx.NodeProto, nodes: Nodes) -> list[onnx.NodeProto] | None:
+def _written(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
     """Return what a rule writes in the place of a node, if one knows it; the last makes what the node makes."""
-    return next((written for rule in RULES if (written := rule(node, nodes)) is not None), None)
+    return next((written for rule in rules if (written := rule(node, nodes)) is not None), None)

@@ -10,10 +10,11 @@ from keras_attn import MaskedSoftmax
 
 from .._graphs.axes import Axes, Spread
 from .._graphs.known_sizes import with_known_sizes
+from .._graphs.simplify import OF_ONNXRUNTIME, simplify
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._model.signature import Signature
-from .._options import FUSED_OPSET, PORTABLE, Options, runs_here
+from .._options import ADAPTIVE, FUSED_OPSET, PORTABLE, Options, runs_here
 from .._tracing.attention_calls import Call, Tagger
 from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
@@ -50,21 +51,25 @@ def lowered_models(
         changed, written = with_written_attention(traced, len(calls), inputs)
         if written:
             lowerings = {**lowered.lowerings, **dict.fromkeys(written, FUSED)}
-            yield _sized(replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written)), inputs)
-    yield _sized(lowered, inputs)
+            yield _sized(
+                replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written)), inputs, options.precision
+            )
+    yield _sized(lowered, inputs, options.precision)
 
 
 def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str) -> Lowered:
     return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider)
 
 
-def _sized(lowered: Lowered, inputs: Mapping[str, Axes]) -> Lowered:
-    """Return a model in which sizes that are known are not computed."""
+def _sized(lowered: Lowered, inputs: Mapping[str, Axes], precision: str) -> Lowered:
+    """Return a model in which sizes that are known are not computed, and rotations are one operator where they may."""
     spread = {}
     for call in lowered.lowerings:
         order = [*call.shapes]
         spread[call.op] = Spread(order.index("queries"), order.index("values"), heads_per_key(call))
     model = with_known_sizes(lowered.traced.model, inputs, spread)
+    if not {*lowered.lowerings.values()}.isdisjoint((ADAPTIVE, FUSED)) and precision != "float16":
+        simplify(model, OF_ONNXRUNTIME, lowered.traced.weights)
     return replace(lowered, traced=replace(lowered.traced, model=model))
 
 

@@ -129,7 +129,7 @@ def part_of(block: Block, scores: Scores, values: Value, axis: int, *, hides: bo
         masked_edge = op.Where(at_edge, scores(keys.edge, keys.end), LOWEST)
         masked = op.Concat(scores(keys.start, keys.edge), masked_edge, axis=-1)
         if call.has_keys_mask:
-            has_keys = has_keys & (block.query_numbers + call.band[1] >= block.example.start)
+            has_keys = has_keys & (block.query_numbers + (call.band[1] or 0) >= block.example.start)
             return Part(masked, None, some_values, has_keys)
         return Part(masked, None, some_values, op.Unsqueeze(has_keys, [1]))
     found = scores(keys.start, keys.end)

@@ -86,6 +86,8 @@ def with_written_attention(traced: Traced, first: int, inputs: Mapping[str, Axes
             call, made = _as_call(each, f"{DOT_PRODUCT}_{first + len(calls)}", nodes, axes)
             calls.append(call)
             rows += made
+            shape = nodes.sizes(node.output[0])  # which onnx does not infer any more
+            nodes.graph.value_info.append(helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, shape))
         refill(nodes.graph.node, rows)
     if not calls:
         return traced, []
@@ -213,7 +215,10 @@ def _as_call(written: _Written, op: str, nodes: Nodes, axes: Mapping[str, Axes])
             _joined(written.keys, shared * size, nodes, write, turned=not written.turned),
             (batch, values[-2], shared * size),
         ),
-        "values": (_joined(written.values, shared * value_size, nodes, write), (batch, values[-2], shared * value_size)),
+        "values": (
+            _joined(written.values, shared * value_size, nodes, write),
+            (batch, values[-2], shared * value_size),
+        ),
     }
     mask, bias = (
         _pairwise(name, len(queries), nodes, write) if name else None for name in (written.mask, written.bias)

@@ -60,7 +60,7 @@ class Unproven:
         """
         with patch.dict(LARGE, dict.fromkeys(LARGE, From(0, 1)) if large else {}):
             inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
-            lowered = _sized(_lowered(self._traced, self.calls, lowering, "cpu"), inputs)
+            lowered = _sized(_lowered(self._traced, self.calls, lowering, "cpu"), inputs, "float32")
             finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
             told = lowered.layers(opset)
         write(finished, path := folder / f"{lowering}.onnx")
