@@ -133,8 +133,6 @@ def _masks(given: Given, arguments: Mapping[str, Value]) -> dict[str, Any]:
     elif call.has_lengths:
         lengths = arguments["valid_lens"]
         found["lengths"] = _clipped(given, lengths if call.rank == 3 else reshape(lengths, -1))
-    if call.has_bias:
-        found["bias"] = _pairwise(given, arguments["bias"], "bias")
     if "keys_mask" in call.shapes:
         of_keys.append(reshape(arguments["keys_mask"], given.N, given.Tk))
     if call.has_pair_mask:
@@ -143,6 +141,8 @@ def _masks(given: Given, arguments: Mapping[str, Value]) -> dict[str, Any]:
         ones = [1] * (len(call.shapes["mask"]) - call.rank + 1)
         rows = op.Expand(arguments["mask"], vector(given.leading, *ones, given.Tk))
         of_keys.append(reshape(rows, given.N, given.Tk))
+    if call.has_bias:
+        found["bias"] = _pairwise(replace(given, **found), arguments["bias"], "bias")
     if of_keys and call.has_lengths:
         of_keys.append(given.positions < op.Unsqueeze(found["lengths"], [1]))
     return found | ({"keys_mask": conjunction(of_keys)} if of_keys else {})
@@ -166,10 +166,11 @@ def _pairwise(given: Given, argument: Value, name: str) -> Value:
     leading = call.shapes[name][:-tail]
     is_shared = all(size == 1 for size in leading)
     before = op.Shape(argument, start=-tail, end=-1)
-    whole = op.Expand(argument, vector(*([1] * len(leading) if is_shared else [given.leading]), before, given.Tk))
+    Tk = op.Shape(given.mask, start=-1) if "mask" in call.whole else given.Tk  # asked of what layers may share
+    whole = op.Expand(argument, vector(*([1] * len(leading) if is_shared else [given.leading]), before, Tk))
     heads = op.Shape(argument, start=-3, end=-2) if call.heads else 1
     queries = op.Shape(argument, start=-2, end=-1)
-    return reshape(whole, 1 if is_shared else given.N, heads, queries, given.Tk)
+    return reshape(whole, 1 if is_shared else given.N, heads, queries, Tk)
 
 
 def conjunction(booleans: list[Value]) -> Value:

@@ -201,6 +201,19 @@ def test_what_is_as_long_as_the_scores_is_not_repeated(name, kind, axes, is_whol
     np.testing.assert_allclose(ran(finished, arrays), ran(model, arrays), rtol=1e-5, atol=1e-6)
 
 
+def test_a_bias_under_a_mask_that_layers_share_is_the_same_for_all():
+    given = {"mask": "bool[b, 1, q, k]", "bias": f"float[1, {H}, 1, k]"}
+    model, _ = model_of(HEADS | given, [BEGIN, BIASED, ZEROS, END])
+    axes = {"mask": ("b", 1, "q", "k"), "bias": (1, H, 1, "k")}
+    _, (call,) = with_written_attention(Traced(model), 0, NAMED | axes)
+    nodes = function_of(call, "fused", FUSED_OPSET).node
+    (expand,) = (node for node in nodes if node.op_type == "Expand")
+    read, makers = {*expand.input}, {name: node for node in nodes for name in node.output}
+    while found := {name for each in read & {*makers} for name in makers[each].input} - read:
+        read |= found
+    assert read.isdisjoint({"queries", "keys", "values"})
+
+
 @pytest.mark.parametrize(("given", "nodes"), LEFT.values(), ids=LEFT)
 def test_what_is_something_else_stays(given, nodes):
     model, arrays = model_of(given, nodes)
