@@ -7,7 +7,7 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
-from _stats import rows_of, speed
+from _stats import best_speed, rows_of, speed
 from matplotlib.patches import Patch
 
 OURS, PEER, OTHERS = "#c1272d", "#1f4e79", "#9aa5b1"
@@ -44,7 +44,7 @@ def layers(result: Result, file: Path) -> None:
 
 def models(result: Result, file: Path) -> None:
     """Draw the speed of our file over Keras's for each model, a point a size, the fastest at the top."""
-    found = [(case["size"], case["fill"], speed(case, "ours")) for case in result["cases"]]
+    found = [(case["size"], case["fill"], best_speed(case, "ours")) for case in result["cases"]]
     by_model = {name: [faster for other, _, faster in found if other == name and faster] for name, _, _ in found}
     order = sorted((name for name in by_model if by_model[name]), key=lambda name: max(by_model[name]))
     figure, axis = plt.subplots(figsize=(9, 1 + 0.22 * len(order)), layout="constrained")
@@ -52,7 +52,9 @@ def models(result: Result, file: Path) -> None:
         axis.plot(by_model[name], [place] * len(by_model[name]), color=OTHERS, zorder=1)
     for fills, colour, label in ((MANY, OURS, "8 examples"), (ONE, PEER, "1 example")):
         points = [(faster, order.index(name)) for name, fill, faster in found if faster and fill.startswith(fills)]
-        axis.scatter(*zip(*points, strict=True), s=22, color=colour, label=label, zorder=2)
+        axis.scatter(
+            [faster for faster, _ in points], [place for _, place in points], s=22, color=colour, label=label, zorder=2
+        )
     axis.axvline(1, color=PEER, linewidth=0.8)
     axis.set_xscale("log", base=2)
     axis.set_xticks([tick for tick in (0.5, 1, 1.5, 2, 3, 4, 8) if axis.get_xlim()[0] <= tick <= axis.get_xlim()[1]])

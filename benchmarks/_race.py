@@ -58,7 +58,8 @@ def race(case: Case, work: Path, *, threads: int, rounds: int, turn: float) -> d
                 (own := work / str(len(started))).mkdir()
                 started[contestant.label] = Process(contestant, inputs, own, threads)
         _build(list(started.values()))
-        _take_turns([worker for worker in started.values() if not worker.unavailable], rounds, turn)
+        workers = [worker for worker in started.values() if not worker.unavailable]
+        calibration += _take_turns(workers, rounds, turn)
     finally:
         for worker in started.values():
             worker.end()
@@ -95,10 +96,11 @@ def _build(team: list[Process]) -> None:
             )
 
 
-def _take_turns(workers: list[Process], rounds: int, turn: float) -> None:
-    """Let each run in turns; who begins changes each round."""
-    order = list(workers)
+def _take_turns(workers: list[Process], rounds: int, turn: float) -> list[float]:
+    """Let each run in turns; who begins changes each round. Return the calibrations before each round."""
+    order, calibrations = list(workers), []
     for _ in range(rounds):
+        calibrations.append(calibrate())
         for worker in order:
             reply = worker.ask(seconds=turn)
             if "times" not in reply:
@@ -106,3 +108,4 @@ def _take_turns(workers: list[Process], rounds: int, turn: float) -> None:
             worker.rounds.append(reply["times"])
             time.sleep(PAUSE)
         order.reverse()
+    return calibrations

@@ -37,6 +37,12 @@ def speed(case: dict[str, Any], label: str) -> float | None:
     return row["faster"]["median"] if row and row["faster"] else None
 
 
+def best_speed(case: dict[str, Any], label: str, over: str = "") -> float | None:
+    """Return the same of the fastest run of each, over the peer's or another's, which a neighbour slows less."""
+    rows, over = rows_of(case), over or case["peer"]
+    return rows[over]["ms"]["min"] / rows[label]["ms"]["min"] if {label, over} <= rows.keys() else None
+
+
 def share(case: dict[str, Any], label: str, of: str) -> float | None:
     """Return the extra memory of a contestant over that of another; `None` where one of them was not timed."""
     rows = rows_of(case)

@@ -4,7 +4,7 @@ from typing import Any
 
 import _tables_of_batch
 from _cells import by_case, cell, factor, number, table
-from _stats import inverse, rows_of, speed
+from _stats import best_speed, inverse, rows_of, speed
 
 Result = dict[str, Any]
 NEVER = 2**40  # pairs of query and key: no request has more
@@ -93,22 +93,21 @@ def _shape(case: dict[str, Any], peer: str, ours: str, others: list[str]) -> lis
 
 
 def _models(result: Result) -> list[str]:
-    """A row for each size of each model, with the speed over each of the others' files."""
+    """A row for each size of each model, with the speed over each of the others' files: that of the fastest runs."""
     ours = "ours"
     others = list(dict.fromkeys(row["contestant"] for case in result["cases"] for row in case["rows"]))
     others.remove(ours)
-    heads = ["model", "", f"{ours}: ms (p10 to p90)", *(f"speed over {label}" for label in others)]
+    heads = ["model", "", f"{ours}: ms, best", *(f"speed over {label}" for label in others), "medians of rounds"]
     heads += ["products", "attention, recurrence", "whole over both"]
     return [table(heads, (_model(case, ours, others) for case in result["cases"]))]
 
 
 def _model(case: dict[str, Any], ours: str, others: list[str]) -> list[str]:
-    rows, inner = rows_of(case), case["products"]
-    whole = rows[ours]["ms"]["median"]
-    speeds = [factor(rows[label]["ms"]["median"] / whole) if label in rows else "" for label in others]
+    inner, whole = case["products"], rows_of(case)[ours]["ms"]["min"]
+    speeds = [factor(best_speed(case, ours, over=label)) for label in others]
     shares = [f"{inner[name] / whole:.0%}" for name in ("products", "attention and recurrence")]
-    both = sum(inner.values())
-    return [case["size"], case["fill"], cell(case, ours), *speeds, *shares, factor(whole / both) if both else ""]
+    over_both = factor(whole / sum(inner.values())) if sum(inner.values()) else ""
+    return [case["size"], case["fill"], number(whole), *speeds, factor(speed(case, ours)), *shares, over_both]
 
 
 def _training_defaults(result: Result) -> list[str]:
