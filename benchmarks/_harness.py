@@ -87,7 +87,8 @@ def measure(question: str, parts: Sequence[str], quick: bool, threads: int, resu
                     f"each; the tables stay, and what was measured is in {ASIDE.relative_to(HERE.parent)}/.",
                     flush=True,
                 )
-            (written / f"{part}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            told = json.dumps(result, indent=1).replace(f"{own}/", "")  # what runtimes say of files
+            (written / f"{part}.json").write_text(told + "\n", encoding="utf-8")
 
 
 def environment_of(threads: int) -> dict[str, Any]:

@@ -35,7 +35,9 @@ def with_known_sizes(
     graph = changed.graph
     known = known_of(model, inputs, spread)
     given = {value.name for each in all_graphs(graph) for value in each.output}  # whose names stay
-    places = {size: (name, axis) for name, axes in reversed([*inputs.items()]) for axis, size in enumerate(axes)}
+    # the first wins, masks last: one that a session takes with a single column then says nothing of the others
+    first = sorted(inputs.items(), key=lambda each: "mask" in each[0])
+    places = {size: (name, axis) for name, axes in reversed(first) for axis, size in enumerate(axes)}
     asked: dict[str, onnx.NodeProto] = {}
     renamed: dict[str, str] = {}
     rows = []

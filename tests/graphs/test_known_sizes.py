@@ -136,6 +136,12 @@ def test_a_size_that_several_ask_for_is_asked_of_one_input_once():
     assert operators(changed)["Shape"] == 1
 
 
+def test_a_mask_is_asked_last():
+    model = model_of(f"{COUNTED} \n y = Relu (whole)", "float[t] y")
+    changed = with_known_sizes(model, {"padding_mask": ("batch", "length"), **AXES}, {})
+    assert changed.graph.node[0].input[0] == "x"
+
+
 def test_what_an_output_shows_keeps_its_name():
     model = model_of("shape = Shape (z) \n y = Slice (shape, second, third, first)", "int64[1] y")
     changed = with_known_sizes(model, AXES, {})

@@ -185,15 +185,16 @@ def test_keys_of_a_window_count_for_its_form(monkeypatch):
     pairs = {32: 2**14, 96: 2**16, 256: 2**18, 257: 2**16}  # 256 have 331,776, which golden cases do not; 257 no blocks
     for reach, form in forms.items():
         keys = {257: ""}.get(reach, f" or keys < {math.isqrt(pairs[reach]):,}")
-        assert form == f"plain operators while queries * keys < {pairs[reach]:,}{keys}, else ragged"
+        queries = {257: "queries"}.get(reach, "max(queries, 64)")
+        assert form == f"plain operators while {queries} * keys < {pairs[reach]:,}{keys}, else ragged"
 
 
 @pytest.mark.parametrize(
     ("plan", "kind", "rule", "told", "large", "small"),
     [
         # of 256 keys in a block; this one has 66
-        (Plan(band=(1, 1), size=6), "window", From(0, 241), "queries * keys < 17 or keys < 4",
-         [(5, 4), (2, 9), (1, 17)], [(4, 4), (7, 3), (60, 3)]),
+        (Plan(band=(1, 1), size=6), "window", From(0, 75220), "max(queries, 64) * keys < 5,000 or keys < 70",
+         [(72, 70), (64, 79), (1, 79)], [(71, 70), (80, 69), (64, 78), (1, 78)]),
         (Plan(size=6), "flash", From(2, 12), "(queries - 2) * keys < 12",
          [(5, 4), (3, 12), (14, 1)], [(4, 5), (2, 60), (1, 60)]),
     ],
