@@ -17,7 +17,7 @@ NEVER = 2**62  # pairs: more than any request has
 
 
 class From(NamedTuple):
-    """The form for large sizes is taken where `(max(Tq, rows) - queries) * Tk >= pairs` and `Tk >= keys`.
+    """The form for large sizes is taken where `(Tq - queries) * Tk >= pairs` and `Tk >= keys`.
 
     Of additive scores a pair counts as often as it has units, and of a window as the square of `WINDOW_KEYS` over the
     keys that a block of queries reads.
@@ -29,13 +29,11 @@ class From(NamedTuple):
         queries: So many queries do not count.
         pairs: The fewest pairs of the others and the keys.
         keys: The fewest keys, whatever the queries. Blocks of queries with a window read as many where there are few.
-        rows: Fewer queries count as so many, as they do where a block has room for more.
     """
 
     queries: int
     pairs: int
     keys: int = 0
-    rows: int = 0
 
     def each(self, times: float) -> From:
         """Return the rule where each pair counts so many times."""
@@ -43,7 +41,7 @@ class From(NamedTuple):
 
     def is_met(self, queries: int, keys: int) -> bool:
         """Tell whether the form is taken for so many queries and keys."""
-        return (max(queries, self.rows) - self.queries) * keys >= self.pairs and keys >= self.keys
+        return (queries - self.queries) * keys >= self.pairs and keys >= self.keys
 
     def positions(self) -> int:
         """Return from how many positions on it is taken where there are as many queries as keys; 0 for never."""

@@ -17,7 +17,7 @@ from .._tracing.attention_calls import Call
 from . import flash, fused, plain, ragged, sliding_window
 from .additive_terms import units
 from .given import Given
-from .operators import Outputs, branch, op
+from .operators import Outputs, branch
 
 LOWEST_OPSET = 18
 
@@ -42,8 +42,7 @@ def body(given: Given) -> Outputs:
 
 def _by_size(given: Given, least: From, small: Outputs, large: Outputs) -> Outputs:
     """Return the outputs of one of two bodies."""
-    queries = op.Max(given.Tq, [least.rows]) if least.rows else given.Tq
-    is_small = (queries - least.queries if least.queries else queries) * given.Tk < [least.pairs]
+    is_small = (given.Tq - least.queries if least.queries else given.Tq) * given.Tk < [least.pairs]
     if least.keys:
         is_small = is_small | (given.Tk < [least.keys])
     return branch(is_small, small, large)
@@ -62,8 +61,7 @@ def form(call: Call, opset: int) -> str:
         return f"{small}, at all sizes"
     if known is not None:
         return f"{'ragged' if known else small}, by the sizes that the model fixes"
-    queries = f"max(queries, {least.rows})" if least.rows else "queries"
-    queries = f"({queries} - {least.queries})" if least.queries else queries
+    queries = f"(queries - {least.queries})" if least.queries else "queries"
     or_keys = f" or keys < {least.keys:,}" if least.keys else ""
     return f"{small} while {queries} * keys < {least.pairs:,}{or_keys}, else ragged"
 
@@ -95,7 +93,8 @@ def _least(call: Call) -> From:
     if sliding_window.fits(call) and least.pairs != NEVER:
         wider, longest = least.each((WINDOW_KEYS / sliding_window.keys_of_block(call)) ** 2), _longest_of_all()
         pairs = min(wider.pairs, (longest - least.queries) * longest)
-        return wider._replace(pairs=pairs, keys=math.isqrt(pairs), rows=sliding_window.QUERIES)
+        keys = math.isqrt(pairs)  # blocks of queries cost the same, however many keys there are beside theirs
+        return wider._replace(pairs=min(pairs, sliding_window.QUERIES * keys), keys=keys)
     return least if call.name != ADDITIVE else least.each(call.num_heads * units(call))
 
 
