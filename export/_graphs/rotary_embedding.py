@@ -13,8 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from .patterns import Nodes, attribute
-
-DOMAIN = "com.microsoft"
+from .traced import CONTRIB
 
 
 class _Rotation(NamedTuple):
@@ -51,7 +50,7 @@ def written(node: onnx.NodeProto, nodes: Nodes) -> list[onnx.NodeProto] | None:
             [joined, first, cosines, sines],
             [turned],
             names[4],
-            domain=DOMAIN,
+            domain=CONTRIB,
             num_heads=found.heads,
         ),
         make("Reshape", [turned, apart], [result], node.name),

@@ -11,6 +11,7 @@ import onnx
 # Of the nodes that stand for calls of attention layers. ONNX asks for a name of the DNS in reverse, and what ends in
 # `.alt` there is nobody's (RFC 9476).
 DOMAIN = "alt.keras_attn"
+CONTRIB = "com.microsoft"  # operators of onnxruntime's own
 OF_ATTENTION = "keras_attn"  # what the names of nodes in such a call begin with, by which `verify` knows them
 Shapes = Mapping[str, tuple[int | None, ...]]
 Weights = Mapping[str, np.ndarray]

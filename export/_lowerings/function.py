@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import onnx
 from onnx import TensorProto, helper
 
-from .._graphs.traced import DOMAIN, OF_ATTENTION
+from .._graphs.traced import CONTRIB, DOMAIN, OF_ATTENTION
 from .._graphs.walk import all_nodes
 from .._tracing.attention_calls import Call
 from .given import Given, given_of, with_batch_axes
-from .operators import CONTRIB, Graph, Node, Outputs, Value, op
+from .operators import Graph, Node, Outputs, Value, op
 
 
 def function(

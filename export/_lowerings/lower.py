@@ -47,28 +47,33 @@ def lowered_models(
     traced, calls = _traced(signature, function, hides_masked=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
     lowered = _lowered(traced, calls, options.lowering, options.provider)
+    rotates = takes_rotations(options.lowering, options.provider, options.precision)
     if _takes_operator(options):
         changed, written = with_written_attention(traced, len(calls), inputs)
         if written:
             lowerings = {**lowered.lowerings, **dict.fromkeys(written, FUSED)}
-            yield _sized(
-                replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written)), inputs, options.precision
-            )
-    yield _sized(lowered, inputs, options.precision)
+            found = replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written))
+            yield _sized(found, inputs, rotates=rotates)
+    yield _sized(lowered, inputs, rotates=rotates)
 
 
 def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str) -> Lowered:
     return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider)
 
 
-def _sized(lowered: Lowered, inputs: Mapping[str, Axes], precision: str) -> Lowered:
-    """Return a model in which sizes that are known are not computed, and rotations are one operator where they may."""
+def takes_rotations(lowering: str, provider: str, precision: str) -> bool:
+    """Tell whether a file with attention may hold onnxruntime's own operator for rotations."""
+    return (lowering, provider) == (ADAPTIVE, "cpu") and precision != "float16"
+
+
+def _sized(lowered: Lowered, inputs: Mapping[str, Axes], *, rotates: bool) -> Lowered:
+    """Return a model in which sizes that are known are not computed, and rotations are one operator if they may."""
     spread = {}
     for call in lowered.lowerings:
         order = [*call.shapes]
         spread[call.op] = Spread(order.index("queries"), order.index("values"), heads_per_key(call))
     model = with_known_sizes(lowered.traced.model, inputs, spread)
-    if not {*lowered.lowerings.values()}.isdisjoint((ADAPTIVE, FUSED)) and precision != "float16":
+    if rotates and not {*lowered.lowerings.values()}.isdisjoint((ADAPTIVE, FUSED)):  # which need as new a runtime
         simplify(model, OF_ONNXRUNTIME, lowered.traced.weights)
     return replace(lowered, traced=replace(lowered.traced, model=model))
 

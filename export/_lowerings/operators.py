@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import numpy_helper
 
-CONTRIB = "com.microsoft"  # operators of onnxruntime's own
+from .._graphs.traced import CONTRIB
+
 LOWEST = -3.4028234e38  # float32 has no lower number
 
 _CREATED = itertools.count()

@@ -21,9 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 from .._graphs.edits import keep
 from .._graphs.loop_state import capture_unchanged
 from .._graphs.patterns import inferred
-from .._graphs.traced import Traced, Weights
+from .._graphs.traced import CONTRIB, Traced, Weights
 from .._graphs.walk import all_graphs, graphs_in, names_used
-from .._lowerings.operators import CONTRIB
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT

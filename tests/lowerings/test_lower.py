@@ -12,7 +12,7 @@ from keras_attn._pooling.composite import current_evaluator
 from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model
 from keras_attn_export._cli.describe import describe
 from keras_attn_export._graphs import onnx_file
-from keras_attn_export._graphs.traced import DOMAIN
+from keras_attn_export._graphs.traced import CONTRIB, DOMAIN
 from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._internals import tf2onnx_internals
 from keras_attn_export._lowerings import flash, ragged
@@ -190,6 +190,31 @@ def test_the_default_decides_by_size(weights, tmp_path):
     (body,) = file.finished.model.functions
     assert "Scan" in str(body)
     assert file.path.read_bytes() == Unproven(model).written(again).path.read_bytes()
+
+
+@keras.saving.register_keras_serializable("tests")
+class Rotated(keras.layers.Layer):
+    """Rotary positions of heads, with the halves joined."""
+
+    def call(self, x):
+        length = keras.ops.shape(x)[1]
+        heads = keras.ops.reshape(x, (-1, length, 2, 4))
+        angles = keras.ops.arange(length, dtype="float32")[None, :, None] * keras.ops.array([1.0, 0.1])
+        angles = keras.ops.concatenate([angles, angles], -1)[:, :, None]
+        first, second = keras.ops.split(heads, 2, axis=-1)
+        turned = keras.ops.concatenate([-second, first], -1)
+        rotated = heads * keras.ops.cos(angles) + turned * keras.ops.sin(angles)
+        return keras.ops.reshape(rotated, (-1, length, 8))
+
+
+@pytest.mark.parametrize("lowering", ["adaptive", "fused", PORTABLE])
+def test_rotations_are_onnxruntimes_operator_in_files_for_it_alone(lowering, tmp_path):
+    x = keras.Input((None, 8), name="x")
+    traced = Unproven(keras.Model(x, DotProductAttention(name="attention")(Rotated()(x), x, x)))
+    file = traced.written(tmp_path, lowering)
+    assert_like_keras(traced, file, inputs_of(traced.model))
+    domains = {node.domain for node in file.finished.model.graph.node if node.op_type == "RotaryEmbedding"}
+    assert domains == ({CONTRIB} if lowering == ADAPTIVE else set())
 
 
 def test_no_tag_reaches_the_saved_model_and_the_form_is_told(tmp_path):
