@@ -17,6 +17,7 @@ ADAPTIVE = "adaptive"
 LOWERINGS = (ADAPTIVE, PORTABLE, "fused")
 REPLACED = ("ragged", "batched", "auto")  # `adaptive` takes their place
 BATCHED = "batched"  # the form of `adaptive` for devices such as GPUs
+IN_BLOCKS = "portable in blocks"  # the form of `portable` for additive scores on a CPU
 FLOAT32 = "float32"
 PRECISIONS = (FLOAT32, "float16", "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
@@ -57,7 +58,7 @@ class Options:
 
 def asked_by(form: str) -> str:
     """Return the lowering that is asked for where attention gets a form."""
-    return ADAPTIVE if form == BATCHED else form
+    return {BATCHED: ADAPTIVE, IN_BLOCKS: PORTABLE}.get(form, form)
 
 
 def instead(lowering: object) -> str:

@@ -25,7 +25,7 @@ from .._standalone.verify import (
     compare,
     problem_of,
 )
-from .unproven import warnings_of
+from .unproven import slower, warnings_of
 
 _DISTANCES = ("max_abs", "max_rel")
 _SHARES = ("rounding", "rounding_in_precision", "seen_in_precision", "ties")
@@ -56,6 +56,7 @@ _REPORT = {
             "name": TEXT,
             "size_ratio": NUMBER,
             "time_ratio": NUMBER,
+            "timed_case?": TEXT,
             "top1?": {"*": {"agreement": NUMBER, "rows": COUNT}},
         }
     ),
@@ -139,8 +140,8 @@ class ParityReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a match leaves open, a sentence each: few cases, a size that never changed, a constant output."""
-        return () if self.coverage is None else warnings_of(self.coverage)
+        """What a match leaves open, a sentence each: few cases, a size that never changed; and a slower precision."""
+        return (*(() if self.coverage is None else warnings_of(self.coverage)), *slower(self.precision))
 
     @property
     def passed(self) -> bool:

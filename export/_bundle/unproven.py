@@ -1,4 +1,4 @@
-"""What a match does not prove, in sentences: the warnings of a parity report."""
+"""What a match does not prove, and what a precision costs, in sentences: the warnings of a parity report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ NOISY = 0.01  # of a number, which a fault may then be as large as
 COARSE = 0.5  # the same in float16 or int8
 FAR = 0.1  # what float16 or int8 was seen to do
 TIED = 0.01  # of all choices
+SLOWER = 1.05  # times as long as in float32
 
 
 def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
@@ -52,3 +53,11 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
         if (share := known.get("ties")) is not None and share > TIED:
             found.append(f"Rounding alone decides {share:.0%} of output `{name}`, where anything would pass.")
     return tuple(found)
+
+
+def slower(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return a sentence where a converted file took longer than that in float32; see `gains` for what is read."""
+    if precision is None or precision["time_ratio"] <= SLOWER:
+        return ()
+    case = f"case `{precision['timed_case']}`" if "timed_case" in precision else "the largest case"
+    return (f"In {precision['name']} {case} took {precision['time_ratio']:.2f} times as long as in float32.",)

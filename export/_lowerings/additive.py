@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from .._tracing.attention_calls import Call
-from .additive_terms import GROUP, factors, filled, filled_weights, full_units, in_range, terms
+from .additive_terms import GROUP, factors, filled, filled_weights, full_units, in_range, sums_of_groups, terms
 from .blocks import over_blocks, scores_of_heads
 from .cut import cut
 from .examples import Example, over_examples
@@ -17,7 +17,7 @@ from .masks import Masks
 from .operators import Outputs, Value, branch, op, reshape
 from .ranges import Scores, ranges_differ
 
-FEATURES = 5 * 2**19  # elements of the (rows, Tk, U) features in a block; each product then takes 3.3 MB
+FEATURES = 5 * 2**20  # elements of the (rows, Tk, U) features in a block; each product then takes 7 MB
 MOST_ROWS = 2**20  # queries in a block
 LEAST_ROWS = 8  # with fewer, what is made ready of the keys for each block takes longer than the products
 
@@ -63,21 +63,18 @@ def _in_groups(example: Example, query_terms: Value, keys: Value, w_v: Value) ->
         def scores(start: Value, end: Value) -> Value:
             rows = op.Transpose(of_block, perm=[1, 0, 2])  # onnxruntime makes one operator of it and each product
             upper, lower = (op.MatMul(rows, some(each, start, end)) for each in (numerators, denominators))
-            return _sums_of_groups(example, upper / lower)
+            return _scores(example, upper / lower)
 
         return scores
 
     return over_blocks(example, scores_of, query_terms, hides=False)
 
 
-def _sums_of_groups(example: Example, quotients: Value) -> Value:
-    """Return the scores of quotients (groups of units of all heads, rows, keys).
-
-    A product with ones: onnxruntime 1.32 takes ten times as long for `ReduceSum` of few groups on two cores as on one.
-    """
+def _scores(example: Example, quotients: Value) -> Value:
+    """Return the scores of quotients (groups of units of all heads, rows, keys)."""
     call = example.given.call
-    groups, heads = full_units(call) // GROUP, [] if call.heads is None else [call.num_kv_heads]
-    sums = op.MatMul(np.ones((1, groups), np.float32), reshape(quotients, *heads, groups, -1))
+    heads = [] if call.heads is None else [call.num_kv_heads]
+    sums = sums_of_groups(quotients, full_units(call) // GROUP, *heads)
     return scores_of_heads(example, reshape(sums, *heads, op.Shape(quotients, start=1)))
 
 

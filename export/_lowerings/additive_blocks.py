@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .additive_terms import GROUP, factors, filled, filled_weights, full_units, in_range, terms, units
+from .additive_terms import GROUP, factors, filled, filled_weights, full_units, in_range, sums_of_groups, terms, units
 from .given import Given
 from .heads import repeat_joined
 from .masks import Masks
@@ -18,6 +18,7 @@ from .plain import from_scores, scores
 from .query_blocks import by_blocks
 
 FEATURES = 2**26  # numbers in the (N, H, rows, Tk, U) features of a block: 256 MB, of which sums of groups take a third
+ON_CPU = 2**23  # the same: each product of a block then takes 11 MB
 
 
 def body(given: Given) -> Outputs:
@@ -40,7 +41,7 @@ def _by_blocks(given: Given, scores_of: Callable[..., Value], values: Value, *mo
         return from_scores(Masks(block), scores_of(block, *parts), values)
 
     numbers_of_row = given.N * (given.call.num_heads * full_units(given.call)) * given.Tk
-    return by_blocks(given, of_block, numbers_of_row, FEATURES, *more)
+    return by_blocks(given, of_block, numbers_of_row, FEATURES if given.for_device else ON_CPU, *more)
 
 
 def _by_tanh(given: Given, keys: Value, values: Value) -> Outputs:
@@ -60,7 +61,11 @@ def _in_groups(given: Given, keys: Value, values: Value) -> Outputs:
     def scores_of(_: Given, query_terms: Value) -> Value:
         rows = op.Transpose(query_terms, perm=[3, 0, 2, 1, 4])
         quotients = op.MatMul(rows, numerators) / op.MatMul(rows, denominators)
-        of_all_heads = op.ReduceSum(quotients, [0], keepdims=0)
+        if given.for_device:
+            of_all_heads = op.ReduceSum(quotients, [0], keepdims=0)
+        else:
+            sums = sums_of_groups(quotients, full_units(call) // GROUP)
+            of_all_heads = reshape(sums, op.Shape(quotients, start=1))
         return op.Squeeze(of_all_heads, [1]) if call.heads is None else of_all_heads
 
     query_terms = of_heads(filled(call, given.queries, heads))

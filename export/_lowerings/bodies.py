@@ -10,21 +10,22 @@ from functools import partial
 
 import onnx
 
-from .._options import ADAPTIVE, BATCHED, FUSED_OPSET, PORTABLE, runs_here
+from .._options import ADAPTIVE, BATCHED, FLOAT32, FUSED_OPSET, IN_BLOCKS, PORTABLE, runs_here
 from .._tracing.attention_calls import Call
-from . import adaptive, batched, fused, plain
+from . import adaptive, additive_blocks, batched, fused, plain, portable_blocks
 from .function import function
 
-BODIES = {ADAPTIVE: adaptive, PORTABLE: plain, "fused": fused, BATCHED: batched}
+BODIES = {ADAPTIVE: adaptive, PORTABLE: plain, "fused": fused, BATCHED: batched, IN_BLOCKS: portable_blocks}
 
 FORMS = {
     PORTABLE: "plain operators",
     "fused": "the operator `Attention`",
     BATCHED: "all examples at once, as sizes ask for it",
+    IN_BLOCKS: "plain operators, of many pairs in blocks of queries",
 }
 
 
-def lowering_of(call: Call, lowering: str, provider: str = "cpu") -> str:
+def lowering_of(call: Call, lowering: str, provider: str = "cpu", precision: str = FLOAT32) -> str:
     """Return the lowering that a call gets where one was asked for: `"portable"` where that has no body for it.
 
     For a GPU, `adaptive` is `batched`: loops over examples would wait for the device at each turn.
@@ -33,8 +34,13 @@ def lowering_of(call: Call, lowering: str, provider: str = "cpu") -> str:
         call: The call.
         lowering: What was asked for.
         provider: Where it is to run.
+        precision: That of the file; where it is another than float32, `portable` takes all pairs at once.
     """
-    meant = BATCHED if (lowering, provider) == (ADAPTIVE, "cuda") else lowering
+    meant = lowering
+    if (lowering, provider) == (ADAPTIVE, "cuda"):
+        meant = BATCHED
+    elif (lowering, provider, precision) == (PORTABLE, "cpu", FLOAT32):
+        meant = IN_BLOCKS
     return meant if _fits(call, meant, provider) else PORTABLE
 
 
@@ -67,12 +73,14 @@ def function_of(
         lowering: The lowering.
         opset: That of the function.
         provider: Where it is to run.
-        only_large: Whether `batched` takes its form for large sizes at all sizes.
+        only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
     """
     for_device = provider != "cpu"
     body = fused.hiding_body if lowering == "fused" and for_device else BODIES[lowering].body
     if lowering == BATCHED and only_large:
         body = partial(batched.body, at_once=batched.NOTHING)
+    if lowering == IN_BLOCKS and only_large:
+        body = additive_blocks.body
     return function(call, body, opset, for_device=for_device)
 
 

@@ -63,13 +63,20 @@ class _Writer:
         results = [op.Identity(value) if value in around else value for value in graph.results]  # made within
         nodes = self.nodes(results, around)
         # types follow from what is around, but that of results of onnxruntime's own operators, which onnx cannot tell
-        parameters = [onnx.ValueInfoProto(name=self._name(value)) for value in graph.parameters]
-        shapes = [[None] * axes for axes in graph.axes] if graph.axes else [None] * len(results)
-        floats = [
-            helper.make_tensor_value_info(self._name(value), TensorProto.FLOAT, shape)
-            for value, shape in zip(results, shapes, strict=True)
+        parameters = [self._parameter(value) for value in graph.parameters]
+        floats = [(TensorProto.FLOAT, None)] * len(results)
+        of_loop = [(TensorProto.BOOL, []) if axes is None else (TensorProto.FLOAT, [None] * axes) for axes in graph.axes]
+        declared = [
+            helper.make_tensor_value_info(self._name(value), *type_and_shape)
+            for value, type_and_shape in zip(results, of_loop or floats, strict=True)
         ]
-        return helper.make_graph(nodes, name, parameters, floats)
+        return helper.make_graph(nodes, name, parameters, declared)
+
+    def _parameter(self, value: Value) -> onnx.ValueInfoProto:
+        scalar = getattr(value, "scalar", None)
+        if scalar is None:
+            return onnx.ValueInfoProto(name=self._name(value))
+        return helper.make_tensor_value_info(self._name(value), scalar, [])
 
     def _name(self, value: Value | None) -> str:
         if value is None:

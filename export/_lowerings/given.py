@@ -66,6 +66,11 @@ class Given:
     bias: Value = ABSENT
 
     @property
+    def for_device(self) -> bool:
+        """Whether the body is to run on a device such as a GPU."""
+        return self.flags == TensorProto.INT32
+
+    @property
     def axes(self) -> list[int]:
         """How many axes each output has, with one batch axis."""
         return [3, 3 if self.call.heads is None else 4][: len(self.call.outputs)]

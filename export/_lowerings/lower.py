@@ -14,7 +14,7 @@ from .._graphs.simplify import OF_ONNXRUNTIME, simplify
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._model.signature import Signature
-from .._options import ADAPTIVE, FUSED_OPSET, PORTABLE, Options, runs_here
+from .._options import ADAPTIVE, FUSED_OPSET, IN_BLOCKS, PORTABLE, Options, runs_here
 from .._tracing.attention_calls import Call, Tagger
 from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
@@ -46,7 +46,7 @@ def lowered_models(
     """
     traced, calls = _traced(signature, function, hides_masked=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
-    lowered = _lowered(traced, calls, options.lowering, options.provider)
+    lowered = _lowered(traced, calls, options)
     rotates = takes_rotations(options.lowering, options.provider, options.precision)
     if _takes_operator(options):
         changed, written = with_written_attention(traced, len(calls), inputs)
@@ -57,8 +57,12 @@ def lowered_models(
     yield _sized(lowered, inputs, rotates=rotates)
 
 
-def _lowered(traced: Traced, calls: Sequence[Call], lowering: str, provider: str) -> Lowered:
-    return Lowered(traced, {call: lowering_of(call, lowering, provider) for call in calls}, provider)
+def _lowered(traced: Traced, calls: Sequence[Call], options: Options) -> Lowered:
+    lowerings = {call: lowering_of(call, options.lowering, options.provider, options.precision) for call in calls}
+    in_loops = {call for call in calls if call.op not in {node.op_type for node in traced.model.graph.node}}
+    for call in in_loops:  # OpenVINO 2026.4 loads no loop in a loop that reads what is around it
+        lowerings[call] = PORTABLE if lowerings[call] == IN_BLOCKS else lowerings[call]
+    return Lowered(traced, lowerings, options.provider)
 
 
 def takes_rotations(lowering: str, provider: str, precision: str) -> bool:

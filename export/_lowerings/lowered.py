@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import onnx
+
 from .._errors import UnsupportedModelError
 from .._graphs.onnx_file import finish
 from .._graphs.traced import Traced
@@ -24,7 +26,7 @@ class Lowered:
         lowerings: The lowering of each call, plain primitives among them.
         provider: Where the file is to run.
         written: Those of the calls that no layer made: attention that a package wrote by hand.
-        only_large: Whether what decides by sizes for a GPU takes its form for large ones at all sizes.
+        only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
     """
 
     traced: Traced
@@ -53,12 +55,16 @@ class Lowered:
             return self._finished(golden, lowest)
 
     def _finished(self, golden: Cases, opset: int) -> tuple[Traced, int]:
-        functions = [
+        plain = [call.op for call, lowering in self.lowerings.items() if asked_by(lowering) == PORTABLE]
+        outputs = self.outputs(golden)
+        return finish(self.traced, golden.axes, outputs, opset, self.functions(opset), inlined=plain), opset
+
+    def functions(self, opset: int) -> list[onnx.FunctionProto]:
+        """Return how each call is written."""
+        return [
             function_of(call, lowering, opset, self.provider, only_large=self.only_large)
             for call, lowering in self.lowerings.items()
         ]
-        plain = [call.op for call, lowering in self.lowerings.items() if lowering == PORTABLE]
-        return finish(self.traced, golden.axes, self.outputs(golden), opset, functions, inlined=plain), opset
 
     def layers(self, opset: int) -> dict[int, dict[str, Any]]:
         """Return what the manifest says of each layer that was called, by the layer's identity."""

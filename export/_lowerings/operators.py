@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from .._graphs.traced import CONTRIB
 
@@ -77,12 +77,12 @@ class Graph(NamedTuple):
     Attributes:
         results: What it gives.
         parameters: What a step of the loop gets.
-        axes: How many axes each of the results of a loop has in a step.
+        axes: How many axes each of the results of a loop has in a step; none for whether there is another step.
     """
 
     results: Outputs
     parameters: Outputs = ()
-    axes: Sequence[int] = ()
+    axes: Sequence[int | None] = ()
 
 
 class Node:
@@ -126,7 +126,15 @@ def _steps(value: Value | None) -> frozenset[Value]:
 
 
 class _Step(Value):
-    """What a step of a loop gets."""
+    """What a step of a loop gets.
+
+    Attributes:
+        scalar: The element type of a scalar; None for what has the type of an element of an input.
+    """
+
+    def __init__(self, scalar: int | None = None) -> None:
+        super().__init__()
+        self.scalar = scalar
 
 
 class _Operators:
@@ -219,3 +227,12 @@ def scan(axes: Sequence[int], step: Callable[..., Outputs], *inputs: Value) -> O
     body = Graph(step(*parameters), parameters, axes)
     attributes = {"num_scan_inputs": len(inputs)}
     return Node("Scan", inputs, attributes, graphs={"body": body}, outputs=[True] * len(axes)).results
+
+
+def loop(axes: Sequence[int], step: Callable[..., Outputs], *inputs: Value) -> Outputs:
+    """Return the same by a `Loop`: OpenVINO 2026.4 loads no `Scan` that reads what is around it."""
+    number, goes_on = _Step(TensorProto.INT64), _Step(TensorProto.BOOL)
+    results = step(*(op.Gather(each, number, axis=0) for each in inputs))
+    body = Graph((goes_on, *results), (number, goes_on), (None, *axes))
+    count = op.Squeeze(op.Shape(inputs[0], end=1))
+    return Node("Loop", [count, constant(np.array(True))], graphs={"body": body}, outputs=[True] * len(axes)).results

@@ -1,4 +1,4 @@
-"""Blocks of queries of all examples at once: a `Scan` over them, in memory that stays bounded.
+"""Blocks of queries of all examples at once: a loop over them, in memory that stays bounded.
 
 Each block is a call with fewer queries. How many follows from sizes alone, so that nothing is read back from a device
 to decide it. Places after the last query are filled with that query.
@@ -13,7 +13,7 @@ from typing import Any
 from .cut import cut
 from .examples import pairwise_arguments
 from .given import Given
-from .operators import Outputs, Value, op, reshape, scan, up_to, vector
+from .operators import Outputs, Value, loop, op, reshape, scan, up_to, vector
 
 LEAST_ROWS = 8  # queries in a block, where there are as many
 MOST_ROWS = 2**20
@@ -22,7 +22,7 @@ MOST_ROWS = 2**20
 def by_blocks(
     given: Given, body: Callable[..., Outputs], numbers_of_row: Value, largest: int, *more: tuple[Value, int]
 ) -> Outputs:
-    """Return the outputs of a call by a `Scan` over blocks of its queries.
+    """Return the outputs of a call by a loop over blocks of its queries.
 
     Args:
         given: What the call is given.
@@ -45,7 +45,7 @@ def by_blocks(
         return body(block, *of_block[len(parts) :])
 
     others = [_in_blocks(tensor, numbers, 1, number_of_axes) for tensor, number_of_axes in more]
-    outputs = scan(given.axes, step, numbers, *parts.values(), *others)
+    outputs = (scan if given.for_device else loop)(given.axes, step, numbers, *parts.values(), *others)
     return tuple(
         _together(given, each, blocks.all_rows, of_heads=bool(number) and call.heads is not None)
         for number, each in enumerate(outputs)

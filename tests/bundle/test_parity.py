@@ -151,6 +151,14 @@ def test_a_report_warns_of_what_a_match_leaves_open(changed, said):
     assert caught.value.report is report
 
 
+def test_a_report_warns_of_a_precision_that_is_slower():
+    about = {"name": "int8", "size_ratio": 0.3, "time_ratio": 1.04, "timed_case": "base"}
+    report = ParityReport("cpu", (GOOD,), coverage=COMPLETE, precision=about)
+    assert report.warnings == ()
+    report = replace(report, precision=about | {"time_ratio": 1.456})
+    assert report.warnings == ("In int8 case `base` took 1.46 times as long as in float32.",)
+
+
 def test_compared_keeps_the_order_of_cases():
     zero, one = np.zeros((2, 1), "float32"), np.ones((2, 1), "float32")
     cases = [Case("first", {}, {"a": zero, "b": zero}), Case("second", {}, {"a": one})]

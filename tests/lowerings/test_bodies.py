@@ -8,9 +8,9 @@ import pytest
 from lowered_calls import PLANS, SCALE, Plan, assert_promises, assert_right, by_query, poisoned, session, taking_part
 from tolerances import TOLERANCES, assert_close, assert_identical
 
-from keras_attn_export._lowerings import adaptive, additive_terms, batched, bodies, ragged
+from keras_attn_export._lowerings import adaptive, additive_terms, batched, bodies, portable_blocks, ragged
 from keras_attn_export._lowerings.lowered import Lowered
-from keras_attn_export._options import BATCHED, FUSED_OPSET, LOWERINGS, runs_here
+from keras_attn_export._options import BATCHED, FUSED_OPSET, IN_BLOCKS, LOWERINGS, asked_by, runs_here
 from keras_attn_export._thresholds import LARGE, From
 
 LATER = pytest.mark.out_of_turn
@@ -24,13 +24,14 @@ FORMS = {
     "portable18-cuda": ("portable", 18, "cuda"),
     "fused24-cuda": ("fused", FUSED_OPSET, "cuda"),
     "float16": ("portable", 18, None, "float16"),  # which holds neither the lowest float32 nor 1e30
+    "blocks18": (IN_BLOCKS, 18),
 }
 # Each form with every third plan, and another third than the form before; an eighth of them in turn.
 NUMBERS = [
     pytest.param(plan, form, id=f"{name}-{plan}", marks=LATER if (number + turn) % 24 else ())
     for turn, (name, form) in enumerate(FORMS.items())
     for number, plan in enumerate(PLANS)
-    if (number + turn) % 3 == 0 and bodies.lowering_of(plan.call(), form[0], *form[2:3]) == form[0]
+    if (number + turn) % 3 == 0 and form[0] in (found := bodies.lowering_of(plan.call(), form[0], *form[2:3]), asked_by(found))
 ]
 SIZES = [(1, 3), (7, 5), (4, 60), (50, 3)]
 BLOCKS = [
@@ -43,6 +44,10 @@ BLOCKS += [
     for number, plan in enumerate(plan for plan in PLANS if not batched.is_one_operator(plan.call()))
     for turn, sizes in enumerate(SIZES)
 ]
+BLOCKS += [
+    pytest.param(plan, IN_BLOCKS, *SIZES[number % 4], id=f"blocks-{plan}", marks=LATER if number % 4 else ())
+    for number, plan in enumerate(plan for plan in PLANS if portable_blocks.fits(plan.call()))
+]
 SMALL_BLOCKS = {
     "additive.FEATURES": 100,
     "additive.LEAST_ROWS": 1,
@@ -51,6 +56,7 @@ SMALL_BLOCKS = {
     "sliding_window.SCORES": 60,  # three blocks of three queries at once, of the window here
     "sliding_window.QUERIES": 3,
     "additive_blocks.FEATURES": 200,
+    "additive_blocks.ON_CPU": 200,
     "batched.SCORES": 30,
     "query_blocks.LEAST_ROWS": 3,
 }
@@ -392,6 +398,9 @@ def test_scales_that_an_operator_does_not_take_are_left_to_plain_primitives(scal
     ("plan", "lowering", "provider", "form"),
     [
         (Plan(), "portable", "cuda", "portable"),
+        (Plan(), "portable", "cpu", "portable"),
+        (Plan("additive"), "portable", "cpu", IN_BLOCKS),
+        (Plan("additive"), "portable", "cuda", "portable"),
         (Plan(), "fused", "cuda", "fused"),
         (Plan(lengths="examples"), "fused", "cuda", "fused"),
         (Plan(weights=True), "fused", "cuda", "portable"),  # the operator gives none there
@@ -414,4 +423,4 @@ def test_a_layer_whose_calls_have_two_lowerings_says_both():
 
 
 def test_every_lowering_is_offered():
-    assert [*bodies.BODIES] == [*LOWERINGS, BATCHED]
+    assert [*bodies.BODIES] == [*LOWERINGS, BATCHED, IN_BLOCKS]

@@ -14,7 +14,7 @@ from keras_attn_export._graphs.onnx_file import write
 from keras_attn_export._graphs.traced import Traced
 from keras_attn_export._lowerings.lower import _is_written_plainly, _lowered, _sized, _traced, takes_rotations
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._options import ADAPTIVE, PORTABLE
+from keras_attn_export._options import ADAPTIVE, PORTABLE, Options
 from keras_attn_export._standalone import verify
 from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing.attention_calls import Call
@@ -61,7 +61,7 @@ class Unproven:
         with patch.dict(LARGE, dict.fromkeys(LARGE, From(0, 1)) if large else {}):
             inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
             rotates = takes_rotations(lowering, "cpu", "float32")
-            lowered = _sized(_lowered(self._traced, self.calls, lowering, "cpu"), inputs, rotates=rotates)
+            lowered = _sized(_lowered(self._traced, self.calls, Options(lowering=lowering)), inputs, rotates=rotates)
             finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
             told = lowered.layers(opset)
         write(finished, path := folder / f"{lowering}.onnx")
