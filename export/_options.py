@@ -18,6 +18,7 @@ LOWERINGS = (ADAPTIVE, PORTABLE, "fused")
 REPLACED = ("ragged", "batched", "auto")  # `adaptive` takes their place
 BATCHED = "batched"  # the form of `adaptive` for devices such as GPUs
 IN_BLOCKS = "portable in blocks"  # the form of `portable` for additive scores on a CPU
+LARGE_UNSEEN = (BATCHED, IN_BLOCKS)  # decide by sizes, and golden cases are too small for their form of large ones
 FLOAT32 = "float32"
 PRECISIONS = (FLOAT32, "float16", "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default

@@ -22,7 +22,16 @@ from .._model.golden_cases import Cases
 from .._model.reference import Reference
 from .._model.reordered import NEAR, with_reordering
 from .._model.signature import Signature
-from .._options import ADAPTIVE, BATCHED, FLOAT32, IN_BLOCKS, NO_MORE, PORTABLE, Options, check_onnxruntime, lowest_onnxruntime
+from .._options import (
+    ADAPTIVE,
+    FLOAT32,
+    LARGE_UNSEEN,
+    NO_MORE,
+    PORTABLE,
+    Options,
+    check_onnxruntime,
+    lowest_onnxruntime,
+)
 from .._precision.float16 import to_float16
 from .._precision.lower_precision import converted
 from .._progress import Progress
@@ -116,7 +125,7 @@ def _write(
         report = converted(folder, report, reference.converted_cases, options, step)
         of_cases = _without(golden.trials, report.saved_model_rows)  # which a coarser precision is not held to
         report = replace(report, saved_model_rows=of_cases)
-    if not {BATCHED, IN_BLOCKS}.isdisjoint(lowered.lowerings.values()):
+    if not {*LARGE_UNSEEN}.isdisjoint(lowered.lowerings.values()):
         step("Running onnxruntime on the forms of attention for large sizes")
         _check_large_forms(folder, lowered, replace(reference, golden=golden), options, opset)
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
@@ -163,9 +172,7 @@ def _rows(
     return compared(cases, actual[: len(cases)], exact, provider), compared(cases, saved[: len(cases)], exact)
 
 
-def _check_large_forms(
-    folder: Path, lowered: Lowered, reference: Reference, options: Options, opset: int
-) -> None:
+def _check_large_forms(folder: Path, lowered: Lowered, reference: Reference, options: Options, opset: int) -> None:
     """Compare what a file gives where it takes the forms for large sizes at all sizes; it is not kept.
 
     Golden cases are too small for them: on a GPU they are long enough for the kernels that they get at sizes of their

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from .._tracing.attention_calls import Call
 from .additive_terms import GROUP, factors, filled, filled_weights, full_units, in_range, sums_of_groups, terms
 from .blocks import over_blocks, scores_of_heads

@@ -82,7 +82,7 @@ def factors(full_weights: Value) -> Value:
 
 
 def sums_of_groups(quotients: Value, groups: int, *before: int) -> Value:
-    """Return the sums of quotients (..., groups, rows, keys) over groups, with axes of some sizes before, as (..., 1, -1).
+    """Return the sums over groups (..., 1, numbers) of quotients (..., groups, rows, keys), with axes of sizes before.
 
     A product with ones: onnxruntime 1.32 takes ten times as long for `ReduceSum` of few groups on two cores as on one.
     """

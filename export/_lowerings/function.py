@@ -64,11 +64,12 @@ class _Writer:
         nodes = self.nodes(results, around)
         # types follow from what is around, but that of results of onnxruntime's own operators, which onnx cannot tell
         parameters = [self._parameter(value) for value in graph.parameters]
-        floats = [(TensorProto.FLOAT, None)] * len(results)
-        of_loop = [(TensorProto.BOOL, []) if axes is None else (TensorProto.FLOAT, [None] * axes) for axes in graph.axes]
+        types: list[tuple[int, list[None] | None]] = [
+            (TensorProto.BOOL, []) if axes is None else (TensorProto.FLOAT, [None] * axes) for axes in graph.axes
+        ]
         declared = [
             helper.make_tensor_value_info(self._name(value), *type_and_shape)
-            for value, type_and_shape in zip(results, of_loop or floats, strict=True)
+            for value, type_and_shape in zip(results, types or [(TensorProto.FLOAT, None)] * len(results), strict=True)
         ]
         return helper.make_graph(nodes, name, parameters, declared)
 

@@ -68,7 +68,7 @@ class Given:
     @property
     def for_device(self) -> bool:
         """Whether the body is to run on a device such as a GPU."""
-        return self.flags == TensorProto.INT32
+        return bool(self.flags == TensorProto.INT32)
 
     @property
     def axes(self) -> list[int]:

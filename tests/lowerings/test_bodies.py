@@ -31,7 +31,8 @@ NUMBERS = [
     pytest.param(plan, form, id=f"{name}-{plan}", marks=LATER if (number + turn) % 24 else ())
     for turn, (name, form) in enumerate(FORMS.items())
     for number, plan in enumerate(PLANS)
-    if (number + turn) % 3 == 0 and form[0] in (found := bodies.lowering_of(plan.call(), form[0], *form[2:3]), asked_by(found))
+    if (number + turn) % 3 == 0
+    and form[0] in (found := bodies.lowering_of(plan.call(), form[0], *form[2:3]), asked_by(found))
 ]
 SIZES = [(1, 3), (7, 5), (4, 60), (50, 3)]
 BLOCKS = [

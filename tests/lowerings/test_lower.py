@@ -70,9 +70,9 @@ class ReluWeighed(AdditiveAttention):
 class InALoop(keras.layers.Layer):
     """Attention inside of `keras.ops.map`."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, attention=None, **kwargs):
         super().__init__(**kwargs)
-        self.attention = DotProductAttention(name="attention")
+        self.attention = attention or DotProductAttention(name="attention")
 
     def call(self, x):
         return keras.ops.map(lambda rows: self.attention(rows[None], rows[None], rows[None])[0], x)
@@ -156,7 +156,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("build", "lowering", "opset", "lowerings", "functions"), WRITTEN.values(), ids=WRITTEN)
 def test_what_is_written(build, lowering, opset, lowerings, functions, tmp_path):
-    """Each call is one node with a body, or plain operators of no one runtime, without a loop; and Keras's numbers."""
+    """Each call is one node with a body, or plain operators of no one runtime; and Keras's numbers."""
     traced = Unproven(build())
     file = traced.written(tmp_path, lowering, 18 if lowering == ADAPTIVE else None, large=True)
     nodes = list(all_nodes(file.finished.model.graph))
@@ -164,8 +164,16 @@ def test_what_is_written(build, lowering, opset, lowerings, functions, tmp_path)
     assert sorted(node.op_type for node in nodes if node.domain == DOMAIN) == functions
     if not functions:
         assert {node.domain for node in nodes} == {""}
-        assert not {"If", "Loop", "Scan"} & {node.op_type for node in nodes}
+        in_blocks = {"If", "Loop"} if lowering == PORTABLE else set()
+        assert {"If", "Loop", "Scan"} & {node.op_type for node in nodes} == in_blocks
     assert_like_keras(traced, file, inputs_of(traced.model))
+
+
+def test_portable_files_have_no_loop_of_ours_in_a_loop(tmp_path):
+    """OpenVINO loads none."""
+    x = keras.Input((9, 3), name="x")
+    file = Unproven(keras.Model(x, InALoop(AdditiveAttention(3))(x))).written(tmp_path, PORTABLE)
+    assert [node.op_type for node in all_nodes(file.finished.model.graph)].count("Loop") == 1
 
 
 def test_blocks_of_ones_own_w_v():
