@@ -57,10 +57,13 @@ class Options:
     work: Path
 
     def race(self, case: Case, rounds: int = 15, turn: float = 0.1) -> dict[str, Any]:
-        """Race a case for so many rounds, again where the machine changed meanwhile; fewer and shorter when quick."""
+        """Race a case for so many rounds, again where the machine changed meanwhile; fewer and shorter when quick.
+
+        Without rounds nothing is timed but how long each takes to be made: of that, several races tell the median.
+        """
         if self.quick:
             rounds, turn = min(rounds, 3), min(turn, 0.01)
-        for _ in range(1 if self.quick else AGAIN):
+        for _ in range(AGAIN if rounds and not self.quick else 1):
             folder = Path(tempfile.mkdtemp(dir=self.work))
             found = race(case, folder, threads=self.threads, rounds=rounds, turn=turn)
             if not moved(found["calibration"]):
