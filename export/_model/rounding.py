@@ -9,7 +9,7 @@ differ by what no exporter and no machine can be held to. In float16 and int8 th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,11 +19,12 @@ import numpy as np
 
 from .._standalone.verify import Arrays, Case, scale_of, without_fills
 from .choices import difference, note, widen
+from .golden_cases import LARGE
 from .moved_runs import moved_runs
 from .signature import Signature
 
 RUNS = 3  # how often everything is moved
-TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen
+TIES = 10  # how often, for outputs that are integers or booleans, which rounding must hit to be seen; see `_saturated`
 TIE_UNITS = {"float32": 16, "float16": 4, "int8": 4}  # how far then
 # of what was seen: a few draws do not find the largest; a coarse precision rounds by half a unit, and is moved by one
 MULTIPLE = {"float32": 32, "float16": 16, "int8": 16}
@@ -64,14 +65,16 @@ def with_rounding(
     seen = [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
     elsewhere = [{name: np.zeros_like(array) for name, array in each.items()} for each in seen]  # by other choices
 
-    def moved(units: int) -> Iterator[tuple[int, Arrays]]:
+    def moved(units: int, numbers: Iterable[int]) -> Iterator[tuple[int, Arrays]]:
         move = partial(_moved, units=units, precision=precision, rng=rng)
         with runs(units, partial(move, axis=-2)) as run:
-            for number, case in enumerate(cases):
-                yield number, run({name: _moved_input(array, move) for name, array in case.inputs.items()})
+            for number in numbers:
+                yield number, run({name: _moved_input(array, move) for name, array in cases[number].inputs.items()})
 
-    for _ in range(RUNS):
-        for number, found in moved(1):
+    every, saturated = range(len(cases)), _saturated(cases, precision)
+    far = TIE_UNITS[precision]
+    for units, numbers in [*[(1, every)] * RUNS, *[(far, saturated)] * (TIES if saturated else 0)]:
+        for number, found in moved(units, numbers):
             expected = base[number]
             apart = {name: ANOTHER * scale_of(array.astype(np.float64)) for name, array in expected.items()}
             note(expected, found, seen[number], elsewhere[number], apart, rounds=True)
@@ -85,13 +88,18 @@ def with_rounding(
         for case, found, right in zip(cases, seen, exact or [{}] * len(cases), strict=True)
     ]
     if _chooses(cases[0]):
-        further = ((base[number], number, found) for _ in range(TIES) for number, found in moved(TIE_UNITS[precision]))
+        further = ((base[number], number, found) for _ in range(TIES) for number, found in moved(far, every))
         right = ((cases[number].outputs, number, found) for number, found in enumerate(exact or ()))
         for expected, number, found in chain(further, right):
             note(expected, found, limits[number], elsewhere[number], limits[number], rounds=False)
     for found, differences in zip(limits, elsewhere, strict=True):
         widen(found, differences)
     return [case._replace(rounding=found) for case, found in zip(cases, limits, strict=True)]
+
+
+def _saturated(cases: Sequence[Case], precision: str) -> list[int]:
+    """Return the numbers of the cases whose scores are so large that a coarse precision decides which key is seen."""
+    return [number for number, case in enumerate(cases) if case.name == LARGE] if COARSE[precision] else []
 
 
 def _of_sums(case: Case) -> float:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 from keras_attn_export._model import moved_runs
+from keras_attn_export._model.golden_cases import LARGE
 from keras_attn_export._model.rounding import _usual_share, with_rounding
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._standalone.verify import Case
@@ -72,6 +73,18 @@ def test_sums_of_numbers_that_are_alike_may_then_cancel():
     assert np.all(abs(expected - exact) < limit)
     assert np.all(abs(in_order - exact) < limit)
     assert limit < 1e-3 * exact
+
+
+@pytest.mark.parametrize(("precision", "behind"), [("float16", 30.5), ("int8", 100.5)])
+def test_where_scores_are_large_a_coarse_precision_decides_which_key_is_seen(precision, behind):
+    """Moved by a unit the first of two stays the larger one; a file may round further, in each term of a product."""
+    x = keras.Input((2,), name="x")
+    signature = model_signature(keras.Model(x, {"out": ops.softmax(x)}))
+    inputs = {"x": np.float32([[1e4, 1e4 - behind]])}
+    cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE)]
+    base, large = (case.rounding["out"][0, 1] for case in with_rounding(signature, cases, precision))
+    assert base < 0.1
+    assert large > 1
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
