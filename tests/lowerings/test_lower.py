@@ -15,7 +15,7 @@ from keras_attn_export._graphs import onnx_file
 from keras_attn_export._graphs.traced import CONTRIB, DOMAIN
 from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._internals import tf2onnx_internals
-from keras_attn_export._lowerings import flash, ragged
+from keras_attn_export._lowerings import additive_blocks, flash, ragged
 from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing import freeze
@@ -375,6 +375,14 @@ def test_a_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_p
     model = attending(type(layer).from_config(layer.get_config()))
     with pytest.raises(ParityError, match="in case `long"):
         export_model(model, tmp_path / "bundle")
+
+
+def test_a_fault_in_the_blocks_of_a_portable_file_is_found(tmp_path, monkeypatch):
+    """No golden case is large enough to take them."""
+    right = additive_blocks.body
+    monkeypatch.setattr(additive_blocks, "body", lambda given: tuple(output * 1.01 for output in right(given)))
+    with pytest.raises(ParityError, match=r"^In the forms of attention for large sizes: Outputs differ"):
+        export_model(attending(AdditiveAttention(7)), tmp_path / "bundle", lowering=PORTABLE)
 
 
 @pytest.mark.parametrize(
