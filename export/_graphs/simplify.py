@@ -12,7 +12,14 @@ from collections.abc import Sequence
 import onnx
 from onnx import numpy_helper
 
-from . import hard_sigmoid, last_axis_product, layer_normalization, rms_normalization, rotary_embedding
+from . import (
+    denormal_weights,
+    hard_sigmoid,
+    last_axis_product,
+    layer_normalization,
+    rms_normalization,
+    rotary_embedding,
+)
 from .edits import drop_unread, refill
 from .patterns import Nodes, Rule, inferred, views
 from .traced import Weights
@@ -23,6 +30,7 @@ RULES: Sequence[Rule] = (
     layer_normalization.written,
     rms_normalization.written,
     hard_sigmoid.written,
+    denormal_weights.written,
 )
 OF_ONNXRUNTIME: Sequence[Rule] = (rotary_embedding.written,)  # which write operators that ONNX does not have
 
