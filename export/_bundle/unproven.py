@@ -12,7 +12,8 @@ NOISY = 0.01  # of a number, which a fault may then be as large as
 COARSE = 0.5  # the same in float16 or int8
 FAR = 0.1  # what float16 or int8 was seen to do
 TIED = 0.01  # of all choices
-SLOWER = 1.05  # times as long as in float32
+SLOWER = 1.1  # times as long as in float32
+TOLD = 0.1  # milliseconds from which on a time tells something
 
 
 def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
@@ -57,7 +58,7 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
 
 def slower(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return a sentence where a converted file took longer than that in float32; see `gains` for what is read."""
-    if precision is None or precision["time_ratio"] <= SLOWER:
+    if precision is None or precision["time_ratio"] <= SLOWER or precision.get("float32_milliseconds", TOLD) < TOLD:
         return ()
     case = f"case `{precision['timed_case']}`" if "timed_case" in precision else "the largest case"
     return (f"In {precision['name']} {case} took {precision['time_ratio']:.2f} times as long as in float32.",)

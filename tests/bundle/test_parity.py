@@ -155,8 +155,10 @@ def test_a_report_warns_of_a_precision_that_is_slower():
     about = {"name": "int8", "size_ratio": 0.3, "time_ratio": 1.04, "timed_case": "base"}
     report = ParityReport("cpu", (GOOD,), coverage=COMPLETE, precision=about)
     assert report.warnings == ()
-    report = replace(report, precision=about | {"time_ratio": 1.456})
+    report = replace(report, precision=about | {"time_ratio": 1.456, "float32_milliseconds": 0.2})
     assert report.warnings == ("In int8 case `base` took 1.46 times as long as in float32.",)
+    report.raise_if_warned()
+    assert not replace(report, precision=report.precision | {"float32_milliseconds": 0.09}).warnings
 
 
 def test_compared_keeps_the_order_of_cases():

@@ -171,7 +171,7 @@ def test_what_is_written(build, lowering, opset, lowerings, functions, tmp_path)
 
 def test_portable_files_have_no_loop_of_ours_in_a_loop(tmp_path):
     """OpenVINO loads none."""
-    x = keras.Input((9, 3), name="x")
+    x = keras.Input((49, 3), name="x")
     file = Unproven(keras.Model(x, InALoop(AdditiveAttention(3))(x))).written(tmp_path, PORTABLE)
     assert [node.op_type for node in all_nodes(file.finished.model.graph)].count("Loop") == 1
 
