@@ -4,7 +4,7 @@ from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
 from .blocks import conv_block, pre_norm_block
-from .registry import HALF, architecture
+from .registry import architecture
 
 
 @architecture()
@@ -13,7 +13,9 @@ def lstm_forecast(readings=(None, 7)):
     return {"next": L.Dense(1)(L.LSTM(32)(readings))}
 
 
-@architecture(precisions=HALF)
+# Not in float16: it normalizes over one number, which multiplies roundings by a thousand, and what onnxruntime rounds
+# hangs on the processor: with AVX512-FP16 the export is refused, elsewhere it was off by 6e-4.
+@architecture(precisions=("int8",))
 def series_transformer(series=(48, 1)):
     """Keras examples, Timeseries classification with a Transformer: convolutions between, pooled over features."""
     x = series
