@@ -59,9 +59,10 @@ def lowered_models(
 
 def _lowered(traced: Traced, calls: Sequence[Call], options: Options) -> Lowered:
     lowerings = {call: lowering_of(call, options.lowering, options.provider, options.precision) for call in calls}
-    in_loops = {call for call in calls if call.op not in {node.op_type for node in traced.model.graph.node}}
-    for call in in_loops:  # OpenVINO 2026.4 loads no loop in a loop that reads what is around it
-        lowerings[call] = PORTABLE if lowerings[call] == IN_BLOCKS else lowerings[call]
+    outermost = {node.op_type for node in traced.model.graph.node}
+    for call, lowering in lowerings.items():
+        if lowering == IN_BLOCKS and call.op not in outermost:  # OpenVINO 2026.4 loads no loop of ours in a loop
+            lowerings[call] = PORTABLE
     return Lowered(traced, lowerings, options.provider)
 
 

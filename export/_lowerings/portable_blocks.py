@@ -15,7 +15,7 @@ from .operators import Outputs, branch, op
 
 LOWEST_OPSET = plain.LOWEST_OPSET
 FEW_QUERIES = 48  # so many have to share what is made ready of each key: 9 queries took three times as long as at once
-AT_ONCE = 2**23  # features of the queries beyond these, of all examples and heads: up to 32 MB
+AT_ONCE = 2**23  # features of the queries beyond these, of all examples and heads: 32 MB
 
 
 def fits(call: Call) -> bool:

@@ -85,6 +85,10 @@ def test_where_scores_are_large_a_coarse_precision_decides_which_key_is_seen(pre
     base, large = (case.rounding["out"][0, 1] for case in with_rounding(signature, cases, precision))
     assert base < 0.1
     assert large > 1
+    signature, inputs = model_signature(dense()), {"x": numbers(8, 6)}  # which sees no keys
+    cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE)]
+    base, large = (case.rounding["out"].max() for case in with_rounding(signature, cases, precision))
+    assert large < 2 * base
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
