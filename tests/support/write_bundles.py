@@ -8,6 +8,7 @@ names are given every layer has every form. PYTHONPATH=tests:benchmarks must be 
 import contextlib
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -106,11 +107,15 @@ def write(folder, name):
         of_keras(THEIRS, of_keras_alone(layer), folder / name / "model.onnx")
         return "written"
     lowering, precision, provider = FORMS["adaptive" if form == LARGE else form]
+
+    def of_provider(traced, calls, options):
+        return lowered(traced, calls, replace(options, provider=provider))
+
     options = {"lowering": lowering, "precision": precision, "progress": False}
     if layer == "timed_answer":  # nothing tells the exporter that the mask of a GRU is made of lengths
         options["sample_inputs"] = {"valid_lens": np.array([2, 5, 3], "int32")}
     with contextlib.ExitStack() as patches:
-        patches.enter_context(patch.object(lower, "_lowered", lambda *given: lowered(*given[:3], provider)))
+        patches.enter_context(patch.object(lower, "_lowered", of_provider))
         if form == LARGE:
             patches.enter_context(patch.dict(batched.AT_ONCE, batched.NOTHING))
         bundle = export_model(model_of(layer), folder / name, **options)
