@@ -37,6 +37,19 @@ def specs_of(inputs: Iterable[InputSpec]) -> dict[str, tf.TensorSpec]:
     return {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in inputs}
 
 
+def graph_run(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Callable[[Arrays], Arrays]:
+    """Trace a model in a context, and return what runs its graph."""
+    serve = endpoint(signature, tracing)
+    function = tf.function(serve, input_signature=[specs_of(signature.inputs)], autograph=False)  # as Keras has it
+    traced = function.get_concrete_function()  # to call `function` counts as a trace too many, of which it warns
+
+    def run(inputs: Arrays) -> Arrays:
+        outputs = traced({name: tf.constant(array) for name, array in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    return run
+
+
 def has_calls(signature: Signature) -> bool:
     """Tell whether the graph of a model calls functions, as a layer's own `tf.function`, or Python.
 

@@ -7,15 +7,15 @@ with its sum does not. So here each is moved by itself, while the model is one g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from .._internals.tensorflow_internals import through_traced
-from .._standalone.verify import Case, scale_of
-from .as_graph import endpoint, has_calls, specs_of
+from .._standalone.verify import Arrays, Case, scale_of
+from .as_graph import graph_run, has_calls
 from .choices import difference
 from .keras_messages import quiet_keras
 from .rounding import likely
@@ -58,9 +58,8 @@ def with_reordering(signature: Signature, cases: Sequence[Case], near: Collectio
         return list(cases)
 
 
-def _moved(signature: Signature) -> Any:
+def _moved(signature: Signature) -> Callable[[Arrays], Arrays]:
     """Return the model as a function of arrays, in which each product and sum is moved by a unit."""
-    serve = tf.function(endpoint(signature), input_signature=[specs_of(signature.inputs)], autograph=False)
     seeds = iter(range(1, 2**31))
 
     def change(op: str, inputs: Any, tensor: Any) -> Any:
@@ -68,14 +67,7 @@ def _moved(signature: Signature) -> Any:
             return tensor
         return _nudged(op, tensor, _size(op, inputs, tensor), next(seeds))
 
-    with through_traced(change):
-        function = serve.get_concrete_function()
-
-    def run(inputs: Any) -> dict[str, np.ndarray]:
-        found = function({name: tf.constant(array) for name, array in inputs.items()})
-        return {name: tensor.numpy() for name, tensor in found.items()}
-
-    return run
+    return graph_run(signature, lambda: through_traced(change))
 
 
 def _size(op: str, inputs: Sequence[Any], tensor: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ import tensorflow as tf
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import scans_of_known_length, without_default_signature
 from .._internals.tensorflow_internals import put_variables_in_order, write_same_uuid
-from .._model.as_graph import endpoint, specs_of
+from .._model.as_graph import endpoint, graph_run, specs_of
 from .._model.keras_messages import first_line
-from .._model.signature import InputSpec, Signature
+from .._model.signature import Signature
 from .._standalone.verify import Arrays
 from .time_steps import steps_as_rows
 
@@ -79,18 +79,10 @@ def _tracing(signature: Signature) -> Iterator[None]:
         raise UnsupportedModelError(f"{layers} cannot be traced into a graph: {first_line(error)}") from error
 
 
-def traced_run(signature: Signature, specs: Iterable[InputSpec]) -> Callable[[Arrays], Arrays]:
-    """Trace a model with inputs of such shapes, and return what runs its graph."""
-    function = tf.function(endpoint(signature), input_signature=[specs_of(specs)], autograph=False)  # as Keras has it
+def traced_run(signature: Signature) -> Callable[[Arrays], Arrays]:
+    """Trace a model as it is exported, and return what runs its graph."""
     with steps_as_rows(signature.layers), scans_of_known_length():
-        # to call `function` counts as a trace too many, of which it warns
-        traced = function.get_concrete_function()
-
-    def run(inputs: Arrays) -> Arrays:
-        outputs = traced({name: tf.constant(array) for name, array in inputs.items()})
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
-
-    return run
+        return graph_run(signature)
 
 
 def said_against(error: Exception) -> str:

@@ -67,7 +67,7 @@ def _traced(signature: Signature, golden: Cases, static: Collection[str]) -> tup
     What was traced must give the outputs of that case, roughly.
     """
     try:
-        run = traced_run(signature, _specs(signature, golden, static))
+        run = traced_run(replace(signature, inputs=_specs(signature, golden, static)))
         outputs = run(golden.cases[0].inputs)
     except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
         return None, said_against(error)
