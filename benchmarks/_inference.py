@@ -1,6 +1,7 @@
 """Parts of `against_keras.py` that look closer at one layer: beside TensorFlow, with masks of order, with more keys."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import _files
@@ -33,20 +34,21 @@ def _beside_tensorflow(kind: str, options: Options) -> list[dict[str, Any]]:
     cases = []
     for D, B, T in ((8, 2, 16),) if options.quick else SIZES[kind]:
         plan = Plan(kind, D)
-        contestants = [*_files_of(plan, options), *_in_tensorflow(plan)]
+        contestants = [*_files_of(plan, options.work / f"{B}x{T}"), *_in_tensorflow(plan)]
         for shape in (Shape(plan, B, T), Shape(plan, B, T, HALF_FILLED)):
             cases.append(options.race(Case(shape.inputs(), contestants, shape.facts(), PLAIN)))
     return cases
 
 
-def _files_of(plan: Plan, options: Options) -> list[Contestant]:
+def _files_of(plan: Plan, folder: Path) -> list[Contestant]:
     import _models
 
+    folder.mkdir()
     ours = _models.ours(plan)
     return [
-        _files.of_keras(PLAIN, _models.ours(plan, query_block_size=None), options.work / f"{plan}.onnx"),
-        _files.of_ours(OURS, ours, options.work / f"{plan}"),
-        _files.of_ours(PORTABLE, ours, options.work / f"{plan} portable", lowering="portable"),
+        _files.of_keras(PLAIN, _models.ours(plan, query_block_size=None), folder / "plain.onnx"),
+        _files.of_ours(OURS, ours, folder / "ours"),
+        _files.of_ours(PORTABLE, ours, folder / "portable", lowering="portable"),
     ]
 
 
