@@ -14,7 +14,7 @@ import onnx
 from _contestant import Arrays, Build, Contestant, Runner
 from onnx import helper
 
-from keras_attn_export import ExportError, ParityError, export_model
+from keras_attn_export import BundleError, ExportError, ParityError, export_model
 from keras_attn_export._model.keras_messages import first_line
 from keras_attn_export._standalone import verify
 
@@ -96,8 +96,8 @@ def of_ours(label: str, model: Any, folder: Path, **arguments: Any) -> Contestan
     """Write the file of a bundle; where this version cannot, return a contestant that says so."""
     try:
         bundle = export_model(model, folder, progress=False, **arguments)
-    except ParityError:
-        raise  # a wrong file is no missing one
+    except (BundleError, ParityError):
+        raise  # a wrong file is no missing one, nor is a folder that is taken
     except ExportError as error:
         return Contestant(label, SESSION, unavailable=str(error))
     return Contestant(label, SESSION, {"model": str(bundle.path / "model.onnx")})

@@ -37,11 +37,15 @@ def specs_of(inputs: Iterable[InputSpec]) -> dict[str, tf.TensorSpec]:
     return {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in inputs}
 
 
-def graph_run(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Callable[[Arrays], Arrays]:
-    """Trace a model in a context, and return what runs its graph."""
+def _traced(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Any:
     serve = endpoint(signature, tracing)
     function = tf.function(serve, input_signature=[specs_of(signature.inputs)], autograph=False)  # as Keras has it
-    traced = function.get_concrete_function()  # to call `function` counts as a trace too many, of which it warns
+    return function.get_concrete_function()  # to call `function` counts as a trace too many, of which it warns
+
+
+def graph_run(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Callable[[Arrays], Arrays]:
+    """Trace a model in a context, and return what runs its graph."""
+    traced = _traced(signature, tracing)
 
     def run(inputs: Arrays) -> Arrays:
         outputs = traced({name: tf.constant(array) for name, array in inputs.items()})
@@ -56,8 +60,7 @@ def has_calls(signature: Signature) -> bool:
     They do not see what is changed around them; and to trace a layer's function with a change in it would leave that in
     what the layer does from then on.
     """
-    serve = tf.function(endpoint(signature), input_signature=[specs_of(signature.inputs)], autograph=False)
-    definition = serve.get_concrete_function().graph.as_graph_def()
+    definition = _traced(signature).graph.as_graph_def()
     nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
     return any(node.op in CALLS for node in nodes)
 
