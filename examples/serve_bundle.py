@@ -101,6 +101,10 @@ def taken(spec: dict[str, Any], given: dict[str, Any], sizes: dict[str, int]) ->
     wanted = tuple(sizes.setdefault(a, n) if isinstance(a, str) else a for a, n in zip(shape, came, strict=False))
     if len(came) != len(shape) or came != wanted or max(sizes.values(), default=0) > LONGEST:
         raise ValueError(f"`{name}` must have shape {shape}, {LONGEST} at most. Received: {came}, with {sizes}.")
+    if dtype == "string":
+        if not {*map(type, flat)} <= {str}:
+            raise ValueError(f"`{name}` must hold strings.")
+        return np.array(flat, object).reshape(came)
     found = np.array(flat if {*map(type, flat)} <= {bool, int, float} else None)  # not texts, which it pads to one size
     kinds = {"b": "b", "i": "i", "u": "i", "f": "if"}  # what numbers may be given as: 1.5 never for an integer
     finite = not found.size or (found.dtype.kind in kinds[np.dtype(dtype).kind] and np.isfinite(found).all())

@@ -171,14 +171,18 @@ def _chosen_inputs(bundle: Bundle, given: Mapping[str, Any] | None) -> tuple[str
         return "given", checked_inputs(bundle.entries, given)
     cases = [(case.name, case.inputs) for case in verify.golden_cases(bundle.path, bundle.entries)]
     # poisoned padding or all zeros may be faster or slower than numbers are
-    plain = [case for case in cases if all(np.any(a) and np.all(np.isfinite(a)) for a in case[1].values())]
+    plain = [case for case in cases if all(map(_is_plain, case[1].values()))]
     case, arrays = max(plain or cases, key=lambda named: sum(array.nbytes for array in named[1].values()))
     return f"golden case `{case}`", arrays
 
 
+def _is_plain(array: np.ndarray) -> bool:
+    return bool(np.any(array) and (array.dtype == object or np.all(np.isfinite(array))))
+
+
 def _check_same_inputs(inputs: Arrays, session: Any, model: Path) -> None:
     found = {value.name: (_dtype(value.type), value.shape) for value in session.get_inputs()}
-    wanted = {name: (str(array.dtype), list(array.shape)) for name, array in inputs.items()}
+    wanted = {name: (verify.dtype_name(array), list(array.shape)) for name, array in inputs.items()}
     if found.keys() != wanted.keys() or not all(_fits(wanted[name], found[name]) for name in found):
         raise InputError(
             f"{model} must take the bundle's inputs, {_list(wanted)}. It takes {_list(found)}. "

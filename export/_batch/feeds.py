@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .._standalone.verify import Arrays, Manifest
+from .columns import blank
 from .windows import Window
 
 
@@ -31,7 +32,7 @@ def feeds_of(manifest: Manifest, window: Window, rows: np.ndarray, longest: Mapp
         if not shape:
             feeds[spec.name] = ragged.values[ragged.starts[rows]]
             continue
-        padded = np.zeros((len(rows), *shape), ragged.values.dtype)
+        padded = blank((len(rows), *shape), spec.dtype)
         sizes, starts, ends = ragged.sizes[rows], ragged.starts[rows].tolist(), ragged.starts[rows + 1].tolist()
         if comes_first(sizes, shape):
             for own, start, end in zip(padded.reshape(len(rows), -1), starts, ends, strict=True):

@@ -14,7 +14,7 @@ import numpy as np
 from .._errors import ExportError
 from .._standalone.verify import Spec
 from .._whole_file import put_in_place, reason_of
-from .columns import to_lists
+from .columns import blank, to_lists
 from .destination import Destination
 from .errors import Errors, write_errors
 from .parquet import UNREAD, said
@@ -49,7 +49,7 @@ class PartFile:
         self._partial = destination.partial / f".{uuid.uuid4().hex}.partial"
         self.schema = kept
         for spec in outputs:
-            nothing = to_lists(np.zeros(0, spec.dtype), np.zeros((0, len(spec.shape) - 1), np.int64))
+            nothing = to_lists(blank(0, spec.dtype), np.zeros((0, len(spec.shape) - 1), np.int64))
             self.schema = self.schema.append(pa.field(spec.name, nothing.type))
         self._errors = Errors()
         self.given_up: str | None = None

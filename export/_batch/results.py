@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._standalone.verify import Spec
-from .columns import to_lists
+from .columns import blank, to_lists
 from .feeds import comes_first
 from .windows import Window, output_sizes
 
@@ -30,7 +30,7 @@ class Results:
         counts = [np.prod(sizes, axis=1, dtype=np.int64) for sizes in self._sizes]
         self._starts = [np.concatenate([[0], np.cumsum(count)]) for count in counts]
         self._values = [
-            np.zeros(0 if apart else starts[-1], spec.dtype)
+            blank(0 if apart else starts[-1], spec.dtype)
             for spec, apart, starts in zip(specs, self._apart, self._starts, strict=True)
         ]
 
@@ -79,13 +79,17 @@ class Results:
         return to_lists(values, sizes)
 
 
-def without_padding(output: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def without_padding(output: np.ndarray | str, sizes: np.ndarray) -> np.ndarray:
     """Return what belongs to a row: `sizes` of each axis, all of it where that is -1."""
+    if isinstance(output, str):  # NumPy gives a number that has arithmetic, but a string as it is
+        return np.array(output, object)
     return output[tuple(slice(size if size >= 0 else None) for size in sizes)]
 
 
 def sizes_of_channels(output: np.ndarray, spec: Spec) -> np.ndarray:
     """Return the largest number of each channel, which is an index of the last axis if that is of a fixed size."""
+    if output.dtype == object:
+        return np.zeros(1)
     shape = spec.shape
     channels = shape[-1] if len(shape) > 1 and isinstance(shape[-1], int) else 1
     flat = np.abs(output.reshape(-1, max(1, channels)))

@@ -107,7 +107,7 @@ def _between(feeds: Arrays, numbers: Mapping[str, np.ndarray]) -> Arrays:
         if array.dtype.kind == "f":
             return (array * -100).astype(array.dtype), np.zeros_like(array)
         if array.ndim > 1:
-            return array[:, ::-1], np.zeros_like(array)
+            return array[:, ::-1], np.full_like(array, "" if array.dtype == object else 0)
         return numbers[name].max(keepdims=True), numbers[name].min(keepdims=True)
 
     pairs = {name: others(name, array) for name, array in feeds.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._standalone.verify import Manifest, Spec
+from .._standalone.verify import Manifest, Spec, numpy_dtype
 from .columns import Problems, Ragged, read_column
 from .job import WINDOW_BYTES
 
@@ -97,7 +97,7 @@ def output_bytes(specs: Iterable[Spec], window: Window) -> np.ndarray:
     each = []
     for spec in specs:
         sizes = output_sizes(spec, window)
-        each.append(np.prod(np.where(sizes < 0, longest, sizes), axis=1) * np.dtype(spec.dtype).itemsize)
+        each.append(np.prod(np.where(sizes < 0, longest, sizes), axis=1) * numpy_dtype(spec.dtype).itemsize)
     return np.stack([np.max(each, axis=0), np.sum(each, axis=0)])
 
 

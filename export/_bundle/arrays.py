@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import InputError
-from .._standalone.verify import Case, Manifest, Spec
+from .._standalone.verify import STRING, UNWRITABLE, Case, Manifest, Spec
 
 
 def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
@@ -17,11 +17,13 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
     Args:
         name: What the message calls it, such as "Input `keys`".
         value: An array, or nested lists.
-        dtype: The NumPy name of the dtype to return.
+        dtype: The dtype to return, as a manifest names it.
 
     Raises:
         InputError: It is no array, the kind differs (floats for integers, say), or a number does not fit.
     """
+    if dtype == STRING:
+        return _as_strings(name, value)
     try:
         array = np.asarray(value)
     except Exception as error:
@@ -42,6 +44,22 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
     if array.dtype.kind == "f" and np.any(np.isinf(converted) & np.isfinite(array)):
         raise InputError(f"{name} holds numbers that are infinite in {dtype}.")
     return converted
+
+
+def _as_strings(name: str, value: Any) -> np.ndarray:
+    """Return an array of `str`, from one, from NumPy's own strings, or from nested lists.
+
+    Raises:
+        InputError: It holds something else, such as bytes, or a string that no file can hold.
+    """
+    array = (value if isinstance(value, np.ndarray) else np.asarray(value, object)).astype(object)
+    for each in array.flat:
+        if not isinstance(each, str):
+            remedy = " Decode them first, as by `numpy.char.decode(array, 'utf-8')`." if type(each) is bytes else ""
+            raise InputError(f"{name} must hold strings. Received: {type(each).__name__}.{remedy}")
+        if UNWRITABLE.search(each):
+            raise InputError(f"{name} holds a string with a zero character or half of a pair, which no file can hold.")
+    return array
 
 
 def by_name(called: str, given: Any, names: Sequence[str]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._loaded_bundle import load_bundle
 from .._places import Refusal, check_place, unless_a_file, unless_of_kind, unless_read
-from .._standalone.verify import say
+from .._standalone.verify import dtype_name, say, without_objects
 from .._whole_file import whole_file
 from .shared import add_provider, new_parser, read_arrays
 
@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> None:
     check_place(target, refusal)
     outputs = load_bundle(arguments.bundle).run(read_arrays(arguments.inputs), provider=arguments.provider)
     write_arrays(target, outputs, refusal)
-    shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in outputs.items())
+    shapes = ", ".join(f"{name} {dtype_name(array)}{list(array.shape)}" for name, array in outputs.items())
     say(f"{target}: {shapes}")
 
 
@@ -52,4 +52,4 @@ def write_arrays(target: Path, arrays: dict[str, np.ndarray], refusal: Refusal =
     with whole_file(target, refusal) as partial, zipfile.ZipFile(partial, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+                np.lib.format.write_array(file, without_objects(array), allow_pickle=False)

@@ -36,7 +36,7 @@ from .._precision.float16 import to_float16
 from .._precision.lower_precision import converted
 from .._progress import Progress
 from .._standalone import verify
-from .._standalone.verify import Arrays, Manifest, Spec
+from .._standalone.verify import Arrays, Manifest, Spec, dtype_name
 from .._tracing.fresh_process import SavedModelRun
 from .._tracing.saved_model import write_saved_model
 from .._tracing.untraceable import untraceable_axes
@@ -212,7 +212,7 @@ def _manifest(signature: Signature, reference: Reference, lowered: Lowered, opti
     return Manifest(
         model=signature.model.name,
         inputs=tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs),
-        outputs=tuple(Spec(name, str(first[name].dtype), shape) for name, shape in lowered.outputs(golden).items()),
+        outputs=tuple(Spec(name, dtype_name(first[name]), shape) for name, shape in lowered.outputs(golden).items()),
         counts=golden.lengths,
         weights_of=reference.weights_of,
         multiples=golden.multiples,

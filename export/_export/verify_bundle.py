@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .._bundle.arrays import widened
 from .._bundle.parity import ParityReport, ParityRow, rows_of
 from .._bundle.signing import check_signature_if_asked
@@ -105,7 +103,7 @@ def _rows_of_samples(
 
         from .._model.reference import case_of
 
-        dtypes = {spec.name: np.dtype(spec.dtype) for spec in bundle.entries.outputs}
+        dtypes = {spec.name: verify.numpy_dtype(spec.dtype) for spec in bundle.entries.outputs}
         case = widened(case_of(name, loaded, options), dtypes)
     actual = bundle.run(case.inputs, provider=options.provider)
     tolerance = bundle.entries.parity["tolerance"]

@@ -24,10 +24,15 @@ COMPILED = "_XlaMustCompile"
 KEEPS_ITS_ARGUMENTS = "_nospecialize"  # or constants would be moved into it
 
 
-def content_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the keys and the values of a table of int64, by its handle, also while a graph is put together."""
+def content_of(table: Any, kinds: tuple[str, str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys and the values of a table, by its handle, also while a graph is put together.
+
+    Args:
+        table: The handle.
+        kinds: The dtypes of keys and values.
+    """
     with eager_mode():
-        keys, values = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)
+        keys, values = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=kinds[0], Tvalues=kinds[1])
         return keys.numpy(), values.numpy()
 
 
@@ -111,6 +116,7 @@ def graph_with_constants(
     Returns:
         The graph, and by the name of each such constant what it stands for.
     """
+    function.graph.clear_collection("table_initializer")  # of tables that are made already; TensorFlow warns of them
     known = convert_to_constants._CONTROL_FLOW_OPS
     convert_to_constants._CONTROL_FLOW_OPS = known | {"Case", "StatelessCase"}  # or it makes switches of them
     try:

@@ -10,6 +10,7 @@ import onnx
 
 from .._errors import UnsupportedModelError
 from .._graphs.onnx_file import finish
+from .._graphs.text_functions import opset_of_texts, text_functions
 from .._graphs.traced import Traced
 from .._model.golden_cases import Cases
 from .._options import PORTABLE, TRACED_OPSET, asked_by
@@ -45,7 +46,12 @@ class Lowered:
         Raises:
             UnsupportedModelError: onnx has no conversion to that opset for an op of the model.
         """
-        lowest = max([TRACED_OPSET, *(lowest_opset(lowering) for lowering in self.lowerings.values())])
+        of_texts = opset_of_texts(self.traced.model)
+        if asked is not None and asked < of_texts:
+            raise UnsupportedModelError(
+                f"Texts are put together by operators of opset {of_texts}. Received: opset={asked}. Leave `opset` out."
+            )
+        lowest = max([TRACED_OPSET, of_texts, *(lowest_opset(lowering) for lowering in self.lowerings.values())])
         best = max([lowest, *(opset_of(call, lowering) for call, lowering in self.lowerings.items())])
         if asked is not None or best == lowest:
             return self._finished(golden, asked or lowest)
@@ -61,10 +67,11 @@ class Lowered:
 
     def functions(self, opset: int) -> list[onnx.FunctionProto]:
         """Return how each call is written."""
-        return [
+        of_calls = [
             function_of(call, lowering, opset, self.provider, only_large=self.only_large)
             for call, lowering in self.lowerings.items()
         ]
+        return of_calls + text_functions(self.traced.model, opset)
 
     def layers(self, opset: int) -> dict[int, dict[str, Any]]:
         """Return what the manifest says of each layer that was called, by the layer's identity."""

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from .._standalone.verify import Arrays
+from .._standalone.verify import Arrays, decoded
 from .signature import InputSpec, Signature
 
 # calls of functions, and of Python
@@ -49,7 +49,7 @@ def graph_run(signature: Signature, tracing: Tracing = contextlib.nullcontext) -
 
     def run(inputs: Arrays) -> Arrays:
         outputs = traced({name: tf.constant(array) for name, array in inputs.items()})
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+        return {name: decoded(tensor.numpy()) for name, tensor in outputs.items()}
 
     return run
 
@@ -87,7 +87,7 @@ def graph_of_weights(
     def run(inputs: Arrays, values: Sequence[Any], number: float) -> Arrays:
         tensors = {name: tf.constant(array) for name, array in inputs.items()}
         outputs = function(tensors, list(values), tf.constant(number, tf.float32))
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+        return {name: decoded(tensor.numpy()) for name, tensor in outputs.items()}
 
     return run
 

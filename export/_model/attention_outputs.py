@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_attn import MaskedSoftmax
 
+from .._alike import alike
 from .._internals.keras_internals import numbers_of, through_calls
 from .._standalone.verify import Arrays
 from .signature import Signature
@@ -40,7 +41,7 @@ def attention_outputs(signature: Signature, inputs: Arrays) -> dict[str, str]:
         name: each.layer
         for name, array in given.items()
         for each in seen[::-1]
-        if any(same.shape == array.shape and np.array_equal(same, array, equal_nan=True) for same in _layouts(each))
+        if array.dtype.kind == "f" and any(alike(same, array) for same in _layouts(each))
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,7 +100,9 @@ def varies(output: str, cases: Sequence[Case]) -> bool:
 
 
 def _rows(array: np.ndarray) -> np.ndarray:
-    """Return numbers by row, an infinity as the largest number and NaN as none of them."""
+    """Return numbers by row, an infinity as the largest number and NaN as none of them; of strings, one of each."""
+    if array.dtype == object:
+        array = np.array([zlib.crc32(each.encode()) for each in array.flat]).reshape(array.shape)
     wide = np.nan_to_num(array.astype(np.float64), nan=-1e300, posinf=1e301, neginf=-1e301)
     return wide if wide.ndim else wide[np.newaxis]
 

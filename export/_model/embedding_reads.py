@@ -19,6 +19,7 @@ import keras
 import numpy as np
 
 from .._internals.keras_internals import numbers_of, through_calls
+from .._standalone.verify import STRING, numpy_dtype
 from .draws import Ids, resized
 from .keras_messages import quiet_keras
 from .signature import InputSpec, Signature
@@ -46,7 +47,7 @@ class Found:
 def found_ids(signature: Signature, given: Mapping[str, np.ndarray]) -> Found:
     """Return what each input that is not `given` may hold to stay within every `Embedding` that reads it."""
     tables = [layer for layer in signature.layers if isinstance(layer, keras.layers.Embedding)]
-    asked = [spec for spec in signature.inputs if spec.name not in given and spec.dtype != "bool"]
+    asked = [spec for spec in signature.inputs if spec.name not in given and spec.dtype not in ("bool", STRING)]
     if not tables or not asked:
         return Found({}, tuple(tables))
     for length in dict.fromkeys((*_lengths(signature, given), *LENGTHS)):
@@ -94,7 +95,9 @@ class _Probe:
     def _array(self, spec: InputSpec, value: int) -> np.ndarray:
         sizes = ((2 if axis == 0 else self.length) if size is None else size for axis, size in enumerate(spec.shape))
         shape = tuple(sizes)
-        return resized(self.given[spec.name], shape) if spec.name in self.given else np.full(shape, value, spec.dtype)
+        if spec.name in self.given:
+            return resized(self.given[spec.name], shape)
+        return np.full(shape, str(value) if spec.dtype == STRING else value, numpy_dtype(spec.dtype))
 
 
 def _ids_of(spec: InputSpec, probe: _Probe) -> Ids | None:

@@ -22,12 +22,16 @@ from .input_sources import LENGTHS, Source, flat_samples, sources
 from .keras_messages import first_line
 from .long_cases import EVERY_KEY, LONG, NOT_RUN, NUMBERS, long_sizes, positions, with_every_key
 from .more_cases import (
+    EMPTY_TEXT,
     EVERY_ID,
+    EVERY_TEXT,
     MANY_ROWS,
     PADDED_ELSEWHERE,
     rows_to_choose_in,
     with_close_choices,
+    with_empty_texts,
     with_every_id,
+    with_every_text,
     with_padding_elsewhere,
 )
 from .signature import InputSpec, Signature
@@ -185,6 +189,8 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
     if result.cases:
         widest = max((variable.shape[-1] for variable in signature.model.weights if len(variable.shape)), default=1)
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
+        add(EVERY_TEXT, partial(with_every_text, made, many), may_be_degenerate=False)
+        add(EMPTY_TEXT, lambda: with_empty_texts(made, drawer.inputs(apart)), may_be_degenerate=True)
         if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], widest)):
             rows_of = partial(with_close_choices, made, rows, partial(many, lengths="mixed"), signature.run)
             add(MANY_ROWS, rows_of, may_be_degenerate=False)

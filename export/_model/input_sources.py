@@ -19,9 +19,12 @@ from keras_attn.decoding._names import inputs_of, outputs_of
 from .._bundle.arrays import as_dtype
 from .._errors import InputError
 from .._internals.keras_internals import functional_of, nodes_of
-from .draws import Deck, Ids, Shape, mask, normal, normal_with_padding, resized
+from .._standalone.verify import STRING
+from .draws import Deck, Ids, Shape, mask, normal_with_padding, resized
 from .embedding_reads import Found, found_ids
+from .lookups import floats_of, readers_of, whole_numbers_of, words_of
 from .signature import InputSpec, Signature
+from .texts import Words
 
 # How lengths are set in a case, by name: rows cycle through what the function gives for a number of keys.
 LENGTHS: dict[str, Callable[[int], list[int]]] = {
@@ -47,7 +50,8 @@ class Source:
     that are the keys or values themselves: what stands there beyond a length of shape (B,) must not matter. Lengths
     that feed an `Embedding` too stay `below` its size. `ids` are all numbers that may be looked up, as `table` is where
     they are not drawn but sampled, and `padding` is what fills the steps that a model skips, which stand at the end of
-    some of the rows that are drawn. `room` is for how many further keys there must be room beyond the length.
+    some of the rows that are drawn. `room` is for how many further keys there must be room beyond the length. `words`
+    are what an input of strings holds.
     """
 
     draw: Callable[[Shape, np.random.Generator], np.ndarray]
@@ -61,6 +65,7 @@ class Source:
     table: Ids | None = None
     padding: float | None = None
     room: int = 0
+    words: Words | None = None
 
 
 @dataclass(frozen=True)
@@ -86,11 +91,16 @@ def sources(signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, 
     """
     functional = signature.functional
     tensors = {} if functional is None else _tensors(signature)
-    found = found_ids(signature, given)
-    made, unknown = {}, {}
+    found, readers = found_ids(signature, given), readers_of(signature, given)
+    made: dict[str, Source] = {}
+    unknown: dict[InputSpec, list[_Use]] = {}
     for spec in signature.inputs:
         uses = None if functional is None else list(_uses(functional, tensors[spec.name]))
-        source = _source(spec, uses, given.get(spec.name), tensors, found)
+        read, sample = readers.get(spec.name, []), given.get(spec.name)
+        if spec.dtype == STRING:
+            made[spec.name] = _source_of_strings(words_of(read), sample)
+            continue
+        source = _source(spec, uses, sample, tensors, found, read)
         if source is None:
             unknown[spec] = uses or []
         else:
@@ -171,7 +181,12 @@ def _fitting(value: Any, spec: InputSpec) -> np.ndarray:
 
 
 def _source(
-    spec: InputSpec, uses: list[_Use] | None, sample: np.ndarray | None, tensors: Mapping[str, Any], found: Found
+    spec: InputSpec,
+    uses: list[_Use] | None,
+    sample: np.ndarray | None,
+    tensors: Mapping[str, Any],
+    found: Found,
+    readers: list[Any],
 ) -> Source | None:
     """Return the source of one input; `None` where it is not known what the input may hold."""
     uses_of_it = uses or []
@@ -208,12 +223,20 @@ def _source(
     if is_mask:
         return Source(mask, padding=0 if len(spec.shape) == 2 else None)
     if not np.issubdtype(spec.dtype, np.integer):
-        return _source_of_floats(spec, uses_of_it)
+        return _source_of_floats(spec, uses_of_it, readers)
+    if (looked_up := whole_numbers_of(readers)) is not None:
+        return _source_of_ids(spec, looked_up) if isinstance(looked_up, Ids) else Source(looked_up)
     if SEGMENTS.search(spec.name.lower()):
         return _source_of_ids(spec, Ids(0, 1))
     # a table that was not seen at work, as in a loop, and of one size only: what else would be looked up there?
     sizes = {table.input_dim for table in found.unseen}
     return _source_of_ids(spec, Ids(0, sizes.pop() - 1)) if len(sizes) == 1 else None
+
+
+def _source_of_strings(words: Words, sample: np.ndarray | None) -> Source:
+    if sample is None:
+        return Source(words.draw, words=words)
+    return Source(lambda shape, rng: resized(sample, shape), sampled=True, words=words)
 
 
 def _source_of_filled(uses: list[_Use]) -> Source | None:
@@ -258,10 +281,10 @@ def _source_of_ids(spec: InputSpec, ids: Ids) -> Source:
     return Source(Deck(ids).draw, ids=ids, padding=0 if ids.pads and len(spec.shape) > 1 else None)
 
 
-def _source_of_floats(spec: InputSpec, uses: list[_Use]) -> Source:
+def _source_of_floats(spec: InputSpec, uses: list[_Use], readers: list[Any]) -> Source:
     masking = next((use.operation for use in uses if isinstance(use.operation, keras.layers.Masking)), None)
     if masking is None or len(spec.shape) < 2:
-        return Source(normal)
+        return Source(floats_of(readers))
     fill = float(masking.mask_value)
     return Source(functools.partial(normal_with_padding, fill=fill), padding=fill)
 

@@ -12,6 +12,7 @@ from .draws import every, filled, mask, padded_elsewhere
 from .input_sources import Source
 
 EVERY_ID = "every id"
+EVERY_TEXT, EMPTY_TEXT = "every text", "empty text"
 MANY_ROWS = "many rows"
 PADDED_ELSEWHERE = "padding elsewhere"
 ROWS = 4096  # of the largest vocabulary of which every row is looked up
@@ -52,6 +53,27 @@ def with_every_id(made: Mapping[str, Source], cases: Sequence[Case], draw: Calla
     inputs = draw(max(1, min(rows, int(NUMBERS / max(for_each, 1)))))
     inputs |= {name: np.ones_like(inputs[name]) for name in masks}
     return inputs | {name: filled(inputs[name].shape, ids).astype(inputs[name].dtype) for name, ids in left.items()}
+
+
+def with_empty_texts(made: Mapping[str, Source], inputs: Arrays) -> Arrays | None:
+    """Return inputs in which all strings are empty, but for words that cannot be others, if there are any."""
+    free = [name for name, source in made.items() if source.words and not source.words.is_closed]
+    return inputs | {name: np.full_like(inputs[name], "") for name in free} if free else None
+
+
+def with_every_text(made: Mapping[str, Source], draw: Callable[[int], Arrays]) -> Arrays | None:
+    """Return inputs of strings with all that is to be tried of them, one row after the other, if there are any.
+
+    Args:
+        made: The source of each input.
+        draw: Draws inputs of so many rows, or of as many as there must be.
+    """
+    tried = {name: source.words.every for name, source in made.items() if source.words}
+    if not any(tried.values()):
+        return None
+    inputs = draw(max(map(len, tried.values())))
+    found = {name: np.array(strings, object) for name, strings in tried.items() if strings}
+    return inputs | {name: np.resize(strings, inputs[name].shape) for name, strings in found.items()}
 
 
 def rows_to_choose_in(case: Case, widest: int) -> int:

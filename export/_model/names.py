@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from .._errors import UnsupportedModelError
+from .._standalone.verify import STRING
 
 LONGEST = 900  # letters of an input's name, of which names of axes and cases are made
 
@@ -22,8 +23,10 @@ def check_inputs(inputs: Sequence[tuple[str, str]]) -> None:
         UnsupportedModelError: A SavedModel cannot take one of them, or it has no counterpart in NumPy.
     """
     for name, dtype in inputs:
-        if dtype == "string":
-            raise UnsupportedModelError(f"Input `{name}` holds strings. Look them up before the model, not in it.")
+        if dtype == STRING and keras.backend.backend() != "tensorflow":
+            raise UnsupportedModelError(
+                f"Input `{name}` holds strings, which Keras takes on TensorFlow alone. Set KERAS_BACKEND=tensorflow."
+            )
         if dtype == "bfloat16":
             raise UnsupportedModelError(f"Input `{name}` is bfloat16, which NumPy does not have. Make it float32.")
         if not _is_argument(name):

@@ -76,7 +76,8 @@ def with_rounding(
     for _ in range(RUNS):
         for number, found in moved(1, every):
             expected = base[number]
-            apart = {name: ANOTHER * scale_of(array.astype(np.float64)) for name, array in expected.items()}
+            floats = {name: array for name, array in expected.items() if array.dtype.kind == "f"}
+            apart = {name: ANOTHER * scale_of(array.astype(np.float64)) for name, array in floats.items()}
             note(expected, found, seen[number], elsewhere[number], apart, rounds=True)
     if saturated := _saturated(cases, precision):
         for number, found in (each for _ in range(TIES) for each in moved(far, saturated)):
@@ -130,8 +131,9 @@ def _chooses(case: Case) -> bool:
 
 
 def _moved_input(array: np.ndarray, move: Callable[..., np.ndarray]) -> np.ndarray:
-    """Return an input moved, but for one of whole numbers alone: those are ids or a mask, and exact."""
-    return array if np.array_equal(array, np.rint(array)) else move(array, axis=-1)
+    """Return an input moved, but for strings and whole numbers alone: those are ids or a mask, and exact."""
+    is_exact = array.dtype.kind != "f" or np.array_equal(array, np.rint(array))
+    return array if is_exact else move(array, axis=-1)
 
 
 def _moved(array: np.ndarray, axis: int, *, units: int, precision: str, rng: np.random.Generator) -> np.ndarray:

@@ -19,7 +19,7 @@ from .._bundle.arrays import by_name
 from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import functional_of, inputs_structure, layers_of, operation_of, outputs_structure
 from .._internals.stock_attention import is_stock_attention
-from .._standalone.verify import Arrays
+from .._standalone.verify import Arrays, decoded
 from .keras_messages import first_line, quiet_keras
 from .names import check_inputs, output_names
 
@@ -93,7 +93,8 @@ class Signature:
         """Return what Keras gives for arrays, as arrays."""
         with quiet_keras():
             tensors = self.call(inputs)
-        return {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in tensors.items()}
+        arrays = {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in tensors.items()}
+        return {name: decoded(array) for name, array in arrays.items()}
 
 
 def model_signature(model: keras.Model, samples: Any = None, file: Path | None = None) -> Signature:

@@ -6,6 +6,7 @@ finite numbers for them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,8 +16,9 @@ import keras
 import numpy as np
 
 from .._standalone.verify import Arrays
-from .draws import mask
+from .draws import mask, normal
 from .input_sources import Source
+from .texts import ODD
 
 FINITE = "special values"
 NOT_FINITE = "infinities and NaN"
@@ -61,9 +63,12 @@ def drawn(source: Source, arrays: Sequence[np.ndarray], trials: Iterable[Trial])
     dtype = arrays[0].dtype
     if dtype.kind == "b":
         return "booleans"
+    if source.words is not None:
+        seen = {*itertools.chain(*(array.ravel() for array in arrays))}
+        return f"{len(seen)} different strings" + (", in other alphabets too" if {*ODD} & seen else "")
     if source.draw is mask:
         return "zeros and ones"
-    if _is_free(source, arrays[0]) and not source.sampled:
+    if source.draw is normal:
         return "normal floats"
     numbers = np.concatenate([array[np.isfinite(array)].ravel() for array in arrays])
     numbers = np.append(numbers, [trial.value for trial in trials if trial.is_near])
@@ -149,7 +154,7 @@ def accepted(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
     """Return the trials of which Keras gives finite numbers, and that are no more work than usual."""
     large = [trial for trial in trials if isinstance(trial.value, int) and not trial.is_near]
     others = [trial for trial in trials if trial not in large]
-    kept = that_run(others, inputs, run, _are_finite)
+    kept = that_run(others, inputs, run, are_finite)
     if not large or keras.backend.backend() != "tensorflow":  # which alone tells how much work there was
         return kept
     from .._internals.tensorflow_internals import work_of
@@ -164,7 +169,7 @@ def accepted(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
             found = usual
         if found == usual:
             wanted = [trial for trial in of_it if trial.value != FIRST_LARGE]
-            kept += that_run(wanted, inputs, run, _are_finite)
+            kept += that_run(wanted, inputs, run, are_finite)
     return kept
 
 
@@ -181,5 +186,6 @@ def that_run(
     return [] if len(trials) < 2 else [each for one in trials for each in that_run([one], inputs, run, is_right)]
 
 
-def _are_finite(outputs: Arrays) -> bool:
+def are_finite(outputs: Arrays) -> bool:
+    """Tell whether no float is infinite or NaN."""
     return all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in outputs.values())

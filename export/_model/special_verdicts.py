@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from .._standalone.verify import LENIENCE, Arrays, Case, compare
-from .special_values import Trial
+from .special_values import Trial, are_finite
 
 
 def differing(
@@ -44,7 +44,7 @@ def apart(case: Case, trials: Sequence[Trial]) -> tuple[Case, Callable[[Arrays],
     """
     outputs = {name: array for name, array in case.outputs.items() if _has_rows(array, case, trials)}
     free = {*range(len(next(iter(outputs.values()), ())))} - {trial.row for trial in trials}
-    rows = [row for row in sorted(free) if all(np.isfinite(array[row]).all() for array in outputs.values())]
+    rows = [row for row in sorted(free) if are_finite({name: array[row : row + 1] for name, array in outputs.items()})]
 
     def taken(arrays: Mapping[str, np.ndarray]) -> Arrays:
         return {name: arrays[name][rows] for name in outputs if name in arrays and arrays[name].ndim}

@@ -32,7 +32,9 @@ from . import (
     patches,
     projections,
     quantized,
+    ragged,
     refused,
+    regular_expressions,
     resampling,
     resizing,
     running,
@@ -43,6 +45,7 @@ from . import (
     spaces,
     special,
     tensor_lists,
+    texts,
     transposed_convolutions,
     wider,
 )
@@ -200,6 +203,21 @@ SIGNALS = (
     *(Operator(name, fourier.transform, _COMPLEX) for name in sorted(complex_parts.TRANSFORMS)),
     Operator("Atan2", angles.atan2, "zeros and infinities"),
 )
+_TEXTS = "an operator outside of ONNX"
+TEXTS = (
+    Operator("StringLower", texts.lower, _TEXTS),
+    Operator("StringUpper", texts.upper, _TEXTS),
+    Operator("StringStrip", texts.strip, "no mapping"),
+    Operator("StringJoin", texts.join, _TEXTS),
+    Operator("StaticRegexReplace", regular_expressions.replace, _TEXTS),
+    Operator("StringSplitV2", texts.split, _TEXTS),
+    Operator("UnicodeDecode", texts.split_characters, "no mapping; `tf.strings.unicode_split`"),
+    Operator("UnicodeEncode", texts.texts_of_characters, "no mapping; `tf.strings.unicode_split`"),
+    Operator("StringNGrams", ragged.ngrams, "no mapping"),
+    Operator("RaggedTensorToTensor", ragged.to_tensor, _TEXTS),
+    Operator("RaggedBincount", ragged.counts, "no mapping"),
+    *(Operator(name, texts.same, "no strings") for name in ("Equal", "NotEqual")),
+)
 LOOPS = (
     Operator("Empty", moves.empty, "no mapping; `keras.ops.ctc_loss`"),
     Operator("If", conditions.condition, "fails where a branch gives a tensor twice"),
@@ -213,7 +231,7 @@ LOOPS = (
     Operator("TensorListConcatV2", list_tensors.concatenated, "no mapping"),
     Operator("TensorListStack", tensor_lists.stacked, "taken from the loop alone, not from what puts it in order"),
 )
-OPERATORS = (*NUMBERS, *PLACES, *IMAGES, *MATRICES, *SIGNALS, *LOOPS)
+OPERATORS = (*NUMBERS, *PLACES, *IMAGES, *MATRICES, *SIGNALS, *TEXTS, *LOOPS)
 
 
 def handlers() -> dict[str, tuple[Any, list[Any]]]:

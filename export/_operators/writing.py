@@ -98,8 +98,9 @@ class Writer:
         self._made(op, inputs, attributes, outputs=[output], shapes=[shape], dtypes=[gives])
 
     def _made(self, op: str, inputs: tuple[Value, ...], attributes: dict[str, Any], **options: Any) -> str:
-        node = self.graph.make_node(op, [self.constant(each) for each in inputs], attr=attributes, **options)
-        return str(node.output[0])
+        domain = attributes.pop("domain", "")  # ONNX's own unless another is said
+        names = [self.constant(each) for each in inputs]
+        return str(self.graph.make_node(op, names, attr=attributes, domain=domain, **options).output[0])
 
 
 class Replacement(Writer):

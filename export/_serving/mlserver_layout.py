@@ -18,6 +18,7 @@ SETTINGS, BUNDLE = "model-settings.json", "bundle"
 # those of the runtime, which cannot be imported where there is no MLServer
 TYPES = {
     "bool": "BOOL",
+    "string": "BYTES",
     **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
     **{f"{u}int{bits}": f"{u.upper()}INT{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)},
 }

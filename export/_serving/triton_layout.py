@@ -20,6 +20,7 @@ DELAY = 1000  # microseconds that a request may wait for others
 KINDS = {"cpu": "KIND_CPU", "cuda": "KIND_GPU"}
 TYPES = {
     "bool": "TYPE_BOOL",
+    "string": "TYPE_STRING",
     **{f"float{bits}": f"TYPE_FP{bits}" for bits in (16, 32, 64)},
     **{f"{u}int{bits}": f"TYPE_{u.upper()}INT{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)},
 }

@@ -68,7 +68,7 @@ class BundleModel(MLModel):
     def _answer(self, payload: InferenceRequest) -> InferenceResponse:
         names = [each.name for each in payload.outputs or self.outputs]
         try:
-            feeds = {each.name: _array(each) for each in payload.inputs}
+            feeds = {each.name: self._array(each) for each in payload.inputs}
             if len(feeds) < len(payload.inputs):
                 raise ValueError("an input is given twice.")
             self._check_axes(feeds)
@@ -77,10 +77,14 @@ class BundleModel(MLModel):
             raise InferenceError(f"These inputs cannot be run: {str(error).partition(chr(10))[0]}") from error
         # not by MLServer's own codec, which makes (B, 1) of an output (B,)
         outputs = [
-            ResponseOutput(name=name, shape=[*a.shape], datatype=to_datatype(a.dtype), data=a.ravel().tolist())
+            ResponseOutput(name=name, shape=[*a.shape], datatype=_datatype(a.dtype), data=a.ravel().tolist())
             for name, a in zip(names, found, strict=True)
         ]
         return InferenceResponse(model_name=self.name, outputs=outputs)
+
+    def _array(self, given: RequestInput) -> np.ndarray:
+        is_text = any(spec["name"] == given.name and spec["dtype"] == "string" for spec in self.manifest["inputs"])
+        return _strings(given) if is_text else _numbers(given)
 
     def _check_axes(self, feeds: dict[str, np.ndarray]) -> None:
         """Refuse sizes that disagree: onnxruntime would repeat what has size 1."""
@@ -94,7 +98,7 @@ class BundleModel(MLModel):
                     raise ValueError(f"input `{spec['name']}` has size {size} where {rule}.")
 
 
-def _array(given: RequestInput) -> np.ndarray:
+def _numbers(given: RequestInput) -> np.ndarray:
     data, dtype = getattr(given.data, "root", given.data), to_dtype(given)
     if (_count(given.name, data) if isinstance(data, list) else len(data)) > MOST_NUMBERS:
         raise ValueError(f"input `{given.name}` holds more than {MOST_NUMBERS} numbers. Send fewer rows at once.")
@@ -104,6 +108,26 @@ def _array(given: RequestInput) -> np.ndarray:
     if raw.size and (changed or raw.dtype.kind not in KINDS.get(dtype.kind, "")):
         raise ValueError(f"the data of input `{given.name}` are not numbers of its datatype.")
     return array
+
+
+def _strings(given: RequestInput) -> np.ndarray:
+    """Return strings, which gRPC brings as bytes."""
+    flat = [getattr(given.data, "root", given.data)]
+    for _ in range(DEEPEST):
+        if not any(isinstance(each, list) for each in flat):
+            break
+        flat = [inner for each in flat for inner in (each if isinstance(each, list) else [each])]
+        if len(flat) > MOST_NUMBERS:
+            raise ValueError(f"input `{given.name}` holds more than {MOST_NUMBERS} strings. Send fewer rows at once.")
+    if given.datatype != "BYTES" or not all(isinstance(each, str | bytes) for each in flat):
+        raise ValueError(f"the data of input `{given.name}` are not strings, of datatype BYTES.")
+    array = np.empty(len(flat), object)
+    array[:] = [each.decode() if isinstance(each, bytes) else each for each in flat]
+    return array.reshape(given.shape)
+
+
+def _datatype(dtype: np.dtype[Any]) -> str:
+    return "BYTES" if dtype.kind == "O" else str(to_datatype(dtype))
 
 
 def _count(name: str, data: list[object], depth: int = 1) -> int:
@@ -117,4 +141,4 @@ def _count(name: str, data: list[object], depth: int = 1) -> int:
 
 def _described(name: str, dtype: str, shape: list[int | str]) -> MetadataTensor:
     sizes = [-1 if isinstance(size, str) else size for size in shape]
-    return MetadataTensor(name=name, datatype=to_datatype(np.dtype(dtype)), shape=sizes)
+    return MetadataTensor(name=name, datatype=_datatype(np.dtype(object if dtype == "string" else dtype)), shape=sizes)

@@ -29,7 +29,9 @@ def main(saved_model: str, cases: str, results: str, inputs: dict[str, str], out
     verify = runpy.run_path(str(HERE / "verify.py"))  # needs no package around it
 
     def found(run: Run) -> list[Any]:
-        return [verify["Case"](case.name, {}, run(case.inputs)) for case in verify["load_cases"](Path(cases))]
+        answers = ((case.name, run(case.inputs)) for case in verify["load_cases"](Path(cases)))
+        decoded = verify["decoded"]
+        return [verify["Case"](name, {}, {each: decoded(array) for each, array in of.items()}) for name, of in answers]
 
     try:
         in_c = runpy.run_path(str(HERE / "saved_model_in_c.py"))["SavedModel"](Path(saved_model), inputs, outputs)

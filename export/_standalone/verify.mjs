@@ -87,7 +87,7 @@ function isDeep(content) {
 // A kind of value is [what it must be, whether one is]: those of verify.py, by the same names.
 const LETTERS = 1000
 const DTYPES = [
-  'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64',
+  'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64', 'string',
 ]
 const isText = (value) => typeof value === 'string' && !/\p{Surrogate}/u.test(value)
 const isName = (value) => isText(value) && value.length <= 2 * LETTERS && isWhole([...value].length, 1, LETTERS)
@@ -217,6 +217,7 @@ function sha256Alone(bytes) {
 const ROOM = 64 * 2 ** 20
 const GROWTH = 100
 const MOST_ARRAYS = 2 ** 15
+const MOST_TEXTS = 2 ** 20 // in one array
 
 const KINDS = {
   b1: ['bool', Uint8Array],
@@ -367,7 +368,6 @@ function parseArray(name, npy) {
   if (!width && !Object.hasOwn(KINDS, kind ?? '')) {
     throw new BundleError(`\`${name}\` has dtype ${found[1]}, which is not read`)
   }
-  if (width > LETTERS) throw new BundleError(`\`${name}\` holds texts of more than ${LETTERS} letters`)
   const shape = found[3].split(',').filter((size) => size.trim()).map(Number)
   const held = npy.slice(from + length) // begins where typed arrays may
   const told = shape.reduce((product, size) => product * size, width ? 4 * width : Number(kind[1]))
@@ -376,7 +376,7 @@ function parseArray(name, npy) {
     throw new BundleError(`\`${name}\` holds ${held.length} bytes, and ${belong}`)
   }
   const texted = width && held.length / 4 / width
-  if (texted > MOST_ARRAYS) throw new BundleError(`\`${name}\` holds more than ${MOST_ARRAYS} texts`)
+  if (texted > MOST_TEXTS) throw new BundleError(`\`${name}\` holds more than ${MOST_TEXTS} texts`)
   const [dtype, data] = width ? [`<U${width}`, texts(held, width)] : [KINDS[kind][0], new KINDS[kind][1](held.buffer)]
   return { dtype, shape, data: found[2] === 'True' ? rowByRow(data, shape) : data }
 }
@@ -384,9 +384,12 @@ function parseArray(name, npy) {
 /** Return the texts of a NumPy array: each of `width` code points of 32 bits, filled up with zeros. */
 function texts(held, width) {
   const points = new Uint32Array(held.buffer)
-  return Array.from({ length: points.length / width }, (_, index) =>
-    String.fromCodePoint(...points.subarray(index * width, (index + 1) * width)).replace(/\0+$/, ''),
-  )
+  return Array.from({ length: points.length / width }, (_, index) => {
+    let [text, end] = ['', (index + 1) * width]
+    while (end > index * width && points[end - 1] === 0) end--
+    for (let at = index * width; at < end; at++) text += String.fromCodePoint(points[at])
+    return text
+  })
 }
 
 /** Return the elements of an array that lies column by column in the order of its rows. */
@@ -411,7 +414,7 @@ export async function readCases(bytes, manifest) {
   const names = arrays.get('cases')
   if (names?.shape.length !== 1) throw notCases('`cases` must be a list of names')
   if (!names.data.length) throw new BundleError(`${CASES} holds no golden case: there is nothing to compare.`)
-  if (!names.dtype.startsWith('<U') || names.data.length >= arrays.size) {
+  if (!(Number(names.dtype.slice(2)) <= LETTERS) || names.data.length >= arrays.size) {
     const many = 'and no more of them than other arrays'
     throw notCases(`\`cases\` must be names of up to ${LETTERS} letters, ${many}`)
   }
@@ -420,7 +423,9 @@ export async function readCases(bytes, manifest) {
   for (const [key, array] of arrays) {
     const [, part, name] = /^([^/]*\/[^/]*)\/(.*)$/s.exec(key) ?? [null, '', '']
     if (!parts.has(part)) parts.set(part, new Map())
-    parts.get(part).set(name, array)
+    const isStrings = part && array.dtype.startsWith('<U')
+    if (isStrings && !array.data.every(isText)) throw notCases(`\`${key}\` holds a string that is no text`)
+    parts.get(part).set(name, isStrings ? { ...array, dtype: 'string' } : array)
   }
   return names.data.map((name, index) => {
     const part = (kind) => parts.get(`${index}/${kind}`) ?? new Map()

@@ -189,7 +189,10 @@ class OrNull(NamedTuple):
 LETTERS = 1000  # of a name
 _LARGEST = 2**53 - 1  # that JavaScript too tells from its neighbours
 _LONE = re.compile(r"[\ud800-\udfff]")  # half a character, which no encoding can write
-DTYPES = ("bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)), "float16", "float32", "float64")
+UNWRITABLE = re.compile(r"[\x00\ud800-\udfff]")  # nor does NumPy keep zeros at the end of a string
+STRING = "string"  # arrays of Python's `str` in memory, and of NumPy's dtype `U` in a file
+_NUMBERS = ("bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)), "float16", "float32", "float64")
+DTYPES = (*_NUMBERS, STRING)
 
 
 def _is_text(value: Any) -> bool:
@@ -217,6 +220,17 @@ HASH = Kind("a SHA-256 of 64 digits", lambda value: _is_text(value) and bool(re.
 VERSION = Kind(
     "a version such as 1.18", lambda value: _is_text(value) and bool(re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", value))
 )
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the dtype that arrays of a manifest's dtype have in memory."""
+    return np.dtype(object if name == STRING else name)
+
+
+def dtype_name(array: np.ndarray) -> str:
+    """Return what a manifest calls the dtype of an array."""
+    return STRING if array.dtype == object else str(array.dtype)
+
 
 # A schema is one of the above; or schemas by key, of which one with a `?` may be missing, and others than these may be
 # there; or one schema under `*`, for values by any names.
@@ -794,14 +808,46 @@ def save_cases(path: Path, cases: Iterable[Case]) -> None:
     cases = list(cases)
     arrays = {"cases": np.array([case.name for case in cases])}
     for index, case in enumerate(cases):
-        arrays |= {f"{index}/inputs/{name}": value for name, value in case.inputs.items()}
-        arrays |= {f"{index}/outputs/{name}": value for name, value in case.outputs.items()}
+        arrays |= {f"{index}/inputs/{name}": without_objects(value) for name, value in case.inputs.items()}
+        arrays |= {f"{index}/outputs/{name}": without_objects(value) for name, value in case.outputs.items()}
         arrays |= {f"{index}/rounding/{name}": _steps(value) for name, value in case.rounding.items()}
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(each.file_size for each in archive.infolist())
     if unpacked > _most_unpacked(path.stat().st_size):  # outputs that are zeros throughout, for example
         np.savez(path, **arrays)  # type: ignore[arg-type]
+
+
+def decoded(array: np.ndarray) -> np.ndarray:
+    """Return an array of `str` where TensorFlow gives bytes; any other as it is.
+
+    Raises:
+        UnicodeDecodeError: Bytes are no UTF-8.
+    """
+    if array.dtype != object:
+        return array
+    strings = np.empty(array.shape, object)
+    strings.flat[:] = [each.decode() for each in array.flat]
+    return strings
+
+
+def without_objects(array: np.ndarray) -> np.ndarray:
+    """Return an array as a file may hold it: strings in NumPy's dtype `U`."""
+    return array.astype(str) if array.dtype == object else array
+
+
+def _with_strings(array: np.ndarray) -> np.ndarray:
+    """Return what `without_objects` was given.
+
+    Raises:
+        ValueError: It holds what is no text.
+    """
+    if array.dtype.kind != "U":
+        return array
+    strings = array.astype(object)
+    if not all(map(_is_text, strings.flat)):
+        raise ValueError("an array holds a string that is no text")
+    return strings
 
 
 _NONE = np.iinfo(np.int16).min  # stands for a rounding of zero
@@ -830,6 +876,7 @@ def load_cases(path: Path) -> list[Case]:
     try:
         arrays = read_arrays(path)
         names = _names_of_cases(arrays)
+        arrays = {key: _with_strings(array) for key, array in arrays.items() if key != "cases"}
     except (OSError, ValueError) as error:
         reason = f"{type(error).__name__}: {error.__cause__ or error}"
         raise BundleError(f"{path} is not a file of golden cases ({reason}).") from error
@@ -898,8 +945,8 @@ def check_arrays(said: str, kind: str, arrays: Arrays, specs: Iterable[Spec]) ->
         spec = wanted[name]
         sizes = zip(array.shape, spec.shape, strict=False)
         fits = array.ndim == len(spec.shape) and all(isinstance(want, str) or have == want for have, want in sizes)
-        if array.dtype != np.dtype(spec.dtype) or not fits:
-            found = f"{array.dtype} of shape {array.shape}"
+        if array.dtype != numpy_dtype(spec.dtype) or not fits:
+            found = f"{dtype_name(array)} of shape {array.shape}"
             raise BundleError(
                 f"{said} with {kind} `{name}` in {found}; the manifest says {spec.dtype} of {spec.shape}."
             )
@@ -1214,8 +1261,8 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray], options: Any = N
             raise ProviderError(f"{failed} {remedy}") from error
         raise ExportError(failed) from error
     found = dict(zip(names, outputs, strict=True))
-    if odd := [name for name, array in found.items() if getattr(array, "dtype", np.dtype(object)).kind not in "biuf"]:
-        raise ExportError(f"Output `{odd[0]}` of the model is no array of numbers, which no export writes.")
+    if odd := [name for name, array in found.items() if not isinstance(array, np.ndarray)]:
+        raise ExportError(f"Output `{odd[0]}` of the model is no array of numbers or strings, which no export writes.")
     return found
 
 
@@ -1291,7 +1338,7 @@ def compare(case: Case, actual: Arrays, tolerance: Mapping[str, float], lenience
         else:
             found = _difference(expected[name], actual[name], case.rounding.get(name), tolerance, lenience)
         array = expected[name] if name in expected else actual[name]
-        row = {"name": name, "case": case.name, "shape": list(array.shape), "dtype": str(array.dtype)}
+        row = {"name": name, "case": case.name, "shape": list(array.shape), "dtype": dtype_name(array)}
         passed = found.problem is None
         rows.append({**row, **found._asdict(), "tolerance": dict(tolerance), "passed": passed})
     return rows
@@ -1327,7 +1374,7 @@ def _difference(
     if expected.dtype != actual.dtype:
         return _Difference(problem=f"has dtype {actual.dtype}, expected {expected.dtype}")
     if not np.issubdtype(expected.dtype, np.floating):
-        different = expected != actual
+        different = np.asarray(expected != actual)
         tied = different & rounding if rounding is not None and rounding.dtype == bool else np.zeros_like(different)
         wrong, ties = (int(np.count_nonzero(places)) for places in (different & ~tied, tied))
         problem, size = (f"differs in {wrong} of {expected.size} places", 1.0) if wrong else (None, 0.0)

@@ -33,7 +33,7 @@ from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
 from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen, restore_domain
-from .lookups import lookup_handlers
+from .lookups import lookup_handlers, tables_with_shapes
 
 # What to write instead of an op that has no form, or could not be converted.
 OTHERWISE = {
@@ -87,6 +87,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
         try:
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))
             graph = found.graph
+            tables_with_shapes(graph)
             renames |= {f"{name}:0": name for name in found.weights}
             handlers = table.handlers() | lookup_handlers(function) | (call_handlers(graph, calls) if calls else {})
             model = tf2onnx_internals.converted(
@@ -98,7 +99,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
                 tensors_to_rename=renames,
                 custom_op_handlers=handlers,
                 custom_rewriter=[parts_apart],
-                extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)] if calls else None,
+                extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)],
             )
         except UnsupportedModelError:
             raise

@@ -118,11 +118,6 @@ def stateful_model():
     return keras.Model(x, layers.GRU(2, stateful=True, name="memory")(x))
 
 
-def string_model():
-    text = keras.Input((), dtype="string", name="text")
-    return keras.Model(text, layers.StringLookup(vocabulary=["a", "b"])(text))
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -138,7 +133,6 @@ def string_model():
         (lambda: named_model("x", sparse=True), "`x` is sparse"),
         (lambda: named_model("x", dtype="bfloat16"), "`x` is bfloat16, which NumPy does not have"),
         (stateful_model, "`memory` .GRU. is stateful"),
-        (string_model, "`text` holds strings"),
     ],
 )
 def test_refused_by_name(build, message):

@@ -11,7 +11,8 @@ pytestmark = pytest.mark.needs("jupytext")
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-NOTEBOOKS = ("tutorial", "nadaraya_watson", "scoring_functions", "distributed_training")
+PLAIN = ("tutorial", "penguins")  # cells from end to end, without a `main` that takes options
+NOTEBOOKS = (*PLAIN, "nadaraya_watson", "scoring_functions", "distributed_training")
 KERNEL = ["/somewhere/ipykernel_launcher.py", "-f", "/somewhere/kernel.json"]  # what Jupyter starts its kernel with
 
 
@@ -36,7 +37,7 @@ def test_jupyter_takes_it_and_it_begins_with_what_it_is(name, monkeypatch):
     assert all(cell.source.strip() for cell in notebook.cells)
     assert notebook.cells[0].cell_type == "markdown"
     assert not notebook.cells[0].source.startswith('"""')
-    if name == "tutorial":
+    if name in PLAIN:
         return
     received = []  # arguments are taken from the script's own command line alone
     for argv in (KERNEL, [f"of/{name}.py", "--quick"], [""]):
@@ -51,6 +52,18 @@ def test_the_tutorial_and_its_page_have_the_same_code():
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
     assert cells == [block.strip() for block in blocks]
+
+
+@pytest.mark.documents
+def test_a_table_of_words_and_numbers_becomes_one_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for number, cell in enumerate(cells_of("penguins")):
+        exec(compile(cell, f"cell {number}", "exec"), names)
+    assert "102 rows, 0 errors; columns known, probabilities, species" in capsys.readouterr().out
+    known, named = names["species"][names["labels"][names["test"]]], names["found"]["species"]
+    assert (known == named).mean() > 0.9
+    assert {spec["dtype"] for spec in names["bundle"].manifest["inputs"]} == {"string", "float32"}
 
 
 @pytest.mark.documents

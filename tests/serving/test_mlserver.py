@@ -16,6 +16,7 @@ import pytest
 from bundles import PACKAGES, flip_byte
 from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
 from serving import LOOPBACK, in_serving, serving_python, started
+from text_models import of_texts
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import export_model, load_bundle
@@ -29,7 +30,7 @@ CLIENT = Path(__file__).with_name("v2_client.py")
 WORDS, JSON = 11, {"Content-Type": "application/json"}
 # What leaks grows in each part of the requests; the arenas of malloc and onnxruntime do in some, by up to 20 MB seen.
 CLIENTS, PARTS, GROWTH = 8, 5, 2 * 2**20
-DATATYPES = {"float32": "FP32", "int32": "INT32", "bool": "BOOL"}
+DATATYPES = {"float32": "FP32", "int32": "INT32", "bool": "BOOL", "string": "BYTES"}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,7 @@ def bundles(exported, tmp_path_factory):
         return {
             "small": load_bundle(exported),
             "words": export_model(words, tmp_path_factory.mktemp("words") / "bundle"),
+            "texts": export_model(of_texts(), tmp_path_factory.mktemp("texts") / "bundle"),
         }
 
 
@@ -81,6 +83,8 @@ def tensor(name, datatype, shape, data):
     return {"name": name, "datatype": datatype, "shape": shape, "data": data}
 
 
+COLOUR = tensor("colour", "BYTES", [1, 1], ["red"])
+TWO = tensor("numbers", "FP32", [1, 2], [0.5, 1.5])
 IDS = tensor("ids", "INT32", [1, 3], [1, 2, 3])
 KEEP = tensor("keep", "BOOL", [1, 3], [True, True, False])
 QUERIES = tensor("queries", "FP32", [1, 1, 4], [0.5] * 4)
@@ -104,6 +108,10 @@ BAD = {
         "id out of range": (of(tensor("ids", "INT32", [1, 3], [1, WORDS, 3]), KEEP), "out of data bounds"),
         "disagreeing lengths": (of(IDS, tensor("keep", "BOOL", [1, 1], [True])), "has size 1 where"),
         "unknown output": (of(IDS, KEEP, outputs=[{"name": "smallest"}]), "smallest"),
+    },
+    "texts": {
+        "numbers for strings": (of(tensor("text", "INT32", [1], [1]), COLOUR, TWO), "not strings"),
+        "disagreeing batch": (of(tensor("text", "BYTES", [2], ["a", "b"]), COLOUR, TWO), "has size 1 where"),
     },
     "small": {
         "wrong feature size": (of(QUERIES, tensor("keys", "FP32", [1, 2, 5], [0.5] * 10), VALUES, LENS), "keys"),

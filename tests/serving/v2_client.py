@@ -34,10 +34,20 @@ def infer(protocol, client, model, inputs):
 def cases_of(path):
     """Return name and inputs of each golden case."""
     with np.load(path) as arrays:
-        return [
-            (str(name), {key.split("/", 2)[2]: arrays[key] for key in arrays if key.startswith(f"{index}/inputs/")})
-            for index, name in enumerate(arrays["cases"])
-        ]
+        given = [f"{index}/inputs/" for index in range(len(arrays["cases"]))]
+        inputs = [{key.removeprefix(at): _sent(arrays[key]) for key in arrays if key.startswith(at)} for at in given]
+        return list(zip(map(str, arrays["cases"]), inputs, strict=True))
+
+
+def _sent(array):
+    return array.astype(object) if array.dtype.kind == "U" else array
+
+
+def _came(array):
+    """Return strings as a file holds them."""
+    if array.dtype != object:
+        return array
+    return np.array([each.decode() if isinstance(each, bytes) else each for each in array.flat]).reshape(array.shape)
 
 
 def refusal(job, protocol, model, body):
@@ -60,6 +70,10 @@ def refusal(job, protocol, model, body):
     return "OK", ""
 
 
+def _is_json(array):
+    return array.dtype == object or np.isfinite(array).all()
+
+
 def bad(job):
     return {}, {"refusals": [refusal(job, *request) for request in job["bad"]]}
 
@@ -73,11 +87,11 @@ def replay(job):
     for model, cases in job["cases"].items():
         for index, (name, inputs) in enumerate(cases_of(cases)):
             for protocol, client in clients.items():
-                if protocol == "http" and not all(np.isfinite(array).all() for array in inputs.values()):
+                if protocol == "http" and not all(map(_is_json, inputs.values())):
                     left_out.append((protocol, model, name))  # JSON has neither NaN nor infinities
                     continue
                 found = infer(protocol, client, model, inputs)
-                answers |= {f"{model}/{protocol}/{index}/{output}": array for output, array in found.items()}
+                answers |= {f"{model}/{protocol}/{index}/{output}": _came(array) for output, array in found.items()}
     metadata = {
         "http": {model: clients["http"].get_model_metadata(model) for model in job["cases"]},
         "grpc": {model: clients["grpc"].get_model_metadata(model, as_json=True) for model in job["cases"]},

@@ -7,6 +7,7 @@ import pytest
 from bundles import read_manifest, small_model
 from export_models import boolean_and_causal_mask, per_query_lengths
 from proof_models import integer_outputs
+from text_models import of_texts
 
 from keras_attn import DotProductAttention
 from keras_attn_export import export_model
@@ -29,6 +30,7 @@ KINDS = {
     "boolean input": (boolean_and_causal_mask, {}),
     "integer outputs": (integer_outputs, {"lowering": "portable"}),
     "half inputs and outputs": (half_inputs_and_outputs, {}),
+    "strings": (of_texts, {}),
 }
 
 
@@ -57,7 +59,7 @@ RUNTIMES = {  # what loads it, what opens a model, and which kinds it runs
     "onnxruntime-web, which is compiled to WebAssembly": (
         "import * as ort from './node_modules/onnxruntime-web/dist/ort.node.min.mjs'\nort.env.wasm.numThreads = 1",
         "new Uint8Array(fs.readFileSync(bundle + '/model.onnx')), { executionProviders: ['wasm'] }",
-        ("portable", "int8, int64 input", "boolean input", "half inputs and outputs"),
+        ("portable", "int8, int64 input", "boolean input", "half inputs and outputs", "strings"),
     ),
 }
 REPLAY = """
@@ -91,7 +93,7 @@ def test_every_kind_of_bundle_matches(bundles, loaded, model, kinds):
         assert answer["seen"] == [[case, outputs, outputs] for case in cases]
         types |= {*answer["inputs"], *(row["dtype"] for row in theirs)}
     answers.close()
-    assert types >= {"float16", "float32", "int32", "int64", "bool"}, types
+    assert types >= {"float16", "float32", "int32", "int64", "bool", "string"}, types
 
 
 def test_half_as_newer_javascript_has_it():

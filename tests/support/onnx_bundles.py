@@ -32,7 +32,10 @@ def onnx_bundle(folder, nodes, inputs, outputs, **manifest):
     )
     onnx.checker.check_model(model)
     onnx.save(model, str(folder / verify.MODEL))
-    zeros = {name: np.zeros([1] * len(shape), dtype) for name, (dtype, shape) in inputs.items()}
+    zeros = {
+        name: np.full([1] * len(shape), "" if dtype == verify.STRING else 0, verify.numpy_dtype(dtype))
+        for name, (dtype, shape) in inputs.items()
+    }
     verify.save_cases(folder / verify.CASES, [verify.Case("nothing", zeros, {})])
     specs = ([Spec(name, dtype, tuple(shape)) for name, (dtype, shape) in each.items()] for each in (inputs, outputs))
     seal(folder, manifest_of(*specs, **manifest))

@@ -36,7 +36,19 @@ def optimized(model, folder):
 
 def onnx_outputs(model, inputs, folder):
     """The outputs of a functional model with a dict of outputs, by onnxruntime on the operators that tracing gives."""
-    return run(traced(model, folder).model, **inputs)
+    return run(with_texts(traced(model, folder).model), **inputs)
+
+
+def with_texts(model):
+    """A model with the functions on strings that it calls, at an opset that has their operators."""
+    from onnx import version_converter
+
+    from keras_attn_export._graphs.onnx_file import with_functions
+    from keras_attn_export._graphs.text_functions import opset_of_texts, text_functions
+
+    opset = opset_of_texts(model)
+    functions = text_functions(model, opset)
+    return with_functions(version_converter.convert_version(model, opset) if opset > 18 else model, functions)
 
 
 def changed(model, change, *inputs):

@@ -12,6 +12,7 @@ from proof_models import perturbed
 Samples = Callable[[], Mapping[str, np.ndarray]]
 HALF = ("float16", "int8")
 ID, IDS = ("int32",), (None, "int32")  # inputs of ids: one for each example, and as many as there are
+TEXT = ("string",)
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class Architecture:
         shapes = {name: each.default for name, each in inspect.signature(self.make).parameters.items()}
         inputs = {
             name: keras.Input(
-                [n for n in shape if n != "int32"], dtype="int32" if "int32" in shape else None, name=name
+                [size for size in shape if not isinstance(size, str)],
+                dtype=next((each for each in shape if isinstance(each, str)), None),
+                name=name,
             )
             for name, shape in shapes.items()
         }

@@ -1,10 +1,12 @@
 """Tables: columns of numbers and of categories, and bags of rows."""
 
+import keras
 import numpy as np
+import tensorflow as tf
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
-from .registry import HALF, ID, architecture, ids
+from .registry import HALF, ID, add, architecture, ids
 
 
 @architecture()
@@ -18,6 +20,33 @@ def wide_and_deep(numbers=(5,), work=ID, education=ID, country=ID):
     for units in (32, 16):
         deep = L.Dropout(0.1)(L.ReLU()(L.BatchNormalization()(L.Dense(units)(deep))))
     return {"classes": L.Dense(7, activation="softmax")(L.Concatenate()([wide, deep]))}
+
+
+def feature_space():
+    """Rows of words and numbers, as they stand in a table."""
+    rng, space = np.random.default_rng(0), keras.utils.FeatureSpace
+    rows = {
+        "age": rng.integers(18, 90, (60, 1)).astype("float32"),
+        "pressure": rng.normal(130, 15, (60, 1)).astype("float32"),
+        "thal": rng.choice(["fixed", "normal", "reversible"], (60, 1)).astype(object),
+        "sex": rng.choice(["f", "m"], (60, 1)).astype(object),
+        "ward": rng.integers(3, 9, (60, 1)),
+    }
+    kinds = {
+        "age": space.float_discretized(num_bins=6),
+        "pressure": space.float_normalized(),
+        "thal": space.string_categorical(num_oov_indices=1, output_mode="one_hot"),
+        "sex": space.string_categorical(num_oov_indices=0, output_mode="one_hot"),
+        "ward": space.integer_categorical(output_mode="one_hot"),
+    }
+    features = space(kinds, output_mode="concat")
+    features.adapt(tf.data.Dataset.from_tensor_slices(rows).batch(20))
+    x = L.Dropout(0.5)(L.Dense(32, activation="relu")(features.get_encoded_features()))
+    return keras.Model(features.get_inputs(), {"ill": L.Dense(1, activation="sigmoid")(x)})
+
+
+SOURCE = "Keras examples, Structured data classification with FeatureSpace, of words and numbers as they are"
+add("tables", "feature_space", SOURCE, feature_space)
 
 
 @architecture()

@@ -5,7 +5,7 @@ from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
 from .blocks import Positions, Waves, feed_forward, post_norm_block, pre_norm_block, prepended
-from .registry import HALF, IDS, architecture
+from .registry import HALF, IDS, TEXT, architecture
 
 
 @architecture()
@@ -53,6 +53,41 @@ def bidirectional_lstm(ids=IDS):
     x = L.Bidirectional(L.LSTM(12, return_sequences=True))(x)
     x = L.Bidirectional(L.LSTM(12))(x)
     return {"positive": L.Dense(1, activation="sigmoid")(x)}
+
+
+WORDS = "the a of and this is was it film movie good bad great poor plot i you not very grün 世界".split()  # noqa: SIM905
+
+
+@architecture()
+def text_convolutions(text=TEXT):
+    """Kim, 2014: Convolutional Neural Networks for Sentence Classification, from texts as they are."""
+    ids = L.TextVectorization(vocabulary=WORDS, output_sequence_length=30)(text)
+    x = L.Embedding(len(WORDS) + 2, 16)(ids)
+    pooled = [L.GlobalMaxPooling1D()(L.Conv1D(12, size, activation="relu")(x)) for size in (3, 4, 5)]
+    return {"positive": L.Dense(1, activation="sigmoid")(L.Dropout(0.5)(L.Concatenate()(pooled)))}
+
+
+@architecture()
+def bag_of_pairs(text=TEXT):
+    """Wang and Manning, 2012: Baselines and Bigrams, of words and pairs, weighted by how rare they are."""
+    pairs = [f"{one} {other}" for one, other in zip(WORDS[::3], WORDS[1::3], strict=False)]
+    weights = [0.5 + 0.1 * index for index in range(len(WORDS) + len(pairs))]
+    counted = L.TextVectorization(
+        vocabulary=[*WORDS, *pairs], idf_weights=weights, ngrams=2, output_mode="tf_idf", name="counted"
+    )
+    return {"positive": L.Dense(1, activation="sigmoid")(counted(text))}
+
+
+@architecture()
+def letters(text=TEXT):
+    """Zhang et al., 2015: Character-level Convolutional Networks for Text Classification."""
+    split = L.TextVectorization(
+        split="character", vocabulary=[*"abcdefghijklmnopqrstuvwxyzäö '-"], output_sequence_length=60
+    )
+    x = L.Embedding(34, 12)(split(text))
+    for size in (7, 3):
+        x = L.MaxPooling1D(3)(L.Conv1D(16, size, activation="relu")(x))
+    return {"language": L.Dense(4, activation="softmax")(L.Dense(16, activation="relu")(L.Flatten()(x)))}
 
 
 @architecture()

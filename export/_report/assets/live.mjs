@@ -102,6 +102,10 @@ function fieldOf(spec, page, golden) {
   }
   if (spec.counts) return { hidden: true }
   if (first === null) return { hidden: true, given: firstOf(golden.inputs.get(spec.name)) } // too many numbers to type
+  if (spec.dtype === 'string' && [first].flat(Infinity).length === 1) {
+    const text = make('input', { name: spec.name, type: 'text', autocomplete: 'off', spellcheck: false, value: [first].flat(Infinity)[0] })
+    return { element: labelled(text, true), read: () => spec.shape.slice(1).reduce((inner) => [inner], [text.value]) }
+  }
   if (spec.shape.length <= 1) {
     const isBool = spec.dtype === 'bool'
     const number = make('input', { name: spec.name, type: isBool ? 'checkbox' : 'number', step: isWhole(spec.dtype) ? '1' : 'any' })
@@ -115,7 +119,7 @@ function fieldOf(spec, page, golden) {
     try {
       return JSON.parse(area.value)
     } catch {
-      throw new Error(`${spec.name} must be nested lists of numbers, as in JSON`)
+      throw new Error(`${spec.name} must be nested lists of ${spec.dtype === 'string' ? 'strings' : 'numbers'}, as in JSON`)
     }
   } }
 }
@@ -212,6 +216,7 @@ function readForm(manifest, fields, page) {
 
 function repeated(array, times) {
   if (times === 1 || array.shape[0] !== 1) return array
+  if (array.dtype === 'string') return { ...array, shape: [times, ...array.shape.slice(1)], data: Array(times).fill(array.data).flat() }
   const data = new array.data.constructor(array.data.length * times)
   for (let i = 0; i < times; i++) data.set(array.data, i * array.data.length)
   return { ...array, shape: [times, ...array.shape.slice(1)], data }
@@ -232,6 +237,7 @@ function arrayOf(spec, shape, given) {
   for (const value of given) {
     if (!fits(value, spec.dtype)) throw new Error(`${spec.name} must hold ${spec.dtype}; ${JSON.stringify(value)} is none`)
   }
+  if (spec.dtype === 'string') return { dtype: spec.dtype, shape, data: given }
   if (spec.dtype === 'float16') {
     if (!globalThis.Float16Array) throw new Error(`${spec.name} is float16, which this browser does not have`)
     return { dtype: spec.dtype, shape, data: new Uint16Array(globalThis.Float16Array.from(given, Number).buffer) }
@@ -241,6 +247,7 @@ function arrayOf(spec, shape, given) {
 }
 
 function fits(value, dtype) {
+  if (dtype === 'string') return typeof value === 'string'
   if (dtype === 'bool') return [true, false, 0, 1].includes(value)
   if (!isWhole(dtype)) return Number.isFinite(value) || NOT_FINITE.includes(value)
   const bits = Number(dtype.match(/\d+/)[0]), signed = !dtype.startsWith('u')

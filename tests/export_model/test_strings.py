@@ -1,0 +1,157 @@
+"""Models that take and give strings: proven, run, checked by the bundle itself, and wrong input told."""
+
+import shutil
+import subprocess
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.utils import FeatureSpace
+from text_models import NAMES, of_one_word, of_texts
+
+from keras_attn_export import ExportError, InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
+from keras_attn_export._bundle.folder import seal
+from keras_attn_export._model.signature import model_signature
+from keras_attn_export._standalone import verify
+
+GIVEN = {
+    "text": np.array(["The CAT, sat", "", "ÄÖÜ\t世界 nothing"], object),
+    "colour": np.array([["grün"], ["red"], ["?"]], object),
+    "numbers": np.array([[0.5, 1], [2, -3], [0, 0]], "float32"),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return of_texts()
+
+
+@pytest.fixture(scope="module")
+def bundle(model, tmp_path_factory):
+    return export_model(model, tmp_path_factory.mktemp("strings") / "bundle")
+
+
+def test_it_gives_what_keras_gives(bundle, model):
+    expected, found = model_signature(model).run(GIVEN), bundle.run(GIVEN)
+    assert found["name"].tolist() == expected["name"].tolist()
+    assert {*found["name"]} <= {*NAMES}
+    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-6)
+    for kind in ("U", np.dtypes.StringDType()):
+        again = bundle.run(GIVEN | {"text": GIVEN["text"].astype(kind)})
+        np.testing.assert_array_equal(again["scores"], found["scores"])
+
+
+def test_the_manifest_and_the_cases_say_so_without_pickles(bundle):
+    assert [spec["dtype"] for spec in bundle.manifest["inputs"]] == ["string", "string", "float32"]
+    assert {spec["name"]: spec["dtype"] for spec in bundle.manifest["outputs"]}["name"] == "string"
+    with np.load(bundle.path / verify.CASES, allow_pickle=False) as arrays:
+        assert {arrays[name].dtype.kind for name in arrays if "text" in name} == {"U"}
+    told = bundle.report.coverage["inputs"]["text"]["values"]["drawn"]
+    assert told.endswith("different strings, in other alphabets too")
+    assert bundle.report.warnings == ()
+
+
+def test_every_word_and_what_is_odd_was_tried(bundle):
+    from keras_attn_export._model.texts import ODD
+
+    cases = {case.name: case.inputs for case in verify.load_cases(bundle.path / verify.CASES)}
+    assert {*ODD} <= {*cases["every text"]["text"]}
+    assert {"red", "blue", "grün", *ODD} <= {*cases["every text"]["colour"].flat}
+    assert {*cases["empty text"]["text"]} == {""}
+
+
+def test_the_bundle_checks_itself(bundle):
+    done = subprocess.run([sys.executable, "-P", bundle.path / "verify.py"], capture_output=True, text=True, check=True)
+    assert "outputs match on CPUExecutionProvider" in done.stdout
+
+
+def test_a_name_that_is_another_is_found(bundle, tmp_path):
+    shutil.copytree(bundle.path, tmp_path / "bundle")
+    cases = verify.load_cases(bundle.path / verify.CASES)
+    wrong = cases[0].outputs["name"].copy()
+    wrong[0] = next(name for name in NAMES if name != wrong[0])
+    cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": wrong}, rounding={})
+    verify.save_cases(tmp_path / "bundle" / verify.CASES, cases)
+    (tmp_path / "bundle" / verify.MANIFEST).unlink()
+    seal(tmp_path / "bundle", bundle.entries)
+    with pytest.raises(ParityError, match=r"output `name` differs in 1 of 3 places in case `base`") as caught:
+        verify_bundle(tmp_path / "bundle")
+    assert [row.dtype for row in caught.value.report.rows if not row.passed] == ["string"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (np.array([b"a"] * 3), "must hold strings. Received: bytes. Decode them first"),
+        (["a", None, "b"], "must hold strings. Received: NoneType"),
+        ([1, 2, 3], "must hold strings. Received: int"),
+        ([["a"], ["b"], ["c"]], r"must have shape \('batch',\). Received: \(3, 1\)"),
+        (["a\0", "b", "c"], "a zero character or half of a pair"),
+        (["a\ud800", "b", "c"], "a zero character or half of a pair"),
+    ],
+)
+def test_what_is_no_string_is_told(bundle, text, said):
+    with pytest.raises(InputError, match=f"Input `text` (holds a string with )?{said}"):
+        bundle.run(GIVEN | {"text": text})
+
+
+def test_a_string_for_a_number_is_told(bundle):
+    with pytest.raises(InputError, match="`numbers` must be of dtype float32"):
+        bundle.run(GIVEN | {"numbers": np.array([["1", "2"]] * 3)})
+
+
+def test_an_unknown_word_is_refused_where_keras_refuses_it(tmp_path):
+    bundle = export_model(of_one_word(num_oov_indices=0), tmp_path / "bundle")
+    assert bundle.run([["red", "blue", "grün"]])["found"].tolist() == [[0, 1, 2]]
+    with pytest.raises(ExportError, match="onnxruntime cannot run the model on inputs `word`"):
+        bundle.run([["red", "blue", "green"]])
+
+
+def test_strings_are_refused_where_keras_has_none(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(UnsupportedModelError, match="`word` holds strings, which Keras takes on TensorFlow alone"):
+        model_signature(of_one_word())
+
+
+def test_a_lower_opset_is_refused(model, tmp_path):
+    with pytest.raises(UnsupportedModelError, match=r"operators of opset 20\. Received: opset=18"):
+        export_model(model, tmp_path / "bundle", opset=18)
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_strings_stay_in_other_precisions(model, tmp_path, precision):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bundle = export_model(model, tmp_path / "bundle", precision=precision)
+    assert {*bundle.run(GIVEN)["name"]} <= {*NAMES}
+
+
+def test_rows_of_a_feature_space(tmp_path):
+    """Strings, whole numbers and floats, by `keras.utils.FeatureSpace`, with a model behind it."""
+    rng = np.random.default_rng(0)
+    table = {
+        "age": rng.integers(18, 90, (40, 1)).astype("float32"),
+        "income": rng.normal(5e4, 2e4, (40, 1)).astype("float32"),
+        "job": rng.choice(["clerk", "nurse", "Bäcker"], (40, 1)).astype(object),
+        "sex": rng.choice(["f", "m"], (40, 1)).astype(object),
+        "zip": rng.integers(10, 15, (40, 1)),
+    }
+    kinds = {
+        "age": FeatureSpace.float_discretized(4),
+        "income": FeatureSpace.float_normalized(),
+        "job": FeatureSpace.string_categorical(),
+        "sex": FeatureSpace.string_categorical(num_oov_indices=0),
+        "zip": FeatureSpace.integer_categorical(),
+    }
+    space = FeatureSpace(kinds, output_mode="concat")
+    space.adapt(tf.data.Dataset.from_tensor_slices(table).batch(8))
+    model = keras.Model(space.get_inputs(), keras.layers.Dense(2, name="bought")(space.get_encoded_features()))
+    bundle = export_model(model, tmp_path / "bundle")
+    assert bundle.report.warnings == ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras wants another order of the columns
+        expected = model_signature(model).run(table | {"zip": table["zip"].astype("int32")})
+    np.testing.assert_allclose(bundle.run(table)["bought"], expected["bought"], atol=1e-5)

@@ -1,0 +1,103 @@
+"""Operators on strings, in ONNX against TensorFlow: letters and spaces are those of ASCII to both."""
+
+import re
+import string
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from traced_functions import Converted
+
+from keras_attn_export import UnsupportedModelError
+from keras_attn_export._model.texts import ODD
+
+TEXTS = np.array(
+    [*ODD, "", "a,,b", ",", "<br />x<br /><br />", " . a", "aXbXX", "a http://x.y/é?z b", "12345.67"], object
+)
+
+CHANGES = {
+    "lower": lambda x: tf.strings.lower(x),
+    "upper": lambda x: tf.strings.upper(x),
+    "strip": lambda x: tf.strings.strip(x),
+    "strip and lower": lambda x: tf.strings.lower(tf.strings.strip(x)),
+    "join": lambda x: tf.strings.join(["[START]", x, "é"], separator=" "),
+    "punctuation": lambda x: tf.strings.regex_replace(x, f"[{re.escape(string.punctuation)}]", ""),
+    "one character": lambda x: tf.strings.regex_replace(x, "X", "é"),
+    "around a character": lambda x: tf.strings.regex_replace(x, "[.,¿ß]", r" \0 "),
+    "stripped around": lambda x: tf.strings.strip(tf.strings.regex_replace(x, "[.,]", r" \0 ")),
+    "all but": lambda x: tf.strings.regex_replace(x, "[^ a-zäX]", "_"),
+    "runs": lambda x: tf.strings.regex_replace(tf.strings.regex_replace(x, "[.]", ""), r"\s+", " "),
+    "addresses": lambda x: tf.strings.regex_replace(x, r"https?://\S+|<[^>]*>", "@"),
+    "some digits": lambda x: tf.strings.regex_replace(x, r"\d{2,3}[.]?", "#"),
+    "a text": lambda x: tf.strings.regex_replace(tf.strings.lower(x), "<br />", " - "),
+    "after a text": lambda x: tf.strings.regex_replace(tf.strings.regex_replace(x, "<br />", "A!"), "[!]", ""),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_texts_become_what_tensorflow_makes_of_them(change):
+    converted = Converted(CHANGES[change], x=TEXTS)
+    found = converted.assert_same()
+    assert (found != TEXTS).any()
+    converted.assert_same(x=np.array([], object))
+    converted.assert_same(x=np.array([""], object))
+
+
+SPLITS = {
+    "words": lambda x: tf.strings.split(x).to_tensor("-"),
+    "two words": lambda x: tf.strings.split(x).to_tensor("-", shape=[None, 2]),
+    "by a text": lambda x: tf.strings.split(x, sep=",").to_tensor("-"),
+    "characters": lambda x: tf.strings.unicode_split(x, "UTF-8").to_tensor("-"),
+    "pairs": lambda x: tf.strings.ngrams(tf.strings.split(x), 2).to_tensor("-"),
+    "one and three": lambda x: tf.strings.ngrams(tf.strings.split(x), (3, 1), separator="+").to_tensor("-"),
+    "lengths": lambda x: tf.strings.split(x).row_lengths(),
+}
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_texts_are_split_where_tensorflow_splits_them(split):
+    converted = Converted(SPLITS[split], x=TEXTS)
+    converted.assert_same()
+    converted.assert_same(x=np.array(["a b"], object))
+    converted.assert_same(x=np.array(["", " "], object))
+
+
+@pytest.mark.parametrize("same", [tf.equal, tf.not_equal])
+def test_strings_are_compared_with_one(same):
+    found = Converted(lambda x: same(x, "ab"), x=np.array([["ab", "a"], ["", "abc"]], object)).assert_same()
+    assert {*found.flat} == {True, False}
+
+
+# of which the first match may be shorter than the longest, or empty, or that Python reads otherwise than RE2
+ODD_PATTERNS = (
+    "a|ab",
+    "a?ab",
+    "[ab]*b",
+    "a*?b",
+    "(ab)?a",
+    "a*",
+    "^a",
+    r"\ba",
+    "(?i)a",
+    r"\p{L}",
+    "[[:punct:]]",
+    "[a-ÿ]",
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "op"),
+    [
+        (lambda x: tf.strings.lower(x, encoding="utf-8"), "StringLower"),
+        (lambda x: tf.strings.regex_replace(x, "a(b)", r"\1"), "StaticRegexReplace"),
+        *(
+            (lambda x, pattern=pattern: tf.strings.regex_replace(x, pattern, "-"), "StaticRegexReplace")
+            for pattern in ODD_PATTERNS
+        ),
+        (lambda x: tf.strings.split(x, maxsplit=1).to_tensor(), "StringSplitV2"),
+        (lambda x: tf.strings.unicode_decode(x, "UTF-8").to_tensor(), "UnicodeDecode"),
+    ],
+)
+def test_what_no_operator_does_is_refused(function, op):
+    with pytest.raises(UnsupportedModelError, match=op):
+        Converted(function, x=TEXTS)
