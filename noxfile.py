@@ -148,6 +148,24 @@ def python(session: nox.Session) -> None:
     run_tests(session, *files("contract*", "public_api", "export_model", "main"), "-k", chosen)
 
 
+@nox.session(python="3.11")  # for which the first of them were built
+def runtimes(session: nox.Session) -> None:
+    """OpenVINO's provider, and onnxruntimes of before, which have a folder each (0.4 GB); the tests run in .venv."""
+    session.run_install("scripts/setup", external=True)
+    session.install("--quiet", "numpy<2")
+    folder = Path(session.virtualenv.location).resolve()
+    for version in ("1.15.1", "1.17.3", "1.19.2"):
+        into = ("--target", str(folder / f"onnxruntime-{version}"))
+        session.install("--quiet", "--no-deps", *into, f"onnxruntime=={version}")
+    openvino, python = str(folder / "openvino"), str(Path(".venv/bin/python").absolute())
+    quantizer = ("sympy", "mpmath")  # which it imports
+    into = ("--python", python, "--target", openvino)
+    session.install("--quiet", "--no-deps", *into, "onnxruntime-openvino==1.24.1", *quantizer)
+    bodies = (*files("bodies"), "--provider", "openvino", "-k", "portable18 and not cuda")
+    for tests in (("-m", "runtimes", *session.posargs), bodies):
+        session.run("scripts/test", "--tier", "all", *tests, external=True, env={"PYTHONPATH": openvino})
+
+
 # What other programs do with a bundle.
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,12 @@ class Bundle:
         config: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Any:
-        """Return the onnxruntime session on `"cpu"` or `"cuda"`, opened once for its options and shared by all threads.
+        """Return the onnxruntime session on a provider, opened once for its options and shared by all threads.
 
         `run` uses the one without options; run another one by its own `run`.
 
         Args:
-            provider: `"cpu"` or `"cuda"`.
+            provider: Where to run, as in `export_model`.
             threads: How many threads work on one run, `intra_op_num_threads`; `None` leaves it to onnxruntime, which
                 takes all cores.
             config: Config entries of the `onnxruntime.SessionOptions` by key, such as
@@ -88,6 +88,7 @@ class Bundle:
             ProviderError: The provider is absent, or onnxruntime fell back to another one.
             BundleError: The model on disk is no longer the one that was loaded.
         """
+        provider = verify.short_name(provider)
         if threads is not None:
             options["intra_op_num_threads"] = threads
         checked = checked_config(config)
@@ -107,7 +108,7 @@ class Bundle:
         Args:
             inputs: Arrays by input name, or in the order of the inputs, one alone as it is; in the dtypes and shapes of
                 the manifest. Integers and floats of another width are converted where no value changes kind.
-            provider: `"cpu"` or `"cuda"`.
+            provider: Where to run, as in `export_model`.
 
         Returns:
             The outputs by name.
@@ -140,6 +141,7 @@ class Bundle:
         inputs: Mapping[str, Any] | None = None,
         live: bool = False,
         labels: Mapping[str, Sequence[str]] | None = None,
+        provider: str = "cpu",
     ) -> Path:
         """Write one HTML file that shows the model, its proof and its attention, and loads nothing.
 
@@ -152,6 +154,7 @@ class Bundle:
                 npm, in this folder or one above it.
             labels: What ids are called, a string for each, by the name of an input or output, such as a vocabulary.
                 Outputs that are scores of so many classes are labelled with the largest.
+            provider: Where `inputs` run, as in `export_model`.
 
         Returns:
             The file.
@@ -166,7 +169,8 @@ class Bundle:
         check_page(page)
         verify.check_model(self.path, self.manifest, verify.CASES)
         given = None if inputs is None else checked_inputs(self.entries, inputs)
-        content = content_of(self.path, self.entries, self.report, self.run, inputs=given, live=live, labels=labels)
+        run = partial(self.run, provider=provider)
+        content = content_of(self.path, self.entries, self.report, run, inputs=given, live=live, labels=labels)
         return write_page(page, content, live=live)
 
 

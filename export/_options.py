@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ._errors import ExportError, InputError
-from ._standalone.verify import PROVIDERS, older_onnxruntime
+from ._standalone.verify import FOR_ANY, FOR_CUDA, PROVIDERS, older_onnxruntime, short_name
 
 PORTABLE = "portable"
 ADAPTIVE = "adaptive"
@@ -24,6 +25,9 @@ PRECISIONS = (FLOAT32, "float16", "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
 OPSETS = range(TRACED_OPSET, 25)
 FUSED_OPSET = 24
+STANDARD = (
+    "standard"  # a target: standard operators alone, no functions, and no `If` that decides how attention is computed
+)
 NO_MORE = {"relative": 0.0, "absolute": 0.0}  # than what rounding does
 
 # The first onnxruntime release, of 1.15 and later, that loads exported models of each opset and gives Keras's outputs.
@@ -34,6 +38,7 @@ LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21"
 LOWEST_FOR_LOWERING = {ADAPTIVE: "1.19", BATCHED: "1.19", "fused": "1.25"}
 # The first that was seen to have kernels for CUDA of all operators of opset 24; in May 2026 it lacked some (27742).
 LOWEST_FOR_FUSED_ON_CUDA = "1.31"
+_RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,12 @@ class Options:
     strict: bool = False
     static_axes: Mapping[str, int] = field(default_factory=dict)
     untraceable: Mapping[str, str] = field(default_factory=dict)
+    target: str | None = None
+
+    @property
+    def written_for(self) -> str:
+        """What attention is written for, as `Provider` has it."""
+        return FOR_ANY if self.target == STANDARD else PROVIDERS[self.provider].written_for
 
 
 def asked_by(form: str) -> str:
@@ -75,7 +86,12 @@ def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
     on_cuda = [LOWEST_FOR_FUSED_ON_CUDA] if BATCHED in used and opset >= FUSED_OPSET else []
     releases = [LOWEST_ONNXRUNTIME[opset], *(LOWEST_FOR_LOWERING[each] for each in used if each in LOWEST_FOR_LOWERING)]
     releases += on_cuda
-    return max(releases, key=lambda release: tuple(map(int, release.split("."))))
+    return max(releases, key=release_of)
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    """Return the minor release of a version, to be compared."""
+    return tuple(map(int, version.split(".")[:2]))
 
 
 def runs_here(opset: int, lowerings: Iterable[str]) -> bool:
@@ -103,17 +119,24 @@ def checked_options(*, tolerance: Any, static_axes: Any, **plain: Any) -> Option
     """Return the options of an export, by the names of `Options`.
 
     Raises:
-        ExportError: A value is unknown, or they do not go together.
+        ProviderError: The provider is unknown.
+        ExportError: Another value is, or they do not go together.
         InputError: `static_axes` are no mapping from names to sizes of 1 or more.
     """
+    plain["provider"] = short_name(plain.get("provider", Options.provider))
     options = Options(**plain, tolerance=_tolerance(tolerance), static_axes=_static_axes(static_axes))
-    choices = (("lowering", LOWERINGS), ("precision", PRECISIONS), ("provider", tuple(PROVIDERS)))
+    choices = (("lowering", LOWERINGS), ("precision", PRECISIONS))
     for name, known in choices:
         if (value := getattr(options, name)) not in known:
             raise ExportError(f"`{name}` must be one of {known}. Received: {value!r}.{instead(value)}")
+    _check_opset(options)
+    return _for_target(options)
+
+
+def _check_opset(options: Options) -> None:
     opset = options.opset
     if opset is None:
-        return options
+        return
     if isinstance(opset, bool) or not isinstance(opset, int) or opset not in OPSETS:
         raise ExportError(f"`opset` must be an integer from {OPSETS[0]} to {OPSETS[-1]}. Received: {opset!r}.")
     if options.lowering == "fused" and opset < FUSED_OPSET:
@@ -121,7 +144,43 @@ def checked_options(*, tolerance: Any, static_axes: Any, **plain: Any) -> Option
             f"`lowering='fused'` needs opset {FUSED_OPSET}, the first whose `Attention` takes lengths. "
             f"Received: opset={opset}. Leave `opset` out, or use another lowering."
         )
-    return options
+
+
+def _for_target(options: Options) -> Options:
+    """Return options by which a file runs on the onnxruntime that its target names, if that is one.
+
+    Raises:
+        ExportError: The target is no release, is too old, or does not go together with what else is asked.
+    """
+    target = options.target
+    if target is None or target == STANDARD:
+        return options
+    first = LOWEST_ONNXRUNTIME[TRACED_OPSET]
+    if not isinstance(target, str) or not _RELEASE.fullmatch(target) or release_of(target) < release_of(first):
+        raise ExportError(
+            f"`target` must be {STANDARD!r} or the lowest onnxruntime that the file shall run on, {first} or newer, "
+            f"such as '1.19'. Received: {target!r}."
+        )
+
+    def needed(opset: int | None, lowering: str) -> str:
+        form = BATCHED if (lowering, options.written_for) == (ADAPTIVE, FOR_CUDA) else lowering
+        return lowest_onnxruntime(opset or FUSED_OPSET, [form])
+
+    def runs(opset: int | None, lowering: str) -> bool:
+        return release_of(needed(opset, lowering)) <= release_of(target)
+
+    opset, lowering = options.opset, options.lowering
+    if opset is None and lowering != "fused" and not runs(None, lowering):
+        opset = TRACED_OPSET
+    if lowering == ADAPTIVE and not runs(opset, lowering):
+        lowering = PORTABLE
+    if not runs(opset, lowering):
+        asked = f"opset={opset}" if lowering == PORTABLE else f"lowering={lowering!r}"
+        raise ExportError(
+            f"`{asked}` needs onnxruntime {needed(opset, lowering)} or newer. Received: target={target!r}. Leave out "
+            "one of them."
+        )
+    return replace(options, opset=opset, lowering=lowering)
 
 
 def _static_axes(given: Any) -> dict[str, int]:

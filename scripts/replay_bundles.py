@@ -99,7 +99,7 @@ def replayed(bundle: Any, given: argparse.Namespace) -> Row:
     session = verify.open_session(file, given.provider, profile_prefix=f"{given.scratch}/{bundle.path.name}")
     runs = [(case, verify.run_session(session, case.inputs)) for case in bundle.cases]
     profile, tolerance = Path(session.end_profiling()), bundle.manifest["parity"]["tolerance"]
-    rows = [each for run in runs for each in verify.compare(*run, tolerance, verify.LENIENCE[given.provider])]
+    rows = [each for run in runs for each in verify.compare(*run, tolerance, verify.PROVIDERS[given.provider].lenience)]
     for row in rows:
         if not row["passed"]:
             told = f"`{row['name']}` {row['problem']} in case `{row['case']}`"
@@ -115,7 +115,8 @@ def replayed(bundle: Any, given: argparse.Namespace) -> Row:
 def timed(bundle: Any, given: argparse.Namespace, size: str) -> Row:
     """Time runs whose inputs and outputs lie on the device; what they give is held to what the plain form gave."""
     options = {"use_tf32": str(int(given.tf32)), "arena_extend_strategy": "kSameAsRequested"}
-    bundle.verify.CUDA_OPTIONS.update(options)
+    known, cuda = bundle.verify.PROVIDERS, bundle.verify.PROVIDERS["cuda"]
+    known["cuda"] = cuda._replace(options={**cuda.options, **options})
     before_any = device_memory(given.provider)
     session = bundle.verify.open_session(bundle.path / bundle.verify.MODEL, given.provider)
     binding, taken, names = session.io_binding(), [], [output.name for output in session.get_outputs()]

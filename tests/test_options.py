@@ -27,7 +27,7 @@ def asked(tolerance=None, static_axes=None, **others):
 def test_defaults_are_those_of_export_model():
     given = inspect.signature(export_model).parameters
     same = {each.name: each.default for each in fields(Options) if each.name in given and each.default is not MISSING}
-    assert set(same) == {"opset", "lowering", "precision", "provider", "safe_mode", "strict"}
+    assert set(same) == {"opset", "lowering", "precision", "provider", "safe_mode", "strict", "target"}
     assert {name: given[name].default for name in same} == same
 
 
@@ -124,3 +124,58 @@ def test_a_tolerance(tolerance, relative, absolute):
 def test_tolerances_that_are_none(tolerance):
     with pytest.raises(ExportError, match=r"`tolerance` must be a number of 0 or more, or two .*\. Received: "):
         asked(tolerance=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("given", "opset", "lowering"),
+    [
+        ({}, None, "adaptive"),
+        ({"target": "standard"}, None, "adaptive"),
+        ({"target": "1.25"}, None, "adaptive"),
+        ({"target": "1.25.1", "lowering": "fused"}, None, "fused"),
+        ({"target": "1.24"}, 18, "adaptive"),
+        ({"target": "1.19"}, 18, "adaptive"),
+        ({"target": "1.18"}, 18, "portable"),
+        ({"target": "1.15", "lowering": "portable"}, 18, "portable"),
+        ({"target": "1.20", "opset": 21}, 21, "adaptive"),
+        ({"target": "1.24", "opset": 24}, 24, "portable"),  # the operator `Attention` needs 1.25
+        ({"target": "1.25", "provider": "cuda"}, 18, "adaptive"),  # which has no kernels of opset 24 yet
+        ({"target": "1.31", "provider": "cuda"}, None, "adaptive"),
+    ],
+)
+def test_what_follows_from_a_target(given, opset, lowering):
+    options = asked(**given)
+    assert (options.opset, options.lowering) == (opset, lowering)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"target": "1.24", "lowering": "fused"},
+            r"`lowering='fused'` needs onnxruntime 1\.25 or newer\. Received: target='1\.24'",
+        ),
+        (
+            {"target": "1.19", "opset": 22},
+            r"`opset=22` needs onnxruntime 1\.21 or newer\. Received: target='1\.19'\. Leave out",
+        ),
+        ({"target": "1.23", "opset": 24}, r"`opset=24` needs onnxruntime 1\.24"),
+        *(
+            (
+                {"target": target},
+                r"`target` must be 'standard' or the lowest onnxruntime .*, 1\.15 or newer, .* Received: ",
+            )
+            for target in ("1.14", "1", "latest", "1.19rc1", 1.19, ("1.19",))
+        ),
+    ],
+)
+def test_targets_that_cannot_be(given, said):
+    with pytest.raises(ExportError, match=said):
+        asked(**given)
+
+
+def test_what_attention_is_written_for():
+    assert asked().written_for == "cpu"
+    assert asked(provider="CUDAExecutionProvider").written_for == "cuda"
+    assert asked(provider="openvino").written_for == "any"
+    assert asked(provider="cuda", target="standard").written_for == "any"

@@ -107,7 +107,7 @@ def bench_bundle(
         path: The bundle.
         against: Another ONNX file with the same inputs.
         inputs: Arrays by input name; `None` takes the largest golden case.
-        provider: `"cpu"` or `"cuda"`.
+        provider: Where to run, as in `export_model`.
         threads: How many threads a run uses; `None` for as many as this process may run on.
         seconds: How long to time, all models together. A few runs are made however long they take.
         step: Called with the name of each step.
@@ -122,6 +122,7 @@ def bench_bundle(
     if threads < 1 or not 0 < seconds < float("inf"):
         raise ExportError(f"`threads` and `seconds` must be above 0. Received: {threads} and {seconds}.")
     step("Checking the bundle")
+    provider = verify.short_name(provider)
     verify.check_provider(provider)  # imports onnxruntime, which is no part of the time to load
     bundle = load_bundle(path)
     name, arrays = _chosen_inputs(bundle, inputs)

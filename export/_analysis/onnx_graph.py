@@ -69,7 +69,7 @@ class OnnxGraph:
 
         Args:
             names: The tensors.
-            provider: `"cpu"` or `"cuda"`.
+            provider: Where to run.
             scratch: A folder for the changed file; it must outlive the session.
         """
         import onnx

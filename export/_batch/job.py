@@ -22,7 +22,7 @@ class Job:
     Attributes:
         bundle: The folder.
         digest: The digest of its manifest: on another machine there may be another bundle in its place.
-        provider: `"cpu"` or `"cuda"`.
+        provider: The short name of where to run.
         outputs: The outputs to compute.
         key: The column that names rows, or `None`.
         batch_size: The most rows of one run.

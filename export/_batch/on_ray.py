@@ -22,6 +22,7 @@ from .part_file import Done, fail_part
 from .run_parts import run_parts
 from .source import Part
 
+ON_GPU = ("cuda", "tensorrt", "migraphx")  # of which Ray knows how many there are
 TRIES = 4  # of a part whose worker dies under it; then the part is to blame
 AHEAD = 2  # tasks for each core: one runs, and one waits for its end
 
@@ -43,7 +44,7 @@ def run_on_ray(parts: Sequence[Part], job: Job, destination: Destination, done: 
     """
     with _started(workers) as ray:
         most = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        gpus = {} if job.provider == "cpu" else {"num_gpus": 1}
+        gpus = {"num_gpus": 1} if job.provider in ON_GPU else {}
         task = ray.remote(num_cpus=1, **gpus, max_retries=TRIES - 1, retry_exceptions=False)(_run_part)
         waiting, running = list(reversed(parts)), dict[Any, Part]()
         one = replace(job, workers=1)

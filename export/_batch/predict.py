@@ -15,7 +15,7 @@ from .._loaded_bundle import Bundle, load_bundle
 from .._machine import usable_cpus
 from .._places import is_within
 from .._progress import shown_rows
-from .._standalone.verify import check_provider
+from .._standalone.verify import check_provider, short_name
 from .destination import Destination
 from .errors import merge_errors
 from .job import BATCH_ROWS, Job, checked_outputs, row_axes
@@ -89,7 +89,7 @@ def predict(
         batch_size: The most rows of one run of the model; `None` for 64.
         workers: How many runs at once; `None` for one a core.
         key: The column that names rows in the table of errors; also passed on if it is an input.
-        provider: `"cpu"` or `"cuda"`.
+        provider: Where to run, as in `export_model`.
         outputs: The outputs to compute; `None` for all.
         limit_memory: How much memory the tensors of the model may take in a process, in bytes or as a text such as
             `"2G"`; `None` for half of what is free. Batches become smaller where it does not do.
@@ -115,6 +115,7 @@ def predict(
         check_ray()
     opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     check_provider(provider)
+    provider = short_name(provider)
     chosen = checked_outputs(opened.entries, outputs)
     row_axes(opened.entries, chosen)
     _check_apart(Path(source), Path(destination), opened.path)

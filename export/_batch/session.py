@@ -38,7 +38,7 @@ class LimitedSession:
     """An onnxruntime session with a limit to the memory of its tensors.
 
     A thread a run: several runs at once are faster than one run on several threads, since most models have parts that
-    only one thread works on. On the CPU a run that needs more than the limit fails; on CUDA none is set.
+    only one thread works on. On the CPU a run that needs more than the limit fails; elsewhere none is set.
     """
 
     def __init__(self, bundle: Bundle, provider: str, limit: int, threads: int) -> None:
@@ -46,7 +46,7 @@ class LimitedSession:
 
         Args:
             bundle: The bundle.
-            provider: `"cpu"` or `"cuda"`.
+            provider: Where to run.
             limit: In bytes.
             threads: How many may run at once.
         """

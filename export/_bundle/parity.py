@@ -12,7 +12,6 @@ from .._errors import ExportError
 from .._options import NO_MORE
 from .._standalone.verify import (
     COUNT,
-    LENIENCE,
     NUMBER,
     TEXT,
     TOLERANCE,
@@ -24,6 +23,7 @@ from .._standalone.verify import (
     OrNull,
     compare,
     problem_of,
+    provider_of,
 )
 from .unproven import slower, warnings_of
 
@@ -115,7 +115,7 @@ class ParityReport:
     """The comparison of a bundle with the outputs Keras gave.
 
     Attributes:
-        provider: Where the ONNX file ran, `"cpu"` or `"cuda"`; `"litert"` for a file that `convert_bundle` made.
+        provider: Where the ONNX file ran, as in `"cpu"`; `"litert"` for a file that `convert_bundle` made.
         rows: ONNX in onnxruntime against Keras, one row a case and output.
         saved_model_rows: The SavedModel in a fresh process against Keras; empty when a bundle is replayed.
         float32_clone: For a model that computes in half precision: its `policies`, and the largest `max_abs` and
@@ -241,8 +241,8 @@ def compared(
     cases: Iterable[Case], actual: Iterable[Arrays], tolerance: Mapping[str, float], provider: str = "cpu"
 ) -> tuple[ParityRow, ...]:
     """Return the rows of every case: Keras's outputs against `actual`, as computed by a provider, in order."""
-    pairs = zip(cases, actual, strict=True)
-    return rows_of(row for case, got in pairs for row in compare(case, got, tolerance, LENIENCE[provider]))
+    pairs, lenience = zip(cases, actual, strict=True), provider_of(provider).lenience
+    return rows_of(row for case, got in pairs for row in compare(case, got, tolerance, lenience))
 
 
 def differences(expected: Arrays, actual: Arrays) -> dict[str, float]:

@@ -64,6 +64,12 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--in-steps", action=_Refused, nargs=0, help=argparse.SUPPRESS)
     parser.add_argument("--overwrite", action="store_true", help="replace a bundle that is there")
+    parser.add_argument(
+        "--target",
+        metavar="T",
+        help="the lowest onnxruntime that the file shall run on, as 1.19; or standard: ONNX operators alone, for any "
+        "runtime",
+    )
     add_import(parser)
     add_provider(parser)
     add_json(parser)
@@ -138,6 +144,7 @@ def main(arguments: argparse.Namespace) -> None:
             strict=arguments.strict,
             static_axes=arguments.static,
             report=arguments.report,
+            target=arguments.target,
         )
     for line in warned:
         say(f"warning: {in_one_line(line)}", file=sys.stderr)

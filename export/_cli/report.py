@@ -10,7 +10,7 @@ from typing import Any
 from .._errors import InputError
 from .._loaded_bundle import load_bundle
 from .._standalone.verify import say
-from .shared import new_parser, read_arrays
+from .shared import add_provider, new_parser, read_arrays
 
 
 def add_parser(commands: Any) -> None:
@@ -23,6 +23,7 @@ def add_parser(commands: Any) -> None:
         "--output", metavar="PAGE.html", help="the file to write (default BUNDLE.html, beside the bundle)"
     )
     parser.add_argument("--inputs", metavar="X.npz", help="input arrays by name, whose attention is shown first")
+    add_provider(parser)
     parser.add_argument(
         "--labels",
         metavar="LABELS.json",
@@ -41,7 +42,9 @@ def main(arguments: argparse.Namespace) -> None:
     bundle = load_bundle(arguments.bundle)
     inputs = None if arguments.inputs is None else read_arrays(arguments.inputs)
     labels = None if arguments.labels is None else _read_labels(Path(arguments.labels))
-    page = bundle.write_report(arguments.output, inputs=inputs, labels=labels, live=arguments.live)
+    page = bundle.write_report(
+        arguments.output, inputs=inputs, labels=labels, live=arguments.live, provider=arguments.provider
+    )
     say(f"{page}: {page.stat().st_size / 1e3:,.0f} kB")
 
 

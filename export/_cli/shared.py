@@ -18,7 +18,6 @@ import numpy as np
 from .._bundle.parity import ParityReport
 from .._errors import ExportError, InputError
 from .._loaded_bundle import Bundle
-from .._options import Options
 from .._standalone import verify
 from .._standalone.verify import say
 from .describe import wrapped
@@ -37,9 +36,7 @@ def new_parser(
 
 def add_provider(parser: argparse.ArgumentParser) -> None:
     """Add `--provider`."""
-    parser.add_argument(
-        "--provider", choices=sorted(verify.PROVIDERS), default=Options.provider, help="where ONNX runs (default cpu)"
-    )
+    verify.add_provider(parser)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -102,7 +102,7 @@ def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> N
         print_json(json.loads(report.to_json()) | more)
         return
     say(*verify.format_rows(vars(row) for row in report.rows))
-    print_verdict(report, f"on {verify.PROVIDERS[report.provider]}")
+    print_verdict(report, f"on {verify.provider_of(report.provider).name}")
     if found is not None:
         tensors = sum(row.tensors for row in found.layers)
         say("", f"{tensors} tensors of model.onnx beside the SavedModel's, over {len(found.cases)} failing cases:")

@@ -12,7 +12,7 @@ from .._bundle.folder import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityError, ParityReport, ParityRow, compared
 from .._bundle.tried_values import values_text
 from .._errors import ExportError, ProviderError, UntraceableError
-from .._graphs.onnx_file import describe, write
+from .._graphs.onnx_file import check_standard, describe, tell, write
 from .._graphs.traced import Traced
 from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_models
@@ -28,6 +28,7 @@ from .._options import (
     LARGE_UNSEEN,
     NO_MORE,
     PORTABLE,
+    STANDARD,
     Options,
     check_onnxruntime,
     lowest_onnxruntime,
@@ -131,6 +132,9 @@ def _write(
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
     tried = {name: text for name, known in golden.coverage["inputs"].items() if (text := values_text(known))}
     count = len(golden.cases if options.precision == FLOAT32 else reference.converted_cases)
+    tell(folder, manifest)
+    if options.target == STANDARD:
+        check_standard(folder / verify.MODEL)
     seal(folder, replace(manifest, values=tried, parity={**manifest.parity, "cases": count}))
 
 

@@ -57,6 +57,7 @@ def export_model(
     strict: bool = False,
     static_axes: Mapping[str, int] | None = None,
     report: bool = False,
+    target: str | None = None,
     **refused: NoReturn,
 ) -> Bundle:
     """Export a Keras model to a bundle that is proven equal to it, or write nothing and say why.
@@ -83,7 +84,8 @@ def export_model(
         precision: `"float32"`; `"float16"`, with softmax, statistics and whatever else needs it in float32; or
             `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
             proven first, then the converted one, against the same outputs of Keras.
-        provider: Where the file is to run, and parity is checked: `"cpu"` or `"cuda"`.
+        provider: Where the file is to run, and parity is checked: `"cpu"`, `"cuda"`, `"openvino"` or another execution
+            provider, also by onnxruntime's name of it, as `"OpenVINOExecutionProvider"`. docs/export.md has them all.
         tolerance: What is allowed beside what rounding does to the model, which is measured: a relative difference, of
             what stands beside a number, and a tenth of it absolute; or (relative, absolute). `None` allows no more.
         overwrite: Replace a bundle that is there; otherwise one that is there is an error.
@@ -92,6 +94,9 @@ def export_model(
         static_axes: Sizes of axes that shall not be dynamic, by the names they have in a bundle without it, such as
             `batch` or `keys_length`. An axis that TensorFlow cannot trace as unknown is made static unasked, at the
             size it has in `sample_inputs`, with a warning.
+        target: The lowest onnxruntime that the file shall run on, as `"1.19"`; or `"standard"` for ONNX operators
+            alone, no functions, and no `If` that decides how attention is computed, for any runtime. Opset and forms
+            follow from it. `None` for whatever is best with the onnxruntime that is installed.
         report: Whether to write a page that shows the bundle, `Bundle.write_report`, beside it with its name.
         progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
         **refused: Nothing: any other name is an error, and for `in_steps` it says what there is instead.
@@ -125,25 +130,26 @@ def export_model(
         safe_mode=safe_mode and file is not None,
         strict=strict,
         static_axes=static_axes,
+        target=target,
     )
     check_model(model)
-    target = Path(path)
+    place = Path(path)
     with _ONE_AT_A_TIME, shown_progress(progress) as step:
         step("Checking onnxruntime and the place to write")
-        verify.check_provider(provider)
+        verify.check_provider(options.provider)
         if report:
-            check_page(beside(target), in_a_folder=False)  # an export makes what is above it
-        with staged_folder(target, overwrite=overwrite) as folder:
+            check_page(beside(place), in_a_folder=False)  # an export makes what is above it
+        with staged_folder(place, overwrite=overwrite) as folder:
             _write_bundle(folder, model, options, step)
             _check_readable(folder)
             step("Putting the bundle in place")
-        bundle = load_bundle(target)
+        bundle = load_bundle(place)
         if report:
             step("Writing the report")
             try:
                 bundle.write_report()
             except ExportError as error:
-                raise ExportError(f"The bundle is in {target}, but its report was not written: {error}") from error
+                raise ExportError(f"The bundle is in {place}, but its report was not written: {error}") from error
         return bundle
 
 

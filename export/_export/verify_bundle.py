@@ -40,7 +40,7 @@ def verify_bundle(
 
     Args:
         path: The bundle.
-        provider: `"cpu"` or `"cuda"`.
+        provider: Where to run, as in `export_model`.
         samples: Arrays by input name, all in one batch, as for `export_model`.
         model: The model that was exported, or the path of its `.keras` file.
         safe_mode: Whether that file may hold no code; see `keras.saving.load_model`.
@@ -64,6 +64,7 @@ def verify_bundle(
                 "what is right for arrays that are not among the golden cases."
             )
         check_model(model)
+    provider = verify.short_name(provider)
     check_signature_if_asked(path, public_key, signature)
     bundle, report = replayed(path, provider)
     if samples is not None and model is not None:
@@ -107,7 +108,7 @@ def _rows_of_samples(
         case = widened(case_of(name, loaded, options), dtypes)
     actual = bundle.run(case.inputs, provider=options.provider)
     tolerance = bundle.entries.parity["tolerance"]
-    return rows_of(verify.compare(case, actual, tolerance, verify.LENIENCE[options.provider]))
+    return rows_of(verify.compare(case, actual, tolerance, verify.provider_of(options.provider).lenience))
 
 
 @contextlib.contextmanager

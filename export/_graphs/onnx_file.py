@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -14,13 +15,16 @@ from onnx import inliner, version_converter
 from .._errors import ExportError, UnsupportedModelError
 from .._options import TRACED_OPSET
 from .._standalone import verify
+from .._standalone.verify import Manifest
 from .edits import keep, refill
-from .external_data import take_out, with_weights, write_data
+from .external_data import DATA, take_out, with_weights, write_data
 from .loop_invariants import hoist
 from .names import rename
 from .order import put_in_order
 from .traced import DOMAIN, Traced
+from .walk import all_nodes
 
+ONNX = ("", "ai.onnx", "ai.onnx.ml")  # domains of what the ONNX project specifies
 Axes = Mapping[str, tuple[str | int, ...]]
 
 
@@ -89,10 +93,61 @@ def describe(model: onnx.ModelProto, name: str, precision: str, version: str) ->
         precision: That of the file.
         version: That of this package.
     """
-    model.producer_name, model.producer_version = "keras-attn", version
+    model.producer_name, model.producer_version, model.domain = "keras-attn", version, DOMAIN
     model.graph.name, model.doc_string = name, ""
+    used = {"", *(node.domain for holder in (model.graph, *model.functions) for node in all_nodes(holder))}
+    keep(model.opset_import, lambda opset: opset.domain in used)  # a runtime may refuse one that it does not know
     about = {"model": name, "precision": precision, "bundle_schema": str(verify.SCHEMA_VERSION)}
     onnx.helper.set_model_props(model, about)
+
+
+def tell(folder: Path, manifest: Manifest) -> None:
+    """Let the file of a bundle say what its inputs and outputs mean, and which cases and weights belong to it.
+
+    Programs that show or serve it have it from there, with no manifest beside it. The hash of the file itself cannot be
+    in it, and the manifest has that.
+
+    Args:
+        folder: The bundle; its file is written anew.
+        manifest: What it says of them.
+    """
+    path = folder / verify.MODEL
+    model = onnx.load(str(path), load_external_data=False)
+    for value in (*model.graph.input, *model.graph.output):
+        value.doc_string = _meaning(value.name, manifest)
+    about = {each.key: each.value for each in model.metadata_props}
+    meanings = {value.name: value.doc_string for value in (*model.graph.input, *model.graph.output) if value.doc_string}
+    told = {"meanings": meanings, "axis_multiples": dict(manifest.multiples)}
+    about |= {key: json.dumps(entry, sort_keys=True) for key, entry in told.items() if entry}
+    hashed = [file for file in (verify.CASES, DATA) if (folder / file).exists()]
+    about |= {f"sha256:{file}": verify.sha256(folder / file) for file in hashed}
+    onnx.helper.set_model_props(model, about)
+    path.write_bytes(model.SerializeToString())
+
+
+def _meaning(name: str, manifest: Manifest) -> str:
+    """Return in words what an input or output is, where more is known than its shape says."""
+    if name in manifest.counts:
+        return f"How many positions of the axis `{manifest.counts[name]}` take part."
+    if name in manifest.weights_of:
+        return f"The weights of the attention layer `{manifest.weights_of[name]}`, queries by keys."
+    return ""
+
+
+def check_standard(path: Path) -> None:
+    """Check that a file holds standard operators alone, and no functions.
+
+    Raises:
+        ExportError: It does not, and so is no file for `target="standard"`.
+    """
+    model = onnx.load(str(path), load_external_data=False)
+    own = sorted({f"{node.domain}.{node.op_type}" for node in all_nodes(model.graph) if node.domain not in ONNX})
+    if own or model.functions:
+        found = [*own, *(f"the function {each.name}" for each in model.functions)]
+        raise ExportError(
+            f"`target='standard'` allows ONNX operators alone. The file would have {', '.join(found)}. Leave out the "
+            "target."
+        )
 
 
 def _name_axes(values: Any, axes: Axes) -> None:

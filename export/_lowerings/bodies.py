@@ -11,6 +11,7 @@ from functools import partial
 import onnx
 
 from .._options import ADAPTIVE, BATCHED, FLOAT32, FUSED_OPSET, IN_BLOCKS, PORTABLE, runs_here
+from .._standalone.verify import FOR_ANY, FOR_CPU, FOR_CUDA
 from .._tracing.attention_calls import Call
 from . import adaptive, additive_blocks, batched, fused, plain, portable_blocks
 from .function import function
@@ -25,27 +26,28 @@ FORMS = {
 }
 
 
-def lowering_of(call: Call, lowering: str, provider: str = "cpu", precision: str = FLOAT32) -> str:
+def lowering_of(call: Call, lowering: str, written_for: str = FOR_CPU, precision: str = FLOAT32) -> str:
     """Return the lowering that a call gets where one was asked for: `"portable"` where that has no body for it.
 
-    For a GPU, `adaptive` is `batched`: loops over examples would wait for the device at each turn.
+    For a GPU, `adaptive` is `batched`: loops over examples would wait for the device at each turn. For whatever has the
+    standard operators nothing decides by sizes.
 
     Args:
         call: The call.
         lowering: What was asked for.
-        provider: Where it is to run.
+        written_for: What it is to run on, as `Provider` has it.
         precision: That of the file; where it is another than float32, `portable` takes all pairs at once.
     """
     meant = lowering
-    if (lowering, provider) == (ADAPTIVE, "cuda"):
-        meant = BATCHED
-    elif (lowering, provider, precision) == (PORTABLE, "cpu", FLOAT32):
+    if lowering == ADAPTIVE:
+        meant = {FOR_CUDA: BATCHED, FOR_ANY: PORTABLE}.get(written_for, ADAPTIVE)
+    elif (lowering, written_for, precision) == (PORTABLE, FOR_CPU, FLOAT32):
         meant = IN_BLOCKS
-    return meant if _fits(call, meant, provider) else PORTABLE
+    return meant if _fits(call, meant, written_for) else PORTABLE
 
 
-def _fits(call: Call, lowering: str, provider: str) -> bool:
-    if (lowering, provider) == ("fused", "cuda"):
+def _fits(call: Call, lowering: str, written_for: str) -> bool:
+    if (lowering, written_for) == ("fused", FOR_CUDA):
         return batched.uses_fused(call)
     return bool(BODIES[lowering].fits(call))
 
@@ -64,18 +66,18 @@ def opset_of(call: Call, lowering: str) -> int:
 
 
 def function_of(
-    call: Call, lowering: str, opset: int, provider: str = "cpu", *, only_large: bool = False
+    call: Call, lowering: str, opset: int, written_for: str = FOR_CPU, *, only_large: bool = False
 ) -> onnx.FunctionProto:
-    """Return the ONNX function of a call in a lowering that has a body for it on a provider.
+    """Return the ONNX function of a call in a lowering that has a body for it.
 
     Args:
         call: The call.
         lowering: The lowering.
         opset: That of the function.
-        provider: Where it is to run.
+        written_for: What it is to run on, as `Provider` has it.
         only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
     """
-    for_device = provider != "cpu"
+    for_device = written_for != FOR_CPU
     body = fused.hiding_body if lowering == "fused" and for_device else BODIES[lowering].body
     if lowering == BATCHED and only_large:
         body = partial(batched.body, at_once=batched.NOTHING)

@@ -15,6 +15,7 @@ from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._model.signature import Signature
 from .._options import ADAPTIVE, FUSED_OPSET, IN_BLOCKS, PORTABLE, Options, runs_here
+from .._standalone.verify import FOR_CPU
 from .._tracing.attention_calls import Call, Tagger
 from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
@@ -47,7 +48,7 @@ def lowered_models(
     traced, calls = _traced(signature, function, hides_masked=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
     lowered = _lowered(traced, calls, options)
-    rotates = takes_rotations(options.lowering, options.provider, options.precision)
+    rotates = takes_rotations(options.lowering, options.written_for, options.precision)
     if _takes_operator(options):
         changed, written = with_written_attention(traced, len(calls), inputs)
         if written:
@@ -58,17 +59,17 @@ def lowered_models(
 
 
 def _lowered(traced: Traced, calls: Sequence[Call], options: Options) -> Lowered:
-    lowerings = {call: lowering_of(call, options.lowering, options.provider, options.precision) for call in calls}
+    lowerings = {call: lowering_of(call, options.lowering, options.written_for, options.precision) for call in calls}
     outermost = {node.op_type for node in traced.model.graph.node}
     for call, lowering in lowerings.items():
         if lowering == IN_BLOCKS and call.op not in outermost:  # OpenVINO 2026.4 loads no loop of ours in a loop
             lowerings[call] = PORTABLE
-    return Lowered(traced, lowerings, options.provider)
+    return Lowered(traced, lowerings, options.written_for)
 
 
-def takes_rotations(lowering: str, provider: str, precision: str) -> bool:
+def takes_rotations(lowering: str, written_for: str, precision: str) -> bool:
     """Tell whether a file with attention may hold onnxruntime's own operator for rotations."""
-    return (lowering, provider) == (ADAPTIVE, "cpu") and precision != "float16"
+    return (lowering, written_for) == (ADAPTIVE, FOR_CPU) and precision != "float16"
 
 
 def _sized(lowered: Lowered, inputs: Mapping[str, Axes], *, rotates: bool) -> Lowered:
@@ -85,8 +86,9 @@ def _sized(lowered: Lowered, inputs: Mapping[str, Axes], *, rotates: bool) -> Lo
 
 def _takes_operator(options: Options) -> bool:
     """Tell whether the file may hold the operator `Attention`, in the form for CPUs."""
+    is_for_cpu = options.written_for == FOR_CPU
     is_new = options.opset is None or options.opset >= FUSED_OPSET
-    return is_new and options.lowering != PORTABLE and options.provider == "cpu" and runs_here(FUSED_OPSET, [FUSED])
+    return is_new and options.lowering != PORTABLE and is_for_cpu and runs_here(FUSED_OPSET, [FUSED])
 
 
 def _is_written_plainly(signature: Signature) -> bool:

@@ -14,6 +14,7 @@ from .._graphs.text_functions import opset_of_texts, text_functions
 from .._graphs.traced import Traced
 from .._model.golden_cases import Cases
 from .._options import PORTABLE, TRACED_OPSET, asked_by
+from .._standalone.verify import FOR_ANY, FOR_CPU
 from .._tracing.attention_calls import Call
 from .bodies import form_of, function_of, lowest_opset, opset_of
 
@@ -25,14 +26,14 @@ class Lowered:
     Attributes:
         traced: The model, at opset 18.
         lowerings: The lowering of each call, plain primitives among them.
-        provider: Where the file is to run.
+        written_for: What the file is to run on, as `Provider` has it.
         written: Those of the calls that no layer made: attention that a package wrote by hand.
         only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
     """
 
     traced: Traced
     lowerings: Mapping[Call, str]
-    provider: str = "cpu"
+    written_for: str = FOR_CPU
     written: tuple[Call, ...] = ()
     only_large: bool = False
 
@@ -61,14 +62,15 @@ class Lowered:
             return self._finished(golden, lowest)
 
     def _finished(self, golden: Cases, opset: int) -> tuple[Traced, int]:
-        plain = [call.op for call, lowering in self.lowerings.items() if asked_by(lowering) == PORTABLE]
+        all_plain = self.written_for == FOR_ANY
+        plain = [call.op for call, each in self.lowerings.items() if all_plain or asked_by(each) == PORTABLE]
         outputs = self.outputs(golden)
         return finish(self.traced, golden.axes, outputs, opset, self.functions(opset), inlined=plain), opset
 
     def functions(self, opset: int) -> list[onnx.FunctionProto]:
         """Return how each call is written."""
         of_calls = [
-            function_of(call, lowering, opset, self.provider, only_large=self.only_large)
+            function_of(call, lowering, opset, self.written_for, only_large=self.only_large)
             for call, lowering in self.lowerings.items()
         ]
         return of_calls + text_functions(self.traced.model, opset)

@@ -39,6 +39,6 @@ def _sparsemax(scores: Value) -> Value:
     largest = op.Slice(descending, [0], [1], [-1])
     near = op.Max(descending - largest, -2.0)
     counts = op.Cast(op.Range(1, op.Squeeze(count) + 1, 1), to=TensorProto.FLOAT)
-    inside = op.Cast(counts * near + 1.0 > op.CumSum(near, [-1]), to=TensorProto.FLOAT)
+    inside = op.Cast(counts * near + 1.0 > op.CumSum(near, -1), to=TensorProto.FLOAT)
     sum_inside, count_inside = (op.ReduceSum(each, [-1], keepdims=1) for each in (inside * near, inside))
     return op.Relu(scores - largest - (sum_inside - 1.0) / count_inside)

@@ -85,7 +85,7 @@ def _row_sees(given: Given, seen: Value | None) -> Value:
     if seen is None:
         return op.Unsqueeze(first < given.Tk, [1])
     start, end = (op.Clip(each, 0, given.Tk_scalar) for each in (first, given.query_numbers + (right + 1)))
-    counted = op.CumSum(op.Cast(seen, to=TensorProto.INT64), [1])
+    counted = op.CumSum(op.Cast(seen, to=TensorProto.INT64), 1)
     # Pads as an array: given as `value_ints`, onnx 1.19 takes them for pads of another rank
     seen_before = op.Pad(counted, np.array([0, 1, 0, 0]))
     sees = op.Gather(seen_before, start, axis=1) < op.Gather(seen_before, end, axis=1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from .._standalone.verify import LENIENCE, Arrays, Case, compare
+from .._standalone.verify import Arrays, Case, compare, provider_of
 from .special_values import Trial, are_finite
 
 
@@ -76,7 +76,7 @@ def _same(case: Case, actual: Arrays, name: str, part: slice, tolerance: Mapping
     found = {} if name not in actual else {name: _part(actual[name], part)}
     limits = {name: _part(case.rounding[name], part)} if name in case.rounding else {}
     some = Case(case.name, {}, {name: _part(case.outputs[name], part)}, limits)
-    return all(row["passed"] for row in compare(some, found, tolerance, LENIENCE[provider]))
+    return all(row["passed"] for row in compare(some, found, tolerance, provider_of(provider).lenience))
 
 
 def _part(array: np.ndarray, part: slice) -> np.ndarray:

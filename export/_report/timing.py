@@ -55,7 +55,7 @@ def layer_times(
         model: The ONNX file.
         layers: Its layers.
         inputs: Arrays by input name.
-        provider: `"cpu"` or `"cuda"`.
+        provider: Where to run.
         seconds: How long to run, about.
 
     Raises:

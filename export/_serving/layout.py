@@ -12,11 +12,11 @@ from .._bundle.folder import is_bundle
 from .._errors import BundleError, ExportError, ProviderError
 from .._loaded_bundle import Bundle, load_bundle
 from .._places import check_place, is_within
-from .._standalone import verify
 from . import mlserver_layout, tfserving_layout, triton_layout
 
 _SERVERS = {"triton": triton_layout, "tfserving": tfserving_layout, "mlserver": mlserver_layout}
 TARGETS = tuple(_SERVERS)
+SERVED = ("cpu", "cuda")  # providers by which servers were seen to run a bundle, or are told how
 
 # what is safe in a path, in an address and in a shell, for every server
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -67,8 +67,8 @@ def write_layout(
     """
     if target not in _SERVERS:
         raise ExportError(f"`target` must be one of {list(TARGETS)}. Received: {target!r}.")
-    if provider not in verify.PROVIDERS:
-        raise ProviderError(f"`provider` must be one of {sorted(verify.PROVIDERS)}. Received: {provider!r}.")
+    if provider not in SERVED:
+        raise ProviderError(f"`provider` must be one of {list(SERVED)}. Received: {provider!r}.")
     server, bundle = _SERVERS[target], load_bundle(path)
     model = _checked_name(bundle, name)
     repository = Path(os.path.abspath(folder))

@@ -37,7 +37,7 @@ def fill(folder: Path, bundle: Bundle, name: str, provider: str) -> list[str]:
     settings = {
         "name": name,
         "implementation": f"{RUNTIME.stem}.BundleModel",
-        "parameters": {"uri": f"./{BUNDLE}", "extra": {"provider": verify.PROVIDERS[provider]}},
+        "parameters": {"uri": f"./{BUNDLE}", "extra": {"provider": verify.PROVIDERS[provider].name}},
     }
     (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     return []

@@ -26,7 +26,7 @@ TYPES = {
 }
 # What it is proven with, and onnxruntime does not do by itself
 _PARAMETERS = "\n".join(
-    f'      parameters {{ key: "{key}" value: "{value}" }}' for key, value in verify.CUDA_OPTIONS.items()
+    f'      parameters {{ key: "{key}" value: "{value}" }}' for key, value in verify.PROVIDERS["cuda"].options.items()
 )
 ACCELERATOR = f"""\
 optimization {{

@@ -51,16 +51,75 @@ MANIFEST = "manifest.json"
 MODEL = "model.onnx"
 CASES = "parity/cases.npz"
 DIGEST = "manifest_sha256"
-PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+# What the attention of a file is written for: a CPU, a GPU as on CUDA, or whatever has the standard operators.
+FOR_CPU, FOR_CUDA, FOR_ANY = "cpu", "cuda", "any"
 
-# TF32 would cost three decimal digits. Left to itself, cuDNN was timed, and took another algorithm in the next session;
-# since 1.20 each setting means a heuristic, and of these DEFAULT is the slow one (onnxruntime 19822).
-CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
+
+class Provider(NamedTuple):
+    """An execution provider of onnxruntime.
+
+    Attributes:
+        name: onnxruntime's name of it.
+        written_for: What the attention of a file for it is written for.
+        options: What it is told when a session is opened: to compute in float32.
+        session_options: Attributes that it wants of the `SessionOptions`.
+        lenience: How many times a limit may be passed that was measured on a CPU: others add up in another order.
+        brought_by: What has to be installed for it.
+        seen: Whether golden cases were replayed on it; otherwise it is written from its documentation.
+    """
+
+    name: str
+    written_for: str = FOR_ANY
+    options: Mapping[str, str] = MappingProxyType({})
+    session_options: Mapping[str, Any] = MappingProxyType({})
+    lenience: float = 4.0
+    brought_by: str = "an onnxruntime that is built with it"
+    seen: bool = False
+
+
+PROVIDERS = {
+    "cpu": Provider("CPUExecutionProvider", FOR_CPU, lenience=1.0, brought_by="keras-attn[cpu]", seen=True),
+    # TF32 would cost three decimal digits. Left to itself, cuDNN was timed, and took another algorithm in the next
+    # session; since 1.20 each setting means a heuristic, and of these DEFAULT is the slow one (onnxruntime 19822).
+    "cuda": Provider(
+        "CUDAExecutionProvider",
+        FOR_CUDA,
+        {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"},
+        brought_by="keras-attn[gpu]",
+        seen=True,
+    ),
+    # By itself it takes bfloat16 where a processor has it.
+    "openvino": Provider(
+        "OpenVINOExecutionProvider",
+        options={"device_type": "CPU", "precision": "FP32"},
+        brought_by="keras-attn[openvino]",
+        lenience=1.0,
+        seen=True,
+    ),
+    "tensorrt": Provider("TensorrtExecutionProvider", brought_by="keras-attn[gpu] and TensorRT"),
+    "directml": Provider(
+        "DmlExecutionProvider",
+        session_options={"enable_mem_pattern": False},  # which it does not take; runs are sequential by themselves
+        brought_by="onnxruntime-directml",
+    ),
+    # The Neural Engine computes in float16.
+    "coreml": Provider(
+        "CoreMLExecutionProvider",
+        options={"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"},
+        brought_by="onnxruntime for macOS",
+    ),
+    "webgpu": Provider("WebGpuExecutionProvider", brought_by="onnxruntime-webgpu"),
+    "migraphx": Provider("MIGraphXExecutionProvider", brought_by="onnxruntime-migraphx"),
+    "qnn": Provider("QNNExecutionProvider", brought_by="onnxruntime-qnn"),
+    **{
+        name.lower(): Provider(f"{name}ExecutionProvider")
+        for name in ("Dnnl", "VitisAI", "Nnapi", "VSINPU", "Js", "Rknpu", "WebNN", "Xnnpack", "CANN")
+    },
+}
 # What onnxruntime says where there is no driver, no device, or not the one asked for.
 _NO_DEVICE = re.compile(r"(CUDA|CUDNN|CUBLAS)\w* failure|CUDA driver|CUDA-capable|Invalid device ID", re.IGNORECASE)
 
-# CUDA adds up in another order than any CPU, with TF32 off too.
-LENIENCE = {"cpu": 1.0, "cuda": 4.0}
+_OPENVINO = "[OpenVINO-EP]"
 
 FILL = 1e4  # what masks write in place of a result is larger
 MOST_FILLS = 8  # different ones in one output
@@ -1139,14 +1198,46 @@ def scratch_folder() -> Iterator[Path]:
 # ------------------------------------------------------------------- running
 
 
+def short_name(provider: str) -> str:
+    """Return the name that an execution provider has here, for that or for onnxruntime's name of it.
+
+    Raises:
+        ProviderError: It is neither.
+    """
+    if isinstance(provider, str):
+        if provider in PROVIDERS:
+            return provider
+        for short, known in PROVIDERS.items():
+            if provider == known.name:
+                return short
+    try:
+        import onnxruntime as ort
+
+        installed = f" The onnxruntime that is installed has {', '.join(ort.get_available_providers())}."
+    except (ImportError, AttributeError):
+        installed = ""
+    raise ProviderError(
+        f"`provider` must be one of {', '.join(PROVIDERS)}, or onnxruntime's name of it, as {PROVIDERS['cpu'].name}. "
+        f"Received: {provider!r}.{installed}"
+    )
+
+
+def provider_of(name: str) -> Provider:
+    """Return what is known of an execution provider by one of its names.
+
+    Raises:
+        ProviderError: There is none of that name.
+    """
+    return PROVIDERS[short_name(name)]
+
+
 def check_provider(provider: str) -> Any:
     """Return the onnxruntime module if it is installed and has the provider.
 
     Raises:
         ProviderError: onnxruntime is not installed, or lacks the provider.
     """
-    if provider not in PROVIDERS:
-        raise ProviderError(f"`provider` must be one of {sorted(PROVIDERS)}. Received: {provider!r}.")
+    wanted = provider_of(provider)
     try:
         import onnxruntime as ort
     except ImportError as error:
@@ -1159,9 +1250,11 @@ def check_provider(provider: str) -> Any:
             "install keras-attn[cpu] or keras-attn[gpu]."
         )
     available = ort.get_available_providers()
-    if PROVIDERS[provider] not in available:
-        remedy = " Install keras-attn[gpu] in place of keras-attn[cpu]." if provider == "cuda" else ""
-        raise ProviderError(f"This onnxruntime has no {PROVIDERS[provider]}, only {', '.join(available)}.{remedy}")
+    if wanted.name not in available:
+        raise ProviderError(
+            f"This onnxruntime has no {wanted.name}, only {', '.join(available)}. Install {wanted.brought_by} in place "
+            "of it: two packages of onnxruntime overwrite each other."
+        )
     return ort
 
 
@@ -1177,7 +1270,7 @@ def open_session(
 
     Args:
         model: The ONNX file.
-        provider: `"cpu"` or `"cuda"`, which gets `CUDA_OPTIONS`.
+        provider: Which, by one of its names; it gets the options that `PROVIDERS` has.
         profile_prefix: Where onnxruntime writes a profile; `None` for no profile.
         threads: How many threads a run uses, which then do not wait for the next run with a spinning loop, so that
             sessions can be timed side by side; `None` leaves both to onnxruntime.
@@ -1188,44 +1281,65 @@ def open_session(
             to another one.
         BundleError: onnxruntime cannot load the file.
     """
-    ort = check_provider(provider)
-    wanted = PROVIDERS[provider]
+    ort, known = check_provider(provider), provider_of(provider)
+    wanted = known.name
     printed = io.StringIO()
-    if provider == "cuda" and hasattr(ort, "preload_dlls"):
+    on_cuda = known is PROVIDERS["cuda"]
+    if on_cuda and hasattr(ort, "preload_dlls"):
         with contextlib.redirect_stdout(printed):  # it prints what it cannot load
             ort.preload_dlls()  # finds the CUDA and cuDNN libraries that came as wheels or with PyTorch
     options = ort.SessionOptions() if session_options is None else session_options
     if session_options is None:
         options.log_severity_level = 4  # errors are raised as well; lower levels report constant folding as a fault
+    for name, value in known.session_options.items():
+        setattr(options, name, value)
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix
     if threads is not None:
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.force_spinning_stop", "1")
-    provider_options = [CUDA_OPTIONS if provider == "cuda" else {}]
     try:
         session = ort.InferenceSession(
             str(model),
             options,
             providers=[wanted],
-            provider_options=provider_options,
+            provider_options=[dict(known.options)],
             enable_fallback=0,  # else a failure, here or in a run, is printed and the CPU takes over
         )
     except Exception as error:
-        if provider != "cpu" and (found := _NO_DEVICE.search(str(error))):
+        if known is not PROVIDERS["cpu"] and (found := _NO_DEVICE.search(str(error))):
             said = _first_line(str(error)[found.start() :]).partition(" ;")[0]  # C++ stands before it, the host after
             raise ProviderError(f"onnxruntime {ort.__version__} cannot use {wanted}: {said}") from error
-        raise BundleError(f"onnxruntime {ort.__version__} cannot load {model}: {_first_line(error)}") from error
+        raise BundleError(
+            f"onnxruntime {ort.__version__} cannot load {model}: {_reason(error)}{_remedy(error, provider)}"
+        ) from error
     if session.get_providers()[0] != wanted:
-        built = getattr(ort, "cuda_version", "")
+        built = getattr(ort, "cuda_version", "") if on_cuda else ""
         told = [
             f"onnxruntime fell back to {session.get_providers()[0]} although {wanted} was asked for.",
             f"It is built for CUDA {built}." if built else "",
-            _first_line(printed.getvalue()) or _unloadable(ort),
+            _first_line(printed.getvalue()) or (_unloadable(ort) if on_cuda else ""),
         ]
         raise ProviderError(" ".join(filter(None, told)))
     return session
+
+
+def _reason(error: BaseException) -> str:
+    """Return what onnxruntime says in a line; OpenVINO's provider says it behind functions of C++."""
+    said = str(error)
+    return " ".join(said.rpartition(_OPENVINO)[2].split()) if _OPENVINO in said else _first_line(error)
+
+
+def _remedy(error: BaseException, provider: str) -> str:
+    if short_name(provider) in ("cpu", "cuda"):
+        return ""
+    if "node not found in graph cache" in str(error):
+        return (
+            ". OpenVINO's provider loads no `Loop` and no `If` that reads what is computed outside of it. Those of "
+            "attention an export with `provider='openvino'` leaves out; a model that has its own runs on 'cpu'."
+        )
+    return f". Was it exported with `provider={short_name(provider)!r}`? Its file is made of standard operators."
 
 
 def _unloadable(ort: Any) -> str:
@@ -1256,7 +1370,7 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray], options: Any = N
     except Exception as error:
         shapes = ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items())
         failed = f"onnxruntime cannot run the model on inputs {shapes}: {_first_line(error)}"
-        if PROVIDERS["cuda"] in session.get_providers() and "NOT_IMPLEMENTED" in str(error).upper():
+        if PROVIDERS["cuda"].name in session.get_providers() and "NOT_IMPLEMENTED" in str(error).upper():
             remedy = "Export with `provider='cuda'`, whose file is made of what CUDA has."
             raise ProviderError(f"{failed} {remedy}") from error
         raise ExportError(failed) from error
@@ -1306,7 +1420,7 @@ def check_placement(profile: Path, provider: str) -> None:
     onnxruntime may list a provider and still place nodes on the CPU; only a profile of a run shows it.
     """
     events = json.loads(profile.read_text(encoding="utf-8"))
-    wanted = PROVIDERS[provider]
+    wanted = provider_of(provider).name
     placed = {event.get("args", {}).get("provider") for event in events if event.get("cat") == "Node"} - {None}
     if wanted not in placed:
         raise ProviderError(f"No node ran on {wanted}: onnxruntime placed them on {sorted(placed)}.")
@@ -1442,7 +1556,7 @@ def without_fills(sizes: np.ndarray) -> np.ndarray:
 
 def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list[Arrays]:
     """Return the outputs of every case, computed by exactly the provider asked for."""
-    if provider == "cpu":
+    if short_name(provider) == "cpu":
         session = open_session(model)
         return [run_session(session, case.inputs) for case in cases]
     with scratch_folder() as scratch:
@@ -1465,7 +1579,8 @@ def replay(folder: Path, manifest: Mapping[str, Any], provider: str = "cpu") -> 
     check_model(folder, manifest, CASES)
     tolerance = manifest["parity"]["tolerance"]
     pairs = zip(cases, outputs, strict=True)
-    return [row for case, actual in pairs for row in compare(case, actual, tolerance, LENIENCE[provider])]
+    lenience = provider_of(provider).lenience
+    return [row for case, actual in pairs for row in compare(case, actual, tolerance, lenience)]
 
 
 # Letters that Unicode wants shown as nothing; what else nobody sees, `str.isprintable` knows.
@@ -1517,10 +1632,23 @@ def _first_line(said: BaseException | str) -> str:
     return line if line or isinstance(said, str) else type(said).__name__
 
 
+def add_provider(parser: argparse.ArgumentParser) -> None:
+    """Add `--provider`, which takes each name of a provider, and gives the short one."""
+
+    def named(text: str) -> str:
+        try:
+            return short_name(text)
+        except ProviderError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    told = f"where onnxruntime computes: {', '.join(PROVIDERS)}, or onnxruntime's name of it (default cpu)"
+    parser.add_argument("--provider", metavar="P", type=named, default="cpu", help=told)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Verify the bundle this file lies in. Exit code 0: every case matched; 1: it did not, or could not be checked."""
     parser = argparse.ArgumentParser(description="Replay this bundle's golden cases with numpy and onnxruntime.")
-    parser.add_argument("--provider", choices=sorted(PROVIDERS), default="cpu")
+    add_provider(parser)
     provider = parser.parse_args(argv).provider
     folder = Path(__file__).resolve().parent
     code = 1
@@ -1533,7 +1661,7 @@ def _verified(folder: Path, provider: str, signals: Sequence[int]) -> int:
     try:
         rows = replay(folder, read_manifest(folder), provider)
         failed = sum(not row["passed"] for row in rows)
-        say(*format_rows(rows), f"{len(rows) - failed} of {len(rows)} outputs match on {PROVIDERS[provider]}.")
+        say(*format_rows(rows), f"{len(rows) - failed} of {len(rows)} outputs match on {PROVIDERS[provider].name}.")
         sys.stdout.flush()
     except (ExportError, OSError) as error:
         if signals:

@@ -1,5 +1,6 @@
 """A bundle on disk: loading, running, verifying."""
 
+import hashlib
 import itertools
 import json
 import re
@@ -52,12 +53,29 @@ def test_load_bundle(exported, loaded):
     assert loaded.report.saved_model_rows
 
 
+def test_the_file_says_what_it_holds(exported):
+    model = onnx.load(exported / MODEL)
+    assert (model.producer_name, model.producer_version) == ("keras-attn", keras_attn.__version__)
+    assert (model.domain, model.graph.name) == (DOMAIN, "small")
+    counts = "How many positions of the axis `keys_length` take part."
+    weights = "The weights of the attention layer `attention`, queries by keys."
+    meanings = {"valid_lens": counts, "weights": weights}
+    values = (*model.graph.input, *model.graph.output)
+    assert {value.name: value.doc_string for value in values if value.doc_string} == meanings
+    told = {each.key: each.value for each in model.metadata_props}
+    cases = hashlib.sha256((exported / "parity" / "cases.npz").read_bytes()).hexdigest()
+    assert told == {
+        "model": "small",
+        "precision": "float32",
+        "bundle_schema": str(SCHEMA_VERSION),
+        "meanings": json.dumps(meanings),
+        "sha256:parity/cases.npz": cases,
+    }
+
+
 def test_a_bundle_of_before(bundle, loaded):
     """Calls of attention had another domain, names had numbers of tf2onnx, and nothing said what the file holds."""
     model = onnx.load(bundle / MODEL)
-    told = {each.key: each.value for each in model.metadata_props}
-    assert told == {"model": "small", "precision": "float32", "bundle_schema": str(SCHEMA_VERSION)}
-    assert (model.producer_name, model.producer_version) == ("keras-attn", keras_attn.__version__)
     nodes = [*all_nodes(model.graph), *(node for each in model.functions for node in all_nodes(each))]
     imports = [model.opset_import, *(each.opset_import for each in model.functions)]
     ours = [each for each in itertools.chain(nodes, model.functions, *imports) if each.domain == DOMAIN]

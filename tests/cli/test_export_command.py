@@ -18,11 +18,14 @@ pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
 @pytest.mark.smoke
 def test_export_with_options_prints_only_json(bundle, model_file, samples, tmp_path, succeeds):
-    out = succeeds("export", model_file, bundle, "--samples", samples, "--opset", 20, "--overwrite", "--json")
+    options = ("--opset", 20, "--target", "1.24", "--provider", "CPUExecutionProvider", "--overwrite", "--json")
+    out = succeeds("export", model_file, bundle, "--samples", samples, *options)
     content = json.loads(out)
     assert content["bundle"] == str(bundle)
     assert content["manifest"] == read_manifest(bundle)
     assert content["manifest"]["opset"] == 20
+    assert content["manifest"]["lowest_onnxruntime"] == "1.19"
+    assert content["report"]["provider"] == "cpu"
     assert {"samples", "base"} <= {row["case"] for row in content["report"]["rows"]}
     assert content["report"]["refused"] == {}
     assert names(tmp_path) == ["bundle", "samples.npz"]
@@ -33,6 +36,8 @@ def test_export_with_options_prints_only_json(bundle, model_file, samples, tmp_p
     [
         ("nowhere.keras new", "There is no model file at nowhere.keras."),
         ("MODEL new --lowering fused --opset 18", "`lowering='fused'` needs opset 24"),
+        ("MODEL new --target 1.14", "`target` must be 'standard' or the lowest onnxruntime that the file shall run on"),
+        ("MODEL new --target 1.19 --opset 22", "`opset=22` needs onnxruntime 1.21 or newer. Received: target='1.19'."),
         ("MODEL new --samples nowhere.npz", "There is no file nowhere.npz."),
         ("MODEL new --samples x.npz", "`sample_inputs` names ['x'], of which the model does not take"),
         ("MODEL new --static length=3", "`static_axes` names ['length']. The dynamic axes of this model are ["),

@@ -21,8 +21,8 @@ AT_ONCE = "all examples at once, as sizes ask for it"
 @pytest.fixture
 def cuda_is_the_cpu(monkeypatch):
     if providers.chosen() == "cpu":
-        monkeypatch.setitem(verify.PROVIDERS, "cuda", "CPUExecutionProvider")
-        monkeypatch.setattr(verify, "CUDA_OPTIONS", {})
+        as_cpu = verify.PROVIDERS["cuda"]._replace(name="CPUExecutionProvider", options={})
+        monkeypatch.setitem(verify.PROVIDERS, "cuda", as_cpu)
 
 
 def model():

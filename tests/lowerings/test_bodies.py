@@ -32,7 +32,7 @@ NUMBERS = [
     for turn, (name, form) in enumerate(FORMS.items())
     for number, plan in enumerate(PLANS)
     if (number + turn) % 3 == 0
-    and form[0] in (found := bodies.lowering_of(plan.call(), form[0], *form[2:3]), asked_by(found))
+    and form[0] in (found := bodies.lowering_of(plan.call(), form[0], *filter(None, form[2:3])), asked_by(found))
 ]
 SIZES = [(1, 3), (7, 5), (4, 60), (50, 3)]
 BLOCKS = [

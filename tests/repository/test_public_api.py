@@ -66,7 +66,7 @@ keras_attn.attention_entropy(weights, *, mask=None)
 keras_attn.coverage(weights, *, mask=None)
 keras_attn_export.export_model(model, path, *, sample_inputs=None, opset=None, lowering='adaptive',
     precision='float32', provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True, strict=False,
-    static_axes=None, report=False)
+    static_axes=None, report=False, target=None)
 keras_attn_export.convert_bundle(path, out, *, to='litert', overwrite=False)
 keras_attn_export.predict(bundle, source, destination, *, engine='local', batch_size=None, workers=None, key=None,
     provider='cpu', outputs=None, limit_memory=None, resume=True, progress=None)
@@ -76,7 +76,7 @@ keras_attn_export.verify_bundle(path, *, provider='cpu', samples=None, model=Non
     signature=None)
 keras_attn_export.Bundle.run(inputs, *, provider='cpu')
 keras_attn_export.Bundle.session(provider='cpu', *, threads=None, config=None)
-keras_attn_export.Bundle.write_report(path=None, *, inputs=None, live=False, labels=None)
+keras_attn_export.Bundle.write_report(path=None, *, inputs=None, live=False, labels=None, provider='cpu')
 keras_attn_export.ParityReport.to_json()
 """  # without annotations, self and **kwargs; a line that is indented goes on
 SIGNATURES = dict(re.findall(r"^(\S+?)(\(.*)$", re.sub(r"\n +", " ", SIGNATURES), flags=re.MULTILINE))

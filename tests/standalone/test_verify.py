@@ -165,9 +165,9 @@ def test_rounding_allows_what_it_is_and_no_more_and_on_cuda_four_times_that():
         assert row["passed"] is passed
     assert row["of_limit"] == pytest.approx(2, rel=1e-3)
     case = Case("base", {}, {"out": expected}, rounding)
-    (row,) = verify.compare(case, {"out": floats(actual)}, none, verify.LENIENCE["cuda"])
+    (row,) = verify.compare(case, {"out": floats(actual)}, none, verify.PROVIDERS["cuda"].lenience)
     assert row["of_limit"] == pytest.approx(0.5, rel=1e-3)
-    assert verify.LENIENCE["cpu"] == 1
+    assert verify.PROVIDERS["cpu"].lenience == 1
 
 
 def test_integers_may_differ_where_rounding_decides():
@@ -313,10 +313,69 @@ def test_a_member_that_is_longer_than_it_says(tmp_path):
 @needs_no_cuda
 def test_providers():
     assert verify.check_provider("cpu") is onnxruntime
-    with pytest.raises(ProviderError, match=r"must be one of \['cpu', 'cuda'\]\. Received: 'tpu'"):
-        verify.check_provider("tpu")
+    here = ", ".join(onnxruntime.get_available_providers())
+    for unknown in "tpu", "TpuExecutionProvider", None:
+        with pytest.raises(ProviderError) as error:
+            verify.check_provider(unknown)
+        said = str(error.value)
+        assert said.startswith("`provider` must be one of cpu, cuda, openvino, tensorrt, directml, coreml, webgpu, ")
+        assert said.endswith(f"Received: {unknown!r}. The onnxruntime that is installed has {here}.")
     with pytest.raises(ProviderError, match=r"has no CUDAExecutionProvider, only .*CPU.* Install keras-attn\[gpu\]"):
         verify.check_provider("cuda")
+    with pytest.raises(
+        ProviderError, match=r"has no DmlEx\w+, only .*CPU.* Install onnxruntime-directml in place of it"
+    ):
+        verify.check_provider("DmlExecutionProvider")
+
+
+def test_each_provider_of_onnxruntime_has_a_name():
+    """Azure's computes nothing: it asks a service."""
+    known = {each.name: name for name, each in verify.PROVIDERS.items()}
+    assert {*known} >= {*onnxruntime.get_all_providers()} - {"AzureExecutionProvider"}
+    assert all(verify.short_name(each) == name == verify.short_name(name) for each, name in known.items())
+    assert [name for name, each in verify.PROVIDERS.items() if each.seen] == ["cpu", "cuda", "openvino"]
+
+
+def test_what_a_session_is_told_for_a_provider(exported, monkeypatch):
+    told = {}
+
+    def session(file, options, **more):
+        told.update(more, pattern=options.enable_mem_pattern)
+        return types.SimpleNamespace(get_providers=lambda: [more["providers"][0]])
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [p.name for p in verify.PROVIDERS.values()])
+    for name, options, pattern in (
+        ("openvino", {"device_type": "CPU", "precision": "FP32"}, True),
+        ("CoreMLExecutionProvider", {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"}, True),
+        ("directml", {}, False),
+    ):
+        verify.open_session(exported / MODEL, name)
+        assert (told["provider_options"], told["pattern"]) == ([options], pattern)
+        assert told["providers"] == [verify.provider_of(name).name]
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (
+            "/ov.cc:28 auto f(A&&) [OpenVINO-EP] Reading network:\n Tanh_4 node not found in graph cache\n",
+            "loads no `Loop`",
+        ),
+        ("No Op registered for X", r"Was it exported with `provider='openvino'`\?"),
+    ],
+)
+def test_a_file_that_a_provider_does_not_load(said, remedy, exported, monkeypatch):
+    def session(*arguments, **options):
+        raise RuntimeError(said)
+
+    as_cpu = verify.PROVIDERS["openvino"]._replace(name="CPUExecutionProvider")
+    monkeypatch.setitem(verify.PROVIDERS, "openvino", as_cpu)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    with pytest.raises(BundleError, match=rf"cannot load \S+: [^/]*{remedy}"):
+        verify.open_session(exported / MODEL, "openvino")
+    with pytest.raises(BundleError, match=r"cannot load \S+: [^?`]*$"):
+        verify.open_session(exported / MODEL, "cpu")
 
 
 def test_onnxruntime_is_not_installed_or_half_uninstalled(monkeypatch):
@@ -442,7 +501,8 @@ def test_no_device(said, exported, monkeypatch):
     def no_device(*arguments, **options):
         raise RuntimeError(f"/src/cuda_call.cc:154 CudaCall(ERRTYPE) [with int] {said} ; GPU=-1 ; hostname=mine\nmore")
 
-    monkeypatch.setitem(verify.PROVIDERS, "cuda", "CPUExecutionProvider")  # which is there
+    as_cpu = verify.PROVIDERS["cuda"]._replace(name="CPUExecutionProvider")  # which is there
+    monkeypatch.setitem(verify.PROVIDERS, "cuda", as_cpu)
     monkeypatch.setattr(onnxruntime, "InferenceSession", no_device)
     with pytest.raises(ProviderError, match=rf"onnxruntime [\d.]+ cannot use CPU\w+: {re.escape(said)}$"):
         verify.open_session(exported / MODEL, "cuda")

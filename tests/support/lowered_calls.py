@@ -18,6 +18,7 @@ from keras_attn_export._lowerings import bodies, ragged
 from keras_attn_export._lowerings.function import function
 from keras_attn_export._options import BATCHED
 from keras_attn_export._precision.float16 import to_float16
+from keras_attn_export._standalone import verify
 from keras_attn_export._tracing.attention_calls import Call
 
 SCALE = 0.5
@@ -314,8 +315,8 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
 
     A form is a lowering, or that of `adaptive` for large sizes alone, or for GPUs.
     """
-    call, provider = plan.call(), provider or providers.chosen()
-    if provider == "cuda":
+    call, provider = plan.call(), provider or verify.PROVIDERS[providers.chosen()].written_for
+    if provider != "cpu":
         form = bodies.lowering_of(call, "adaptive" if form in ("large", BATCHED) else form, provider)
     if form == "large":
         written = function(call, ragged.body, opset)

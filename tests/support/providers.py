@@ -48,7 +48,7 @@ def choose(provider):
         opened(onnx.parser.parse_model(EMPTY))
     except verify.ExportError as error:
         raise pytest.UsageError(f"--provider {provider}: {' '.join(str(error).split())}") from error
-    lenience = verify.LENIENCE[provider]
+    lenience = verify.PROVIDERS[provider].lenience
     for dtype, (relative, absolute) in tolerances.TOLERANCES.items():
         tolerances.TOLERANCES[dtype] = (lenience * relative, lenience * absolute)
 
@@ -69,7 +69,7 @@ def opened(model):
     """A session of a model on exactly the provider of this run, without TF32; `ProviderError` where that cannot be."""
     if _chosen != "cpu":
         return Placed(model)
-    return ort.InferenceSession(model.SerializeToString(), providers=[verify.PROVIDERS["cpu"]])
+    return ort.InferenceSession(model.SerializeToString(), providers=[verify.PROVIDERS["cpu"].name])
 
 
 @cache

@@ -8,7 +8,6 @@ names are given every layer has every form. PYTHONPATH=tests:benchmarks must be 
 import contextlib
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -25,7 +24,8 @@ from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn.decoding import greedy
 from keras_attn_export import export_model
 from keras_attn_export._export import export
-from keras_attn_export._lowerings import batched, lower
+from keras_attn_export._lowerings import batched
+from keras_attn_export._standalone import verify
 
 FORMS = {  # lowering, precision, provider
     "portable": ("portable", "float32", "cuda"),
@@ -101,21 +101,18 @@ def of_keras_alone(name):
 
 
 def write(folder, name):
-    (layer, _, form), lowered = name.rpartition("-"), lower._lowered
+    layer, _, form = name.rpartition("-")
     if form == KERAS:
         (folder / name).mkdir(parents=True)
         of_keras(THEIRS, of_keras_alone(layer), folder / name / "model.onnx")
         return "written"
     lowering, precision, provider = FORMS["adaptive" if form == LARGE else form]
-
-    def of_provider(traced, calls, options):
-        return lowered(traced, calls, replace(options, provider=provider))
-
     options = {"lowering": lowering, "precision": precision, "progress": False}
     if layer == "timed_answer":  # nothing tells the exporter that the mask of a GRU is made of lengths
         options["sample_inputs"] = {"valid_lens": np.array([2, 5, 3], "int32")}
     with contextlib.ExitStack() as patches:
-        patches.enter_context(patch.object(lower, "_lowered", of_provider))
+        as_for = verify.PROVIDERS["cpu"]._replace(written_for=verify.PROVIDERS[provider].written_for)
+        patches.enter_context(patch.dict(verify.PROVIDERS, cpu=as_for))
         if form == LARGE:
             patches.enter_context(patch.dict(batched.AT_ONCE, batched.NOTHING))
         bundle = export_model(model_of(layer), folder / name, **options)

@@ -1,0 +1,96 @@
+"""Files for any runtime: standard operators alone, which another implementation of ONNX computes too."""
+
+import numpy as np
+import onnx
+import pytest
+import runtime_models as models
+from keras import layers
+from onnx.reference import ReferenceEvaluator
+
+from keras_attn_export import ExportError, export_model, verify_bundle
+from keras_attn_export._graphs import external_data
+from keras_attn_export._graphs.external_data import DATA
+from keras_attn_export._graphs.onnx_file import check_standard
+from keras_attn_export._graphs.walk import all_nodes
+from keras_attn_export._standalone import verify
+from keras_attn_export._tracing import weights
+
+LATER = pytest.mark.out_of_turn
+STANDARD = {
+    "three layers": pytest.param(models.three_layers, {}),
+    "fused": pytest.param(models.three_layers, {"lowering": "fused"}, marks=LATER),
+    "float16": pytest.param(models.three_layers, {"precision": "float16"}, marks=LATER),
+    "int8": pytest.param(models.three_layers, {"precision": "int8"}, marks=LATER),
+    "scores": pytest.param(models.scores, {}, marks=LATER),
+    "block": pytest.param(models.block, {}, marks=LATER),
+    "convolutions": pytest.param(models.convolutions, {}, marks=LATER),
+    "LSTM": pytest.param(models.recurrent, {}, marks=LATER),
+}
+
+
+def by_reference(folder, model=None):
+    """Replay the golden cases in onnx's own evaluator, and return the rows that compare them with Keras."""
+    evaluator = ReferenceEvaluator(model or str(folder / verify.MODEL))
+    cases = verify.load_cases(folder / verify.CASES)
+    limits, rows = verify.read_manifest(folder)["parity"]["tolerance"], []
+    for case in cases:
+        with np.errstate(all="ignore"):  # of the branch of a sigmoid that is not taken
+            found = dict(zip(evaluator.output_names, evaluator.run(None, case.inputs), strict=True))
+        rows += verify.compare(case, found, limits)
+    return rows
+
+
+@pytest.mark.parametrize(("build", "options"), STANDARD.values(), ids=STANDARD)
+def test_a_standard_file_and_another_implementation_of_onnx(build, options, tmp_path):
+    bundle = export_model(build(), tmp_path / "bundle", target="standard", **options)
+    model = onnx.load(bundle.path / verify.MODEL)
+    onnx.checker.check_model(model, full_check=True)
+    assert [opset.domain for opset in model.opset_import] == [""]
+    assert not model.functions
+    kinds = {node.op_type for node in all_nodes(model.graph)}
+    assert kinds.isdisjoint({"If", "Loop", "Scan"})
+    assert ("Attention" in kinds) == ("lowering" in options)
+    rows = by_reference(bundle.path)
+    assert len(rows) == len(bundle.report.rows)
+    assert not [row for row in rows if not row["passed"]]
+
+
+@LATER
+def test_the_other_implementation_lacks_loops_that_collect(tmp_path):
+    """onnx 1.23.2 joins what the steps of a `Loop` give along its first axis, where ONNX makes a new one of them."""
+    bundle = export_model(models.recurrent(layers.GRU), tmp_path / "bundle", target="standard")
+    with pytest.raises(RuntimeError, match="Inconsistent permutation"):
+        by_reference(bundle.path)
+
+
+@LATER
+def test_another_implementation_sees_what_is_changed(tmp_path):
+    bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
+    model = onnx.load(bundle.path / verify.MODEL)
+    last = [node for node in model.graph.node if node.op_type == "Softmax"][-1]
+    last.attribute.append(onnx.helper.make_attribute("axis", 1))
+    rows = by_reference(bundle.path, model)
+    assert {row["case"] for row in rows if not row["passed"]} >= {"base"}
+
+
+def test_weights_in_a_second_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(external_data, "LIMIT", 100)
+    monkeypatch.setattr(weights, "LARGE", 64)
+    bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
+    model = onnx.load(bundle.path / verify.MODEL, load_external_data=False)
+    onnx.checker.check_model(str(bundle.path / verify.MODEL), full_check=True)
+    told = {each.key: each.value for each in model.metadata_props}
+    assert told[f"sha256:{DATA}"] == bundle.manifest["sha256"][DATA] == verify.sha256(bundle.path / DATA)
+    assert verify_bundle(bundle.path).passed
+    assert all(row["passed"] for row in by_reference(bundle.path))
+
+
+def test_what_is_not_standard_is_refused(tmp_path):
+    text = """
+        <ir_version: 8, opset_import: ["": 18, "com.microsoft": 1, "own": 1]>
+        g (float[2] x) => (float[2] y) { a = com.microsoft.Gelu (x)  y = own.f (a) }
+        <domain: "own", opset_import: ["": 18]> f (a) => (b) { b = Tanh (a) }
+    """
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    with pytest.raises(ExportError, match=r"would have com\.microsoft\.Gelu, own\.f, the function f\. Leave out"):
+        check_standard(tmp_path / "model.onnx")

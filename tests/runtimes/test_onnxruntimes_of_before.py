@@ -1,0 +1,45 @@
+"""`target=` names an onnxruntime, and that one computes what Keras does: nox -s runtimes installs a few of before."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import runtime_models as models
+
+from keras_attn_export import export_model
+from keras_attn_export._options import release_of
+
+pytestmark = pytest.mark.runtimes
+# Beside the environment that pytest lies in: `onnxruntime-1.15.1` and others, for the Python and the NumPy there.
+RUNTIMES = Path(pytest.__file__).parents[5] / ".nox" / "runtimes"
+
+
+def verified(bundle, folder):
+    command = [str(RUNTIMES / "bin" / "python"), str(bundle / "verify.py")]
+    done = subprocess.run(command, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False)
+    return done.returncode, (done.stdout + done.stderr).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "lowest"),
+    [
+        (models.three_layers, {"target": "standard"}, "1.15"),
+        (models.three_layers, {"target": "1.15"}, "1.15"),
+        (models.block, {"target": "1.15", "precision": "float16"}, "1.15"),
+        (models.block, {"target": "1.15", "precision": "int8"}, "1.15"),
+        (models.scores, {"target": "1.17", "opset": 20}, "1.17"),
+        (models.three_layers, {"target": "1.24"}, "1.19"),
+    ],
+)
+def test_a_target(build, options, lowest, tmp_path):
+    bundle = export_model(build(), tmp_path / "bundle", **options)
+    assert bundle.manifest["lowest_onnxruntime"] == lowest
+    found = sorted(RUNTIMES.glob("onnxruntime-*"))
+    assert len(found) >= 3, "nox -s runtimes installs them"
+    for folder in found:
+        version = folder.name.removeprefix("onnxruntime-")
+        code, said = verified(bundle.path, folder)
+        if release_of(version) < release_of(lowest):
+            assert (code, f"needs onnxruntime {lowest} or newer, and {version} is installed" in said) == (1, True)
+        else:
+            assert (code, said.endswith("outputs match on CPUExecutionProvider.")) == (0, True), (version, said)
