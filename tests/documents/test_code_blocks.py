@@ -28,6 +28,7 @@ NOT_RUN = {
     "cuda": "needs a GPU and onnxruntime-gpu, which no machine that runs these tests has; not tested, as the page says",
     "jax": "needs JAX, of the extra [backends]: nox -s interop exports models that live there",
     "npm": "needs onnxruntime-web of npm: scripts/test -m web writes such pages and opens them",
+    "openvino": "needs onnxruntime-openvino: nox -s runtimes exports for it",
     "toolchain": "needs a compiler of C# or C++ and onnxruntime's package for it; not tested, as the page says",
     "torch": "needs torch, of the extra [backends]: nox -s interop moves weights from there",
 }
