@@ -88,7 +88,7 @@ PROVIDERS = {
         brought_by="keras-attn[gpu]",
         seen=True,
     ),
-    # By itself it takes bfloat16 where a processor has it.
+    # In float32, that is: OpenVINO documents bfloat16 as what it takes where a processor has it.
     "openvino": Provider(
         "OpenVINOExecutionProvider",
         options={"device_type": "CPU", "precision": "FP32"},

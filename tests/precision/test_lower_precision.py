@@ -104,7 +104,8 @@ def test_the_report_tells_what_the_precision_costs(attending):
     report = attending.report
     about = report.precision
     assert about["name"] == name
-    assert about["bytes"] == (attending.path / MODEL).stat().st_size
+    told = (attending.path / MODEL).stat().st_size - about["bytes"]  # of meanings and hashes, when all is written
+    assert 0 < told < 1000
     assert about["size_ratio"] == about["bytes"] / about["float32_bytes"] < 0.9
     assert about["time_ratio"] == about["milliseconds"] / about["float32_milliseconds"] > 0
     assert about["timed_case"] in {row.case for row in report.rows}
