@@ -45,8 +45,9 @@ _RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}")
 class Options:
     """What is asked of an export: `export_model` says what each is, and makes them by `checked_options`.
 
-    Two are no arguments of it: `file`, from which the model is loaded, if it is; and `untraceable`, the axes that are
-    made static unasked, by name, with what TensorFlow says.
+    Three are no arguments of it: `file`, from which the model is loaded, if it is; `untraceable`, the axes that are
+    made static unasked, by name, with what TensorFlow says; and `most`, the highest opset that a target allows, where
+    none was asked for.
     """
 
     file: Path | None = None
@@ -61,6 +62,7 @@ class Options:
     static_axes: Mapping[str, int] = field(default_factory=dict)
     untraceable: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
+    most: int | None = None
 
     @property
     def written_for(self) -> str:
@@ -180,7 +182,10 @@ def _for_target(options: Options) -> Options:
             f"`{asked}` needs onnxruntime {needed(opset, lowering)} or newer. Received: target={target!r}. Leave out "
             "one of them."
         )
-    return replace(options, opset=opset, lowering=lowering)
+    most = None
+    if options.opset is None:
+        most = max(each for each in OPSETS if release_of(LOWEST_ONNXRUNTIME[each]) <= release_of(target))
+    return replace(options, opset=opset, lowering=lowering, most=most)
 
 
 def _static_axes(given: Any) -> dict[str, int]:

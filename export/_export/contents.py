@@ -150,7 +150,7 @@ def _first_that_matches(
     """Write the first way to lower the model that gives what Keras does, or the last; return also what it gives."""
     for lowered in lowered_models(signature, options, function, golden.axes):
         try:
-            finished, opset = lowered.finished(golden, options.opset)
+            finished, opset = lowered.finished(golden, options.opset, options.most)
             check_onnxruntime(opset, lowered.lowerings.values())
             describe(finished.model, signature.model.name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
             write(finished, folder / verify.MODEL)

@@ -13,7 +13,7 @@ from .._graphs.onnx_file import finish
 from .._graphs.text_functions import opset_of_texts, text_functions
 from .._graphs.traced import Traced
 from .._model.golden_cases import Cases
-from .._options import PORTABLE, TRACED_OPSET, asked_by
+from .._options import LOWEST_ONNXRUNTIME, PORTABLE, TRACED_OPSET, asked_by
 from .._standalone.verify import FOR_ANY, FOR_CPU
 from .._tracing.attention_calls import Call
 from .bodies import form_of, function_of, lowest_opset, opset_of
@@ -41,17 +41,26 @@ class Lowered:
         """Return the shape of every output, dynamic axes by name."""
         return {name: golden.output_axes(name, shape) for name, shape in self.traced.outputs.items()}
 
-    def finished(self, golden: Cases, asked: int | None) -> tuple[Traced, int]:
+    def finished(self, golden: Cases, asked: int | None, most: int | None = None) -> tuple[Traced, int]:
         """Return the model as it is written, and its opset: the one asked for, or one that the lowerings are best at.
 
+        Args:
+            golden: The golden cases.
+            asked: The opset that is asked for.
+            most: The highest that will do, where that is another.
+
         Raises:
-            UnsupportedModelError: onnx has no conversion to that opset for an op of the model.
+            UnsupportedModelError: onnx has no conversion to that opset for an op of the model, or it is too low.
         """
         of_texts = opset_of_texts(self.traced.model)
         if asked is not None and asked < of_texts:
-            raise UnsupportedModelError(
-                f"Texts are put together by operators of opset {of_texts}. Received: opset={asked}. Leave `opset` out."
-            )
+            if (most or asked) < of_texts:
+                raise UnsupportedModelError(
+                    f"Texts are put together by operators of opset {of_texts}, which onnxruntime has from "
+                    f"{LOWEST_ONNXRUNTIME[of_texts]} on. Received: opset={asked}. Leave `opset` out, or name a later "
+                    "`target`."
+                )
+            asked = of_texts
         lowest = max([TRACED_OPSET, of_texts, *(lowest_opset(lowering) for lowering in self.lowerings.values())])
         best = max([lowest, *(opset_of(call, lowering) for call, lowering in self.lowerings.items())])
         if asked is not None or best == lowest:

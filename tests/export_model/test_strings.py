@@ -116,8 +116,13 @@ def test_strings_are_refused_where_keras_has_none(monkeypatch):
         model_signature(of_one_word())
 
 
+def test_a_target_that_has_their_operators(model, tmp_path):
+    bundle = export_model(model, tmp_path / "bundle", target="1.17")
+    assert (bundle.manifest["lowest_onnxruntime"], bundle.manifest["opset"]) == ("1.17", 20)
+
+
 def test_a_lower_opset_is_refused(model, tmp_path):
-    with pytest.raises(UnsupportedModelError, match=r"operators of opset 20\. Received: opset=18"):
+    with pytest.raises(UnsupportedModelError, match=r"of opset 20, which .* has from 1\.17 on\. Received: opset=18"):
         export_model(model, tmp_path / "bundle", opset=18)
 
 
