@@ -60,6 +60,8 @@ class Options:
     safe_mode: bool = True
     strict: bool = False
     static_axes: Mapping[str, int] = field(default_factory=dict)
+    calibration: Any = None
+    limit: float | None = None
     untraceable: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
     most: int | None = None
@@ -132,6 +134,7 @@ def checked_options(*, tolerance: Any, static_axes: Any, **plain: Any) -> Option
         if (value := getattr(options, name)) not in known:
             raise ExportError(f"`{name}` must be one of {known}. Received: {value!r}.{instead(value)}")
     _check_opset(options)
+    _check_calibration(options)
     return _for_target(options)
 
 
@@ -186,6 +189,22 @@ def _for_target(options: Options) -> Options:
     if options.opset is None:
         most = max(each for each in OPSETS if release_of(LOWEST_ONNXRUNTIME[each]) <= release_of(target))
     return replace(options, opset=opset, lowering=lowering, most=most)
+
+
+def _check_calibration(options: Options) -> None:
+    """Check that arrays for int8 are given where they are used, and a limit where it is measured."""
+    given, limit = options.calibration, options.limit
+    if given is not None and (options.precision != "int8" or options.provider != "cpu"):
+        raise ExportError(
+            "`calibration` is for `precision='int8'` and `provider='cpu'`. Received: "
+            f"precision={options.precision!r}, provider={options.provider!r}."
+        )
+    if limit is None:
+        return
+    if not _is_tolerance(limit) or limit == 0:
+        raise ExportError(f"`limit` must be a number above 0. Received: {limit!r}.")
+    if given is None:
+        raise ExportError("`limit` is measured on `calibration`, the arrays that int8 is calibrated on. Give both.")
 
 
 def _static_axes(given: Any) -> dict[str, int]:

@@ -211,15 +211,23 @@ def schema_problem(schema: Any, manifest: Manifest, job: Job) -> str | None:
         return f"has a column twice: {sorted(name for name in set(names) if names.count(name) > 1)}"
     if job.key is not None and job.key not in names:
         return f"has no column `{job.key}`, which is to be the key; it has {names}"
+    if problem := inputs_problem(schema, manifest):
+        return problem
+    inputs = {spec.name for spec in manifest.inputs} - {job.key}
+    if clash := [name for name in job.outputs if name in names and name not in inputs]:
+        return f"has a column `{clash[0]}`, and an output is called so: rename the column"
+    return None
+
+
+def inputs_problem(schema: Any, manifest: Manifest) -> str | None:
+    """Return why the inputs of a model cannot be taken from such columns, or `None` if they can."""
+    names = schema.names
     for spec in manifest.inputs:
         if spec.name in names:
             if problem := column_problem(schema.field(spec.name).type, spec):
                 return problem
         elif (problem := _absence(spec, manifest, names)) is not None:
             return problem
-    inputs = {spec.name for spec in manifest.inputs} - {job.key}
-    if clash := [name for name in job.outputs if name in names and name not in inputs]:
-        return f"has a column `{clash[0]}`, and an output is called so: rename the column"
     return None
 
 

@@ -12,6 +12,7 @@ from .._errors import ExportError
 from .._options import NO_MORE
 from .._standalone.verify import (
     COUNT,
+    LIMIT,
     NUMBER,
     TEXT,
     TOLERANCE,
@@ -25,7 +26,7 @@ from .._standalone.verify import (
     problem_of,
     provider_of,
 )
-from .unproven import slower, warnings_of
+from .unproven import calibrated, slower, warnings_of
 
 _DISTANCES = ("max_abs", "max_rel")
 _SHARES = ("rounding", "rounding_in_precision", "seen_in_precision", "ties")
@@ -59,6 +60,15 @@ _REPORT = {
             "float32_milliseconds?": NUMBER,
             "timed_case?": TEXT,
             "top1?": {"*": {"agreement": NUMBER, "rows": COUNT}},
+            "calibration?": {
+                "rows": COUNT,
+                "int8_layers": Each(TEXT),
+                "float32_layers": Each(TEXT),
+                "outputs": {
+                    "*": {"largest": LIMIT, "mean": LIMIT, "scale": LIMIT, "share": LIMIT, "same_choices?": LIMIT}
+                },
+                "limit": OrNull(LIMIT),
+            },
         }
     ),
     "coverage?": OrNull(
@@ -69,7 +79,9 @@ _REPORT = {
             "inputs": {
                 "*": {"moves": OrNull(Each(TEXT)), "ids?": COUNT, "ids_seen?": COUNT, "values?": _VALUES},
             },
-            "outputs": {"*": {"varies": TRUTH, **{f"{key}?": OrNull(_MEASURE) for key in _SHARES}}},
+            "outputs": {
+                "*": {"varies": TRUTH, "seen_in_case?": TEXT, **{f"{key}?": OrNull(_MEASURE) for key in _SHARES}}
+            },
             "small_only?": Each(TEXT),
         }
     ),
@@ -122,7 +134,9 @@ class ParityReport:
             `max_rel` between it and the float32 clone that was exported and compared.
         precision: For a precision other than float32: its `name`; `bytes` and `milliseconds` of the converted file and
             of the float32 one with their ratios, and the `timed_case`; the largest `float32_max_abs` and
-            `float32_max_rel` before the conversion; and for class scores the `top1` agreement.
+            `float32_max_rel` before the conversion; for class scores the `top1` agreement; and of an int8 file with
+            fixed ranges its `calibration`, whose `rows` then compare it with what its own graph says: on how many rows,
+            which layers are int8 and which stayed float32, and how far each of the `outputs` is from float32 there.
         refused: Cases that Keras itself could not run, with its explanation; they were not compared.
         coverage: What the golden cases show of the model: how many `cases` and how many were `refused`; the sizes of
             each of the `axes`; for each of the `inputs` which outputs it `moves`, or `None` where it could not be
@@ -142,7 +156,11 @@ class ParityReport:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a match leaves open, a sentence each: few cases, a size that never changed; and a slower precision."""
-        return (*(() if self.coverage is None else warnings_of(self.coverage)), *slower(self.precision))
+        return (*self._left_open, *slower(self.precision))
+
+    @property
+    def _left_open(self) -> tuple[str, ...]:
+        return (*(() if self.coverage is None else warnings_of(self.coverage)), *calibrated(self.precision))
 
     @property
     def passed(self) -> bool:
@@ -220,7 +238,7 @@ class ParityReport:
 
     def raise_if_warned(self) -> None:
         """Raise `ParityError` with what a match leaves open, if there is any such thing; a slow precision is none."""
-        if self.coverage is not None and (left_open := warnings_of(self.coverage)):
+        if left_open := self._left_open:
             raise ParityError(f"All outputs match, but `strict` asks for more: {' '.join(left_open)}", self)
 
 

@@ -9,9 +9,9 @@ from .tried_values import differences
 
 ENOUGH = 5  # cases
 NOISY = 0.01  # of a number, which a fault may then be as large as
-COARSE = 0.5  # the same in float16 or int8
 FAR = 0.1  # what float16 or int8 was seen to do
 TIED = 0.01  # of all choices
+FEW = 32  # rows
 SLOWER = 1.1  # times as long as in float32
 TOLD = 0.1  # milliseconds from which on a time tells something
 
@@ -43,16 +43,34 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
             found.append(f"Output `{name}` is the same whatever goes in, so that its match proves little.")
         if (share := known.get("rounding")) is not None and share > NOISY:
             found.append(f"Rounding alone may move output `{name}` by {share:.0%}: nothing smaller would be found.")
-        seen = known.get("seen_in_precision")
-        if (share := known.get("rounding_in_precision")) is not None and share > COARSE:
-            moved = "" if seen is None else f" In these cases it moved by {seen:.2g} of what stands beside it at most."
+        if (seen := known.get("seen_in_precision")) is not None and seen > FAR:
+            where = f", in case `{known['seen_in_case']}`" if "seen_in_case" in known else ""
             found.append(
-                f"Precision alone may move output `{name}` by {share:.0%}: nothing smaller would be found.{moved}"
+                f"Precision moved output `{name}` by up to {seen:.2g} of what stands beside its numbers{where}."
             )
-        elif seen is not None and seen > FAR:
-            found.append(f"Precision moved output `{name}` by up to {seen:.2g} of what stands beside its numbers.")
         if (share := known.get("ties")) is not None and share > TIED:
             found.append(f"Rounding alone decides {share:.0%} of output `{name}`, where anything would pass.")
+    return tuple(found)
+
+
+def calibrated(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return what an int8 file with fixed ranges leaves open, a sentence each; see `CalibratedFile`."""
+    about = None if precision is None else precision.get("calibration")
+    if about is None:
+        return ()
+    found = []
+    if not about["int8_layers"]:
+        found.append(
+            "Nothing in the model became int8: it has no convolution, and no product with a matrix wide enough."
+        )
+    elif about["rows"] < FEW:
+        found.append(f"int8 was calibrated on {about['rows']} rows: what is beyond their numbers is cut off.")
+    for name, output in about["outputs"].items():
+        if about["limit"] is None and output["share"] > FAR:
+            found.append(
+                f"On the calibration arrays int8 moved output `{name}` by up to {output['share']:.2g} of its largest "
+                f"number, {output['mean']:.2g} in the mean."
+            )
     return tuple(found)
 
 

@@ -43,6 +43,10 @@ def add_parser(commands: Any) -> None:
         help="how attention is written (default: adaptive, to the sizes of a request)",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default=Options.precision, help="of weights and products")
+    calibration = "what int8 is calibrated on, by input name: X.npz, or Parquet"
+    parser.add_argument("--calibration", metavar="X", help=calibration)
+    limit = "how far int8 may be from float32 there, as a share of an output's largest number"
+    parser.add_argument("--limit", type=float, metavar="N", help=limit)
     parser.add_argument(
         "--static",
         metavar="NAME=SIZE",
@@ -143,6 +147,8 @@ def main(arguments: argparse.Namespace) -> None:
             safe_mode=not arguments.unsafe,
             strict=arguments.strict,
             static_axes=arguments.static,
+            calibration=arguments.calibration,
+            limit=arguments.limit,
             report=arguments.report,
             target=arguments.target,
         )

@@ -33,6 +33,7 @@ from .._options import (
     check_onnxruntime,
     lowest_onnxruntime,
 )
+from .._precision.calibration import calibration_batches
 from .._precision.float16 import to_float16
 from .._precision.lower_precision import converted
 from .._progress import Progress
@@ -86,6 +87,7 @@ def _write(
     folder: Path, signature: Signature, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun
 ) -> None:
     golden = reference.golden
+    batches = _calibration(signature, golden, options)
     (folder / verify.CASES).parent.mkdir()
     everything = folder.with_name("cases.npz")  # the SavedModel runs what does not travel in the bundle too
     verify.save_cases(everything, [*golden.cases, *golden.others])
@@ -123,19 +125,29 @@ def _write(
     if options.strict:
         report.raise_if_warned()
     if options.precision != FLOAT32:
-        report = converted(folder, report, reference.converted_cases, options, step)
+        report = converted(folder, report, reference.converted_cases, options, step, batches)
         of_cases = _without(golden.trials, report.saved_model_rows)  # which a coarser precision is not held to
         report = replace(report, saved_model_rows=of_cases)
     if not {*LARGE_UNSEEN}.isdisjoint(lowered.lowerings.values()):
         step("Running onnxruntime on the forms of attention for large sizes")
         _check_large_forms(folder, lowered, replace(reference, golden=golden), options, opset)
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
-    tried = {name: text for name, known in golden.coverage["inputs"].items() if (text := values_text(known))}
+    inputs = (report.coverage or golden.coverage)["inputs"]
+    tried = {name: text for name, known in inputs.items() if (text := values_text(known))}
     count = len(golden.cases if options.precision == FLOAT32 else reference.converted_cases)
     tell(folder, manifest)
     if options.target == STANDARD:
         check_standard(folder / verify.MODEL)
-    seal(folder, replace(manifest, values=tried, parity={**manifest.parity, "cases": count}))
+    calibrated = (report.precision or {}).get("calibration", {})
+    seal(folder, replace(manifest, values=tried, parity={**manifest.parity, "cases": count}, calibration=calibrated))
+
+
+def _calibration(signature: Signature, golden: Cases, options: Options) -> list[Arrays]:
+    """Return what int8 is calibrated on, before anything is traced; nothing where it was not given."""
+    if options.calibration is None:
+        return []
+    taken = tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs)
+    return calibration_batches(options.calibration, taken, counts=golden.lengths, multiples=golden.multiples)
 
 
 def _first_that_matches(

@@ -56,6 +56,8 @@ def export_model(
     safe_mode: bool = True,
     strict: bool = False,
     static_axes: Mapping[str, int] | None = None,
+    calibration: Mapping[str, Any] | Any = None,
+    limit: float | None = None,
     report: bool = False,
     target: str | None = None,
     **refused: NoReturn,
@@ -97,6 +99,12 @@ def export_model(
         target: The lowest onnxruntime that the file shall run on, as `"1.19"`; or `"standard"` for ONNX operators
             alone, no functions, and no `If` that decides how attention is computed, for any runtime. Opset and forms
             follow from it. `None` for whatever is best with the onnxruntime that is installed.
+        calibration: For `precision="int8"`: some hundreds of rows of what the model will be used on, as arrays like
+            those of `sample_inputs`, or the path of an `.npz` or Parquet file. Convolutions and products with weights
+            are then of integers whose ranges are fixed, where that does little harm. `None` measures ranges whenever
+            the model runs, and leaves convolutions in float32.
+        limit: How far int8 may be from float32 on `calibration`, the largest difference as a share of the largest
+            number of an output: 0.05, say. `None` allows any, and warns from 0.1 on.
         report: Whether to write a page that shows the bundle, `Bundle.write_report`, beside it with its name.
         progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
         **refused: Nothing: any other name is an error, and for `in_steps` it says what there is instead.
@@ -106,8 +114,10 @@ def export_model(
 
     Raises:
         UnsupportedModelError: The model or an op in it cannot be exported.
-        InputError: Samples do not fit or are needed, or `static_axes` names an axis that is not there.
-        ParityError: An output differs; or, with `strict`, the report has a warning.
+        InputError: Samples or `calibration` do not fit, samples are needed, or `static_axes` names an axis that is not
+            there.
+        ParityError: An output differs, or is further from float32 than `limit`; or, with `strict`, the report has a
+            warning.
         ProviderError: The provider is absent, or did not compute all of attention.
         BundleError: The place cannot be written, or a bundle is there.
         ExportError: An argument is wrong.
@@ -131,6 +141,8 @@ def export_model(
         strict=strict,
         static_axes=static_axes,
         target=target,
+        calibration=calibration,
+        limit=limit,
     )
     check_model(model)
     place = Path(path)

@@ -78,8 +78,11 @@ def reference_of(
         usual = [index for index, case in enumerate(golden.cases) if case.name not in golden.trials]
         chosen = [golden.cases[index] for index in usual] if is_converted else []  # a coarser precision ends sooner
         of_chosen = None if exact is None else [exact[index] for index in usual]
-        converted = with_rounding(signature, chosen, options.precision, of_chosen)
-        golden = replace(golden, coverage=coverage_of(golden, converted))
+        if options.calibration is None:
+            converted = with_rounding(signature, chosen, options.precision, of_chosen)
+        else:
+            converted = chosen  # an int8 file with fixed ranges is compared with what its own graph says
+        golden = replace(golden, coverage=coverage_of(golden, () if converted is chosen else converted))
         clone = distance(given, golden.cases) if is_half else None
         varied = max(golden.cases, key=lambda case: len({size for each in case.inputs.values() for size in each.shape}))
         weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)

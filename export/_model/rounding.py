@@ -101,6 +101,35 @@ def with_rounding(
     return [case._replace(rounding=found) for case, found in zip(cases, limits, strict=True)]
 
 
+def with_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], multiple: int) -> list[Case]:
+    """Return cases with the rounding that other runs of a float32 graph on them show.
+
+    Args:
+        cases: Inputs, and what the graph gives.
+        runs: What it gives with all roundings drawn anew, case by case, several times.
+        multiple: Of what was seen, for which few runs do not find the largest.
+    """
+    seen, elsewhere = (
+        [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
+        for _ in range(2)
+    )
+    for run in runs:
+        for case, found, near, far in zip(cases, run, seen, elsewhere, strict=True):
+            apart = {name: ANOTHER * scale_of(array.astype(np.float64)) for name, array in case.outputs.items()}
+            note(case.outputs, found, near, far, apart, rounds=True)
+    sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
+    rounded = []
+    for case, near, far in zip(cases, seen, elsewhere, strict=True):
+        sums = _of_sums(case)
+        limits = {
+            name: _limits(array, near[name], multiple, sizes[name], sums, SUMMED_IN, None)
+            for name, array in case.outputs.items()
+        }
+        widen(limits, far)
+        rounded.append(case._replace(rounding=limits))
+    return rounded
+
+
 def _saturated(cases: Sequence[Case], precision: str) -> list[int]:
     """Return the numbers of the cases whose scores are so large that a coarse precision decides which key is seen."""
     return [number for number, case in enumerate(cases) if case.name == LARGE] if COARSE[precision] else []

@@ -50,7 +50,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
     shapes = {name: array.shape for name, array in traced.weights.items()}
     try:
         write(replace(traced, model=prepared), source, check=False)
-        with _silent_logging():
+        with silent_logging():
             quantize_dynamic(
                 source,
                 target,
@@ -98,7 +98,7 @@ def _left_out(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> I
 
 
 @contextlib.contextmanager
-def _silent_logging() -> Iterator[None]:
+def silent_logging() -> Iterator[None]:
     """Silence the root logger in this thread: the quantizer writes advice there for whoever calls it by hand.
 
     Other threads log on, as they would not with `logging.disable`; nor could two of these leave it disabled.

@@ -11,17 +11,25 @@ from .._bundle.parity import ParityReport, ParityRow, compared
 from .._graphs.external_data import DATA
 from .._graphs.onnx_file import describe, read, write
 from .._graphs.traced import Traced
+from .._model.coverage import left_to_rounding
 from .._options import Options
 from .._progress import Progress
 from .._standalone import verify
-from .._standalone.verify import Case
+from .._standalone.verify import Arrays, Case
+from .calibrated_int8 import check_limit, to_calibrated_int8
 from .float16 import to_float16
 from .gains import gains, top1
 from .int8 import to_int8
+from .qdq_oracle import with_oracle
 
 
 def converted(
-    folder: Path, report: ParityReport, cases: Sequence[Case], options: Options, step: Progress
+    folder: Path,
+    report: ParityReport,
+    cases: Sequence[Case],
+    options: Options,
+    step: Progress,
+    batches: Sequence[Arrays] = (),
 ) -> ParityReport:
     """Replace a bundle's float32 ONNX file by one in another precision, and compare that one with Keras in turn.
 
@@ -31,30 +39,41 @@ def converted(
         cases: The golden cases, with what rounding does in this precision; they replace those of the bundle.
         options: The precision, `"float16"` or `"int8"`, and the tolerance for the converted file.
         step: Is told what is being done.
+        batches: What an int8 file is calibrated on, if it is: such a file is compared with what its own graph says.
 
     Returns:
         The report with the rows of the converted file, and with its `precision`.
 
     Raises:
         UnsupportedModelError: The model cannot be converted.
-        ParityError: The converted file differs by more than the tolerance.
+        ParityError: The converted file differs by more than the tolerance, or is further from float32 than `limit`.
     """
     precision, scratch, float32 = options.precision, folder.with_name("converted"), folder / verify.MODEL
     scratch.mkdir()
     step(f"Converting to {precision}")
-    write(convert(read(float32), precision, scratch, report.provider), scratch / verify.MODEL)
+    about: dict[str, Any] = {"name": precision}
+    if batches:
+        made, about["calibration"] = to_calibrated_int8(float32, batches, options.limit, scratch, step)
+        step("Computing what the int8 graph says without integers")
+        cases = with_oracle(made.model, cases, report.provider, scratch)
+    else:
+        made = convert(read(float32), precision, scratch, report.provider)
+    write(made, scratch / verify.MODEL)
     step(f"Running onnxruntime on the golden cases in {precision}")
     actual = verify.run_cases(scratch / verify.MODEL, cases, report.provider)
-    scores = top1(cases, actual)
-    about = {
-        "name": precision,
+    scores = {} if batches else top1(cases, actual)
+    about |= {
         **gains(scratch / verify.MODEL, float32, cases, report.provider),
         **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
         **({"top1": scores} if scores else {}),
     }
     rows = compared(cases, actual, options.tolerance, report.provider)
-    report = replace(report, rows=rows, precision=about, coverage=_with_seen(report.coverage, rows))
+    coverage = _with_limits(report.coverage, cases) if batches else _with_seen(report.coverage, rows)
+    report = replace(report, rows=rows, precision=about, coverage=coverage)
     report.raise_if_failed()
+    check_limit(report)
+    if options.strict:
+        report.raise_if_warned()
     (folder / DATA).unlink(missing_ok=True)
     for file in scratch.glob(f"{verify.MODEL}*"):
         file.replace(folder / file.name)
@@ -70,8 +89,27 @@ def _with_seen(coverage: dict[str, Any] | None, rows: Iterable[ParityRow]) -> di
     for row in rows:
         if row.dtype.startswith("float"):
             before = outputs[row.name].get("seen_in_precision", 0.0)
-            outputs[row.name]["seen_in_precision"] = max(before, row.max_rel)
+            if row.max_rel >= before:
+                outputs[row.name] |= {"seen_in_precision": row.max_rel, "seen_in_case": row.case}
     return coverage | {"outputs": outputs}
+
+
+def _with_limits(coverage: dict[str, Any] | None, cases: Sequence[Case]) -> dict[str, Any] | None:
+    """Return what was compared, with what is left to rounding in cases that are no longer Keras's.
+
+    What was seen of special values is of the float32 file: numbers beyond a range are cut off, and NaN is none.
+    """
+    if coverage is None:
+        return None
+    inputs = {
+        name: {**known, "values": {"drawn": known["values"]["drawn"]}} if "values" in known else known
+        for name, known in coverage["inputs"].items()
+    }
+    outputs = {
+        name: known | {"rounding_in_precision" if "rounding" in known else "ties": left_to_rounding(name, cases)}
+        for name, known in coverage["outputs"].items()
+    }
+    return coverage | {"inputs": inputs, "outputs": outputs}
 
 
 def convert(traced: Traced, precision: str, folder: Path, provider: str = "cpu") -> Traced:

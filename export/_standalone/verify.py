@@ -192,6 +192,7 @@ class Manifest:
     multiples: Mapping[str, int] = field(default_factory=dict)
     static: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
+    calibration: Mapping[str, Any] = field(default_factory=dict)
     opset: int
     precision: str = "float32"
     layers: list[dict[str, str]]
@@ -305,6 +306,7 @@ _ENTRIES = {
     "multiples?": {"*": STEP},
     "static?": {"*": TEXT},
     "values?": {"*": TEXT},
+    "calibration?": {"rows?": COUNT, "int8_layers?": Each(TEXT), "float32_layers?": Each(TEXT)},
     "opset": COUNT,
     "precision?": TEXT,
     "layers": Each({**_LAYER, "form?": TEXT, "milliseconds?": Each({"*": NUMBER})}),

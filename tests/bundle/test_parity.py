@@ -116,15 +116,10 @@ COMPLETE = {
         ({"outputs": {"a": {"varies": True, "rounding": 0.009}}}, None),
         ({"outputs": {"a": {"varies": True, "ties": 0.34}}}, "Rounding alone decides 34% of output `a`"),
         ({"outputs": {"a": {"varies": True, "ties": 0.004}}}, None),
-        ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79}}}, "Precision alone may move output `a`"),
-        ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.4}}}, None),
+        ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79, "seen_in_precision": 0.004}}}, None),
         (
-            {"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79, "seen_in_precision": 0.004}}},
-            "Precision alone may move output `a` by 79%: nothing smaller would be found. In these cases it moved by 0",
-        ),
-        (
-            {"outputs": {"a": {"varies": True, "rounding_in_precision": 0.4, "seen_in_precision": 0.115}}},
-            "Precision moved output `a` by up to 0.12 of what stands beside its numbers.",
+            {"outputs": {"a": {"varies": True, "seen_in_precision": 0.115, "seen_in_case": "base"}}},
+            "Precision moved output `a` by up to 0.12 of what stands beside its numbers, in case `base`.",
         ),
         (
             {

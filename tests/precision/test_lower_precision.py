@@ -22,7 +22,7 @@ from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._lowerings import given
 from keras_attn_export._lowerings.operators import op
 from keras_attn_export._precision.float16_rules import PRODUCTS
-from keras_attn_export._precision.int8 import _silent_logging
+from keras_attn_export._precision.int8 import silent_logging
 from keras_attn_export._precision.lower_precision import convert
 from keras_attn_export._standalone.verify import CASES, MODEL, load_cases
 
@@ -254,7 +254,7 @@ def test_from_the_command_line(model_file, tmp_path, succeeds):
 
 
 def test_the_quantizer_is_silent_and_other_threads_log_on(caplog):
-    with _silent_logging(), ThreadPoolExecutor(1) as other:
+    with silent_logging(), ThreadPoolExecutor(1) as other:
         logging.warning("advice of the quantizer")
         other.submit(logging.warning, "of a server").result()
     logging.warning("afterwards")
@@ -269,7 +269,7 @@ def test_two_quantizers_at_once_leave_logging_as_it_was(monkeypatch):
         return root.manager.disable, list(root.filters), list(root.handlers)
 
     before = state()
-    first, second = _silent_logging(), _silent_logging()
+    first, second = silent_logging(), silent_logging()
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
         one.submit(first.__enter__).result()
         other.submit(second.__enter__).result()

@@ -1,0 +1,99 @@
+"""Calibrate a proven float32 file on a user's arrays, choose what becomes int8, and measure how far that is off."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .._bundle.parity import ParityError, ParityReport
+from .._graphs.onnx_file import describe, read, write
+from .._graphs.traced import Traced
+from .._progress import Progress
+from .._standalone import verify
+from .._standalone.verify import Arrays
+from .apart import Apart, apart
+from .calibration import first_rows, rows_of
+from .sensitive_layers import left_in_float32
+from .static_int8 import calibrated
+
+TRIED_ROWS = 128  # on which layers are compared with each other
+
+
+class CalibratedFile(NamedTuple):
+    """An int8 file in QDQ form.
+
+    Attributes:
+        traced: The file.
+        about: For the parity report: `rows`, how many it was calibrated on; `int8_layers` and `float32_layers`, those
+            that became int8, and those that could have and stay; `outputs`, how far each is from float32, as `apart`
+            gives it; `limit`, as it was asked for.
+    """
+
+    traced: Traced
+    about: dict[str, Any]
+
+
+def to_calibrated_int8(
+    float32: Path, batches: Sequence[Arrays], limit: float | None, folder: Path, step: Progress
+) -> CalibratedFile:
+    """Return an int8 file, and how far it is from the float32 file.
+
+    Args:
+        float32: The proven file.
+        batches: The user's arrays.
+        limit: How far an output may be, as a share of its largest number, if that was said.
+        folder: Where files are written that are not kept.
+        step: Is told what is being done.
+
+    Raises:
+        UnsupportedModelError: onnxruntime cannot calibrate or quantize the model.
+    """
+    step("Running the float32 file on the calibration arrays")
+    source, tried = read(float32), folder / "tried.onnx"
+    model = calibrated(source, batches, folder)
+    layers = [*model.layers]
+
+    def measured(taken: Collection[str], inputs: Sequence[Arrays], expected: Sequence[Arrays]) -> Apart:
+        write(model.quantized(taken), tried, check=False)
+        return apart(expected, _outputs(tried, inputs))
+
+    few = first_rows(batches, TRIED_ROWS)
+    of_few = _outputs(float32, few)
+    step("Looking for layers that int8 does harm")
+    left = left_in_float32(layers, lambda taken: measured(taken, few, of_few), limit)
+    taken = [layer for layer in layers if layer not in left]
+    about = {
+        "rows": sum(map(rows_of, batches)),
+        "int8_layers": taken,
+        "float32_layers": left,
+        "outputs": measured(taken, batches, _outputs(float32, batches)),
+        "limit": limit,
+    }
+    found = model.quantized(taken)
+    describe(found.model, source.model.graph.name, "int8", source.model.producer_version)
+    return CalibratedFile(found, about)
+
+
+def check_limit(report: ParityReport) -> None:
+    """Check that a calibrated file is as near to float32 as was asked.
+
+    Raises:
+        ParityError: An output is further off.
+    """
+    about = (report.precision or {}).get("calibration")
+    if about is None or about["limit"] is None:
+        return
+    for name, found in about["outputs"].items():
+        if found["share"] > about["limit"]:
+            off = f"{found['share']:.2g} of its largest number on `calibration`, by {found['mean']:.2g} in the mean"
+            raise ParityError(
+                f"In int8 output `{name}` is off by up to {off}, and `limit` allows {about['limit']:g}. Calibrate on "
+                "more rows of what the model will be used on, allow more, or take float16.",
+                report,
+            )
+
+
+def _outputs(file: Path, batches: Sequence[Arrays]) -> list[Arrays]:
+    session = verify.open_session(file)
+    return [verify.run_session(session, inputs) for inputs in batches]

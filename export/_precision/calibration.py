@@ -1,0 +1,134 @@
+"""The arrays that an int8 file is calibrated on, from what a caller gives: arrays, an `.npz` or a Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._batch.feeds import feeds_of, longest_of
+from .._batch.parquet import READ_ERRORS, check_pyarrow, open_parquet, said
+from .._batch.run_parts import inputs_problem
+from .._batch.source import Part, find_parts
+from .._batch.windows import Batches, read_window
+from .._bundle.arrays import by_name, checked_inputs
+from .._errors import InputError
+from .._standalone import verify
+from .._standalone.verify import Arrays, Manifest, Spec
+
+CALLED = "`calibration`"
+ROWS = 32  # of a batch
+ROW_BYTES = 2**30  # the most that a row of a table may take
+# What readers of rows do not ask of a manifest.
+_NO_MODEL: dict[str, Any] = {
+    "model": "",
+    "outputs": (),
+    "opset": 0,
+    "layers": [],
+    "versions": {},
+    "lowest_onnxruntime": "",
+    "parity": {},
+    "sha256": {},
+}
+EXACT: frozenset[str] = frozenset()  # the axes of a table's rows that may be padded
+
+
+def calibration_batches(
+    given: Any, inputs: tuple[Spec, ...], *, counts: Mapping[str, str], multiples: Mapping[str, int]
+) -> list[Arrays]:
+    """Return what is given as inputs of the model, some rows at once.
+
+    Args:
+        given: Arrays by input name, or in the order of the inputs, one alone as it is; or the path of an `.npz` file
+            of them, or of Parquet: a file, a folder, or a pattern. Rows of Parquet are not padded.
+        inputs: The inputs of the model.
+        counts: As in its manifest.
+        multiples: As in its manifest.
+
+    Raises:
+        InputError: It cannot be read, does not fit the inputs, has no rows, or holds NaN or infinity.
+        ExportError: pyarrow is not installed, for Parquet.
+    """
+    manifest = Manifest(inputs=inputs, counts=counts, multiples=multiples, **_NO_MODEL)
+    if isinstance(given, str | Path) and Path(given).suffix != ".npz":
+        batches = list(_of_tables(str(given), manifest))
+    else:
+        arrays = _read(Path(given)) if isinstance(given, str | Path) else given
+        batches = _of_arrays(arrays, manifest)
+    if not any(rows_of(batch) for batch in batches):
+        raise InputError(f"{CALLED} holds no rows. Give some hundreds of what the model will be used on.")
+    for batch in batches:
+        for name, array in batch.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise InputError(f"{CALLED} holds NaN or infinity in `{name}`, of which no range can be taken.")
+    return batches
+
+
+def rows_of(inputs: Arrays) -> int:
+    """Return how many rows a batch has: the size of the first axis of its inputs, 1 where none has an axis."""
+    return next((len(array) for array in inputs.values() if array.ndim), 1)
+
+
+def _read(path: Path) -> Arrays:
+    try:
+        return verify.read_arrays(path)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{CALLED} cannot be read from {path}: {getattr(error, 'strerror', None) or error}."
+        ) from error
+
+
+def _of_arrays(given: Any, manifest: Manifest) -> list[Arrays]:
+    try:
+        arrays = checked_inputs(manifest, by_name("It", given, [spec.name for spec in manifest.inputs]))
+    except InputError as error:
+        raise InputError(f"{CALLED} does not fit the model. {error}") from error
+    first = {spec.shape[0] if spec.shape else 0 for spec in manifest.inputs}
+    if len(first) > 1 or not isinstance(first.pop(), str):
+        return [arrays]
+    return [
+        {name: array[start : start + ROWS] for name, array in arrays.items()}
+        for start in range(0, rows_of(arrays), ROWS)
+    ]
+
+
+def _of_tables(source: str, manifest: Manifest) -> Iterator[Arrays]:
+    check_pyarrow()
+    if not all(spec.shape and isinstance(spec.shape[0], str) for spec in manifest.inputs):
+        raise InputError(f"{CALLED} is a table, whose rows are examples, and the model takes no batches of any size.")
+    for part in find_parts(source, ROW_BYTES):
+        try:
+            yield from _of_part(part, manifest)
+        except InputError as error:
+            raise InputError(f"{CALLED} cannot be taken from {part.path}: {error}") from error
+        except READ_ERRORS as error:
+            raise InputError(f"{CALLED} cannot be read from {part.path}: {said(error)}.") from error
+
+
+def _of_part(part: Part, manifest: Manifest) -> Iterator[Arrays]:
+    if part.problem:
+        raise InputError(f"{part.problem}.")
+    with open_parquet(part.path) as opened:
+        schema = opened.schema_arrow
+        if problem := inputs_problem(schema, manifest):
+            raise InputError(f"it {problem}." if problem.startswith("has") else f"{problem}.")
+        columns = [spec.name for spec in manifest.inputs if spec.name in schema.names]
+        for batch in opened.iter_batches(ROWS, row_groups=range(*part.groups), columns=columns, use_threads=False):
+            yield from _of_rows(batch, manifest)
+
+
+def _of_rows(batch: Any, manifest: Manifest) -> Iterator[Arrays]:
+    window = read_window(batch, manifest, 0, EXACT)
+    if window.problems:
+        row, why = min(window.problems.items())
+        raise InputError(f"of its next {batch.num_rows} rows, row {row}: {why}.")
+    for rows in Batches(ROWS, EXACT).of(window.lengths, np.arange(window.rows)):
+        yield feeds_of(manifest, window, rows, longest_of(manifest, window, rows, EXACT))
+
+
+def first_rows(batches: Sequence[Arrays], most: int) -> list[Arrays]:
+    """Return batches from all over what there is, with so many rows or a few more."""
+    kept = max(1, round(len(batches) * min(1.0, most / max(1, sum(map(rows_of, batches))))))
+    return [batches[number * len(batches) // kept] for number in range(kept)]
