@@ -1,4 +1,4 @@
-"""Models trained here on what packages and examples hold: each with arrays like those it will see, and held-out ones."""
+"""Models trained on what packages and examples hold: each with rows that it was trained on, and held-out ones."""
 
 import sys
 from collections.abc import Callable
@@ -125,7 +125,9 @@ def dates(quick: bool) -> Trained:
     chosen = np.random.default_rng(0).permutation(len(rows))[:SEEN]
 
     def right(outputs: Arrays) -> np.ndarray:
-        return np.array([answer == row.iso for answer, row in zip(decode_iso(outputs["tokens"]), held_out, strict=True)])
+        return np.array(
+            [answer == row.iso for answer, row in zip(decode_iso(outputs["tokens"]), held_out, strict=True)]
+        )
 
     seen = {name: array[chosen] for name, array in encoded.items()}
     samples = {name: array[:8] for name, array in seen.items()}
@@ -211,7 +213,18 @@ def _patches() -> tuple[np.ndarray, np.ndarray, int]:
     """Patches of 48 by 48, all that train from the left halves of the photographs, and all others from the right."""
     from skimage import data
 
-    named = ("astronaut", "brick", "camera", "chelsea", "coffee", "grass", "gravel", "hubble_deep_field", "rocket", "retina")
+    named = (
+        "astronaut",
+        "brick",
+        "camera",
+        "chelsea",
+        "coffee",
+        "grass",
+        "gravel",
+        "hubble_deep_field",
+        "rocket",
+        "retina",
+    )
     photographs = [getattr(data, each)() / np.float32(255) for each in named]
     photographs = [each if each.ndim == 3 else np.stack([each] * 3, axis=-1) for each in photographs]
     rng, size, each = np.random.default_rng(0), 48, 200

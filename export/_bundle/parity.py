@@ -45,6 +45,10 @@ _ROW = {
     "passed": TRUTH,
     "problem?": OrNull(TEXT),
 }
+_APART = {
+    **dict.fromkeys(("largest", "mean", "scale", "share"), LIMIT),
+    **dict.fromkeys(("differ?", "same_choices?"), LIMIT),
+}
 _VALUES = {"drawn": TEXT, "equal?": Each(TEXT), "differ?": {"*": {"in": TEXT, "why": TEXT}}}
 _REPORT = {
     "provider": TEXT,
@@ -64,9 +68,7 @@ _REPORT = {
                 "rows": COUNT,
                 "int8_layers": Each(TEXT),
                 "float32_layers": Each(TEXT),
-                "outputs": {
-                    "*": {"largest": LIMIT, "mean": LIMIT, "scale": LIMIT, "share": LIMIT, "same_choices?": LIMIT}
-                },
+                "outputs": {"*": _APART},
                 "limit": OrNull(LIMIT),
             },
         }

@@ -119,6 +119,7 @@ def _calibration_lines(about: Mapping[str, Any] | None) -> Iterator[Line]:
     for name, found in about["outputs"].items():
         chosen = f"; {found['same_choices']:.2%} of rows have the same top class" if "same_choices" in found else ""
         off = f"off by {found['share']:.2g} of its largest number at most, by {found['mean']:.2g} in the mean"
-        yield "int8", f"{name}: {off}{chosen}"
+        differ = f"{found['differ']:.2%} of its numbers differ" if "differ" in found else off
+        yield "int8", f"{name}: {differ}{chosen}"
     if about["float32_layers"]:
         yield "int8", f"stay float32, by measurement: {', '.join(about['float32_layers'])}"

@@ -19,8 +19,8 @@ def apart(float32: Sequence[Arrays], int8: Sequence[Arrays]) -> Apart:
         By output: `largest` and `mean`, the largest and the mean difference; `scale`, the largest number of float32, in
         which what fills a place, as -1e9 for what is masked, has no say; `share`, the largest difference as a share
         of that; and `noise`, the mean square of the differences as a share of that of the numbers, its root. Of whole
-        numbers all of these are the share that differs. For class scores also `same_choices`, the share of rows in
-        which one class is the largest in both.
+        numbers all of these are the share that differs, and so is `differ`. For class scores also `same_choices`, the
+        share of rows in which one class is the largest in both.
     """
     found = {name: _apart([each[name] for each in float32], [each[name] for each in int8]) for name in float32[0]}
     for name, choices in top1([Case("", {}, outputs) for outputs in float32], int8).items():
@@ -34,7 +34,7 @@ def _apart(float32: Sequence[np.ndarray], int8: Sequence[np.ndarray]) -> dict[st
     wanted, given = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (float32, int8))
     if wanted.dtype.kind != "f":
         differs = float(np.mean(wanted != given)) if wanted.size else 0.0
-        return {"largest": differs, "mean": differs, "scale": 1.0, "share": differs, "noise": differs}
+        return {"scale": 1.0, **dict.fromkeys(("largest", "mean", "share", "noise", "differ"), differs)}
     is_number = np.isfinite(wanted)
     difference = np.abs(wanted[is_number].astype(np.float64) - given[is_number])
     sizes = without_fills(np.abs(wanted[is_number].astype(np.float64)))

@@ -63,11 +63,16 @@ def to_calibrated_int8(
     step("Looking for layers that int8 does harm")
     left = left_in_float32(layers, lambda taken: measured(taken, few, of_few), limit)
     taken = [layer for layer in layers if layer not in left]
+    outputs = measured(taken, batches, _outputs(float32, batches))
+    for value in source.model.graph.output:
+        axes = value.type.tensor_type.shape.dim
+        if not axes or not axes[-1].HasField("dim_value"):  # of weights of attention, which are no classes
+            outputs[value.name].pop("same_choices", None)
     about = {
         "rows": sum(map(rows_of, batches)),
         "int8_layers": taken,
         "float32_layers": left,
-        "outputs": measured(taken, batches, _outputs(float32, batches)),
+        "outputs": outputs,
         "limit": limit,
     }
     found = model.quantized(taken)

@@ -198,8 +198,8 @@ def _carriers(graph: onnx.GraphProto, products: Collection[str]) -> set[str]:
 def _keep_biases_apart(graph: onnx.GraphProto, products: Collection[str]) -> None:
     """Let `Sum` add the bias to quantized products of two axes.
 
-    Of a `MatMul` and an `Add` onnxruntime makes a `Gemm` before it looks for quantizers, finds none around the bias, and
-    computes in float32, of weights that it makes floats again in each run: ten times as long.
+    Of a `MatMul` and an `Add` onnxruntime makes a `Gemm` before it looks for quantizers, finds none around the bias,
+    and computes in float32, of weights that it makes floats again in each run: ten times as long.
     """
     axes = {value.name: value.type.tensor_type.shape.dim for value in graph.value_info}
     flat = {node.output[0] for node in graph.node if node.op_type == "MatMul" and node.name in products}

@@ -29,6 +29,7 @@ def test_whole_numbers_count_how_many_differ():
         "scale": 1.0,
         "share": 0.25,
         "noise": 0.25,
+        "differ": 0.25,
     }
 
 

@@ -1,4 +1,4 @@
-"""The oracle of int8 graphs: it is what their definition says, it allows the tie of a quantizer, and it finds faults."""
+"""The oracle of int8 graphs: it is what their definition says, allows a quantizer's tie, and finds faults."""
 
 from copy import deepcopy
 

@@ -106,7 +106,14 @@ def test_each_channel_has_a_scale(tmp_path):
         ("y = Gemm (x, w, b)", "float[n, 16] y", 1),
         ("y = Gemm <transB = 1> (x, wt, b)", "float[n, 16] y", 1),
     ],
-    ids=["few columns", "a matrix for each part of a batch", "two computed", "Gemm with a factor", "Gemm", "transposed"],
+    ids=[
+        "few columns",
+        "a matrix for each part of a batch",
+        "two computed",
+        "Gemm with a factor",
+        "Gemm",
+        "transposed",
+    ],
 )
 def test_which_products_are_quantized(tmp_path, nodes, made, expected):
     constants = {**MATRICES, "narrow": normal(4, 7), "experts": normal(2, 4, 16), "wt": normal(16, 4)}
@@ -137,7 +144,7 @@ def test_sums_of_convolutions_are_of_integers(tmp_path, nodes, fused):
 
 def test_layers_that_are_left_out_compute_in_float32(tmp_path):
     _, _, found = quantized(tmp_path)
-    first, second = found.layers
+    _, second = found.layers
     model = found.quantized([second]).model
     assert [node.op_type for node in model.graph.node].count("QuantizeLinear") == 2
     assert found.quantized([]).model.graph.node == found.traced.model.graph.node
@@ -151,8 +158,6 @@ def test_weights_beyond_one_file_are_refused(tmp_path):
 
 def test_what_the_quantizer_cannot_do_is_said(tmp_path, monkeypatch):
     _, _, found = quantized(tmp_path)
-    monkeypatch.setattr(
-        "onnxruntime.quantization.qdq_quantizer.QDQQuantizer.quantize_model", lambda self: [][1]
-    )
-    with pytest.raises(UnsupportedModelError, match="cannot quantize the model: IndexError.*Leave `calibration` out"):
+    monkeypatch.setattr("onnxruntime.quantization.qdq_quantizer.QDQQuantizer.quantize_model", lambda self: [][1])
+    with pytest.raises(UnsupportedModelError, match=r"cannot quantize the model: IndexError.*Leave `calibration` out"):
         found.quantized([*found.layers])
