@@ -30,6 +30,7 @@ QUESTIONS = {
         "thresholds",
     ),
     "whole_models": ("models",),
+    "int8": ("int8",),
     "training": ("additive_training", "training_defaults", "multi_head_training"),
     "export_cost": ("export_cost",),
     "batch": ("predict", "serving"),

@@ -110,6 +110,25 @@ def _model(case: dict[str, Any], ours: str, others: list[str]) -> list[str]:
     return [case["size"], case["fill"], number(whole), *speeds, factor(speed(case, ours)), *shares, over_both]
 
 
+def _int8(result: Result) -> list[str]:
+    """A row for each model: what is right, how large the file is, and how fast, beside float32."""
+    float32, *others = (row["contestant"] for row in result["cases"][0]["rows"])
+    heads = ["model", "right in float32", *(f"{label}: points" for label in others), "off by at most"]
+    heads += ["int8 layers", "left in float32", *(f"{label}: size" for label in others), f"{float32}: ms, best"]
+    heads += [f"{label}: speed" for label in others]
+    return [table(heads, (_int8_row(case, float32, others) for case in result["cases"]))]
+
+
+def _int8_row(case: dict[str, Any], float32: str, others: list[str]) -> list[str]:
+    files, before = case["files"], case["files"][float32]
+    points = [f"{100 * (files[label]['right'] - before['right']):+.2f}" for label in others]
+    sizes = [f"{files[label]['bytes'] / before['bytes']:.2f}" for label in others]
+    layers = [str(case["int8_layers"]), ", ".join(case["float32_layers"]) or "none"]
+    speeds = [factor(best_speed(case, label)) for label in others]
+    timed = number(rows_of(case)[float32]["ms"]["min"])
+    return [case["size"], f"{before['right']:.2%}", *points, f"{case['off']:.1%}", *layers, *sizes, timed, *speeds]
+
+
 def _training_defaults(result: Result) -> list[str]:
     cases = [{**case, "size": f"{case['backend']}, {case['size']}"} for case in result["cases"]]
     return [by_case("size", cases, **{"over the plain": lambda case: factor(inverse(_last_speed(case)))})]
@@ -184,6 +203,7 @@ TABLES = {
     "cost_against_keys": _beside_peer,
     "models": _models,
     "thresholds": _thresholds,
+    "int8": _int8,
     "training_defaults": _training_defaults,
     "export_cost": _export_cost,
     "predict": _tables_of_batch.predict,

@@ -18,6 +18,16 @@ def layers_of(layer: keras.layers.Layer, *, include_self: bool = True) -> list[A
     return [*([layer] if include_self else []), *sublayers_of(layer)]
 
 
+def quantization_of(layer: Any) -> str | None:
+    """Return what `quantize` made of a layer: "int8", "int4", "float8", "gptq" or "awq"."""
+    return getattr(layer, "quantization_mode", None)
+
+
+def is_group_number(variable: Any) -> bool:
+    """Tell whether a weight of floats holds indices: in which group of a quantized kernel each row is."""
+    return bool(variable.name == "g_idx")
+
+
 def functional_of(model: Any) -> Any | None:
     """Return the functional model behind a functional or sequential one, `None` for a subclass with its own `call`."""
     functional = getattr(model, "_functional", None) or model

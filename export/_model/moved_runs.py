@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._internals.keras_internals import through_saturating
+from .._internals.keras_internals import is_group_number, through_saturating
 from .._standalone.verify import Arrays, Case
 from .keras_messages import quiet_keras
 from .signature import Signature
@@ -137,6 +137,8 @@ def _assigned_weights(model: keras.Model, move: Move) -> Iterator[None]:
 
 def _weights(model: keras.Model) -> Iterator[tuple[Any, np.ndarray]]:
     for variable in model.weights:
+        if is_group_number(variable):
+            continue
         array = np.asarray(keras.ops.convert_to_numpy(variable.value))
         if array.dtype.kind == "f":
             yield variable, array

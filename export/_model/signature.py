@@ -17,7 +17,14 @@ from keras_attn import AttentionPooling, MaskedSoftmax
 
 from .._bundle.arrays import by_name
 from .._errors import InputError, UnsupportedModelError
-from .._internals.keras_internals import functional_of, inputs_structure, layers_of, operation_of, outputs_structure
+from .._internals.keras_internals import (
+    functional_of,
+    inputs_structure,
+    layers_of,
+    operation_of,
+    outputs_structure,
+    quantization_of,
+)
 from .._internals.stock_attention import is_stock_attention
 from .._standalone.verify import Arrays, decoded
 from .keras_messages import first_line, quiet_keras
@@ -135,6 +142,7 @@ def model_signature(model: keras.Model, samples: Any = None, file: Path | None =
 
 
 SAMPLES = "`sample_inputs`"
+UNWRITTEN = ("float8",)  # modes of Keras's `quantize`, whose numbers tf2onnx does not know
 
 
 def _names_in_order(model: keras.Model, functional: Any | None, samples: Any) -> list[str]:
@@ -170,6 +178,11 @@ def _refuse_layers(model: keras.Model) -> None:
             raise UnsupportedModelError(
                 f"Layer `{layer.name}` ({type(layer).__name__}) is stateful: a file would freeze the state it has now. "
                 "Set `stateful=False`, or pass the state as an input and an output."
+            )
+        if (mode := quantization_of(layer)) in UNWRITTEN:
+            raise UnsupportedModelError(
+                f"Layer `{layer.name}` ({type(layer).__name__}) is quantized to {mode}, whose numbers cannot be written to "
+                "ONNX. Quantize the model to 'int8' or 'int4', or export it as it was before, with `precision='int8'`."
             )
 
 
