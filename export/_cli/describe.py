@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from .._bundle.calibration_text import calibration_lines
 from .._bundle.folder import SAVED_MODEL, VERIFY
 from .._loaded_bundle import Bundle
 from .._report.encoding import bytes_text
@@ -102,24 +102,10 @@ def _parity_lines(bundle: Bundle) -> Iterator[Line]:
     if gains := report.precision:
         size, duration = f"{gains['size_ratio']:.2f} of float32's size", f"{gains['time_ratio']:.2f} of its time"
         yield "gain", f"{gains['name']}: {size}, {duration}"
-        yield from _calibration_lines(gains.get("calibration"))
+        yield from (("int8", line) for line in calibration_lines(gains.get("calibration")))
         for output, top1 in gains.get("top1", {}).items():
             yield "gain", f"{output}: {top1['agreement']:.2%} of {top1['rows']} rows have the same top class"
     for warning in report.warnings:
         yield "warning", warning
     for case, why in report.refused.items():
         yield "not compared", f"case {case}, which Keras cannot run: {why}"
-
-
-def _calibration_lines(about: Mapping[str, Any] | None) -> Iterator[Line]:
-    """Say how far an int8 file with fixed ranges is from float32 on the arrays it was calibrated on."""
-    if about is None:
-        return
-    yield "int8", f"calibrated on {about['rows']} rows; {len(about['int8_layers'])} layers in int8"
-    for name, found in about["outputs"].items():
-        chosen = f"; {found['same_choices']:.2%} of rows have the same top class" if "same_choices" in found else ""
-        off = f"off by {found['share']:.2g} of its largest number at most, by {found['mean']:.2g} in the mean"
-        differ = f"{found['differ']:.2%} of its numbers differ" if "differ" in found else off
-        yield "int8", f"{name}: {differ}{chosen}"
-    if about["float32_layers"]:
-        yield "int8", f"stay float32, by measurement: {', '.join(about['float32_layers'])}"

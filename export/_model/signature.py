@@ -181,8 +181,8 @@ def _refuse_layers(model: keras.Model) -> None:
             )
         if (mode := quantization_of(layer)) in UNWRITTEN:
             raise UnsupportedModelError(
-                f"Layer `{layer.name}` ({type(layer).__name__}) is quantized to {mode}, whose numbers cannot be written "
-                "to ONNX. Quantize the model to 'int8' or 'int4', or export it as it was, with `precision='int8'`."
+                f"Layer `{layer.name}` ({type(layer).__name__}) is quantized to {mode}, which cannot be written to "
+                "ONNX. Quantize the model to 'int8' or 'int4', or export it as it was, with `precision='int8'`."
             )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._bundle.calibration_text import calibration_lines
 from .._bundle.parity import ParityReport
 from .._bundle.tried_values import values_text
 from .._errors import ProviderError
@@ -148,6 +149,7 @@ def _facts(folder: Path, manifest: Manifest, report: Mapping[str, Any]) -> list[
         facts.append(
             (gains["name"], f"{gains['size_ratio']:.2f} of float32's size, {gains['time_ratio']:.2f} of its time")
         )
+        facts += [("int8", line) for line in calibration_lines(gains.get("calibration"))]
     if clone := report.get("float32_clone"):
         policies = ", ".join(clone["policies"])
         facts.append(

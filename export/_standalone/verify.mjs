@@ -116,7 +116,9 @@ const LAYER = {
 const ENTRIES = {
   model: NAME, inputs: SPECS, outputs: SPECS,
   'counts?': { '*': NAME }, 'weights_of?': { '*': TEXT }, 'multiples?': { '*': STEP }, 'static?': { '*': TEXT },
-  'values?': { '*': TEXT }, opset: COUNT, 'precision?': TEXT, layers: listOf(LAYER),
+  'values?': { '*': TEXT },
+  'calibration?': { 'rows?': COUNT, 'int8_layers?': listOf(TEXT), 'float32_layers?': listOf(TEXT) },
+  opset: COUNT, 'precision?': TEXT, layers: listOf(LAYER),
   'backend?': TEXT, versions: { '*': TEXT }, lowest_onnxruntime: VERSION,
   parity: { tolerance: { relative: LIMIT, absolute: LIMIT } }, sha256: { '*': HASH },
 }
