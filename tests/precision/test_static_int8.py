@@ -21,7 +21,7 @@ def normal(*shape):
 CONVOLVED = "c = Conv (x, k, b) r = Relu (c) y = Conv (r, k2)"
 IMAGES, KERNELS = normal(8, 4, 6, 6), {"k": normal(8, 4, 3, 3), "b": normal(8), "k2": normal(3, 8, 2, 2)}
 MULTIPLIED = "h = MatMul (x, w) p = Add (h, b) r = Relu (p) g = MatMul (r, w2) y = Add (g, b2)"
-ROWS, MATRICES = normal(32, 4), {"w": normal(4, 16), "b": normal(16), "w2": normal(16, 8), "b2": normal(8)}
+ROWS, MATRICES = normal(32, 8), {"w": normal(8, 16), "b": normal(16), "w2": normal(16, 8), "b2": normal(8)}
 
 
 def quantized(folder, nodes=CONVOLVED, x=IMAGES, constants=KERNELS, made="float[n, 3, 3, 3] y"):
@@ -101,7 +101,7 @@ def test_each_channel_has_a_scale(tmp_path):
     [
         ("y = MatMul (x, narrow)", "float[n, 7] y", 0),
         ("y = MatMul (x, experts)", "float[2, n, 16] y", 0),
-        ("t = Transpose (x) y = MatMul (t, x)", "float[4, 4] y", 0),
+        ("t = Transpose (x) y = MatMul (t, x)", "float[8, 8] y", 0),
         ("y = Gemm <alpha = 2.0> (x, w, b)", "float[n, 16] y", 0),
         ("y = Gemm (x, w, b)", "float[n, 16] y", 1),
         ("y = Gemm <transB = 1> (x, wt, b)", "float[n, 16] y", 1),
@@ -116,7 +116,7 @@ def test_each_channel_has_a_scale(tmp_path):
     ],
 )
 def test_which_products_are_quantized(tmp_path, nodes, made, expected):
-    constants = {**MATRICES, "narrow": normal(4, 7), "experts": normal(2, 4, 16), "wt": normal(16, 4)}
+    constants = {**MATRICES, "narrow": normal(8, 7), "experts": normal(2, 8, 16), "wt": normal(16, 8)}
     used = {name: each for name, each in constants.items() if f" {name}" in nodes}
     float32, int8, found = quantized(tmp_path, nodes, ROWS, used, made)
     assert len(found.layers) == expected
@@ -151,7 +151,7 @@ def test_layers_that_are_left_out_compute_in_float32(tmp_path):
 
 
 def test_weights_beyond_one_file_are_refused(tmp_path):
-    graph = small_graph(MULTIPLIED, "float[n, 4] x", "float[n, 8] y", **MATRICES)
+    graph = small_graph(MULTIPLIED, "float[n, 8] x", "float[n, 8] y", **MATRICES)
     with pytest.raises(UnsupportedModelError, match="up to 2 GiB of weights"):
         calibrated(Traced(graph, weights={"large": ROWS}), [{"x": ROWS}], tmp_path)
 
