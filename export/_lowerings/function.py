@@ -32,13 +32,20 @@ def function(
     arguments = {name: Value() for name in call.shapes}
     given = given_of(call, arguments, opset, for_device=for_device)
     results = [with_batch_axes(given, output) for output in body(given)]
-    writer = _Writer({value: name for name, value in arguments.items()} | dict(zip(results, call.outputs, strict=True)))
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(CONTRIB, 1)]
-    nodes = writer.nodes(results, {*arguments.values()})
-    found = helper.make_function(DOMAIN, call.op, [*call.shapes], [*call.outputs], nodes, imports)
+    found = written(call.op, arguments, dict(zip(call.outputs, results, strict=True)), opset)
     for number, node in enumerate(all_nodes(found)):  # profiles then tell where the call ran
         node.name = f"{OF_ATTENTION}/{call.layer}/{call.op}/{node.op_type}_{number}"
     return found
+
+
+def written(
+    name: str, arguments: Mapping[str, Value], results: Mapping[str, Value], opset: int
+) -> onnx.FunctionProto:
+    """Return the ONNX function that gives some values, by their names, for others."""
+    writer = _Writer({value: each for each, value in (*arguments.items(), *results.items())})
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(CONTRIB, 1)]
+    nodes = writer.nodes(results.values(), {*arguments.values()})
+    return helper.make_function(DOMAIN, name, [*arguments], [*results], nodes, imports)
 
 
 class _Writer:
@@ -65,11 +72,11 @@ class _Writer:
         # types follow from what is around, but that of results of onnxruntime's own operators, which onnx cannot tell
         parameters = [self._parameter(value) for value in graph.parameters]
         types: list[tuple[int, list[None] | None]] = [
-            (TensorProto.BOOL, []) if axes is None else (TensorProto.FLOAT, [None] * axes) for axes in graph.axes
+            (TensorProto.BOOL, []) if axes is None else (graph.kind, [None] * axes) for axes in graph.axes
         ]
         declared = [
             helper.make_tensor_value_info(self._name(value), *type_and_shape)
-            for value, type_and_shape in zip(results, types or [(TensorProto.FLOAT, None)] * len(results), strict=True)
+            for value, type_and_shape in zip(results, types or [(graph.kind, None)] * len(results), strict=True)
         ]
         return helper.make_graph(nodes, name, parameters, declared)
 

@@ -17,6 +17,7 @@ from .._options import LOWEST_ONNXRUNTIME, PORTABLE, TRACED_OPSET, asked_by
 from .._standalone.verify import FOR_ANY, FOR_CPU
 from .._tracing.attention_calls import Call
 from .bodies import form_of, function_of, lowest_opset, opset_of
+from .hashes import hash_functions
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Lowered:
             function_of(call, lowering, opset, self.written_for, only_large=self.only_large)
             for call, lowering in self.lowerings.items()
         ]
-        return of_calls + text_functions(self.traced.model, opset)
+        return [*of_calls, *text_functions(self.traced.model, opset), *hash_functions(self.traced.model, opset)]
 
     def layers(self, opset: int) -> dict[int, dict[str, Any]]:
         """Return what the manifest says of each layer that was called, by the layer's identity."""

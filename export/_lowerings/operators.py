@@ -54,6 +54,9 @@ class Value:
     def __or__(self, other: Value) -> Value:
         return op.Or(self, other)
 
+    def __xor__(self, other: Operand) -> Value:
+        return op.BitwiseXor(self, other)
+
     def __lt__(self, other: Operand) -> Value:
         return op.Less(self, other)
 
@@ -78,11 +81,13 @@ class Graph(NamedTuple):
         results: What it gives.
         parameters: What a step of the loop gets.
         axes: How many axes each of the results of a loop has in a step; none for whether there is another step.
+        kind: The element type of the results.
     """
 
     results: Outputs
     parameters: Outputs = ()
     axes: Sequence[int | None] = ()
+    kind: int = TensorProto.FLOAT
 
 
 class Node:
@@ -236,3 +241,20 @@ def loop(axes: Sequence[int], step: Callable[..., Outputs], *inputs: Value) -> O
     body = Graph((goes_on, *results), (number, goes_on), (None, *axes))
     count = op.Squeeze(op.Shape(inputs[0], end=1))
     return Node("Loop", [count, constant(np.array(True))], graphs={"body": body}, outputs=[True] * len(axes)).results
+
+
+def repeated(count: Value, axes: int, step: Callable[..., Outputs], *state: Value) -> Outputs:
+    """Return what becomes of int64 tensors in so many steps.
+
+    Args:
+        count: How many steps: a vector of one number.
+        axes: How many axes each of the tensors has, which it keeps.
+        step: Maps the number of the step and the tensors to the next ones.
+        *state: The tensors.
+    """
+    number, goes_on = _Step(TensorProto.INT64), _Step(TensorProto.BOOL)
+    inner = tuple(_Step() for _ in state)
+    results = step(number, *inner)
+    body = Graph((goes_on, *results), (number, goes_on, *inner), (None, *[axes] * len(state)), TensorProto.INT64)
+    inputs = [op.Squeeze(count), constant(np.array(True)), *state]
+    return Node("Loop", inputs, graphs={"body": body}, outputs=[True] * len(state)).results

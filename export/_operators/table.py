@@ -22,6 +22,7 @@ from . import (
     elementwise,
     elimination,
     fourier,
+    hashed,
     integers,
     inverse_normal,
     list_tensors,
@@ -216,6 +217,9 @@ TEXTS = (
     Operator("StringNGrams", ragged.ngrams, "no mapping"),
     Operator("RaggedTensorToTensor", ragged.to_tensor, _TEXTS),
     Operator("RaggedBincount", ragged.counts, "no mapping"),
+    Operator("StringToHashBucketFast", hashed.fast, f"{_TEXTS}; `keras.layers.Hashing`"),
+    Operator("StringToHashBucketStrong", hashed.strong, "no mapping; `keras.layers.Hashing` with a salt"),
+    Operator("SparseCross", hashed.cross, "no mapping; `keras.layers.HashedCrossing`"),
     *(Operator(name, texts.same, "no strings") for name in ("Equal", "NotEqual")),
 )
 LOOPS = (
