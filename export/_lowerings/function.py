@@ -38,9 +38,7 @@ def function(
     return found
 
 
-def written(
-    name: str, arguments: Mapping[str, Value], results: Mapping[str, Value], opset: int
-) -> onnx.FunctionProto:
+def written(name: str, arguments: Mapping[str, Value], results: Mapping[str, Value], opset: int) -> onnx.FunctionProto:
     """Return the ONNX function that gives some values, by their names, for others."""
     writer = _Writer({value: each for each, value in (*arguments.items(), *results.items())})
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(CONTRIB, 1)]

@@ -1,21 +1,22 @@
 """The hashes of TensorFlow's operators, of texts as their characters: functions in ONNX, in the file of a model.
 
-`Fingerprint` is FarmHash's `Fingerprint64` (Geoff Pike, https://github.com/google/farmhash, `farmhashna::Hash64`), whose
-names are kept here; `KeyedHash` is SipHash-2-4 (Aumasson and Bernstein 2012); `Crossed` is TensorFlow's
-`FingerprintCat64`. All numbers are of 64 bits, and are int64 because onnxruntime multiplies those.
+`Fingerprint` is FarmHash's `Fingerprint64` (Geoff Pike, https://github.com/google/farmhash), `farmhashna::Hash64`, and
+keeps its letters; `KeyedHash` is SipHash-2-4 (Aumasson and Bernstein 2012), `Crossed` TensorFlow's `FingerprintCat64`.
+All numbers are int64, of which onnxruntime keeps the lower 64 bits of products.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
 from .._graphs.traced import DOMAIN
 from .._graphs.walk import all_nodes
 from .function import written
-from .operators import Outputs, Value, constant, op, repeated
+from .operators import Outputs, Value, branch, constant, op, repeated
 from .text_bytes import Bytes, bytes_of, fetched, rotated, shifted, signed
 
 K0, K1, K2 = (signed(each) for each in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F))
@@ -57,14 +58,14 @@ def fingerprint(characters: Value) -> Value:
     *words, last4, last = fetched(texts.words, places, 10)
     (middle,) = fetched(texts.words, size // 2, 1)
     mul, first = size * 2 + K2, words[0]
-    of_65, mul_of_65 = _of_65(texts, first)
+    are_long = op.Squeeze(texts.longest > 64)
+    u, v, mul_of_65 = branch(are_long, _of_65(texts, first), (size, size, size), TensorProto.INT64)
     ways = (
         (size <= 64, _of_33(words, mul)),
         (size <= 32, _of_17(words, mul)),
         (size <= 16, _of_8(first, words[-1], mul)),
         (size < 8, (size + _low(first, 32) * 8, _low(last4, 32))),
     )
-    u, v = of_65
     for is_short, (short_u, short_v) in ways:
         u, v = op.Where(is_short, short_u, u), op.Where(is_short, short_v, v)
     found = _hash_len_16(u, v, op.Where(size <= 64, mul, mul_of_65))
@@ -97,18 +98,19 @@ def _of_33(words: Sequence[Value], mul: Value) -> Pair:
     return rotated(e + f, 43) + rotated(g, 30) + h, e + rotated(f + words[0] * K2, 18) + g
 
 
-def _of_65(texts: Bytes, first: Value) -> tuple[Pair, Value]:
+def _of_65(texts: Bytes, first: Value) -> Outputs:
     """Return the same of more bytes, 64 after the other, and what is multiplied with."""
     none = texts.lengths * 0
-    y = (SEED * K1 + 113) % 2**64
-    z = ((y * K2 + 113) % 2**64 ^ (y * K2 + 113) % 2**64 >> 47) * K2
+    first_y = SEED * K1 + 113
+    product = (first_y * K2 + 113) % 2**64
+    first_z = (product ^ product >> 47) * K2
     before_last = (texts.lengths + -1) // 64
 
     def step(number: Value, *state: Value) -> Outputs:
         words = _eight_words(texts, number * 64 + none)
         return _where(number < before_last, _mixed(state, words, constant(K1)), state)
 
-    begun = (first + signed(SEED * K2), none + signed(y), none + signed(z), none, none, none, none)
+    begun = (first + signed(SEED * K2), none + signed(first_y), none + signed(first_z), none, none, none, none)
     x, y, z, v1, v2, w1, w2 = repeated((texts.longest + -1) // 64, 2, step, *begun)
     mul = _low(z, 8) * 2 + K1
     w1 = w1 + (texts.lengths + -1) - before_last * 64
@@ -116,7 +118,7 @@ def _of_65(texts: Bytes, first: Value) -> tuple[Pair, Value]:
     last = _eight_words(texts, op.Max(texts.lengths + -64, 0))
     x, y, z, v1, v2, w1, w2 = _mixed((x, y, z, v1, v2, w1 + v1, w2), last, mul, 9)
     u = _hash_len_16(v1, w1, mul) + _shift_mix(y) * K0 + z
-    return (u, _hash_len_16(v2, w2, mul) + x), mul
+    return u, _hash_len_16(v2, w2, mul) + x, mul
 
 
 def _mixed(state: Sequence[Value], words: Sequence[Value], mul: Value, times: int = 1) -> Outputs:
@@ -151,7 +153,7 @@ def _low(value: Value, bits: int) -> Value:
 
 
 def _eight_words(texts: Bytes, begin: Value) -> list[Value]:
-    return fetched(texts.words, begin + [*range(0, 64, 8)], 8)
+    return fetched(texts.words, begin + np.arange(0, 64, 8), 8)
 
 
 def _where(condition: Value, those: Sequence[Value], others: Sequence[Value]) -> Outputs:
@@ -168,9 +170,9 @@ def keyed_hash(characters: Value, key: Value) -> Value:
     def step(number: Value, *state: Value) -> Outputs:
         (word,) = fetched(texts.words, number * 8 + none, 1)
         word = word + op.Where(op.Equal(size // 8, number), size * signed(2**56), 0)
-        *others, last = state
-        first, *others = _sip_round(*_sip_round(*others, last ^ word))
-        return _where(number <= size // 8, (first ^ word, *others), state)
+        v0, v1, v2, v3 = state
+        v0, v1, v2, v3 = _sip_round(*_sip_round(v0, v1, v2, v3 ^ word))
+        return _where(number <= size // 8, (v0 ^ word, v1, v2, v3), state)
 
     def end(number: Value, *state: Value) -> Outputs:
         return _sip_round(*state)
@@ -180,7 +182,7 @@ def keyed_hash(characters: Value, key: Value) -> Value:
     return op.Reshape(v0 ^ v1 ^ v2 ^ v3, [-1])
 
 
-def _sip_round(v0: Value, v1: Value, v2: Value, v3: Value) -> Outputs:
+def _sip_round(v0: Value, v1: Value, v2: Value, v3: Value) -> tuple[Value, Value, Value, Value]:
     v0, v2 = v0 + v1, v2 + v3
     v1, v3 = rotated(v1, 51) ^ v0, rotated(v3, 48) ^ v2
     v0, v2 = rotated(v0, 32) + v3, v2 + v1

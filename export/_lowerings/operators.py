@@ -214,9 +214,9 @@ def up_to(count: Value) -> Value:
     return op.Range(0, op.Squeeze(count), 1)
 
 
-def branch(condition: Value, then: Outputs, otherwise: Outputs) -> Outputs:
-    """Return some values where a boolean scalar is true, and others elsewhere."""
-    graphs = {"then_branch": Graph(then), "else_branch": Graph(otherwise)}
+def branch(condition: Value, then: Outputs, otherwise: Outputs, kind: int = TensorProto.FLOAT) -> Outputs:
+    """Return some values, of one element type, where a boolean scalar is true, and others elsewhere."""
+    graphs = {"then_branch": Graph(then, kind=kind), "else_branch": Graph(otherwise, kind=kind)}
     return Node("If", [condition], graphs=graphs, outputs=[True] * len(then)).results
 
 

@@ -21,14 +21,16 @@ from .texts import Words
 
 LENGTHS = (6, 16, 64)  # of axes without a size: the first with which the model runs
 MARK = 7_000_003  # no vocabulary has it
+OF_ANY_LENGTH = (42, -805, 12345678, 2**31 - 1, -(2**31))  # as texts, which hashes are made of
 
 LOOKUPS = (keras.layers.StringLookup, keras.layers.IntegerLookup)
+HASHES = (keras.layers.Hashing, keras.layers.HashedCrossing)
 CLASSES = keras.layers.CategoryEncoding
 READERS = (
     *LOOKUPS,
+    *HASHES,
     CLASSES,
     keras.layers.TextVectorization,
-    keras.layers.Hashing,
     keras.layers.Discretization,
     keras.layers.Normalization,
 )
@@ -71,7 +73,7 @@ def words_of(readers: list[Any]) -> Words:
     """Return what an input of strings holds."""
     known: dict[str, None] = {}
     for layer in readers:
-        if not isinstance(layer, keras.layers.Hashing):
+        if not isinstance(layer, HASHES):
             known |= dict.fromkeys(map(str, layer.get_vocabulary(include_special_tokens=False)))
     lookups = [layer for layer in readers if isinstance(layer, LOOKUPS)]
     texts = [layer for layer in readers if isinstance(layer, keras.layers.TextVectorization)]
@@ -116,6 +118,8 @@ def whole_numbers_of(readers: list[Any]) -> Draw | Ids | None:
         return None
     if not any(_is_closed(layer) for layer in readers if isinstance(layer, LOOKUPS)):
         known += [max(known, default=0) + 1, max(known, default=0) + 1000, -1, 0]
+    if any(isinstance(layer, HASHES) for layer in readers):
+        known += OF_ANY_LENGTH
     numbers = np.array(known, np.int64)
     return lambda shape, rng: rng.choice(numbers, shape)
 

@@ -41,3 +41,4 @@ class Converted:
             return found
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
         return found
+

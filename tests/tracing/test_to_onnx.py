@@ -117,7 +117,16 @@ NO_FORM = {
     "rooted": (of_complex(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
     "of complex numbers": (of_complex(tf.math.expm1), None, "Op `ComplexExpm1` of layer `odd`"),
     "not a loop of TensorFlow": (of_tensorflow(other_loop), None, "Op `StatelessWhile` of layer `odd`"),
-    "of strings": (layers.Hashing(3, name="odd"), "int64", "`StringToHashBucketFast` of layer `odd`"),
+    "of strings": (
+        of_tensorflow(lambda x: tf.strings.length(tf.as_string(x))),
+        "int64",
+        "`StringLength` of layer `odd`",
+    ),
+    "another form": (
+        of_tensorflow(lambda x: tf.strings.lower(x, encoding="utf-8")),
+        "string",
+        "Op `StringLower` of layer `odd` has no mapping to ONNX. Write that layer with `encoding=''`, or",
+    ),
     "of keras.ops": (nested(lambda x: ops.nextafter(x, x)), None, "Op `NextAfter` of layer `nested`"),
     "a handler that fails": (
         of_tensorflow(lambda x: tf.gather(x, [0, 1, 2], axis=tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32))),
