@@ -2,7 +2,7 @@
 
 onnxruntime has no operator that puts an array of strings together: `Join` joins neighbours, of which there are half as
 many after each step. `Tokenizer` is onnxruntime's own; `RegexFullMatch`, `StringConcat` and `StringSplit` are ONNX's,
-of opset 20.
+of opset 20, and `Equal` is of strings from 19 on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from onnx import parser
 from .traced import CONTRIB, DOMAIN
 from .walk import all_nodes
 
-_OPSET = {"Tokens": 18, "Matches": 20, "Join": 20, "Concatenated": 20, "Parts": 20}
+_OPSET = {"Tokens": 18, "Matches": 20, "Join": 20, "Concatenated": 20, "Parts": 20, "Same": 19}
 
 _BODIES = {
     # Of no text at all `Tokenizer` gives no axis of tokens, so that one more is given to it. onnx does not know its
@@ -31,6 +31,7 @@ _BODIES = {
     }""",
     "Matches": """<pattern>(text) => (matches) { matches = RegexFullMatch <pattern: string = @pattern> (text) }""",
     "Concatenated": "(one, other) => (both) { both = StringConcat (one, other) }",
+    "Same": "(one, other) => (same) { same = Equal (one, other) }",
     "Parts": """<delimiter>(text) => (parts, counts) {
       flat_shape = Constant <value_ints = [-1]> ()
       flat = Reshape (text, flat_shape)

@@ -18,16 +18,16 @@ MOST = 2**63 - 1  # what TensorFlow takes a hash modulo where it is told no coun
 
 class _Hashes(Strings):
     def fingerprints(self, text: str) -> str:
-        return str(self._called("Fingerprint", [self.characters(text)], [(INT64, 1)])[0])
+        return self._called("Fingerprint", [self.characters(text)], [(INT64, 1)])[0]
 
     def with_key(self, text: str, key: Value) -> str:
-        return str(self._called("KeyedHash", [self.characters(text), key], [(INT64, 1)])[0])
+        return self._called("KeyedHash", [self.characters(text), key], [(INT64, 1)])[0]
 
     def crossed(self, one: Value, other: str) -> str:
-        return str(self._called("Crossed", [one, other], [(INT64, 3)])[0])
+        return self._called("Crossed", [one, other], [(INT64, 3)])[0]
 
     def bucket(self, hashes: str, count: int, rank: int) -> str:
-        return str(self._called("Bucket", [hashes, np.int64(count)], [(INT64, rank)])[0])
+        return self._called("Bucket", [hashes, np.int64(count)], [(INT64, rank)])[0]
 
 
 class _HashedText(_Hashes, Text):

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from .._internals.tf2onnx_internals import map_as_it_does
 
-WHOLE = {TensorProto.INT32, TensorProto.INT64, TensorProto.INT8, TensorProto.INT16, TensorProto.UINT8}
+WHOLE = {getattr(TensorProto, f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)}
 
 
 def suppressed(graph: Any, node: Any) -> None:

@@ -45,6 +45,10 @@ class Strings(Writer):
         """Return strings with others behind them, an array of so many axes."""
         return self._called("Concatenated", [one, other], [(STRING, rank)])[0]
 
+    def same(self, one: str, other: str, rank: int) -> str:
+        """Return where strings are the same, an array of so many axes."""
+        return self._called("Same", [one, other], [(BOOL, rank)])[0]
+
     def _called(
         self, name: str, inputs: Sequence[Value], outputs: Sequence[tuple[int, int]], **options: Any
     ) -> list[str]:

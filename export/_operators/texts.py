@@ -56,17 +56,20 @@ def join(graph: Any, node: Any) -> None:
 
 
 def same(graph: Any, node: Any) -> None:
-    """`Equal` and `NotEqual` of strings with one that is known; ONNX has none of others before opset 19."""
+    """`Equal` and `NotEqual` of strings, with one that is known or of any."""
     if graph.get_dtype(node.input[0]) != STRING:
         map_as_it_does(graph, node)
         return
-    for place, name in enumerate(node.input):
-        known = constant_of(graph, name)
-        if known is not None and known.size == 1:
-            last = "Not" if node.type == "NotEqual" else "Identity"
-            write = Text(graph, node)
-            write.last(last, write.is_one_of(write.inputs[1 - place], [str(known.item())]))
-            return
+    known = [(place, constant_of(graph, each)) for place, each in enumerate(node.input)]
+    texts = [(place, str(each.item())) for place, each in known if each is not None and each.size == 1]
+    last = "Not" if node.type == "NotEqual" else "Identity"
+    write = Text(graph, node)
+    if texts:
+        place, text = texts[0]
+        write.last(last, write.is_one_of(write.inputs[1 - place], [text]))
+    else:
+        one, other = write.inputs
+        write.last(last, write.same(one, other, len(write.shape or ())))
 
 
 def split(graph: Any, node: Any) -> None:

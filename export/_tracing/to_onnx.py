@@ -50,12 +50,12 @@ OTHERWISE = {
     "Svd": "`compute_uv=False`, values alone",
     "While": "`keras.ops.fori_loop` or `keras.ops.while_loop`",
     "AsString": "whole numbers",
-    "SparseCross": "`tf.sparse.cross_hashed` of dense tensors",
     "StringSplitV2": "a separator that is a plain string, and without `maxsplit`",
     "StringToHashBucket": "`tf.strings.to_hash_bucket_fast`",
     **dict.fromkeys(
         ("RegexReplace", "StaticRegexReplace"), "patterns of single characters, or a text that stands there as it is"
     ),
+    **dict.fromkeys(("SparseCross", "SparseCrossV2"), "`tf.sparse.cross_hashed` of dense tensors"),
     **dict.fromkeys(("StringLower", "StringUpper"), "`encoding=''`"),
     **dict.fromkeys(("UnicodeDecode", "UnicodeDecodeWithOffsets", "UnicodeEncode"), "`tf.strings.unicode_split`"),
     **dict.fromkeys(("ReverseV2", "Transpose"), "axes that are plain integers"),

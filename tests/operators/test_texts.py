@@ -63,9 +63,10 @@ def test_texts_are_split_where_tensorflow_splits_them(split):
 
 
 @pytest.mark.parametrize("same", [tf.equal, tf.not_equal])
-def test_strings_are_compared_with_one(same):
-    found = Converted(lambda x: same(x, "ab"), x=np.array([["ab", "a"], ["", "abc"]], object)).assert_same()
-    assert {*found.flat} == {True, False}
+def test_strings_are_compared(same):
+    words = np.array([["ab", "a"], ["", "abc"]], object)
+    for function, others in ((lambda x: same(x, "ab"), {}), (same, {"y": np.array(["ab", "abc"], object)})):
+        assert {*Converted(function, x=words, **others).assert_same().flat} == {True, False}
 
 
 # of which the first match may be shorter than the longest, or empty, or that Python reads otherwise than RE2
