@@ -104,18 +104,18 @@ def _of_65(texts: Bytes, first: Value) -> Outputs:
     first_y = SEED * K1 + 113
     product = (first_y * K2 + 113) % 2**64
     first_z = (product ^ product >> 47) * K2
-    before_last = (texts.lengths + -1) // 64
+    before_last = (texts.lengths - 1) // 64
 
     def step(number: Value, *state: Value) -> Outputs:
         words = _eight_words(texts, number * 64 + none)
         return _where(number < before_last, _mixed(state, words, constant(K1)), state)
 
     begun = (first + signed(SEED * K2), none + signed(first_y), none + signed(first_z), none, none, none, none)
-    x, y, z, v1, v2, w1, w2 = repeated((texts.longest + -1) // 64, 2, step, *begun)
+    x, y, z, v1, v2, w1, w2 = repeated((texts.longest - 1) // 64, 2, step, *begun)
     mul = _low(z, 8) * 2 + K1
-    w1 = w1 + (texts.lengths + -1) - before_last * 64
+    w1 = w1 + (texts.lengths - 1) - before_last * 64
     v1 = v1 + w1
-    last = _eight_words(texts, op.Max(texts.lengths + -64, 0))
+    last = _eight_words(texts, op.Max(texts.lengths - 64, 0))
     x, y, z, v1, v2, w1, w2 = _mixed((x, y, z, v1, v2, w1 + v1, w2), last, mul, 9)
     u = _hash_len_16(v1, w1, mul) + _shift_mix(y) * K0 + z
     return u, _hash_len_16(v2, w2, mul) + x, mul
