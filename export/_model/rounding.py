@@ -76,8 +76,7 @@ def with_rounding(
     for _ in range(RUNS):
         for number, found in moved(1, every):
             expected = base[number]
-            floats = {name: array for name, array in expected.items() if array.dtype.kind == "f"}
-            apart = {name: ANOTHER * scale_of(array.astype(np.float64)) for name, array in floats.items()}
+            apart = _of_another(expected)
             note(expected, found, seen[number], elsewhere[number], apart, rounds=True)
     if saturated := _saturated(cases, precision):
         for number, found in (each for _ in range(TIES) for each in moved(far, saturated)):
@@ -115,8 +114,7 @@ def with_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], multipl
     )
     for run in runs:
         for case, found, near, far in zip(cases, run, seen, elsewhere, strict=True):
-            apart = {name: ANOTHER * scale_of(array.astype(np.float64)) for name, array in case.outputs.items()}
-            note(case.outputs, found, near, far, apart, rounds=True)
+            note(case.outputs, found, near, far, _of_another(case.outputs), rounds=True)
     sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
     rounded = []
     for case, near, far in zip(cases, seen, elsewhere, strict=True):
@@ -128,6 +126,12 @@ def with_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], multipl
         widen(limits, far)
         rounded.append(case._replace(rounding=limits))
     return rounded
+
+
+def _of_another(outputs: Arrays) -> Arrays:
+    """Return how far off floats are at least where another choice was made."""
+    floats = {name: array.astype(np.float64) for name, array in outputs.items() if array.dtype.kind == "f"}
+    return {name: ANOTHER * scale_of(array) for name, array in floats.items()}
 
 
 def _saturated(cases: Sequence[Case], precision: str) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from .strings import INT64, STRING, Strings, Text
+from .strings import CHARACTER, INT64, STRING, Strings, Text
 from .writing import Value
 
 MOST = 2**63 - 1  # what TensorFlow takes a hash modulo where it is told no count
@@ -18,10 +18,10 @@ MOST = 2**63 - 1  # what TensorFlow takes a hash modulo where it is told no coun
 
 class _Hashes(Strings):
     def fingerprints(self, text: str) -> str:
-        return self._called("Fingerprint", [self.characters(text)], [(INT64, 1)])[0]
+        return self._called("Fingerprint", [self.tokens(text, CHARACTER)], [(INT64, 1)])[0]
 
     def with_key(self, text: str, key: Value) -> str:
-        return self._called("KeyedHash", [self.characters(text), key], [(INT64, 1)])[0]
+        return self._called("KeyedHash", [self.tokens(text, CHARACTER), key], [(INT64, 1)])[0]
 
     def crossed(self, one: Value, other: str) -> str:
         return self._called("Crossed", [one, other], [(INT64, 3)])[0]

@@ -53,7 +53,7 @@ OTHERWISE = {
     "StringSplitV2": "a separator that is a plain string, and without `maxsplit`",
     "StringToHashBucket": "`tf.strings.to_hash_bucket_fast`",
     **dict.fromkeys(
-        ("RegexReplace", "StaticRegexReplace"), "patterns of single characters, or a text that stands there as it is"
+        ("RegexReplace", "StaticRegexReplace"), "patterns that match in one way only"
     ),
     **dict.fromkeys(("SparseCross", "SparseCrossV2"), "`tf.sparse.cross_hashed` of dense tensors"),
     **dict.fromkeys(("StringLower", "StringUpper"), "`encoding=''`"),

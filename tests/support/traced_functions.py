@@ -41,4 +41,3 @@ class Converted:
             return found
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
         return found
-

@@ -49,6 +49,23 @@ SOURCE = "Keras examples, Structured data classification with FeatureSpace, of w
 add("tables", "feature_space", SOURCE, feature_space)
 
 
+def wide_and_deep_of_words():
+    """Words as they are, hashed, and crossed with each other."""
+    names = ("work", "education", "country")
+    words = {name: keras.Input((1,), dtype="string", name=name) for name in names}
+    numbers = keras.Input((5,), name="numbers")
+    vectors = [L.Flatten()(L.Embedding(50, 8)(L.Hashing(50)(word))) for word in words.values()]
+    crossed = L.HashedCrossing(100, output_mode="one_hot")([words["work"], words["education"]])
+    known = L.StringLookup(vocabulary=["fr", "de", "jp"], num_oov_indices=4, output_mode="one_hot")(words["country"])
+    deep = L.Dense(16, activation="relu")(L.Concatenate()([numbers, *vectors]))
+    classes = L.Dense(7, activation="softmax")(L.Concatenate()([crossed, known, deep]))
+    return keras.Model([*words.values(), numbers], {"classes": classes})
+
+
+SOURCE = "Cheng et al., 2016: Wide and Deep Learning for Recommender Systems, of words as they are, hashed and crossed"
+add("tables", "wide_and_deep_of_words", SOURCE, wide_and_deep_of_words)
+
+
 @architecture()
 def self_normalizing(rows=(12,)):
     """Klambauer et al., 2017: Self-Normalizing Neural Networks, on scaled columns."""
