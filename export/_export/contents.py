@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,7 @@ NO_FORM = (
     "compute in float32"
 )
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
+OF_TEXTS = ("keras-hub", "tensorflow-text")  # where they are imported; the SavedModel of a tokenizer needs the second
 
 
 def write_contents(
@@ -223,7 +225,8 @@ def _without(cases: Collection[str], rows: Iterable[ParityRow]) -> tuple[ParityR
 
 def _manifest(signature: Signature, reference: Reference, lowered: Lowered, options: Options, opset: int) -> Manifest:
     golden, first = reference.golden, reference.golden.cases[0].outputs
-    packages = dict.fromkeys((*PACKAGES, reference.backend, "onnxruntime"))
+    of_texts = [each for each in OF_TEXTS if each.replace("-", "_") in sys.modules]
+    packages = dict.fromkeys((*PACKAGES, *of_texts, reference.backend, "onnxruntime"))
     told = lowered.layers(opset)
     return Manifest(
         model=signature.model.name,

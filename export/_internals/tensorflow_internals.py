@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
-from tensorflow.python.eager.context import eager_mode
+from tensorflow.python.eager.context import eager_mode as eager_mode  # which others import from here
 from tensorflow.python.framework import convert_to_constants, op_callbacks, tensor_util
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.grappler import tf_optimizer

@@ -17,7 +17,7 @@ from .._graphs.traced import DOMAIN
 from .._graphs.walk import all_nodes
 from .function import written
 from .operators import Outputs, Value, branch, constant, op, repeated
-from .text_bytes import Bytes, bytes_of, fetched, rotated, shifted, signed
+from .text_bytes import Bytes, bytes_of, codes_of, fetched, rotated, shifted, signed
 
 K0, K1, K2 = (signed(each) for each in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F))
 CROSSING = signed(0xC6A4A7935BD1E995)
@@ -28,14 +28,23 @@ Pair = tuple[Value, Value]
 
 def hash_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
     """Return the functions of this file that the nodes of a model call, at an opset."""
-    called = {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN}
-    return [_function(name, opset) for name in FUNCTIONS if name in called]
+    return [_function(name, opset) for name in FUNCTIONS if name in _called(model)]
+
+
+def opset_of_hashes(model: onnx.ModelProto) -> int:
+    """Return the lowest opset at which a model that calls them can be written; 0 for one that calls none."""
+    return OPSET if not _called(model).isdisjoint(FUNCTIONS) else 0
+
+
+def _called(model: onnx.ModelProto) -> set[str]:
+    return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN}
 
 
 def _function(name: str, opset: int) -> onnx.FunctionProto:
-    inputs, body = FUNCTIONS[name]
+    inputs, outputs, body = FUNCTIONS[name]
     arguments = {each: Value() for each in inputs}
-    return written(name, arguments, {"hash": body(*arguments.values())}, opset)
+    made = body(*arguments.values())
+    return written(name, arguments, dict(zip(outputs, [made] if isinstance(made, Value) else made, strict=True)), opset)
 
 
 def bucket(hashed: Value, count: Value) -> Value:
@@ -190,9 +199,11 @@ def _sip_round(v0: Value, v1: Value, v2: Value, v3: Value) -> tuple[Value, Value
     return v0, v1, rotated(v2, 32), v3
 
 
-FUNCTIONS: dict[str, tuple[list[str], Callable[..., Value]]] = {
-    "Fingerprint": (["characters"], fingerprint),
-    "KeyedHash": (["characters", "key"], keyed_hash),
-    "Crossed": (["one", "other"], crossed),
-    "Bucket": (["hash_of_64_bits", "count"], bucket),
+FUNCTIONS: dict[str, tuple[list[str], list[str], Callable[..., Value | Pair]]] = {
+    "Bytes": (["characters"], ["codes", "sizes"], codes_of),
+    "Fingerprint": (["characters"], ["hash"], fingerprint),
+    "KeyedHash": (["characters", "key"], ["hash"], keyed_hash),
+    "Crossed": (["one", "other"], ["hash"], crossed),
+    "Bucket": (["hash_of_64_bits", "count"], ["hash"], bucket),
 }
+OPSET = 20  # that of the first onnxruntime that was seen to give them: 1.15 and 1.16 fail

@@ -17,7 +17,7 @@ from .._options import LOWEST_ONNXRUNTIME, PORTABLE, TRACED_OPSET, asked_by
 from .._standalone.verify import FOR_ANY, FOR_CPU
 from .._tracing.attention_calls import Call
 from .bodies import form_of, function_of, lowest_opset, opset_of
-from .hashes import hash_functions
+from .hashes import hash_functions, opset_of_hashes
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Lowered:
         Raises:
             UnsupportedModelError: onnx has no conversion to that opset for an op of the model, or it is too low.
         """
-        of_texts = opset_of_texts(self.traced.model)
+        of_texts = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
         if asked is not None and asked < of_texts:
             if (most or asked) < of_texts:
                 raise UnsupportedModelError(

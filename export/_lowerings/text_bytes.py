@@ -45,7 +45,7 @@ def bytes_of(characters: Value) -> Bytes:
     Args:
         characters: (texts, most characters), between and behind which empty strings may stand.
     """
-    codes, sizes = _codes(characters)
+    codes, sizes = codes_of(characters)
     lengths = op.ReduceSum(sizes, [1], keepdims=1)
     longest = op.ReduceMax(op.Concat([0], op.Reshape(lengths, [-1]), axis=0), [0], keepdims=1)
     begins = op.CumSum(sizes, 1, exclusive=1) + _BEFORE
@@ -104,7 +104,7 @@ def _from(values: Value, start: int, end: int = ALL) -> Value:
     return op.Slice(values, [start], [end], [1])
 
 
-def _codes(characters: Value) -> tuple[Value, Value]:
+def codes_of(characters: Value) -> tuple[Value, Value]:
     """Return the bytes of each character as one number, the first the lowest, and how many bytes they are."""
     one, other = (_unmixed(_hash(characters, seed)) for seed in (0, 1))
     of_block = _rotated_32(_product(op.BitwiseAnd(one ^ 4, LOW) - 0xE6546B64, _inverse(5)), 13)

@@ -190,7 +190,8 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
         widest = max((variable.shape[-1] for variable in signature.model.weights if len(variable.shape)), default=1)
         add(EVERY_ID, partial(with_every_id, made, result.cases, many), may_be_degenerate=False)
         add(EVERY_TEXT, partial(with_every_text, made, many), may_be_degenerate=False)
-        add(EMPTY_TEXT, lambda: with_empty_texts(made, drawer.inputs(apart)), may_be_degenerate=True)
+        no_texts = partial(_if_it_runs, graph, lambda: with_empty_texts(made, drawer.inputs(apart)))
+        add(EMPTY_TEXT, no_texts, may_be_degenerate=True)
         if BATCH in axes.base and (rows := rows_to_choose_in(result.cases[0], widest)):
             rows_of = partial(with_close_choices, made, rows, partial(many, lengths="mixed"), signature.run)
             add(MANY_ROWS, rows_of, may_be_degenerate=False)
@@ -217,6 +218,14 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
         result.inputs[name]["values"] = {"drawn": drawn(source, usual, of_it)}
     result.lengths = _counted_axes(result, made)
     return result
+
+
+def _if_it_runs(graph: Run | None, draw: Callable[[], Arrays | None]) -> Arrays | None:
+    """Return inputs that the graph of the model takes too; of others no file can be compared."""
+    inputs = draw()
+    if graph is not None and inputs is not None:
+        graph(inputs)
+    return inputs
 
 
 def _drop_mistaken(result: Cases, mistaken: Collection[str]) -> None:

@@ -1,7 +1,7 @@
 """Which inputs go to the preprocessing layers of Keras as they are, found by running the model on marks.
 
 What they hold follows from those: words of a vocabulary and others, numbers of classes, floats around limits of
-buckets.
+buckets. A tokenizer of KerasHub's is such a layer too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from .._internals.keras_internals import numbers_of, through_calls
+from .._standalone.verify import UNWRITABLE
 from .draws import Ids, Shape, normal, resized
 from .keras_messages import quiet_keras
 from .signature import InputSpec, Signature
@@ -39,7 +40,7 @@ Draw = Callable[[Shape, np.random.Generator], np.ndarray]
 
 def readers_of(signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
     """Return the preprocessing layers that take what an input holds, as it is, by the names of inputs."""
-    layers = [layer for layer in signature.layers if isinstance(layer, READERS)]
+    layers = [layer for layer in signature.layers if isinstance(layer, READERS) or _has_pieces(layer)]
     marks = {spec.name: _mark(spec, number) for number, spec in enumerate(signature.inputs)}
     asked = [name for name, mark in marks.items() if mark is not None]
     if not layers or not asked:
@@ -73,11 +74,16 @@ def words_of(readers: list[Any]) -> Words:
     """Return what an input of strings holds."""
     known: dict[str, None] = {}
     for layer in readers:
-        if not isinstance(layer, HASHES):
+        if _has_pieces(layer):
+            pieces = (str(each).removeprefix(layer.suffix_indicator) for each in layer.get_vocabulary())
+            known |= dict.fromkeys(each for each in pieces if each and not UNWRITABLE.search(each))
+        elif not isinstance(layer, HASHES):
             known |= dict.fromkeys(map(str, layer.get_vocabulary(include_special_tokens=False)))
     lookups = [layer for layer in readers if isinstance(layer, LOOKUPS)]
     texts = [layer for layer in readers if isinstance(layer, keras.layers.TextVectorization)]
-    splits = not readers or any(layer.get_config()["split"] is not None for layer in texts)
+    splits = (
+        not readers or any(map(_has_pieces, readers)) or any(layer.get_config()["split"] is not None for layer in texts)
+    )
     return Words(tuple(known), splits, any(_is_closed(layer) for layer in lookups))
 
 
@@ -132,6 +138,11 @@ def _taken(layer: Any, inputs: Any) -> Any:
         word = layer.get_vocabulary(include_special_tokens=False)[0]
         return keras.ops.convert_to_tensor(np.full(inputs.shape, word, object if isinstance(word, str) else None))
     return inputs
+
+
+def _has_pieces(layer: Any) -> bool:
+    """Tell whether a layer is a `WordPieceTokenizer` of KerasHub, which need not be there to tell."""
+    return hasattr(layer, "tokenize") and hasattr(layer, "suffix_indicator")
 
 
 def _is_closed(layer: Any) -> bool:

@@ -29,6 +29,7 @@ from .._internals.stock_attention import is_stock_attention
 from .._standalone.verify import Arrays, decoded
 from .keras_messages import first_line, quiet_keras
 from .names import check_inputs, output_names
+from .tokenizers import refuse_tokenizer
 
 Tensors = dict[str, Any]
 
@@ -179,6 +180,7 @@ def _refuse_layers(model: keras.Model) -> None:
                 f"Layer `{layer.name}` ({type(layer).__name__}) is stateful: a file would freeze the state it has now. "
                 "Set `stateful=False`, or pass the state as an input and an output."
             )
+        refuse_tokenizer(layer)
         if (mode := quantization_of(layer)) in UNWRITTEN:
             raise UnsupportedModelError(
                 f"Layer `{layer.name}` ({type(layer).__name__}) is quantized to {mode}, which cannot be written to "

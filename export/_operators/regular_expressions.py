@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import alphabets
 from .strings import CHARACTER, Text
 
 OTHERS = ""  # stands for all characters beyond ASCII that are not in a pattern themselves
@@ -39,9 +40,13 @@ def replace(graph: Any, node: Any) -> None:
     """Write what stands in the place of a `StaticRegexReplace`."""
     pattern, rewrite = node.get_attr_str("pattern"), node.get_attr_str("rewrite")
     begins = first_characters(pattern)
-    if begins is None or not node.get_attr_value("replace_global", 1) or re.search(r"\\[1-9]", rewrite):
+    if (
+        (begins is None and not alphabets.is_of_one(pattern))
+        or not node.get_attr_value("replace_global", 1)
+        or re.search(r"\\[1-9]", rewrite)
+    ):
         return
-    between = _class_without(begins, _all(pattern))
+    between = "" if begins is None else _class_without(begins, _all(pattern))
     write = Text(graph, node)
     tokens = write.tokens(
         write.inputs[0], "|".join([f"(?:{pattern})", *([f"{between}+"] if between else ()), CHARACTER])

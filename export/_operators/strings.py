@@ -29,9 +29,15 @@ class Strings(Writer):
         """Return what matches in texts of any shape: (texts, most), empty strings behind the last."""
         return self._called("Tokens", [text], [(STRING, 2)], expression=expression)[0]
 
-    def matches(self, tokens: str, pattern: str) -> str:
-        """Return where the whole of a string matches, of two axes."""
-        return self._called("Matches", [tokens], [(BOOL, 2)], pattern=pattern)[0]
+    def matches(self, strings: str, pattern: str, rank: int = 2) -> str:
+        """Return where the whole of a string matches, an array of so many axes."""
+        return self._called("Matches", [strings], [(BOOL, rank)], pattern=pattern)[0]
+
+    def bytes_of(self, characters: str) -> Sequence[str]:
+        """Return the bytes of characters, (characters,), in a number each, the first lowest, and how many they are."""
+        given = self("Unsqueeze", characters, [1], gives=STRING)
+        found = self._called("Bytes", [given], [(INT64, 2), (INT64, 2)])
+        return [self("Squeeze", each, [1]) for each in found]
 
     def parts(self, text: str, delimiter: str) -> Sequence[str]:
         """Return what stands between delimiters, (texts, most), and how many those are, none of an empty text."""
@@ -63,17 +69,22 @@ class Strings(Writer):
         )
         return [str(each) for each in node.output]
 
-    def classes(self, strings: str, known: Sequence[str]) -> str:
-        """Return where each string stands in a list, or how long the list is."""
+    def looked_up(self, keys: str, numbers: Mapping[Any, int], default: int) -> str:
+        """Return the number of each string, or of each number."""
+        named = "keys_strings" if isinstance(next(iter(numbers), ""), str) else "keys_int64s"
         return self(
             "LabelEncoder",
-            strings,
+            keys,
             gives=INT64,
             domain="ai.onnx.ml",
-            keys_strings=[*known],
-            values_int64s=[*range(len(known))],
-            default_int64=len(known),
+            values_int64s=[*numbers.values()],
+            default_int64=default,
+            **{named: [*numbers]},
         )
+
+    def classes(self, strings: str, known: Sequence[str]) -> str:
+        """Return where each string stands in a list, or how long the list is."""
+        return self.looked_up(strings, {each: place for place, each in enumerate(known)}, len(known))
 
     def is_one_of(self, strings: str, known: Sequence[str]) -> str:
         """Return where a string is one of a list."""

@@ -14,6 +14,7 @@ from . import (
     angles,
     bands,
     buckets,
+    code_points,
     colours,
     complex_parts,
     conditions,
@@ -30,6 +31,7 @@ from . import (
     matrices,
     moves,
     near_zero,
+    normal_forms,
     patches,
     projections,
     quantized,
@@ -49,6 +51,7 @@ from . import (
     texts,
     transposed_convolutions,
     wider,
+    word_pieces,
 )
 
 
@@ -214,6 +217,8 @@ TEXTS = (
     Operator("StringSplitV2", texts.split, _TEXTS),
     Operator("UnicodeDecode", texts.split_characters, "no mapping; `tf.strings.unicode_split`"),
     Operator("UnicodeEncode", texts.texts_of_characters, "no mapping; `tf.strings.unicode_split`"),
+    Operator("StringSplit", code_points.split_bytes, _TEXTS),
+    Operator("DecodeRaw", code_points.raw, "no mapping; `keras_hub.tokenizers.ByteTokenizer`"),
     Operator("StringNGrams", ragged.ngrams, "no mapping"),
     Operator("RaggedTensorToTensor", ragged.to_tensor, _TEXTS),
     Operator("RaggedBincount", ragged.counts, "no mapping"),
@@ -221,6 +226,14 @@ TEXTS = (
     Operator("StringToHashBucketStrong", hashed.strong, "no mapping; `keras.layers.Hashing` with a salt"),
     Operator("SparseCross", hashed.cross, "no mapping; `keras.layers.HashedCrossing`"),
     *(Operator(name, texts.same, "no strings") for name in ("Equal", "NotEqual")),
+)
+TOKENS = (  # of TensorFlow Text, which need not be there
+    Operator("NormalizeUTF8", normal_forms.normalize, "no mapping; `tensorflow_text.normalize_utf8`"),
+    Operator("CaseFoldUTF8", normal_forms.fold, "no mapping; `tensorflow_text.case_fold_utf8`"),
+    Operator("RegexSplitWithOffsets", word_pieces.split, _TEXTS),
+    Operator(
+        "FastWordpieceTokenizeWithOffsets", word_pieces.pieces, "no mapping; `keras_hub.tokenizers.WordPieceTokenizer`"
+    ),
 )
 LOOPS = (
     Operator("Empty", moves.empty, "no mapping; `keras.ops.ctc_loss`"),
@@ -235,7 +248,7 @@ LOOPS = (
     Operator("TensorListConcatV2", list_tensors.concatenated, "no mapping"),
     Operator("TensorListStack", tensor_lists.stacked, "taken from the loop alone, not from what puts it in order"),
 )
-OPERATORS = (*NUMBERS, *PLACES, *IMAGES, *MATRICES, *SIGNALS, *TEXTS, *LOOPS)
+OPERATORS = (*NUMBERS, *PLACES, *IMAGES, *MATRICES, *SIGNALS, *TEXTS, *TOKENS, *LOOPS)
 
 
 def handlers() -> dict[str, tuple[Any, list[Any]]]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._internals.tf2onnx_internals import map_as_it_does
+from . import code_points
 from .strings import CHARACTER, EMPTY, INT64, STRING, STRIPPED, WORD, Strings, Text
 from .writing import constant_of
 
@@ -97,9 +98,10 @@ def split(graph: Any, node: Any) -> None:
 
 
 def split_characters(graph: Any, node: Any) -> None:
-    """`UnicodeDecode` where `UnicodeEncode` makes a text of each character again: `tf.strings.unicode_split`."""
+    """`UnicodeDecode`: as texts where `UnicodeEncode` makes one of each character again: `tf.strings.unicode_split`."""
     handed_on = _as_texts(graph, node.output[1])
     if not handed_on or node.get_attr_str("input_encoding") != "UTF-8":
+        code_points.decode(graph, node)
         return
     (splits, values), text, shapes, kind = node.output, node.input[0], node.output_shapes, node.output_dtypes[0]
     graph.remove_node(node.name)

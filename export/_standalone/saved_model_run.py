@@ -6,6 +6,7 @@ Keras and this project are made impossible to import first: what runs here runs 
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import runpy
@@ -48,7 +49,13 @@ def _in_python(saved_model: str) -> Run:
     tf.config.experimental.enable_tensor_float_32_execution(False)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)  # the process that waits has memory of it too
-    loaded = tf.saved_model.load(saved_model)
+    try:
+        loaded = tf.saved_model.load(saved_model)
+    except Exception as error:
+        if "Op type not registered" not in str(error):
+            raise
+        _load_operators_on_text(tf)
+        loaded = tf.saved_model.load(saved_model)
     serve = loaded.signatures["serving_default"]
 
     def run(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,6 +63,14 @@ def _in_python(saved_model: str) -> Run:
         return {name: tensor.numpy() for name, tensor in tensors.items()}
 
     return run
+
+
+def _load_operators_on_text(tf: Any) -> None:
+    """Load what TensorFlow Text brings along, if it is there: to import it is to import Keras."""
+    found = importlib.util.find_spec("tensorflow_text")
+    for folder in found.submodule_search_locations or () if found else ():
+        for library in Path(folder).glob("python/ops/*.so"):
+            tf.load_op_library(str(library))
 
 
 def _end_with_the_other() -> None:

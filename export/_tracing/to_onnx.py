@@ -52,9 +52,7 @@ OTHERWISE = {
     "AsString": "whole numbers",
     "StringSplitV2": "a separator that is a plain string, and without `maxsplit`",
     "StringToHashBucket": "`tf.strings.to_hash_bucket_fast`",
-    **dict.fromkeys(
-        ("RegexReplace", "StaticRegexReplace"), "patterns that match in one way only"
-    ),
+    **dict.fromkeys(("RegexReplace", "StaticRegexReplace"), "patterns that match in one way only"),
     **dict.fromkeys(("SparseCross", "SparseCrossV2"), "`tf.sparse.cross_hashed` of dense tensors"),
     **dict.fromkeys(("StringLower", "StringUpper"), "`encoding=''`"),
     **dict.fromkeys(("UnicodeDecode", "UnicodeDecodeWithOffsets", "UnicodeEncode"), "`tf.strings.unicode_split`"),

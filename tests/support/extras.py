@@ -13,7 +13,7 @@ from left_out import leave_out
 
 IN_SESSIONS = {
     ".venv/bin/nox -s interop": {"flax", "jax", "paddle", "torch"},
-    ".venv/bin/nox -s zoo": {"keras_hub"},
+    ".venv/bin/nox -s zoo": {"keras_hub", "tensorflow_text"},
 }
 IN_VENV = "scripts/setup dev and scripts/test"  # what any other module comes with
 

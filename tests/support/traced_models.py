@@ -45,10 +45,10 @@ def with_texts(model):
 
     from keras_attn_export._graphs.onnx_file import with_functions
     from keras_attn_export._graphs.text_functions import opset_of_texts, text_functions
-    from keras_attn_export._lowerings.hashes import hash_functions
+    from keras_attn_export._lowerings.hashes import hash_functions, opset_of_hashes
     from keras_attn_export._options import TRACED_OPSET
 
-    opset = max(TRACED_OPSET, opset_of_texts(model))
+    opset = max(TRACED_OPSET, opset_of_texts(model), opset_of_hashes(model))
     functions = [*text_functions(model, opset), *hash_functions(model, opset)]
     return with_functions(version_converter.convert_version(model, opset) if opset > TRACED_OPSET else model, functions)
 
