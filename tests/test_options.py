@@ -27,7 +27,8 @@ def asked(tolerance=None, static_axes=None, **others):
 def test_defaults_are_those_of_export_model():
     given = inspect.signature(export_model).parameters
     same = {each.name: each.default for each in fields(Options) if each.name in given and each.default is not MISSING}
-    assert set(same) == {"opset", "lowering", "precision", "provider", "safe_mode", "strict", "target"}
+    plain = {"opset", "lowering", "precision", "provider", "safe_mode", "strict", "target", "calibration", "limit"}
+    assert set(same) == plain
     assert {name: given[name].default for name in same} == same
 
 
