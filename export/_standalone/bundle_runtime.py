@@ -126,8 +126,8 @@ def _strings(given: RequestInput) -> np.ndarray:
     return array.reshape(given.shape)
 
 
-def _datatype(dtype: np.dtype[Any]) -> str:
-    return "BYTES" if dtype.kind == "O" else str(to_datatype(dtype))
+def _datatype(dtype: np.dtype[Any]) -> Any:
+    return "BYTES" if dtype.kind == "O" else to_datatype(dtype)
 
 
 def _count(name: str, data: list[object], depth: int = 1) -> int:
