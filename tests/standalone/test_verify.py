@@ -329,9 +329,10 @@ def test_providers():
 
 
 def test_each_provider_of_onnxruntime_has_a_name():
-    """Azure's computes nothing: it asks a service."""
+    """Azure's computes nothing: it asks a service. The others left out are gone from later releases than 1.19."""
     known = {each.name: name for name, each in verify.PROVIDERS.items()}
-    assert {*known} >= {*onnxruntime.get_all_providers()} - {"AzureExecutionProvider"}
+    left_out = {f"{name}ExecutionProvider" for name in ("Azure", "ROCM", "ArmNN", "ACL", "Tvm")}
+    assert {*known} >= {*onnxruntime.get_all_providers()} - left_out
     assert all(verify.short_name(each) == name == verify.short_name(name) for each, name in known.items())
     assert [name for name, each in verify.PROVIDERS.items() if each.seen] == ["cpu", "cuda", "openvino"]
 
