@@ -164,7 +164,9 @@ def ask(server, bundles, tmp_path):
     def run(action, number=0):
         out = tmp_path / f"{action}-{number}"
         in_serving(CLIENT, action, tmp_path / "job.json", out, timeout=120)
-        return verify.read_arrays(out.with_suffix(".npz")), json.loads(out.with_suffix(".json").read_text())
+        answers = verify.read_arrays(out.with_suffix(".npz"))
+        answers = {key: array.astype(object) if array.dtype.kind == "U" else array for key, array in answers.items()}
+        return answers, json.loads(out.with_suffix(".json").read_text())
 
     return run
 
