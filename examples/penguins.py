@@ -60,7 +60,7 @@ features.adapt(tf.data.Dataset.from_tensor_slices(rows(train)).batch(32))
 hidden = keras.layers.Dense(16, activation="relu")(features.get_encoded_features())
 scores = keras.layers.Dense(len(species), activation="softmax", name="probabilities")(hidden)
 name_of = keras.layers.StringLookup(vocabulary=list(species), num_oov_indices=0, invert=True, name="species")
-inputs = features.get_inputs()
+inputs = dict(features.get_inputs())
 
 trained = keras.Model(inputs, scores)
 trained.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")

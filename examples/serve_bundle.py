@@ -102,8 +102,8 @@ def taken(spec: dict[str, Any], given: dict[str, Any], sizes: dict[str, int]) ->
     if len(came) != len(shape) or came != wanted or max(sizes.values(), default=0) > LONGEST:
         raise ValueError(f"`{name}` must have shape {shape}, {LONGEST} at most. Received: {came}, with {sizes}.")
     if dtype == "string":
-        if not {*map(type, flat)} <= {str}:
-            raise ValueError(f"`{name}` must hold strings.")
+        if not {*map(type, flat)} <= {str} or any(len(each) > LONGEST or "\0" in each for each in flat):
+            raise ValueError(f"`{name}` must hold strings of {LONGEST} letters at most, none of them zero.")
         return np.array(flat, object).reshape(came)
     found = np.array(flat if {*map(type, flat)} <= {bool, int, float} else None)  # not texts, which it pads to one size
     kinds = {"b": "b", "i": "i", "u": "i", "f": "if"}  # what numbers may be given as: 1.5 never for an integer

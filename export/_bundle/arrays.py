@@ -52,7 +52,10 @@ def _as_strings(name: str, value: Any) -> np.ndarray:
     Raises:
         InputError: It holds something else, such as bytes, or a string that no file can hold.
     """
-    array = (value if isinstance(value, np.ndarray) else np.asarray(value, object)).astype(object)
+    try:
+        array = (value if isinstance(value, np.ndarray) else np.asarray(value, object)).astype(object)
+    except (ValueError, SystemError) as error:  # lists of unequal lengths, or what is no character
+        raise InputError(f"{name} must be one array of strings: {error}") from error
     for each in array.flat:
         if not isinstance(each, str):
             remedy = " Decode them first, as by `numpy.char.decode(array, 'utf-8')`." if type(each) is bytes else ""

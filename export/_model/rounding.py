@@ -253,7 +253,7 @@ def _limits(
     what the model makes of one unit was seen.
     """
     if expected.dtype.kind != "f":
-        return seen if right is None or right.shape != expected.shape else seen | (right != expected)
+        return seen if right is None or right.shape != expected.shape else np.asarray(seen | (right != expected))
     if expected.size == 0:
         return seen
     wide = expected.astype(np.float64)

@@ -101,8 +101,8 @@ class Signature:
         """Return what Keras gives for arrays, as arrays."""
         with quiet_keras():
             tensors = self.call(inputs)
-        arrays = {name: np.asarray(keras.ops.convert_to_numpy(tensor)) for name, tensor in tensors.items()}
-        return {name: decoded(array) for name, array in arrays.items()}
+        arrays = {name: keras.ops.convert_to_numpy(tensor) for name, tensor in tensors.items()}
+        return {name: np.asarray(decoded(array)) for name, array in arrays.items()}
 
 
 def model_signature(model: keras.Model, samples: Any = None, file: Path | None = None) -> Signature:

@@ -32,7 +32,7 @@ class _Hashes(Strings):
 
 class _HashedText(_Hashes, Text):
     def last_buckets(self, hashes: str, count: int) -> None:
-        self.last("Reshape", self.bucket(hashes, count, 1), self("Shape", self.inputs[0]))
+        self.last("Reshape", self.bucket(hashes, count, 1), self("Shape", self.inputs[0]), allowzero=1)
 
 
 def fast(graph: Any, node: Any) -> None:

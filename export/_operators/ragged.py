@@ -18,6 +18,8 @@ def to_tensor(graph: Any, node: Any) -> None:
     known = constant_of(graph, node.input[0])
     if kinds not in (["ROW_SPLITS"], ["FIRST_DIM_SIZE", "VALUE_ROWIDS"]) or known is None or known.size > 2:
         return
+    if known.size == 2 and known[0] >= 0:  # more rows than there are, or fewer
+        return
     size = int(known.flat[-1])  # of the second axis; one number alone is -1, and tells of neither
     write = _Rows(graph, node)
     _, values, default, *partition = write.inputs

@@ -51,11 +51,24 @@ def replace(graph: Any, node: Any) -> None:
     tokens = write.tokens(
         write.inputs[0], "|".join([f"(?:{pattern})", *([f"{between}+"] if between else ()), CHARACTER])
     )
-    before, whole, behind = (part.replace("\\\\", "\\") for part in rewrite.partition(WHOLE))
-    made: Any = np.array(before, object)
-    if whole:
-        made = write.concatenated(write.concatenated(made, tokens, 2), np.array(behind, object), 2)
+    whole, *behind = [tokens if each is None else np.array(each, object) for each in _parts(rewrite)]
+    made: Any = whole
+    for part in behind:  # of two that stand side by side one is of the tokens
+        made = write.concatenated(made, part, 2)
     write.join(write("Where", write.matches(tokens, pattern), made, tokens))
+
+
+def _parts(rewrite: str) -> list[str | None]:
+    """Return what stands in the place of a match, in parts: `None` is the match."""
+    parts: list[str | None] = [""]
+    for part in re.split(r"(\\.)", rewrite):
+        if part == WHOLE:
+            parts.append(None)
+        elif isinstance(before := parts[-1], str):
+            parts[-1] = before + part.removeprefix("\\")
+        elif part:
+            parts.append(part.removeprefix("\\"))
+    return [part for part in parts if part != ""] or [""]
 
 
 def first_characters(pattern: str) -> frozenset[str] | None:

@@ -123,4 +123,4 @@ class Text(Strings, Replacement):
     def join(self, pieces: str) -> None:
         """Write the texts that pieces make, in the shape of the first input, as the output."""
         shape = self("Shape", self.inputs[0])
-        self.last("Reshape", self.joined(pieces), shape)
+        self.last("Reshape", self.joined(pieces), shape, allowzero=1)

@@ -62,7 +62,7 @@ def same(graph: Any, node: Any) -> None:
         map_as_it_does(graph, node)
         return
     known = [(place, constant_of(graph, each)) for place, each in enumerate(node.input)]
-    texts = [(place, str(each.item())) for place, each in known if each is not None and each.size == 1]
+    texts = [(place, str(each.item())) for place, each in known if each is not None and each.ndim == 0]
     last = "Not" if node.type == "NotEqual" else "Identity"
     write = Text(graph, node)
     if texts:
@@ -134,6 +134,9 @@ def _is_one_by_one(graph: Any, encoder: Any) -> bool:
     """Tell whether texts are made of one code point each: where they begin is a `Range`."""
     starts = graph.get_node_by_output(encoder.input[1])
     while starts is not None and starts.type in ("Mul", "Identity", "Cast", "Reshape", "ConcatV2", "Concat"):
+        known = [constant_of(graph, name) for name in starts.input]
+        if starts.type == "Mul" and not any(each is not None and (each == 1).all() for each in known):
+            return False
         starts = next((each for each in starts.inputs if each is not None and not each.is_const()), None)
     return starts is not None and starts.type == "Range" and encoder.get_attr_str("output_encoding") == "UTF-8"
 

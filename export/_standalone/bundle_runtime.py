@@ -23,6 +23,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, 
 from mlserver.utils import get_model_uri
 
 MOST_NUMBERS, DEEPEST = 2**20, 32  # of an input, and of lists in lists
+MOST_LETTERS = 2**14  # of a string: what splits texts has room for as many in each of a batch
 KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}  # what a kind of number may be given as: an integer never as 1.5
 
 
@@ -121,8 +122,11 @@ def _strings(given: RequestInput) -> np.ndarray:
             raise ValueError(f"input `{given.name}` holds more than {MOST_NUMBERS} strings. Send fewer rows at once.")
     if given.datatype != "BYTES" or not all(isinstance(each, str | bytes) for each in flat):
         raise ValueError(f"the data of input `{given.name}` are not strings, of datatype BYTES.")
+    texts = [each.decode() if isinstance(each, bytes) else each for each in flat]
+    if any(len(each) > MOST_LETTERS or "\0" in each for each in texts):
+        raise ValueError(f"input `{given.name}` holds a string of more than {MOST_LETTERS} letters, or a zero.")
     array = np.empty(len(flat), object)
-    array[:] = [each.decode() if isinstance(each, bytes) else each for each in flat]
+    array[:] = texts
     return array.reshape(given.shape)
 
 

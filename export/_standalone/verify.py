@@ -879,12 +879,14 @@ def save_cases(path: Path, cases: Iterable[Case]) -> None:
         np.savez(path, **arrays)  # type: ignore[arg-type]
 
 
-def decoded(array: np.ndarray) -> np.ndarray:
+def decoded(array: np.ndarray | bytes) -> np.ndarray:
     """Return an array of `str` where TensorFlow gives bytes; any other as it is.
 
     Raises:
         UnicodeDecodeError: Bytes are no UTF-8.
     """
+    if isinstance(array, bytes):  # of no axis
+        return np.array(array.decode(), object)
     if array.dtype != object:
         return array
     strings = np.empty(array.shape, object)
@@ -905,6 +907,9 @@ def _with_strings(array: np.ndarray) -> np.ndarray:
     """
     if array.dtype.kind != "U":
         return array
+    codes = array.reshape(-1).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    if codes.max(initial=0) > sys.maxunicode:
+        raise ValueError("an array holds what is no character")
     strings = array.astype(object)
     if not all(map(_is_text, strings.flat)):
         raise ValueError("an array holds a string that is no text")

@@ -35,6 +35,7 @@ def tables_with_shapes(graph: tf.compat.v1.GraphDef) -> None:
 def lookup_handlers(function: Any) -> dict[str, Any]:
     """Return tf2onnx's handler for lookups in the tables of a concrete function; other tables are refused."""
     tables = {inside.op.name: outside for outside, inside in function.graph.captures}
+    asserts = _asserts(function.graph.as_graph_def())
 
     def encoder(graph: Any, node: Any, name: str, arguments: Any) -> None:
         table, given, missing = node.inputs
@@ -53,7 +54,9 @@ def lookup_handlers(function: Any) -> dict[str, Any]:
         made = {"outputs": node.output, "shapes": node.output_shapes, "dtypes": node.output_dtypes, "name": name}
         last = _last(graph, node.output[0])
         is_hashed = any(reader.type == "Equal" for reader in graph.find_output_consumers(last))
-        if made_of == "int64" and int(default) == -1 and not is_hashed:  # what is out of the vocabulary Keras refuses
+        if (
+            made_of == "int64" and int(default) == -1 and asserts and not is_hashed
+        ):  # what is out of the vocabulary Keras refuses
             attributes["default_int64"] = beyond = int(max(values)) + 1
             _refuse(graph, last, beyond)
         graph.remove_node(name)
@@ -63,6 +66,12 @@ def lookup_handlers(function: Any) -> dict[str, Any]:
 
     # the last for a table until its lookups are written; one that is left then is refused
     return {"LookupTableFindV2": (encoder, []), TABLE: (lambda graph, node, name, arguments: None, [])}
+
+
+def _asserts(graph: tf.compat.v1.GraphDef) -> bool:
+    """Tell whether a graph fails under a condition, as that of a lookup does that refuses words."""
+    nodes = [graph.node, *(each.node_def for each in graph.library.function)]
+    return any(node.op == "Assert" for each in nodes for node in each)
 
 
 def _last(graph: Any, tensor: str) -> str:

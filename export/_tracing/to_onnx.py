@@ -62,6 +62,9 @@ OTHERWISE = {
 }
 
 
+NOT_DENSE = {"ragged": (tf.RaggedTensor, tf.RaggedTensorSpec), "sparse": (tf.SparseTensor, tf.SparseTensorSpec)}
+
+
 def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> Traced:
     """Return the ONNX model (opset 18) of a concrete function.
 
@@ -74,6 +77,12 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
         UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
         ExportError: A named function did not come through as one node with all its inputs.
     """
+    for name, spec in function.structured_outputs.items():
+        for kind, kinds in NOT_DENSE.items():
+            if isinstance(spec, kinds):
+                raise UnsupportedModelError(
+                    f"Output `{name}` is {kind}; only dense tensors can be exported. Leave `{kind}=True` out."
+                )
     captured = {tensor.name for tensor in function.graph.internal_captures}  # variables, and constants of layers
     inputs = [tensor.name for tensor in function.inputs if tensor.name not in captured]
     outputs = [tensor.name for tensor in function.outputs]

@@ -12,7 +12,15 @@ import tensorflow as tf
 from keras.utils import FeatureSpace
 from text_models import NAMES, of_one_word, of_texts
 
-from keras_attn_export import ExportError, InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
+from keras_attn_export import (
+    BundleError,
+    ExportError,
+    InputError,
+    ParityError,
+    UnsupportedModelError,
+    export_model,
+    verify_bundle,
+)
 from keras_attn_export._bundle.folder import seal
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._standalone import verify
@@ -89,6 +97,7 @@ def test_a_name_that_is_another_is_found(bundle, tmp_path):
         (["a", None, "b"], "must hold strings. Received: NoneType"),
         ([1, 2, 3], "must hold strings. Received: int"),
         ([["a"], ["b"], ["c"]], r"must have shape \('batch',\). Received: \(3, 1\)"),
+        ([np.array([["a"]] * 2), np.array([["a", "b"]] * 2)], "must be one array of strings"),
         (["a\0", "b", "c"], "a zero character or half of a pair"),
         (["a\ud800", "b", "c"], "a zero character or half of a pair"),
     ],
@@ -96,6 +105,22 @@ def test_a_name_that_is_another_is_found(bundle, tmp_path):
 def test_what_is_no_string_is_told(bundle, text, said):
     with pytest.raises(InputError, match=f"Input `text` (holds a string with )?{said}"):
         bundle.run(GIVEN | {"text": text})
+
+
+def test_what_is_no_character_is_no_case(bundle, tmp_path):
+    codes = np.array([[0x110000]], np.uint32).view("U1")[:, 0]
+    np.savez(tmp_path / "cases.npz", **{"cases": np.array(["a"]), "0/inputs/text": codes})
+    with pytest.raises(BundleError, match="no character"):
+        verify.load_cases(tmp_path / "cases.npz")
+
+
+def test_a_single_string(tmp_path):
+    word = keras.Input(batch_shape=(), dtype="string", name="word")
+    lookup = keras.layers.StringLookup(vocabulary=NAMES)
+    same = keras.layers.StringLookup(vocabulary=NAMES, invert=True)
+    model = keras.Model(word, {"number": lookup(word), "same": same(lookup(word))})
+    found = export_model(model, tmp_path / "bundle").run({"word": np.array("bad", object)})
+    assert (found["number"].item(), found["same"].item()) == (2, "bad")
 
 
 def test_a_string_for_a_number_is_told(bundle):

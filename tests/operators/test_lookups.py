@@ -7,6 +7,8 @@ from keras import layers
 from text_models import COLOURS, of_one_word
 from traced_models import onnx_outputs
 
+from keras_attn_export import UnsupportedModelError
+
 STRINGS = np.array([["red", "grün", "red"], ["[MASK]", "", "Red"], ["[UNK]", "blue", "gru\u0308n"]], object)
 KNOWN = np.array([["red", "grün", "red"], ["blue", "blue", "red"]], object)
 WEIGHTS = {"tf_idf": {"idf_weights": [0.5, 1.5, 2.5]}}
@@ -38,6 +40,22 @@ def test_numbers_become_words_again(options, tmp_path):
     model = keras.Model(number, {"word": layers.StringLookup(vocabulary=COLOURS, invert=True, **options)(number)})
     found = assert_as_keras(model, {"number": np.array([[0, 1, 2, 3, 4, 99, -1]])}, tmp_path)
     assert {"red", "blue"} <= {*found["word"].flat}
+
+
+def test_numbers_of_words_become_numbers_again(tmp_path):
+    """What has no word is -1, as where words are refused."""
+    number = keras.Input((None,), dtype="int64", name="number")
+    model = keras.Model(number, {"found": layers.IntegerLookup(vocabulary=[5, 7], invert=True)(number)})
+    assert -1 in assert_as_keras(model, {"number": np.array([[0, 1, 2, 99, -1]])}, tmp_path)["found"]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "ragged"])
+def test_outputs_that_are_not_dense_are_refused(kind, tmp_path):
+    text = keras.Input((1,), dtype="string", name="text")
+    options = {"sparse": {"sparse": True, "output_mode": "multi_hot"}, "ragged": {"ragged": True}}[kind]
+    layer = layers.TextVectorization(vocabulary=["a"], **options)
+    with pytest.raises(UnsupportedModelError, match=f"`found` is {kind}"):
+        onnx_outputs(keras.Model(text, {"found": layer(text)}), {"text": TEXTS[:, None]}, tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["int", "one_hot", "multi_hot"])

@@ -24,6 +24,9 @@ CHANGES = {
     "punctuation": lambda x: tf.strings.regex_replace(x, f"[{re.escape(string.punctuation)}]", ""),
     "one character": lambda x: tf.strings.regex_replace(x, "X", "é"),
     "around a character": lambda x: tf.strings.regex_replace(x, "[.,¿ß]", r" \0 "),
+    "twice": lambda x: tf.strings.regex_replace(x, "[.,@]", r"<\0\0>"),
+    "two in a row": lambda x: tf.strings.regex_replace(x, "[.,@]", r"\0\0"),
+    "no match": lambda x: tf.strings.regex_replace(x, "[.,]", r"\\0\\"),
     "stripped around": lambda x: tf.strings.strip(tf.strings.regex_replace(x, "[.,]", r" \0 ")),
     "all but": lambda x: tf.strings.regex_replace(x, "[^ a-zäX]", "_"),
     "runs": lambda x: tf.strings.regex_replace(tf.strings.regex_replace(x, "[.]", ""), r"\s+", " "),
@@ -44,11 +47,17 @@ def test_texts_become_what_tensorflow_makes_of_them(change):
     converted.assert_same(x=np.array([""], object))
 
 
+def test_texts_of_an_axis_of_nothing():
+    converted = Converted(lambda x: tf.strings.lower(x), x=TEXTS[None])
+    converted.assert_same(x=np.empty((2, 0), object))
+
+
 SPLITS = {
     "words": lambda x: tf.strings.split(x).to_tensor("-"),
     "two words": lambda x: tf.strings.split(x).to_tensor("-", shape=[None, 2]),
     "by a text": lambda x: tf.strings.split(x, sep=",").to_tensor("-"),
     "characters": lambda x: tf.strings.unicode_split(x, "UTF-8").to_tensor("-"),
+    "rows of none": lambda x: tf.strings.split(tf.strings.strip(x[:0])).to_tensor("-"),
     "code points": lambda x: tf.strings.unicode_decode(x, "UTF-8").to_tensor(),
     "pairs": lambda x: tf.strings.ngrams(tf.strings.split(x), 2).to_tensor("-"),
     "one and three": lambda x: tf.strings.ngrams(tf.strings.split(x), (3, 1), separator="+").to_tensor("-"),
@@ -66,6 +75,7 @@ def test_texts_are_split_where_tensorflow_splits_them(split):
 
 @pytest.mark.parametrize("same", [tf.equal, tf.not_equal])
 def test_strings_are_compared(same):
+    Converted(lambda x: same(x, [["a"]]), x=np.array(["a", "b"], object)).assert_same()
     words = np.array([["ab", "a"], ["", "abc"]], object)
     for function, others in ((lambda x: same(x, "ab"), {}), (same, {"y": np.array(["ab", "abc"], object)})):
         assert {*Converted(function, x=words, **others).assert_same().flat} == {True, False}
@@ -95,6 +105,13 @@ ODD_PATTERNS = (
         *(
             (lambda x, pattern=pattern: tf.strings.regex_replace(x, pattern, "-"), "StaticRegexReplace")
             for pattern in ODD_PATTERNS
+        ),
+        (lambda x: tf.strings.split(x).to_tensor(shape=[40, None]), "RaggedTensorToTensor"),
+        (
+            lambda x: tf.strings.unicode_encode(
+                tf.reshape(tf.strings.unicode_decode(x, "UTF-8").flat_values[:4], [2, 2]), "UTF-8"
+            ),
+            "UnicodeEncode",
         ),
         (lambda x: tf.strings.split(x, maxsplit=1).to_tensor(), "StringSplitV2"),
         (lambda x: tf.strings.unicode_decode(x, "UTF-16-BE").to_tensor(), "UnicodeDecode"),
