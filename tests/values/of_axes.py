@@ -10,6 +10,8 @@ from .table import add, rows_of
 
 ORDINARY = ordinary((3, 4))
 NAN_BY_PLACE = (NAN,)
+# A softmax of float16 with one NaN is NaN throughout, but 0 beside it where TensorFlow has a kernel for the processor.
+NAN_GOES_ON = bool(np.isnan(ops.convert_to_numpy(ops.softmax(np.array([[np.nan, 0, 1, 2]], "float16")))).all())
 # where integers overflow onnxruntime saturates
 SMALL = fixed(np.array([[3, -1, 2, 7], [2**24 + 1, 1, 2**24, -3], [0, 0, 0, 0]], "int64"))
 
@@ -25,7 +27,7 @@ for axis in (-1, 0):
     along("median logsumexp", dtypes=FLOATS, limit=5e-6, deviates=(EMPTY,) if axis == 0 else ())
     along("nancumsum", dtypes=("float32",))
     along("softmax", dtypes=("float32",), deviates=(INFINITE, NAN))
-    along("softmax", dtypes=("float16",))
+    along("softmax", dtypes=("float16",), deviates=() if NAN_GOES_ON else (INFINITE, NAN))
     along("sparsemax", dtypes=FLOATS, deviates=NAN_BY_PLACE)
     along("all any", dtypes=ALL)
     rows_of(ops, "sum prod cumsum cumprod", SMALL, ("int64",), how=f"of integers, axis={axis}", axis=axis)
