@@ -49,11 +49,7 @@ def split_bytes(graph: Any, node: Any) -> None:
     texts = write("Shape", counts)
     lengths = write("ScatterElements", write("Expand", np.int64(0), texts), row, many, axis=0, reduction="add")
     longest = write.largest(lengths)
-    inside = write(
-        "Less",
-        write("Range", np.int64(0), write("Squeeze", longest, [0]), np.int64(1)),
-        write("Unsqueeze", lengths, [1]),
-    )
+    inside = write("Less", write.up_to(longest), write("Unsqueeze", lengths, [1]))
     found = write("GatherND", numbers, write.places(there))
     write.named(indices, "Identity", write.places(inside), shape=shapes[0], gives=INT64)
     write.named(values, "Cast", found, to=TensorProto.UINT8, shape=shapes[1], gives=TensorProto.UINT8)

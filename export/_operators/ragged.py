@@ -99,7 +99,7 @@ class _Ragged(Strings):
             columns: (1,), how many the array has.
             default: What fills it up: one.
         """
-        numbers = self("Range", np.int64(0), self("Squeeze", columns, [0]), np.int64(1))
+        numbers = self.up_to(columns)
         inside = self("Less", numbers, self("Unsqueeze", lengths, [1]))
         places = self("Where", inside, self("Add", self("Unsqueeze", starts, [1]), numbers), self.sizes(values, 0, 1))
         return self("Gather", self("Concat", values, self("Reshape", default, [1]), axis=0), places, axis=0)

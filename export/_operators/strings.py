@@ -98,7 +98,11 @@ class Strings(Writer):
 
     def columns(self, array: str) -> str:
         """Return 0, 1, 2 and so on, for each index of the last of two axes."""
-        return self("Range", np.int64(0), self("Squeeze", self.sizes(array, 1, 2), [0]), np.int64(1))
+        return self.up_to(self.sizes(array, 1, 2))
+
+    def up_to(self, count: str) -> str:
+        """Return 0, 1, 2 and so on, as many as a count of shape (1,) tells."""
+        return self("Range", np.int64(0), self("Squeeze", count, [0]), np.int64(1))
 
     def places(self, there: str) -> str:
         """Return where a mask of two axes is true, row by row: (places, 2)."""

@@ -106,7 +106,7 @@ def _longest(write: Strings, flat: str, column: str, room: str, vocabulary: _Voc
     begun = write("Where", write("Equal", column, np.int64(0)), EMPTY, np.array(vocabulary.indicator, object))
     begun = write.concatenated(begun, flat, 1)
     ended = write("Concat", flat, np.array([""], object), axis=0)
-    numbers = write("Range", np.int64(0), write("Squeeze", last, [0]), np.int64(1))
+    numbers = write.up_to(last)
     none = write("Expand", np.int64(0), last)
 
     def step(writer: Writer, number: str, text: str, longest: str, piece: str) -> list[str]:

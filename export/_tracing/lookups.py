@@ -54,9 +54,8 @@ def lookup_handlers(function: Any) -> dict[str, Any]:
         made = {"outputs": node.output, "shapes": node.output_shapes, "dtypes": node.output_dtypes, "name": name}
         last = _last(graph, node.output[0])
         is_hashed = any(reader.type == "Equal" for reader in graph.find_output_consumers(last))
-        if (
-            made_of == "int64" and int(default) == -1 and asserts and not is_hashed
-        ):  # what is out of the vocabulary Keras refuses
+        refuses_others = made_of == "int64" and int(default) == -1 and asserts and not is_hashed
+        if refuses_others:  # as Keras does what is out of the vocabulary
             attributes["default_int64"] = beyond = int(max(values)) + 1
             _refuse(graph, last, beyond)
         graph.remove_node(name)
