@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,27 +14,25 @@ FLOAT = np.float32
 
 
 def to_tensor(graph: Any, node: Any) -> None:
-    """`RaggedTensorToTensor` of one axis of rows that differ in length."""
+    """`RaggedTensorToTensor`: axis by axis, the last first."""
     kinds = [each.decode() if isinstance(each, bytes) else each for each in node.get_attr_value("row_partition_types")]
     known = constant_of(graph, node.input[0])
-    if kinds not in (["ROW_SPLITS"], ["FIRST_DIM_SIZE", "VALUE_ROWIDS"]) or known is None or known.size > 2:
+    if known is None or not {*kinds} <= {"FIRST_DIM_SIZE", "VALUE_ROWIDS", "ROW_SPLITS"}:
         return
-    if known.size == 2 and known[0] >= 0:  # more rows than there are, or fewer
-        return
-    size = int(known.flat[-1])  # of the second axis; one number alone is -1, and tells of neither
     write = _Rows(graph, node)
     _, values, default, *partition = write.inputs
-    if kinds == ["ROW_SPLITS"]:
-        starts, lengths = write.rows(partition[0])
-    else:
-        rows = write("Reshape", write("Cast", partition[0], to=INT64), [1])
-        owners = write("Cast", partition[1], to=INT64)
-        ones = write("Expand", np.int64(1), write("Shape", owners))
-        zeros = write("Expand", np.int64(0), rows)
-        lengths = write("ScatterElements", zeros, owners, ones, axis=0, reduction="add")
-        starts = write("CumSum", lengths, np.int64(0), exclusive=1)
-    columns = write.constant([size]) if size >= 0 else write.largest(lengths)
-    write.last("Identity", write.dense(values, starts, lengths, columns, default))
+    axes = write.axes([*zip(kinds, partition, strict=True)])
+    rows, *columns = known.tolist() if known.ndim else [-1] * (len(axes) + 1)
+    sizes = [
+        write.constant([size]) if size >= 0 else write.largest(lengths)
+        for size, (_, lengths) in zip(columns, axes, strict=False)  # not of what is within an item
+    ]
+    if rows >= 0:  # more than there are, or fewer
+        starts, lengths = axes[0]
+        axes[0] = write.first(starts, rows), write.first(lengths, rows)
+    for (starts, lengths), size in reversed([*zip(axes, sizes, strict=True)]):
+        values = write.dense(values, starts, lengths, size, default)
+    write.last("Identity", values)
 
 
 def counts(graph: Any, node: Any) -> None:
@@ -89,20 +88,43 @@ class _Ragged(Strings):
         starts = self("Slice", whole, [0], [-1], [0])
         return starts, self("Sub", self("Slice", whole, [1], [2**31], [0]), starts)
 
+    def axes(self, partition: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return where the rows of each axis begin and how long they are, of what TensorFlow tells of them."""
+        many, found = "", []  # rows of the next axis: (1,)
+        for kind, told in partition:
+            if kind == "FIRST_DIM_SIZE":
+                many = self("Reshape", self("Cast", told, to=INT64), [1])
+                continue
+            found.append(self.rows(told) if kind == "ROW_SPLITS" else self.owned(told, many))
+            many = self("ReduceSum", found[-1][1], [0], keepdims=1)
+        return found
+
+    def owned(self, owners: str, many: str) -> tuple[str, str]:
+        """Return where so many rows begin and how long they are, of the row of each item."""
+        zeros, ones = self("Expand", np.int64(0), many), self("Expand", np.int64(1), self("Shape", owners))
+        lengths = self("ScatterElements", zeros, self("Cast", owners, to=INT64), ones, axis=0, reduction="add")
+        return self("CumSum", lengths, np.int64(0), exclusive=1), lengths
+
+    def first(self, numbers: str, size: int) -> str:
+        """Return the first of some whole numbers, and zeros behind the last."""
+        return self("Slice", self("Concat", numbers, np.zeros(size, np.int64), axis=0), [0], [size], [0])
+
     def dense(self, values: str, starts: str, lengths: str, columns: str, default: Any) -> str:
         """Return rows as an array, filled up with a default.
 
         Args:
-            values: (numbers,), row after row.
+            values: (numbers, ...), row after row.
             starts: (rows,), where each begins.
             lengths: (rows,).
             columns: (1,), how many the array has.
-            default: What fills it up: one.
+            default: What fills it up: one, or what becomes an item of `values` when it is broadcast.
         """
         numbers = self.up_to(columns)
         inside = self("Less", numbers, self("Unsqueeze", lengths, [1]))
         places = self("Where", inside, self("Add", self("Unsqueeze", starts, [1]), numbers), self.sizes(values, 0, 1))
-        return self("Gather", self("Concat", values, self("Reshape", default, [1]), axis=0), places, axis=0)
+        filling = self("Expand", default, self("Concat", [1], self("Shape", values, start=1), axis=0))
+        # Of rows of strings, onnxruntime's Gather copies only the first of each: seen in 1.32.
+        return self("GatherND", self("Concat", values, filling, axis=0), self("Unsqueeze", places, [-1]))
 
 
 class _Rows(_Ragged, Text):

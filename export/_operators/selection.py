@@ -113,7 +113,7 @@ def cross(graph: Any, node: Any) -> None:
 
 
 def gather(graph: Any, node: Any) -> None:
-    """`GatherV2`: `GatherElements` where rows pick their own numbers, else as tf2onnx has it.
+    """`GatherV2`: `GatherElements` where rows pick their own numbers, `GatherND` of strings, else as tf2onnx has it.
 
     tf2onnx writes `GatherND`, which took 10 times as long for the relative positions of DeBERTa. It takes axes that
     count from the end as they are.
@@ -129,5 +129,15 @@ def gather(graph: Any, node: Any) -> None:
     if batch and axis is not None and ranks == [batch + 1, batch + 1] and axis == batch:
         write = Replacement(graph, node)
         write.last("GatherElements", *write.inputs[:2], axis=batch)
-        return
-    map_as_it_does(graph, node)
+    elif graph.get_dtype(node.input[0]) == TensorProto.STRING and not batch and axis is not None and None not in ranks:
+        _rows_of_strings(Replacement(graph, node), int(axis) % ranks[0], *ranks)
+    else:
+        map_as_it_does(graph, node)
+
+
+def _rows_of_strings(write: Replacement, axis: int, rank: int, axes: int) -> None:
+    """Take by `GatherND`: of rows that stand together, onnxruntime 1.32's `Gather` copies the first string alone."""
+    first = write("Transpose", write.inputs[0], perm=[axis, *range(axis), *range(axis + 1, rank)])
+    places = write("Unsqueeze", write("Cast", write.inputs[1], to=TensorProto.INT64), [-1])
+    before, behind = range(axes, axes + axis), range(axes + axis, axes + rank - 1)
+    write.last("Transpose", write("GatherND", first, places), perm=[*before, *range(axes), *behind])

@@ -113,7 +113,7 @@ NUMBERS = (
     *(Operator(name, selection.first, "onnxruntime has few dtypes") for name in ("ArgMax", "ArgMin")),
     Operator("TopKV2", selection.top_k, "integers become float32, which has not all of them"),
     Operator("InTopKV2", selection.in_top_k, "no mapping; `keras.ops.in_top_k`"),
-    Operator("GatherV2", selection.gather, "negative `batch_dims` are taken as they are"),
+    Operator("GatherV2", selection.gather, "negative `batch_dims` are taken as they are; rows of strings"),
     Operator("Cross", selection.cross, "no mapping; `keras.ops.cross`"),
     Operator("BroadcastArgs", selection.broadcast, "no mapping; `keras.ops.linspace` between tensors"),
     Operator("SparseToDense", scattered.dense, "places and sizes of int32"),

@@ -55,6 +55,9 @@ def test_texts_of_an_axis_of_nothing():
 SPLITS = {
     "words": lambda x: tf.strings.split(x).to_tensor("-"),
     "two words": lambda x: tf.strings.split(x).to_tensor("-", shape=[None, 2]),
+    "one row": lambda x: tf.strings.split(x).to_tensor("-", shape=[1, None]),
+    "forty rows": lambda x: tf.strings.split(x).to_tensor("-", shape=[40, None]),
+    "characters of words": lambda x: tf.strings.unicode_split(tf.strings.split(x), "UTF-8").to_tensor("-"),
     "by a text": lambda x: tf.strings.split(x, sep=",").to_tensor("-"),
     "characters": lambda x: tf.strings.unicode_split(x, "UTF-8").to_tensor("-"),
     "rows of none": lambda x: tf.strings.split(tf.strings.strip(x[:0])).to_tensor("-"),
@@ -71,6 +74,21 @@ def test_texts_are_split_where_tensorflow_splits_them(split):
     converted.assert_same()
     converted.assert_same(x=np.array(["a b"], object))
     converted.assert_same(x=np.array(["", " "], object))
+
+
+TAKEN = {
+    "rows": lambda x: tf.gather(x, [1, 0, 1]),
+    "rows of rows": lambda x: tf.gather(x, [[1], [0]]),
+    "one row": lambda x: tf.gather(x, 1),
+    "in the middle": lambda x: tf.gather(x, [[2, 0]], axis=-2),
+    "of a mask": lambda x: tf.boolean_mask(x, [False, True]),
+    "own rows": lambda x: tf.gather(x, [[2], [0]], batch_dims=1),
+}
+
+
+@pytest.mark.parametrize("take", TAKEN)
+def test_what_is_taken_of_strings_is_whole(take):
+    Converted(TAKEN[take], x=np.array([*"abcdefghijkl"], object).reshape(2, 3, 2)).assert_same()
 
 
 @pytest.mark.parametrize("same", [tf.equal, tf.not_equal])
@@ -106,7 +124,6 @@ ODD_PATTERNS = (
             (lambda x, pattern=pattern: tf.strings.regex_replace(x, pattern, "-"), "StaticRegexReplace")
             for pattern in ODD_PATTERNS
         ),
-        (lambda x: tf.strings.split(x).to_tensor(shape=[40, None]), "RaggedTensorToTensor"),
         (
             lambda x: tf.strings.unicode_encode(
                 tf.reshape(tf.strings.unicode_decode(x, "UTF-8").flat_values[:4], [2, 2]), "UTF-8"

@@ -85,9 +85,26 @@ def ragged(x, lengths, then=lambda z: z, **options):
     return then(tf.RaggedTensor.from_row_lengths(x, lengths, validate=False)).to_tensor(**options)
 
 
-for options in ({}, {"shape": [None, 2, None]}, {"shape": [None, 5, 3]}, {"default_value": 7.0}):
+SHAPES = ([None, 2, None], [None, 5, 3], [2, None, None], [6, None, None])
+for options in ({}, *({"shape": shape} for shape in SHAPES), {"default_value": 7.0}):
     public("RaggedTensor.to_tensor", partial(ragged, **options), SIX, ONLY, str(options or ""))
 public("RaggedTensor.to_tensor", lambda x, n: ragged(x[:, 0], n), SIX, BOTH, "of numbers")
+OTHERWISE = {
+    "by owners": lambda x, n: tf.RaggedTensor.from_value_rowids(x, [0, 0, 2, 3, 3, 3], 5),
+    "two axes": lambda x, n: tf.RaggedTensor.from_nested_row_lengths(x, [[1, 0, 3], n], validate=False),
+    "two axes, by owners": lambda x, n: tf.RaggedTensor.from_nested_value_rowids(
+        x, [[0, 2, 2, 2], [0, 0, 2, 3, 3, 3]], [3, 4]
+    ),
+}
+for how, made in OTHERWISE.items():
+    public("RaggedTensor.to_tensor", lambda x, n, made=made: made(x, n).to_tensor(), SIX, ONLY, how)
+public(
+    "RaggedTensor.to_tensor",
+    lambda x, n: OTHERWISE["two axes"](x, n).to_tensor(7.0, shape=[2, 4, 2, 3]),
+    SIX,
+    ONLY,
+    "two axes, cut",
+)
 taken = partial(ragged, then=lambda z: tf.gather(z, [2, 0]))
 public("RaggedTensor.to_tensor", lambda x, n: taken(x[:, 0], n), SIX, ONLY, "taken")
 public("RaggedTensor.to_tensor", taken, SIX, ONLY, "taken, of rows", refused="`RaggedGather`")

@@ -64,7 +64,8 @@ OF_TENSORFLOW = {
 
 
 SOMETIMES = {
-    *("PartitionedCall", "StatefulPartitionedCall"),  # calls of functions: an export in this process maps them
+    # calls of functions, and tables: an export in this process maps them
+    *("PartitionedCall", "StatefulPartitionedCall", "MutableHashTableV2"),
     *("RegexSplitWithOffsets", "SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWithOffsets"),
 }  # the others, of strings, are there where tensorflow-text is installed
 
