@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,21 +84,31 @@ def contestants(plan: Plan) -> Iterator[tuple[str, Callable[[], keras.Model]]]:
         yield ALONE, lambda: _around(Alone(plan.H), plan)
 
 
-def steps_of(model: keras.Model, shape: Shape, given: argparse.Namespace) -> dict[str, Any]:
-    """Return the median of a step, the memory of all of them, and the loss of the first."""
+def prepared(model: keras.Model, shape: Shape, given: argparse.Namespace) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """Return a step, which waits for the device, and the loss of the first and the memory of all so far."""
     model.compile(keras.optimizers.SGD(1e-4), "mse", jit_compile=BACKEND == "jax" or given.jit)
     inputs = [ops.convert_to_tensor(array) for array in shape.inputs().values()]
     size = (shape.B, shape.queries, shape.plan.D)
     target = ops.convert_to_tensor(np.random.default_rng(2).standard_normal(size, dtype="float32"))
     reset_memory()
-    loss, taken = float(model.train_on_batch(inputs, target)), []
+    loss = float(model.train_on_batch(inputs, target))
     for _ in range(3):
         model.train_on_batch(inputs, target)
-    while len(taken) < 10 or (sum(taken) < given.seconds and len(taken) < 200):
-        before = time.perf_counter()
-        model.train_on_batch(inputs, target)  # returns the loss, which waits for the device
-        taken.append(time.perf_counter() - before)
-    return {"ms": 1e3 * float(np.median(taken)), "MiB": peak_memory(), "loss": loss}
+    return lambda: model.train_on_batch(inputs, target), {"MiB": peak_memory(), "loss": loss}
+
+
+def medians(steps: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """Return the median milliseconds of each step, in rounds of one step of each: a slower second is one for all."""
+    taken: dict[str, list[float]] = {label: [] for label in steps}
+    began = time.perf_counter()
+    rounds = 0
+    while rounds < 10 or (rounds < 200 and time.perf_counter() - began < seconds * len(steps)):
+        for label, step in steps.items():
+            before = time.perf_counter()
+            step()
+            taken[label].append(time.perf_counter() - before)
+        rounds += 1
+    return {label: 1e3 * float(np.median(times)) for label, times in taken.items()}
 
 
 def reset_memory() -> None:
@@ -135,23 +145,26 @@ def main() -> None:
     for shape in (each for each in (QUICK if given.quick else SHAPES) if given.only in str(each)):
         for precision in given.precision or ("float32", "mixed_float16"):
             keras.config.set_dtype_policy(precision)
-            peer: dict[str, Any] = {}
+            found: dict[str, dict[str, Any]] = {}
+            steps = {}
             for label, model_of in contestants(shape.plan):
-                row: dict[str, Any] = {"size": str(shape), "precision": precision, "layers": label}
+                row = found[label] = {"size": str(shape), "precision": precision, "layers": label}
                 try:
-                    row |= steps_of(model_of(), shape, given)
+                    steps[label], measured = prepared(model_of(), shape, given)
+                    row |= measured
                 except Exception as error:  # noqa: BLE001 - such as no memory: a row says so
                     row["problem"] = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
-                else:
-                    peer = row if label == KERAS else peer
-                    if peer:
-                        row["over Keras's"] = peer["ms"] / row["ms"]
-                        row["differs"] = abs(row["loss"] - peer["loss"]) / abs(peer["loss"])
-                rows.append(row)
+            times = medians(steps, given.seconds)
+            for label, row in found.items():
+                peer = found[KERAS]
+                if label in times and KERAS in times:
+                    row |= {"ms": times[label], "over Keras's": times[KERAS] / times[label]}
+                    row["differs"] = abs(row["loss"] - peer["loss"]) / abs(peer["loss"])
                 cells = [
                     f"{cell:.3g}" if isinstance(cell := row.get(column), float) else str(cell) for column in COLUMNS
                 ]
                 print("|", " | ".join(cells), "|", row.get("problem", ""), flush=True)
+            rows += found.values()
         given.output.write_text(json.dumps({"backend": BACKEND, "machine": machine(), "rows": rows}, indent=1) + "\n")
 
 

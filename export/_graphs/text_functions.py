@@ -77,6 +77,11 @@ def opset_of_texts(model: onnx.ModelProto) -> int:
     return max((_OPSET[name] for name in _called(model)), default=0)
 
 
+def has_loops_of_strings(model: onnx.ModelProto) -> bool:
+    """Tell whether a model has some, which onnxruntime 1.31 gives to CUDA and cannot load there."""
+    return "Join" in _called(model)
+
+
 def _called(model: onnx.ModelProto) -> set[str]:
     return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN} & {*_BODIES}
 

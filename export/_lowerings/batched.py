@@ -2,9 +2,10 @@
 
 Nothing that is read from a tensor decides what runs next, but for a guard of additive scores once a call: each such
 decision would wait for the device. Sizes do. Calls of many pairs without masks of keys are one operator of
-onnxruntime's own, and other dot products the operator `Attention`, where the opset has it. What is left takes all pairs
-at once, in plain ONNX, while they are few: each operator takes longer to start than a device computes. Many of them go
-over blocks of queries, additive ones as `additive_blocks.py` says.
+onnxruntime's own, and other dot products the operator `Attention`, where the opset has it; but a few rows over many
+keys, which leave most of a device idle there, are taken at once. So is what is left, in plain ONNX, while pairs are
+few: each operator takes longer to start than a device computes. Many of them go over blocks of queries, additive ones
+as `additive_blocks.py` says.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from .query_blocks import by_blocks
 LOWEST_OPSET = 18
 SCORES = 2**24  # numbers in the scores of a block, of all examples and heads: 64 MB
 NOTHING = dict.fromkeys(AT_ONCE, -1)
+IN_FLOAT16 = AT_ONCE | {"rows": -1}  # in which the operators compute, and plain operators do not
 MULTIPLE = 8  # of which sizes are where the kernels of onnxruntime's own operator keep no scores
+LONG = 256  # keys that a kernel of the operators goes over one after another, and the few of some rows work on alone
 HELD = (64, 128)  # sizes up to which there is a kernel of its own, for keys of the same sizes
 
 
@@ -46,14 +49,11 @@ def body(given: Given, at_once: Mapping[str, int] = AT_ONCE) -> Outputs:
     call = given.call
     if call.name == ADDITIVE:
         return branch(_are_few(given, at_once["additive"]), plain.body(given), additive_blocks.body(given))
-    if not is_one_operator(call):
-        return _with_masks(given, at_once)
-    are_many = op.Not(_are_few(given, at_once["one operator"]))
-    if call.band[1] == 0:
-        # where there are not, onnxruntime's providers take different keys for the last that a query sees (29020)
-        are_many = op.And(are_many, op.Squeeze(op.Equal(given.Tq, given.Tk)))
-    whole = flash.over_all(given, unidirectional=int(call.band[1] == 0))
-    return branch(are_many, whole, _with_masks(given, at_once))
+    if at_once["rows"] < 0 or call.num_heads > 1 or not _is_of_operators_alone(call):
+        return _with_operators(given, at_once)
+    rows, pairs = given.N * given.Tq, given.N * given.Tq * given.Tk
+    few_rows = (rows <= [at_once["rows"]]) & (given.Tk >= [LONG]) & (pairs <= [at_once["blocks"]])
+    return branch(op.Squeeze(few_rows), plain.body(given), _with_operators(given, at_once))
 
 
 def uses_fused(call: Call) -> bool:
@@ -63,10 +63,14 @@ def uses_fused(call: Call) -> bool:
 
 def is_one_operator(call: Call) -> bool:
     """Tell whether onnxruntime's own operator computes a call with as many queries as keys, and keeps no scores."""
-    has_masks = may_lack_keys(call) or call.has_bias or call.band not in ((None, None), (None, 0))
-    if has_masks or not uses_fused(call):
+    if call.band not in ((None, None), (None, 0)) or not _is_of_operators_alone(call):
         return False
     return not (call.key_size % MULTIPLE or call.value_size % MULTIPLE)
+
+
+def _is_of_operators_alone(call: Call) -> bool:
+    """Tell whether the operators compute a call, and nothing of it is masked or added but by the order of positions."""
+    return uses_fused(call) and not (may_lack_keys(call) or call.has_bias)
 
 
 def _holds_keys(call: Call) -> bool:
@@ -78,6 +82,18 @@ def _holds_keys(call: Call) -> bool:
     if not (call.key_size and call.value_size):  # which a request decides
         return False
     return call.key_size <= next((held for held in HELD if call.value_size <= held), math.inf)
+
+
+def _with_operators(given: Given, at_once: Mapping[str, int]) -> Outputs:
+    call = given.call
+    if not is_one_operator(call):
+        return _with_masks(given, at_once)
+    are_many = op.Not(_are_few(given, at_once["one operator"]))
+    if call.band[1] == 0:
+        # where there are not, onnxruntime's providers take different keys for the last that a query sees (29020)
+        are_many = op.And(are_many, op.Squeeze(op.Equal(given.Tq, given.Tk)))
+    whole = flash.over_all(given, unidirectional=int(call.band[1] == 0))
+    return branch(are_many, whole, _with_masks(given, at_once))
 
 
 def _with_masks(given: Given, at_once: Mapping[str, int]) -> Outputs:

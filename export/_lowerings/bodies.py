@@ -66,7 +66,13 @@ def opset_of(call: Call, lowering: str) -> int:
 
 
 def function_of(
-    call: Call, lowering: str, opset: int, written_for: str = FOR_CPU, *, only_large: bool = False
+    call: Call,
+    lowering: str,
+    opset: int,
+    written_for: str = FOR_CPU,
+    *,
+    only_large: bool = False,
+    precision: str = FLOAT32,
 ) -> onnx.FunctionProto:
     """Return the ONNX function of a call in a lowering that has a body for it.
 
@@ -76,11 +82,12 @@ def function_of(
         opset: That of the function.
         written_for: What it is to run on, as `Provider` has it.
         only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
+        precision: That of the file.
     """
     for_device = written_for != FOR_CPU
     body = fused.hiding_body if lowering == "fused" and for_device else BODIES[lowering].body
-    if lowering == BATCHED and only_large:
-        body = partial(batched.body, at_once=batched.NOTHING)
+    if lowering == BATCHED and (only_large or precision == "float16"):
+        body = partial(batched.body, at_once=batched.NOTHING if only_large else batched.IN_FLOAT16)
     if lowering == IN_BLOCKS and only_large:
         body = additive_blocks.body
     return function(call, body, opset, for_device=for_device)

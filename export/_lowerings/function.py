@@ -2,11 +2,15 @@
 
 What only branches of one `If` read is computed in them, so that nothing else waits for it. What is the same in each
 step of a loop is computed before it.
+
+For a device a branch computes sizes itself that are known around it. onnxruntime keeps numbers on the host that follow
+from sizes in one graph; those that a branch reads of another it brings to the device, and waits for what comes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import onnx
 from onnx import TensorProto, helper
@@ -32,15 +36,23 @@ def function(
     arguments = {name: Value() for name in call.shapes}
     given = given_of(call, arguments, opset, for_device=for_device)
     results = [with_batch_axes(given, output) for output in body(given)]
-    found = written(call.op, arguments, dict(zip(call.outputs, results, strict=True)), opset)
+    found = written(call.op, arguments, dict(zip(call.outputs, results, strict=True)), opset, for_device=for_device)
     for number, node in enumerate(all_nodes(found)):  # profiles then tell where the call ran
         node.name = f"{OF_ATTENTION}/{call.layer}/{call.op}/{node.op_type}_{number}"
     return found
 
 
-def written(name: str, arguments: Mapping[str, Value], results: Mapping[str, Value], opset: int) -> onnx.FunctionProto:
+def written(
+    name: str,
+    arguments: Mapping[str, Value],
+    results: Mapping[str, Value],
+    opset: int,
+    *,
+    for_device: bool = False,
+) -> onnx.FunctionProto:
     """Return the ONNX function that gives some values, by their names, for others."""
-    writer = _Writer({value: each for each, value in (*arguments.items(), *results.items())})
+    names = {value: each for each, value in (*arguments.items(), *results.items())}
+    writer = _Writer(names, itertools.count(len(names)), for_device=for_device)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(CONTRIB, 1)]
     nodes = writer.nodes(results.values(), {*arguments.values()})
     return helper.make_function(DOMAIN, name, [*arguments], [*results], nodes, imports)
@@ -49,8 +61,8 @@ def written(name: str, arguments: Mapping[str, Value], results: Mapping[str, Val
 class _Writer:
     """Gives names to values, and writes the graphs they are in."""
 
-    def __init__(self, names: Mapping[Value, str]) -> None:
-        self._names = dict(names)
+    def __init__(self, names: Mapping[Value, str], numbers: Iterator[int], *, for_device: bool) -> None:
+        self._names, self._numbers, self._for_device = dict(names), numbers, for_device
 
     def nodes(self, results: Iterable[Value], around: Collection[Value]) -> list[onnx.NodeProto]:
         """Return the nodes of a graph that gives some values; those `around` are there already."""
@@ -59,7 +71,12 @@ class _Writer:
         return [self._node(node, made) for node in here]
 
     def _node(self, node: Node, around: Collection[Value]) -> onnx.NodeProto:
-        graphs = {name: self._graph(name, graph, around) for name, graph in node.graphs.items()}
+        writer = self
+        if self._for_device and node.op_type == "If":
+            around = {value for value in around if not value.is_size}
+            names = {value: name for value, name in self._names.items() if not value.is_size}
+            writer = _Writer(names, self._numbers, for_device=True)
+        graphs = {name: writer._graph(name, graph, around) for name, graph in node.graphs.items()}
         inputs, outputs = ([self._name(value) for value in values] for values in (node.inputs, node.outputs))
         return helper.make_node(node.op_type, inputs, outputs, domain=node.domain, **node.attributes, **graphs)
 
@@ -89,7 +106,7 @@ class _Writer:
             return ""
         if value not in self._names:
             kind = "step" if value.node is None else value.node.op_type
-            self._names[value] = f"{kind}_{len(self._names)}"
+            self._names[value] = f"{kind}_{next(self._numbers)}"
         return self._names[value]
 
 

@@ -64,7 +64,7 @@ def _lowered(traced: Traced, calls: Sequence[Call], options: Options) -> Lowered
     for call, lowering in lowerings.items():
         if lowering == IN_BLOCKS and call.op not in outermost:  # OpenVINO 2026.4 loads no loop of ours in a loop
             lowerings[call] = PORTABLE
-    return Lowered(traced, lowerings, options.written_for)
+    return Lowered(traced, lowerings, options.written_for, precision=options.precision)
 
 
 def takes_rotations(lowering: str, written_for: str, precision: str) -> bool:

@@ -10,11 +10,11 @@ import onnx
 
 from .._errors import UnsupportedModelError
 from .._graphs.onnx_file import finish
-from .._graphs.text_functions import opset_of_texts, text_functions
+from .._graphs.text_functions import has_loops_of_strings, opset_of_texts, text_functions
 from .._graphs.traced import Traced
 from .._model.golden_cases import Cases
-from .._options import LOWEST_ONNXRUNTIME, PORTABLE, TRACED_OPSET, asked_by
-from .._standalone.verify import FOR_ANY, FOR_CPU
+from .._options import FLOAT32, LOWEST_ONNXRUNTIME, PORTABLE, TRACED_OPSET, asked_by
+from .._standalone.verify import FOR_ANY, FOR_CPU, FOR_CUDA
 from .._tracing.attention_calls import Call
 from .bodies import form_of, function_of, lowest_opset, opset_of
 from .hashes import hash_functions, opset_of_hashes
@@ -30,6 +30,7 @@ class Lowered:
         written_for: What the file is to run on, as `Provider` has it.
         written: Those of the calls that no layer made: attention that a package wrote by hand.
         only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
+        precision: That of the file.
     """
 
     traced: Traced
@@ -37,6 +38,7 @@ class Lowered:
     written_for: str = FOR_CPU
     written: tuple[Call, ...] = ()
     only_large: bool = False
+    precision: str = FLOAT32
 
     def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
         """Return the shape of every output, dynamic axes by name."""
@@ -51,8 +53,14 @@ class Lowered:
             most: The highest that will do, where that is another.
 
         Raises:
-            UnsupportedModelError: onnx has no conversion to that opset for an op of the model, or it is too low.
+            UnsupportedModelError: onnx has no conversion to that opset for an op of the model, or it is too low; or
+                the model puts texts together, and the file is for CUDA.
         """
+        if self.written_for == FOR_CUDA and has_loops_of_strings(self.traced.model):
+            raise UnsupportedModelError(
+                "Texts are put together by loops of strings, which onnxruntime 1.31 does not load with CUDA. Export "
+                'with `provider="cpu"`, or export what takes the texts and what follows it as two models.'
+            )
         of_texts = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
         if asked is not None and asked < of_texts:
             if (most or asked) < of_texts:
@@ -80,7 +88,7 @@ class Lowered:
     def functions(self, opset: int) -> list[onnx.FunctionProto]:
         """Return how each call is written."""
         of_calls = [
-            function_of(call, lowering, opset, self.written_for, only_large=self.only_large)
+            function_of(call, lowering, opset, self.written_for, only_large=self.only_large, precision=self.precision)
             for call, lowering in self.lowerings.items()
         ]
         return [*of_calls, *text_functions(self.traced.model, opset), *hash_functions(self.traced.model, opset)]

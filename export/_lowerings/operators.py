@@ -19,6 +19,8 @@ from .._graphs.traced import CONTRIB
 
 LOWEST = -3.4028234e38  # float32 has no lower number
 
+OF_SIZES = {"Add", "Cast", "Concat", "Div", "Max", "Min", "Mul", "Squeeze", "Sub", "Unsqueeze"}
+
 _CREATED = itertools.count()
 
 
@@ -31,6 +33,11 @@ class Value:
 
     def __init__(self, node: Node | None = None) -> None:
         self.node = node
+
+    @property
+    def is_size(self) -> bool:
+        """Whether it is the size of an axis, or numbers that follow from such sizes alone."""
+        return self.node is not None and self.node.of_sizes
 
     def __add__(self, other: Operand) -> Value:
         return op.Add(self, other)
@@ -97,6 +104,7 @@ class Node:
         created: Nodes are created after those whose results they read; constants count as the first.
         outputs: Its results; `None` for one that is left out.
         steps: The parameters of loops around it that it depends on, by itself or by the graphs in it.
+        of_sizes: Whether its results are sizes of axes, or numbers that follow from such sizes alone.
     """
 
     def __init__(
@@ -117,6 +125,10 @@ class Node:
         for graph in self.graphs.values():
             steps |= {step for value in graph.results for step in _steps(value)} - {*graph.parameters}
         self.steps = frozenset(steps)
+        made = [value.node for value in self.inputs if value is not None and value.node is not None]
+        read = [node for node in made if node.op_type != "Constant"]
+        all_are_sizes = len(made) == len(self.inputs) and bool(read) and all(node.of_sizes for node in read)
+        self.of_sizes: bool = op_type == "Shape" or (op_type in OF_SIZES and all_are_sizes)
 
     @property
     def results(self) -> Outputs:

