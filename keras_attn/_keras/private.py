@@ -68,4 +68,5 @@ def is_bare(layer: Any, dtype: str) -> bool:
     """Whether a call of a layer does nothing to floats of a dtype but its `call`: nobody hung anything else on it."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # of torch's modules
     is_plain = layer.built and layer.activity_regularizer is None and layer.quantization_mode is None
-    return is_plain and layer.compute_dtype == dtype and not any(getattr(layer, name, None) for name in hooks)
+    is_watched = "call" in vars(layer) or any(getattr(layer, name, None) for name in hooks)
+    return is_plain and layer.compute_dtype == dtype and not is_watched
