@@ -3,7 +3,8 @@
 
 Islands and sexes are words, the measures are numbers, some of either are missing. `keras.utils.FeatureSpace` makes
 numbers of all of them. Lookups and normalization go into the ONNX file with the model behind them, and out of it comes
-the name of the species. It opens as a notebook, and runs as a script; start it in an empty folder.
+the name of the species. `serve_bundle.py` serves the file. This opens as a notebook, and runs as a script; start it in
+an empty folder.
 
 The table is that of Gorman, Williams and Fraser (2014), https://doi.org/10.1371/journal.pone.0090081, in the package
 `palmerpenguins`.

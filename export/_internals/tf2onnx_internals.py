@@ -75,6 +75,18 @@ def _einsum_taken_apart(self: Any, node: Any, graph: Any) -> Any:
 
 
 einsum_optimizer.EinsumOptimizer._optimize_einsum = _einsum_taken_apart
+_with_prefix = controlflow.prefix_graph
+
+
+def _with_prefix_and_domains(graph: Any, scope: str) -> None:
+    """Rename the nodes of a branch; tf2onnx 1.17 forgets that some are of other domains than ONNX's own."""
+    domains = {node.name: node.domain for node in graph.get_nodes()}
+    _with_prefix(graph, scope)
+    for node in graph.get_nodes():
+        node.domain = domains.get(node.name.removeprefix(f"{scope}_"), node.domain)
+
+
+controlflow.prefix_graph = _with_prefix_and_domains
 
 
 def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:

@@ -152,14 +152,6 @@ def _number(name: str) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def restore_domain(graph: onnx.GraphProto, calls: Sequence[Call]) -> None:
-    """Give the nodes of calls their domain back, which tf2onnx 1.17 forgets of what is in a branch (`prefix_graph`)."""
-    ops = {call.op for call in calls}
-    for node in all_nodes(graph):
-        if node.op_type in ops:
-            node.domain = DOMAIN
-
-
 def check_calls(graph: onnx.GraphProto, calls: Sequence[Call], needed: Collection[str]) -> None:
     """Raise ExportError unless each call that is needed is one node of the graph, with all its inputs and outputs."""
     nodes = {node.op_type: node for node in all_nodes(graph) if node.domain == DOMAIN}

@@ -32,7 +32,7 @@ from .._operators.reshapes import reshapes_merged_where_right
 from .._options import TRACED_OPSET
 from .assigned import SEEDS, assigned
 from .attention_calls import Call
-from .freeze import call_handlers, check_calls, frozen, restore_domain
+from .freeze import call_handlers, check_calls, frozen
 from .lookups import lookup_handlers, tables_with_shapes
 
 # What to write instead of an op that has no form, or could not be converted.
@@ -124,7 +124,6 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
             for node, op in [*heard.unmapped, *([] if heard.failed else _named_in(str(error), graph))]:
                 raise UnsupportedModelError(_no_mapping(op, node, layers)) from error
             raise UnsupportedModelError(_not_converted(heard.failed, graph, layers, error)) from error
-    restore_domain(model.graph, calls)
     for node, op in [*heard.unmapped, *_unknown_nodes(model.graph)]:
         raise UnsupportedModelError(_no_mapping(op, node, layers))
     check_calls(model.graph, calls, found.needed)

@@ -47,6 +47,14 @@ def test_texts_become_what_tensorflow_makes_of_them(change):
     converted.assert_same(x=np.array([""], object))
 
 
+@pytest.mark.parametrize("first", ["", "a"])
+def test_texts_in_a_branch(first):
+    def either(x):
+        return tf.cond(x[0] == "", lambda: tf.strings.lower(x), lambda: tf.strings.join([x, "b"]))
+
+    Converted(either, x=TEXTS).assert_same(x=np.array([first, "Ä."], object))
+
+
 def test_texts_of_an_axis_of_nothing():
     converted = Converted(lambda x: tf.strings.lower(x), x=TEXTS[None])
     converted.assert_same(x=np.empty((2, 0), object))

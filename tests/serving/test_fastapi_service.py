@@ -8,6 +8,7 @@ import http.client
 import json
 import random
 import re
+import runpy
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from bundle_service import LOG, running, start
 from bundles import assert_one_line, flip_byte, read_manifest
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.serving
 pytest_plugins = ("bundle_fixtures",)
 
 CLIENTS = 16
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MOST_GROWTH = 4 * 2**20  # bytes of memory that two thirds of the requests may add; none was seen
 
 
@@ -163,6 +166,20 @@ def test_the_golden_cases_match_over_http(which, request):
     assert [case.name for case in beyond_json] == BEYOND_JSON[which]
     for case in beyond_json:
         assert re.search("must hold finite numbers|Out of range float values", told(service.ask(body_of(case))))
+
+
+def test_the_rows_of_the_example_with_a_table(tmp_path, monkeypatch):
+    """As in docs/howto/text-and-tables.md: what comes over HTTP for the penguins is what `predict` wrote for them."""
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "penguins.py"))
+    given, named = (pq.read_table(path).to_pydict() for path in ("penguins.parquet", "named/penguins.parquet"))
+    names = [spec["name"] for spec in read_manifest(Path("bundle"))["inputs"]]
+    request = {name: [[each] for each in given[name]] for name in names}
+    (tmp_path / "service").mkdir()
+    with running(tmp_path / "service", tmp_path / "bundle") as server:
+        status, content = Service(server, tmp_path / "bundle").ask(request)
+    assert (status, json.loads(content)["species"]) == (200, named["species"])
+    assert len({*named["species"]}) > 1
 
 
 def test_health_says_which_bundle_is_served_to_this_machine_alone(service):
