@@ -67,6 +67,7 @@ SOMETIMES = {
     # calls of functions, and tables: an export in this process maps them
     *("PartitionedCall", "StatefulPartitionedCall", "MutableHashTableV2"),
     *("RegexSplitWithOffsets", "SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWithOffsets"),
+    *("CaseFoldUTF8", "NormalizeUTF8", "FastWordpieceTokenizeWithOffsets"),
 }  # the others, of strings, are there where tensorflow-text is installed
 
 
