@@ -199,10 +199,16 @@ def _check_large_forms(folder: Path, lowered: Lowered, reference: Reference, opt
     Raises:
         ParityError: An output differs.
     """
-    only_large = replace(lowered, only_large=True)
-    if only_large.functions(opset) == lowered.functions(opset):  # no size decides
-        return
-    large, _ = only_large.finished(reference.golden, opset)
+    by_operators = replace(lowered, precision="float16")  # for few queries too, which in float32 are plain
+    forms = [lowered.functions(opset)]
+    for form in (replace(lowered, only_large=True), by_operators):
+        if form.functions(opset) not in forms:  # sizes decide
+            forms.append(form.functions(opset))
+            _check_form(folder, form, reference, options, opset)
+
+
+def _check_form(folder: Path, form: Lowered, reference: Reference, options: Options, opset: int) -> None:
+    large, _ = form.finished(reference.golden, opset)
     cases, limits, scratch = reference.golden.cases, options.tolerance, folder.with_name("large")
     if options.precision == "float16":
         large, cases = to_float16(large, options.provider), reference.converted_cases

@@ -11,7 +11,7 @@ import onnx
 from onnx import parser
 
 from .traced import CONTRIB, DOMAIN
-from .walk import all_nodes
+from .walk import all_nodes, graphs_in
 
 _OPSET = {"Tokens": 18, "Matches": 20, "Join": 20, "Concatenated": 20, "Parts": 20, "Same": 19}
 
@@ -79,7 +79,9 @@ def opset_of_texts(model: onnx.ModelProto) -> int:
 
 def has_loops_of_strings(model: onnx.ModelProto) -> bool:
     """Tell whether a model has some, which onnxruntime 1.31 gives to CUDA and cannot load there."""
-    return "Join" in _called(model)
+    loops = [graph for node in all_nodes(model.graph) if node.op_type == "Loop" for graph in graphs_in(node)]
+    in_loops = {node.op_type for graph in loops for node in all_nodes(graph) if node.domain == DOMAIN}
+    return "Join" in _called(model) or not in_loops.isdisjoint(_BODIES)
 
 
 def _called(model: onnx.ModelProto) -> set[str]:

@@ -82,10 +82,10 @@ class _Writer:
 
     def _graph(self, name: str, graph: Graph, around: Collection[Value]) -> onnx.GraphProto:
         around = {*around, *graph.parameters}
+        parameters = [self._parameter(value) for value in graph.parameters]  # named before a branch within reads them
         results = [op.Identity(value) if value in around else value for value in graph.results]  # made within
         nodes = self.nodes(results, around)
         # types follow from what is around, but that of results of onnxruntime's own operators, which onnx cannot tell
-        parameters = [self._parameter(value) for value in graph.parameters]
         types: list[tuple[int, list[None] | None]] = [
             (TensorProto.BOOL, []) if axes is None else (graph.kind, [None] * axes) for axes in graph.axes
         ]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 from keras.src.backend import get_keras_mask, in_symbolic_scope, set_keras_mask
 from keras.src.backend import get_stateless_scope as stateless_scope
 from keras.src.backend import rnn as loop_over_time
@@ -64,9 +65,20 @@ def is_transformed() -> bool:
     return bool(torch._C._are_functorch_transforms_active())
 
 
-def is_bare(layer: Any, dtype: str) -> bool:
-    """Whether a call of a layer does nothing to floats of a dtype but its `call`: nobody hung anything else on it."""
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # of torch's modules
-    is_plain = layer.built and layer.activity_regularizer is None and layer.quantization_mode is None
-    is_watched = "call" in vars(layer) or any(getattr(layer, name, None) for name in hooks)
-    return is_plain and layer.compute_dtype == dtype and not is_watched
+_HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")  # of torch's modules
+
+
+def is_bare(layer: Any, *tensors: Any) -> bool:
+    """Whether a call of a layer on torch does nothing to tensors but its `call`: nobody hung anything else on it.
+
+    A call of a small layer takes longer than its maths there. Elsewhere a program is made of it once.
+    """
+    if keras.backend.backend() != "torch":
+        return False
+    from torch.nn.modules import module
+
+    hooks = [getattr(layer, f"_{kind}") or getattr(module, f"_global_{kind}") for kind in _HOOKS]
+    more = (layer.activity_regularizer, layer.quantization_mode, layer._remat_mode, layer._compiled_call_impl, *hooks)
+    is_as_made = {"call", "forward"}.isdisjoint(vars(layer)) and type(layer).__call__ is keras.layers.Layer.__call__
+    is_cast = all(keras.backend.standardize_dtype(tensor.dtype) == layer.compute_dtype for tensor in tensors)
+    return layer.built and is_cast and is_as_made and not any(more)

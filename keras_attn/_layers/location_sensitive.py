@@ -115,12 +115,13 @@ class LocationSensitiveAttention(AttentionPooling):
         values_mask: Any = None,
         _only_state: Any = False,
         _only_spec: bool = False,
+        _is_clean: bool = False,
     ) -> Any:
         """Pools the values; or gives a state of keys and values alone."""
         masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
         pairs = Pairs(use_causal_mask, window)
         call = AttentionCall(queries, keys, values, masks, pairs, offset, segment_ids, score_bias)
-        call = call._replace(returns_weights=return_attention_scores, training=training)
+        call = call._replace(returns_weights=return_attention_scores, training=training, is_clean=_is_clean)
         return self._answer(call._replace(previous_weights=previous_weights), _only_state, _only_spec)
 
     def compute_output_spec(self, *given: Any, **options: Any) -> Any:

@@ -155,15 +155,15 @@ class MultiHeadAttention(HeadProjections):
 
     def _pooled(self, call: AttentionCall, given: MasksOfHeads) -> tuple[Tensor, Tensor | None]:
         """What the scoring layer makes of queries, keys and values of heads, and of the masks that they are given."""
-        attention = self.attention
-        if attention._only_scores and is_bare(attention, self.compute_dtype) and not isinstance(call.keys, dict):
-            # A call of the layer would check all of this again; that takes a fifth of a small step's time on torch.
-            differs_by_head = given.mask is not None and shape_of(given.mask)[-3:-2] not in ((), (1,))
+        attention, lengths = self.attention, given.lengths
+        differs_by_head = given.mask is not None and shape_of(given.mask)[-3:-2] not in ((), (1,))
+        is_clean = attention._only_scores and not (differs_by_head or isinstance(call.keys, dict))
+        if is_clean and is_bare(attention, call.queries, call.keys, call.values):
             masks = Masks(keys_mask=given.of_lengths, attention_mask=given.mask)
-            call = call._replace(keys=Keys(call.keys), masks=masks, is_clean=not differs_by_head)
-            attended: tuple[Tensor, Tensor | None] = attention._attend(call)
+            attended: tuple[Tensor, Tensor | None] = attention._attend(
+                call._replace(keys=Keys(call.keys), masks=masks, is_clean=True)
+            )
             return attended
-        lengths = given.lengths
         pooled = attention(
             call.queries,
             call.keys,
@@ -175,6 +175,7 @@ class MultiHeadAttention(HeadProjections):
             window=call.pairs.window,
             return_attention_scores=call.returns_weights,
             training=call.training,
+            **({"_is_clean": True} if is_clean else {}),
         )
         return pooled if call.returns_weights else (pooled, None)
 

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from .._keras.private import is_bare, is_compiled_by_xla
-from .._tensors import Masks, Pairs, Tensor, dtype_of, shape_of
+from .._tensors import Masks, Pairs, Tensor, shape_of
 from .masks import combine_masks, intersect, lengths_mask, split_lengths
 
 ROLES = ("queries", "keys", "values")
@@ -45,9 +45,8 @@ def split_heads(features: Tensor, num_heads: int) -> Tensor:
 
 def project(dense: Any, features: Tensor) -> Tensor:
     """A `Dense` layer on features `B + (T, D)`."""
-    is_dense = type(dense) is keras.layers.Dense
-    if keras.backend.backend() == "torch" and is_dense and is_bare(dense, dtype_of(features)):
-        return dense.call(features)  # the rest of a call takes longer than the maths of a small layer
+    if type(dense) is keras.layers.Dense and is_bare(dense, features):
+        return dense.call(features)
     # Where positions lie on one axis XLA takes the gradient of the kernel much faster on a CPU, and on TensorFlow in a
     # loop at all: `Tensordot` transposes there by what is no constant to it.
     if keras.backend.backend() != "jax" and not (keras.backend.backend() == "tensorflow" and is_compiled_by_xla()):

@@ -57,12 +57,13 @@ class AttentionLayer(VariedOutputs, Precomputing):
         values_mask: Any = None,
         _only_state: Any = False,
         _only_spec: bool = False,
+        _is_clean: bool = False,
     ) -> Any:
         """Pools the values; or gives a state of keys and values alone, for `precompute` and `append`."""
         masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
         pairs = Pairs(use_causal_mask, window)
         call = AttentionCall(queries, keys, values, masks, pairs, offset, segment_ids, score_bias)
-        call = call._replace(returns_weights=return_attention_scores, training=training)
+        call = call._replace(returns_weights=return_attention_scores, training=training, is_clean=_is_clean)
         return self._answer(call, _only_state, _only_spec)
 
     def _answer(self, call: AttentionCall, only_state: Any, only_spec: bool) -> Any:

@@ -51,8 +51,9 @@ def fused_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, ca
     import torch
 
     # as every operation of Keras does: to the device that Keras is on
-    given = (scoring.tensors["queries"], scoring.tensors["keys"], call.values)
-    queries, keys, values = (keras.ops.convert_to_tensor(tensor) for tensor in given)
+    taken = (scoring.tensors["queries"], scoring.tensors["keys"], call.values)
+    queries, keys, values = (keras.ops.convert_to_tensor(tensor) for tensor in taken)
+    bias, mask = (None if each is None else keras.ops.convert_to_tensor(each) for each in (call.bias, mask))
     scale, shape = scoring.options["scale"], queries.shape
     if mask is not None:
         sees_a_key = mask.any(-1, keepdim=True)
@@ -81,7 +82,7 @@ def fused_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, ca
         order = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril() if causal else mask
         return pool(scores, values, order, bias=bias)[0]
 
-    read = (queries, keys, values, *([] if call.bias is None else [call.bias]))
+    read = (queries, keys, values, *([] if bias is None else [bias]))
     output = _differentiable_twice(attend, attend_plainly)(*read)
     return output if mask is None or call.is_clean else torch.where(sees_a_key, output, 0.0)
 

@@ -8,6 +8,7 @@ import pytest
 import reference
 from backends import MODES, compiled, only_on
 from contract_cases import as_numpy, randomise
+from keras import ops
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, CosineAttention, DotProductAttention, MultiHeadAttention
@@ -155,14 +156,61 @@ def test_a_regularizer_of_what_a_layer_within_gives_is_counted():
         assert as_numpy(loss) > 0
 
 
-@only_on("torch", reason="the others have no hooks")
-def test_hooks_of_layers_within_are_called():
-    layer, called, x = MultiHeadAttention(DotProductAttention(), 2), [], np.ones((1, 2, 4), "float32")
+def keep_little(layer):
+    with keras.RematScope(mode="full"):
+        layer._remat_mode = keras.layers.Dense(1)._remat_mode
+
+
+HUNG_ON = {
+    "a hook": lambda layer: layer.register_forward_hook(lambda *_: None),
+    "a regularizer": lambda layer: setattr(layer, "activity_regularizer", keras.regularizers.L2(1.0)),
+    "a forward of its own": lambda layer: setattr(layer, "forward", layer.forward),
+    "a call that is watched": lambda layer: setattr(layer, "call", layer.call),
+    "rematerialization": keep_little,
+    "a compiled call": lambda layer: setattr(layer, "_compiled_call_impl", layer.call),
+}
+
+
+@only_on("torch", reason="a layer is always called on the others")
+@pytest.mark.parametrize("hung_on", HUNG_ON)
+def test_a_layer_within_is_called_where_something_hangs_on_it(hung_on, monkeypatch):
+    layer, called, call, x = MultiHeadAttention(DotProductAttention(), 2), [], keras.layers.Layer.__call__, inputs()[0]
     layer(x, x, x)
+    monkeypatch.setattr(
+        keras.layers.Layer, "__call__", lambda self, *a, **k: called.append(self) or call(self, *a, **k)
+    )
+    layer(x, x, x)
+    assert called == [layer]
     for within in (layer.attention, layer.W_q, layer.W_o):
-        within.register_forward_hook(lambda module, *_: called.append(module.name))
+        HUNG_ON[hung_on](within)
     layer(x, x, x)
-    assert called == ["W_q", layer.attention.name, "W_o"]
+    assert called[1:] == [layer, layer.W_q, layer.attention, layer.W_o]
+
+
+@only_on("torch", reason="the others have no such hooks")
+def test_hooks_of_all_layers_are_called():
+    from torch.nn.modules.module import register_module_forward_hook
+
+    layer, called, x = MultiHeadAttention(DotProductAttention(), 2), [], inputs()[0]
+    layer(x, x, x)
+    hook = register_module_forward_hook(lambda module, *_: called.append(module))
+    layer(x, x, x)
+    hook.remove()
+    assert called[-1] is layer
+    assert {layer.attention, layer.W_q, layer.W_k, layer.W_v, layer.W_o} <= {*called}
+
+
+@pytest.mark.parametrize(
+    "process", [None, lambda heads, role, offset: ops.cast(heads, "float32")], ids=["none", "cast"]
+)
+def test_heads_of_another_dtype_are_cast(process):
+    layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=process, dtype="bfloat16")
+    layer.build(*(array.shape for array in inputs()))
+    if process is None:
+        layer.W_k.dtype_policy = "float32"
+    output = layer(*inputs())
+    assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
+    assert np.isfinite(as_numpy(output).astype("float32")).all()
 
 
 @pytest.mark.parametrize(

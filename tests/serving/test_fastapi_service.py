@@ -32,7 +32,7 @@ pytestmark = pytest.mark.serving
 pytest_plugins = ("bundle_fixtures",)
 
 CLIENTS = 16
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES, DOCS = (Path(__file__).resolve().parents[2] / each for each in ("examples", "docs"))
 MOST_GROWTH = 4 * 2**20  # bytes of memory that two thirds of the requests may add; none was seen
 
 
@@ -176,8 +176,11 @@ def test_the_rows_of_the_example_with_a_table(tmp_path, monkeypatch):
     names = [spec["name"] for spec in read_manifest(Path("bundle"))["inputs"]]
     request = {name: [[each] for each in given[name]] for name in names}
     (tmp_path / "service").mkdir()
+    (of_page,) = re.findall(r"--json '(\{.*?\})'", (DOCS / "howto/text-and-tables.md").read_text("utf-8"), re.DOTALL)
     with running(tmp_path / "service", tmp_path / "bundle") as server:
-        status, content = Service(server, tmp_path / "bundle").ask(request)
+        service = Service(server, tmp_path / "bundle")
+        (status, content), shown = service.ask(request), service.ask(of_page.encode())
+    assert (shown[0], json.loads(shown[1])["species"]) == (200, ["Gentoo"])
     assert (status, json.loads(content)["species"]) == (200, named["species"])
     assert len({*named["species"]}) > 1
 
