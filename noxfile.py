@@ -37,7 +37,7 @@ if shutil.which("pyenv"):
 
 def install(session: nox.Session, *extras: str, options: Sequence[str] = ()) -> None:
     """Installs the checkout with what its tests need, and with further extras."""
-    session.install("--quiet", *options, "--editable", f".[{','.join(('cpu', 'test', *extras))}]")
+    session.install("--quiet", *options, "--editable", f".[{','.join(('test', *extras))}]")
 
 
 def run_tests(session: nox.Session, *arguments: str, **environment: str) -> None:
@@ -146,6 +146,26 @@ def python(session: nox.Session) -> None:
     install(session)
     chosen = "dot_product or public_api or test_what_a_bundle_holds or test_a_keras_file_exports or wrong_usage or help"
     run_tests(session, *files("contract*", "public_api", "export_model", "main"), "-k", chosen)
+
+
+USED = ["none", "jax", "runtime", "export", "gpu", "convert,gpu", "openvino"]
+USED += ["export,litert", "export,plot", "runtime,ray", "runtime,sign"]
+GIVEN: list[str] = []  # where this run has written what they use
+
+
+@nox.session(python=["3.11", "3.13"])
+@nox.parametrize("used", USED, ids=USED)
+def extras(session: nox.Session, used: str) -> None:
+    """The package with some of its extras alone: what it does, and what it says of the rest."""
+    script = str(Path(".ci/use_extra.py").resolve())
+    if not GIVEN:
+        GIVEN.append(str(session.cache_dir.resolve() / "given"))
+        shutil.rmtree(GIVEN[0], ignore_errors=True)
+        session.run("scripts/setup", external=True)
+        session.run(".venv/bin/python", script, "write", GIVEN[0], external=True)
+    brought = [".", "jax"] if used == "jax" else ["." if used == "none" else f".[{used}]"]
+    session.install("--quiet", "--reinstall-package", "keras-attn", *brought)
+    session.run("python", script, used, GIVEN[0])  # away from the checkout: only what is installed can be imported
 
 
 @nox.session(python="3.11")  # for which the first of them were built

@@ -1,0 +1,51 @@
+"""What is said where a package is missing: what needs it, and the command that installs it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+
+from ._errors import ExportError
+
+# Whoever has an onnxruntime gets the same without one: two of its packages overwrite each other.
+_WITHOUT_RUNTIME = {"export": "convert", "runtime": "tools"}
+_WITH_RUNTIME = {bare: whole for whole, bare in _WITHOUT_RUNTIME.items()}
+
+
+@contextlib.contextmanager
+def needing(extra: str, purpose: str) -> Iterator[None]:
+    """Import within it what `extra` installs.
+
+    Raises:
+        ExportError: An import fails; the message says how to install the extra.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ExportError(f"{purpose} needs more packages ({error}). Install them: {command(extra)}") from error
+
+
+def check_export_packages() -> None:
+    """Check that the packages of an export are installed, without importing them, which takes seconds.
+
+    Raises:
+        ExportError: Some are not; the message names them.
+    """
+    missing = [name for name in ("tensorflow", "tf2onnx", "onnx", "onnxruntime") if not is_installed(name)]
+    if missing:
+        raise ExportError(f"An export needs {', '.join(missing)}. Install what is missing: {command('export')}")
+
+
+def command(extra: str) -> str:
+    """Return the command that installs an extra."""
+    instead = _WITHOUT_RUNTIME if is_installed("onnxruntime") else _WITH_RUNTIME
+    return f'pip install "keras-attn[{instead.get(extra, extra)}]"'
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be found, without importing it."""
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    return importlib.util.find_spec(module) is not None
