@@ -1,6 +1,7 @@
-"""`.ci/run` runs its steps by name and in turn, and the workflow runs each, with no more rights than it needs."""
+"""`.ci/run` runs its steps by name and in turn, and workflows run each, with no more rights than they need."""
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -11,12 +12,18 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
-STEPS = [step for job in WORKFLOW["jobs"].values() for step in job["steps"]]
+WORKFLOWS = {
+    file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in (ROOT / ".github" / "workflows").iterdir()
+}
+JOBS = {f"{name} {job}": told for name, file in WORKFLOWS.items() for job, told in file["jobs"].items()}
+RUNS = [step["run"] for job in JOBS.values() for step in job["steps"] if "run" in step]
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # which git knows everywhere
 
-needs_bash = pytest.mark.skipif(sys.platform == "win32", reason=".ci/run is a script of bash; CI runs it on Linux")
+needs_bash = pytest.mark.skipif(
+    sys.platform == "win32" or not (ROOT / ".git").exists(),
+    reason=".ci/run is a script of bash, and asks git whose turn it is; CI runs it on Linux in a checkout",
+)
 
 
 def ci_run(*arguments, **environment):
@@ -43,38 +50,80 @@ def test_every_step_is_listed_and_each_long_one_has_its_turn():
     listed = lines("--list")
     assert len(listed) == len(set(listed)) == len(re.findall(r"^(?:step|long) ", SCRIPT, flags=re.MULTILINE)) > 10
     long, listed = set(re.findall(r'^long "(.*?)"', SCRIPT, flags=re.MULTILINE)), set(listed)
-    assert len(long) == 8
-    turns = [set(lines("--due", CI_TURN=str(turn), CI_SINCE="HEAD")) for turn in range(5, 13)]
+    turns = [set(lines("--due", CI_TURN=str(5 + turn), CI_SINCE="HEAD")) for turn in range(len(long))]
     assert all(due >= listed - long for due in turns)
-    assert sorted({name: sum(name in due for due in turns) for name in long}.values()) == [2] * 8
-    assert set.union(*turns[:4]) == listed
+    assert {sum(name in due for due in turns) for name in long} == {2}
+    assert set.union(*turns[: (len(long) + 1) // 2]) == listed
     assert set(lines("--due", CI_SINCE=EMPTY_TREE)) == listed, "the files of each have changed"
     assert set(lines("--all", "--due", CI_SINCE="HEAD")) == listed
 
 
 @needs_bash
 def test_the_workflow_runs_every_step_once():
-    groups = [shlex.split(group["steps"]) for group in WORKFLOW["jobs"]["all"]["strategy"]["matrix"]["include"]]
+    matrix = WORKFLOWS["ci"]["jobs"]["all"]["strategy"]["matrix"]["include"]
+    groups = [group["steps"].split("\n") for group in matrix]
     listed = lines("--list")
     assert sorted(name for group in groups for name in group if name != "set-up") == sorted({*listed} - {"set-up"})
-    for group in groups:
+    (release,) = (shlex.split(run)[1:] for run in RUNS if run.startswith(".ci/run "))
+    for group in (*groups, release):
         assert group == [name for name in listed if name in group], "what a step reads, an earlier one makes"
 
 
-def test_the_workflow_may_only_read():
-    assert WORKFLOW["permissions"] == {"contents": "read"}
-    assert not any("permissions" in job for job in WORKFLOW["jobs"].values())
-    for step in STEPS:
-        assert "run" in step or re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
-        if step.get("uses", "").startswith("actions/checkout"):
-            assert step["with"]["persist-credentials"] is False
+def test_a_job_may_read_and_only_those_of_a_release_sign():
+    assert {name: file["permissions"] for name, file in WORKFLOWS.items()} == {
+        "ci": {"contents": "read"},
+        "prereleases": {"contents": "read"},
+        "release": {},
+    }
+    assert {name: job["permissions"] for name, job in JOBS.items() if "permissions" in job} == {
+        "release build": {"contents": "read"},
+        "release attest": {"id-token": "write", "attestations": "write"},
+        "release publish": {"id-token": "write"},
+    }
+    assert JOBS["release publish"]["environment"] == "pypi"
+    assert {name for name, job in JOBS.items() if "needs" in job} == {"release attest", "release publish"}
 
 
-def test_what_the_workflow_names_is_there():
-    words = [word for step in STEPS for word in shlex.split(step.get("run", ""))]
+def test_a_failure_is_seen():
+    assert not any("continue-on-error" in each for job in JOBS.values() for each in (job, *job["steps"]))
+
+
+def test_what_workflows_name_is_there():
+    words = {word for run in RUNS for word in shlex.split(run)}
+    words |= {*re.findall(r"^  (tests/\S+)$", (ROOT / ".ci" / "elsewhere").read_text("utf-8"), flags=re.MULTILINE)}
     paths = [word for word in words if word.startswith(("tests/", ".ci/"))]
-    assert len(paths) >= 3
+    assert len(paths) > 10
     assert all((ROOT / path).exists() for path in paths)
+
+
+@pytest.fixture
+def released(tmp_path):
+    """Return the folder of a checkout that may be tagged v1.2.0."""
+    (tmp_path / "keras_attn").mkdir()
+    (tmp_path / "keras_attn" / "__init__.py").write_text('__version__ = "1.2.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [1.2.0] - 2027-03-01\n\n## [1.1.0] - 2027-02-01\n")
+    (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 1.2.0\ndate-released: 2027-03-01\n")
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nSource = "somewhere"\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("keras_attn/__init__.py", "1.2.0", "1.3.0", r"must be v1\.3\.0.* Received: v1\.2\.0"),
+        ("CHANGELOG.md", "# Changelog", "## [Unreleased]", r'Received: "## \[Unreleased\]"'),
+        ("CHANGELOG.md", "2027-03-01", "not released", "Received: .* - not released"),
+        ("CITATION.cff", "date-released: 2027-03-01", "", r"CITATION.* Received: \{'version': '1\.2\.0'\}"),
+        ("CITATION.cff", "03-01", "02-01", "CITATION.* Received: .*2027-02-01"),
+        ("pyproject.toml", "[project.urls]", "[project]", r"must have \[project\.urls\]"),
+    ],
+)
+def test_a_tag_that_says_something_else_is_refused(released, file, old, new, said):
+    problems = runpy.run_path(str(ROOT / ".ci" / "check_release.py"))["problems"]
+    assert [*problems(released, "v1.2.0")] == []
+    path = released / file
+    path.write_text(path.read_text().replace(old, new))
+    assert re.search(said, "\n".join(problems(released, "v1.2.0")))
 
 
 def test_the_files_that_a_session_of_nox_names_are_there():

@@ -1,0 +1,30 @@
+"""Refuse a tag that is not what the checkout is: `check_release.py v1.2.3`."""
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def problems(root: Path, tag: str) -> Iterator[str]:
+    """Yield what must be put right before the tag may be published."""
+    read = {name: (root / name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "CITATION.cff")}
+    code = (root / "keras_attn" / "__init__.py").read_text(encoding="utf-8")
+    version = re.findall(r'^__version__ = "(.+)"$', code, flags=re.MULTILINE)[0]
+    if tag != f"v{version}":
+        yield f"The tag must be v{version}, after `keras_attn.__version__`. Received: {tag}."
+    heading = re.findall(r"^## .*$", read["CHANGELOG.md"], flags=re.MULTILINE)[0]
+    date = re.fullmatch(rf"## \[{re.escape(version)}\] - (\d{{4}}-\d\d-\d\d)", heading)
+    if not date:
+        yield f'CHANGELOG.md must begin with "## [{version}] - YYYY-MM-DD". Received: "{heading}".'
+    cited = dict(re.findall(r"^(version|date-released): (.+)$", read["CITATION.cff"], flags=re.MULTILINE))
+    wanted = {"version": version, "date-released": date[1] if date else "YYYY-MM-DD"}
+    if cited != wanted:
+        yield f"CITATION.cff must hold {wanted}. Received: {cited}."
+    if not tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls"):
+        yield "pyproject.toml must have [project.urls], with the repository's address."
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(problems(Path(__file__).resolve().parents[1], *sys.argv[1:])))
