@@ -1,7 +1,7 @@
-"""Export Keras models to ONNX with a proof, travelling with the file, that the numbers match.
+"""Export Keras models to ONNX, and check the files against Keras on cases that are stored with them.
 
-Importing this package loads neither TensorFlow nor Keras, `export_model` does when it is called; and NumPy with the
-first name that is used, since the command must heed signals before anything that takes a while.
+Importing this package loads neither TensorFlow nor Keras; `export_model` loads them when it is called. NumPy is loaded
+with the first name that is used, because the command must handle signals before any import that takes a while.
 """
 
 TYPE_CHECKING = False  # as in `typing`, which takes a while to import

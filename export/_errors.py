@@ -18,7 +18,7 @@ __all__ = ["BundleError", "ExportError", "InputError", "ProviderError", "Unsuppo
 
 
 class UnsupportedModelError(ExportError):
-    """The model, or an op in it, cannot be exported; the message names the layer and the op."""
+    """The model, or an operator in it, cannot be exported; the message names the layer and the operator."""
 
 
 class UntraceableError(Exception):

@@ -1,4 +1,4 @@
-"""A bundle: a folder with the SavedModel, the ONNX file, the manifest, and the proof that they agree with Keras."""
+"""A bundle: a folder with the SavedModel, the ONNX file, the manifest, and the cases that compare them with Keras."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ._bundle.parity import ParityReport
 from ._bundle.session_options import checked_config, session_options
 from ._errors import BundleError
 from ._report.content import content_of
+from ._report.overview import overview_of
 from ._report.write_report import beside, check_page, write_page
 from ._standalone import verify
 from ._standalone.verify import Manifest
@@ -30,7 +31,7 @@ class Bundle:
 
     Attributes:
         path: The folder.
-        manifest: What `manifest.json` says; see `docs/export.md` for its keys.
+        manifest: The content of `manifest.json`; see `docs/export.md` for its keys.
 
     Example:
         >>> bundle = load_bundle("bundle")  # doctest: +SKIP
@@ -39,9 +40,22 @@ class Bundle:
 
     path: Path
     manifest: dict[str, Any]
-    _sessions: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
-    _taken: set[Any] = field(default_factory=set, repr=False, compare=False)
-    _opening: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    _sessions: dict[Any, Any] = field(default_factory=dict, compare=False)
+    _taken: set[Any] = field(default_factory=set, compare=False)
+    _opening: Any = field(default_factory=threading.Lock, compare=False)
+
+    def __repr__(self) -> str:
+        """Say in one line where it is and what it holds."""
+        entries = self.entries
+        kinds = f"model={entries.model!r}, precision={entries.precision!r}, opset={entries.opset}"
+        return f"Bundle({str(self.path)!r}, inputs={len(entries.inputs)}, outputs={len(entries.outputs)}, {kinds})"
+
+    def _repr_html_(self) -> str | None:
+        """Show in a notebook what it takes and gives, what the check found, and how to run it."""
+        try:
+            return overview_of(self.path, self.entries, self.report)
+        except (BundleError, OSError):  # its files are gone: a notebook then shows the line
+            return None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle without the sessions; the copy opens its own."""
@@ -71,21 +85,21 @@ class Bundle:
         config: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Any:
-        """Return the onnxruntime session on a provider, opened once for its options and shared by all threads.
+        """Return the onnxruntime session for a provider and options, opened once and shared by all threads.
 
-        `run` uses the one without options; run another one by its own `run`.
+        `Bundle.run` uses the session without options. To use another session, call its own `run`.
 
         Args:
             provider: Where to run, as in `export_model`.
-            threads: How many threads work on one run, `intra_op_num_threads`; `None` leaves it to onnxruntime, which
-                takes all cores.
+            threads: The number of threads for one run, `intra_op_num_threads`; `None` leaves it to onnxruntime, which
+                uses all cores.
             config: Config entries of the `onnxruntime.SessionOptions` by key, such as
                 `{"session.intra_op.allow_spinning": "0"}`.
             **options: Attributes of the `onnxruntime.SessionOptions`, such as `enable_cpu_mem_arena=False`.
 
         Raises:
-            InputError: onnxruntime has no such option, or does not take its value.
-            ProviderError: The provider is absent, or onnxruntime fell back to another one.
+            InputError: onnxruntime has no such option, or refuses its value.
+            ProviderError: The provider is missing, or onnxruntime fell back to another one.
             BundleError: The model on disk is no longer the one that was loaded.
         """
         provider = verify.short_name(provider)
@@ -106,8 +120,9 @@ class Bundle:
         """Run the ONNX file.
 
         Args:
-            inputs: Arrays by input name, or in the order of the inputs, one alone as it is; in the dtypes and shapes of
-                the manifest. Integers and floats of another width are converted where no value changes kind.
+            inputs: Arrays by input name, or a list in the order of the inputs, or the array itself if there is only one
+                input. Dtypes and shapes are those of the manifest. Numbers of another width are converted, and integers
+                to floats; floats are never converted to integers.
             provider: Where to run, as in `export_model`.
 
         Returns:
@@ -115,7 +130,7 @@ class Bundle:
 
         Raises:
             InputError: A name, dtype or shape does not fit; the message says which and how.
-            ProviderError: As for `session`.
+            ProviderError: The provider is missing, or onnxruntime fell back to another one.
             ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
         """
         return verify.run_session(self.session(provider), self._checked(inputs))
@@ -143,27 +158,27 @@ class Bundle:
         labels: Mapping[str, Sequence[str]] | None = None,
         provider: str = "cpu",
     ) -> Path:
-        """Write one HTML file that shows the model, its proof and its attention, and loads nothing.
+        """Write one HTML file that shows the model, its comparison with Keras and its attention, and loads nothing.
 
         Args:
-            path: The file to write; `None` for one beside the bundle, with its name. An earlier report is replaced,
+            path: The file to write; `None` for a file beside the bundle, with its name. An earlier report is replaced,
                 any other file is not.
             inputs: Arrays by input name whose attention is shown before that of the golden cases.
-            live: Whether the page takes the model and onnxruntime-web along, some 6 MB: it then replays the golden
-                cases in its reader's browser, and has a form that runs the model. onnxruntime-web must be installed, by
-                npm, in this folder or one above it.
-            labels: What ids are called, a string for each, by the name of an input or output, such as a vocabulary.
-                Outputs that are scores of so many classes are labelled with the largest.
+            live: Whether the page contains the model and onnxruntime-web, about 6 MB. It then replays the golden cases
+                in its reader's browser, and has a form that runs the model. onnxruntime-web must be installed by npm,
+                in this folder or one above it.
+            labels: The names of ids, by the input or output that holds the ids: a string for each id, such as a
+                vocabulary. Class scores with as many classes as labels are labelled with the class of the highest.
             provider: Where `inputs` run, as in `export_model`.
 
         Returns:
             The file.
 
         Raises:
-            InputError: `inputs` do not fit the model, or `labels` name what it does not have.
+            InputError: `inputs` do not fit the model, or `labels` name an input or output that it does not have.
             BundleError: The bundle on disk is no longer the one that was loaded.
-            ExportError: The file cannot be written, something else is in its place, or what a live page needs is
-                missing.
+            ExportError: The file cannot be written, a file of another kind is in its place, or a live page lacks what
+                it needs.
         """
         page = beside(self.path) if path is None else Path(path)
         check_page(page)
@@ -175,10 +190,16 @@ class Bundle:
 
 
 def load_bundle(path: str | Path) -> Bundle:
-    """Open a bundle after checking its manifest and every file.
+    """Open a bundle after checking its manifest and the hash of every file.
+
+    Args:
+        path: The folder.
+
+    Returns:
+        The bundle, ready to run.
 
     Raises:
-        BundleError: The folder is missing, incomplete or altered, holds something else, is of an unknown schema
-            version, or needs a newer onnxruntime than is installed.
+        BundleError: The folder is missing, incomplete or altered, is not a bundle, is of an unknown schema version, or
+            needs a newer onnxruntime than is installed.
     """
     return Bundle(Path(path), read_manifest(Path(path)))

@@ -104,7 +104,7 @@ def runs_here(opset: int, lowerings: Iterable[str]) -> bool:
 
 
 def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
-    """Check that the installed onnxruntime, on which an export is proven, is new enough.
+    """Check that the installed onnxruntime, on which an export is checked, is new enough.
 
     Raises:
         ExportError: It is too old, and would refuse them or give other numbers.

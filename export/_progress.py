@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ._standalone.verify import printable
+from ._standalone.verify import printable, say
 
 Progress = Callable[[str], None]
 RowProgress = Callable[[int, int], None]  # rows done, all rows
 
+MOST = 3  # steps that are named at the end
 
-def shown_progress(progress: bool | Progress | None) -> contextlib.AbstractContextManager[Progress]:
+
+def shown_progress(
+    progress: bool | Progress | None, *, done: str | None = None
+) -> contextlib.AbstractContextManager[Progress]:
     """Yield the function to call with each step's name.
 
     Args:
-        progress: A function of the caller's; `None` or `True` for a list of steps on standard error where that is a
-            terminal; `False` for nothing.
+        progress: A function of the caller's; `None` or `True` for the step and its time on standard error where that is
+            a terminal; `False` for nothing.
+        done: What the steps do, such as "Exported". Then one line says at the end how long the longest steps took, or
+            at which it stopped; in notebooks too.
     """
-    return _shown(progress, _listed_steps)
+    return _shown(progress, lambda: _timed(done), in_notebooks=done is not None)
 
 
 def shown_rows(progress: bool | RowProgress | None) -> contextlib.AbstractContextManager[RowProgress]:
@@ -29,34 +36,67 @@ def shown_rows(progress: bool | RowProgress | None) -> contextlib.AbstractContex
 
 
 @contextlib.contextmanager
-def _shown(progress: Any, on_terminal: Callable[[], Any]) -> Iterator[Any]:
+def _shown(progress: Any, display: Callable[[], Any], *, in_notebooks: bool = False) -> Iterator[Any]:
     if callable(progress):
         yield progress
-    elif progress is not False and sys.stderr.isatty():
-        with on_terminal() as show:
+    elif progress is not False and (sys.stderr.isatty() or (in_notebooks and _is_in_notebook())):
+        with display() as show:
             yield show
     else:
         yield lambda *_: None
 
 
+def _is_in_notebook() -> bool:
+    return type(sys.stderr).__module__.startswith("ipykernel.")
+
+
 @contextlib.contextmanager
-def _listed_steps() -> Iterator[Progress]:
-    """List the steps on the terminal, each with the time it took or has taken; at the end the list goes away."""
+def _timed(done: str | None) -> Iterator[Progress]:
+    """Show the step on a terminal, and at the end a line of the longest where it is said what they do."""
+    begun: list[tuple[str, float]] = []
+    said = ""
+    try:
+        with _spinner() if sys.stderr.isatty() else contextlib.nullcontext(lambda _: None) as show:
+
+            def step(name: str) -> None:
+                begun.append((name, time.perf_counter()))
+                show(name)
+
+            yield step
+        said = _times(begun, time.perf_counter())
+    finally:
+        took = time.perf_counter() - begun[0][1] if begun else 0.0
+        if done and said:
+            say(f"{done} in {took:.1f} s: {said}.", file=sys.stderr)
+        elif done and took >= 1:  # of a refusal at once there is nothing to say but why
+            say(f"Stopped after {took:.1f} s, at: {begun[-1][0]}.", file=sys.stderr)
+
+
+def _times(begun: Sequence[tuple[str, float]], end: float) -> str:
+    """Return which steps took longest, and how long the others took."""
+    took: dict[str, float] = {}
+    for (name, start), after in zip(begun, [*(start for _, start in begun[1:]), end], strict=True):
+        took[name] = took.get(name, 0) + after - start
+    longest = sorted(took.items(), key=lambda each: -each[1])[:MOST]
+    others = sum(took.values()) - sum(seconds for _, seconds in longest)
+    named = [f"{name} {seconds:.1f} s" for name, seconds in longest]
+    more = len(took) - len(longest)
+    return "; ".join([*named, *([f"{more} other{'s' * (more > 1)} {others:.1f} s"] if more else [])])
+
+
+@contextlib.contextmanager
+def _spinner() -> Iterator[Progress]:
+    """Show the step that is at work, with the time it has taken; at the end it goes away."""
     from rich.console import Console
     from rich.progress import Progress as Display
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     # a step may name a file, in which brackets are no markup
-    told = TextColumn("{task.description}", markup=False)
-    columns = (SpinnerColumn(finished_text="[green]✓[/]"), TimeElapsedColumn(), told)
+    columns = SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
     with Display(*columns, console=Console(stderr=True), transient=True) as display:
-
-        def step(name: str) -> None:
-            for task in display.task_ids:
-                display.update(task, total=1, completed=1)
-            display.add_task(printable(name), total=None)
-
-        yield step
+        task = display.add_task("", total=None)
+        # one line alone: what a library prints meanwhile breaks a list of several
+        yield lambda name: display.reset(task, description=printable(name))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,16 @@
-"""Attention layers for Keras: pooling with any scoring function, with masks that never leak.
+"""Attention layers for Keras, with any scoring function and exact masks.
 
 Importing the package registers its layers with Keras under the package name `keras_attn` and changes nothing else.
 """
+
+try:
+    import keras as _keras  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"Keras cannot be imported ({error}). It computes with TensorFlow, JAX or torch: install one of them, such as "
+        'TensorFlow with `pip install "keras-attn[export]"`; for another than TensorFlow set KERAS_BACKEND to "jax" or '
+        '"torch".'
+    ) from error
 
 from . import decoding as decoding  # registers its layers
 from ._diagnostics import attention_entropy, coverage

@@ -10,14 +10,14 @@ from ._tensors import Tensor, as_tensor, at_least_float32, shape_of
 
 
 def attention_entropy(weights: Tensor, *, mask: Any = None) -> Tensor:
-    """Entropy of the weights of each query, in nats: 0 for a single key, `log n` for n keys alike.
+    """Entropy of the weights of each query, in nats: 0 for a single key, `log n` for n equal keys.
 
     `-sum_j w_j log w_j`, where weights of 0 count 0. A query with no key has entropy 0.
 
     Args:
         weights: Floats, `(..., Tq, Tk)`, as a layer returns them with `return_attention_scores=True`.
-        mask: Booleans that broadcast to the weights, for weights that are not zero where they are masked; the others
-            then count by their share of the row. True takes part.
+        mask: Booleans that broadcast to the weights; True takes part. For weights that are not zero where they are
+            masked; the others are then divided by their sum.
 
     Returns:
         Floats, `(..., Tq)`, in float32 at least.
@@ -33,7 +33,7 @@ def attention_entropy(weights: Tensor, *, mask: Any = None) -> Tensor:
 
 
 def coverage(weights: Tensor, *, mask: Any = None) -> Tensor:
-    """How much each key was looked at: the sum of its weights over the queries.
+    """How much each key is attended to: the sum of its weights over the queries.
 
     Queries that are padding should see no key (`queries_mask`), or be masked here.
 

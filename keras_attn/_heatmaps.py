@@ -32,7 +32,7 @@ def show_heatmaps(
         cmap: Name of a matplotlib colour map.
 
     Returns:
-        The figure, which is not registered with pyplot. To show it return it from a notebook cell; to save it call
+        The figure, which is not registered with pyplot. To show it, return it from a notebook cell; to save it, call
         its `savefig`.
 
     Raises:

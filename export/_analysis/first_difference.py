@@ -17,8 +17,8 @@ import numpy as np
 from .._alike import alike
 from .._bundle.folder import SAVED_MODEL
 from .._bundle.parity import ROUGH, finite
-from .._errors import ExportError
 from .._loaded_bundle import Bundle
+from .._packages import needing
 from .._progress import Progress
 from .._standalone import verify
 from .onnx_graph import OnnxGraph
@@ -163,12 +163,8 @@ def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> list[
 
 def _saved_graph(bundle: Bundle) -> SavedGraph:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    try:
+    with needing("export", "Finding the first difference"):
         from .saved_graph import SavedGraph
-    except ImportError as error:
-        raise ExportError(
-            "Naming the first difference runs the SavedModel, which needs TensorFlow: pip install tensorflow."
-        ) from error
     layers = [part for each in bundle.entries.layers for part in each["name"].split("/")]
     return SavedGraph(bundle.path / SAVED_MODEL, bundle.entries.model, layers)
 

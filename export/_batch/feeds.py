@@ -20,7 +20,7 @@ def longest_of(manifest: Manifest, window: Window, rows: np.ndarray, padded: fro
 def padded_size(manifest: Manifest, axis: str, size: int) -> int:
     """Return the least size of an axis that the model takes, of `size` or more."""
     step = manifest.multiples.get(axis, 1)
-    return -(-max(size, 1) // step) * step  # an axis of nothing is none that a model is proven on
+    return -(-max(size, 1) // step) * step  # no model is checked on an axis of size 0
 
 
 def feeds_of(manifest: Manifest, window: Window, rows: np.ndarray, longest: Mapping[str, int]) -> Arrays:

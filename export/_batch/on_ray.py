@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from .._errors import ExportError
+from .._packages import needing
 from .destination import Destination
 from .job import Job
 from .model import Model
@@ -106,10 +107,8 @@ def check_ray() -> ModuleType:
     if "ray" not in sys.modules and not os.environ.get("RAY_ADDRESS"):  # it reads these when it is imported
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ.update({} if "RAY_AUTH_MODE" in os.environ else token)
-    try:
+    with needing("ray", "Ray"):
         import ray
-    except ImportError as error:
-        raise ExportError(f"Ray cannot be imported ({error}). Install keras-attn[ray].") from error
     module: ModuleType = ray
     return module
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from .._errors import ExportError
+from .._packages import needing
 
 # Of a broken file pyarrow raises its own errors, and OverflowError, IndexError or UnicodeDecodeError as it comes.
 READ_ERRORS = (Exception,)
@@ -19,12 +19,8 @@ def check_pyarrow() -> None:
     Raises:
         ExportError: It is not.
     """
-    try:
+    with needing("runtime", "Reading and writing Parquet"):
         import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise ExportError(
-            f"Parquet is read and written by pyarrow, which cannot be imported ({error}). Install keras-attn[batch]."
-        ) from error
 
 
 def open_parquet(file: str | Path) -> Any:

@@ -32,18 +32,18 @@ ENGINES = ("local", "ray")
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a run has written.
+    """The result of `predict`.
 
     Attributes:
-        destination: The folder.
+        destination: The folder that was written.
         errors_file: The table of rows that could not be read or run, or `None` if there are none.
-        rows: How many rows were written, in this run.
-        errors: How many lines the table of errors has: a row each, many rows that could not be read, or a whole part.
+        rows: How many rows this run has written.
+        errors: How many lines the table of errors has. A line is for a row, for many unreadable rows, or for a part.
         parts: How many parts the source has.
-        resumed: How many of them were done before.
-        seconds: How long it took.
-        exact_axes: Axes along which only rows of one length ran together, since padding changes the outputs.
-        one_by_one: Whether each row ran by itself, since rows that were tried did not give the same beside others.
+        resumed: How many of the parts an earlier run had finished.
+        seconds: How long the run took.
+        exact_axes: Axes along which only rows of equal length ran together, because padding changes the outputs.
+        one_by_one: Whether each row ran alone, because other rows in the batch changed the outputs of a test.
     """
 
     destination: Path
@@ -74,38 +74,40 @@ def predict(
 ) -> Predictions:
     """Run a bundle on every row of a table in Parquet, and write its outputs as Parquet.
 
-    The source has a column for each input, with lists nested as deep as the input has axes behind that of the batch;
-    along a dynamic axis, rows may differ. A column of lengths may be absent: it is filled in from the lists. All other
-    columns are passed on. Outputs are nested lists without padding. Each file of the source becomes one of the
-    destination (several, if it is large), in the order of its rows, and appears whole or not at all; a run that was
-    ended goes on where it stopped. Needs `keras-attn[batch]`.
+    The source has a column for each input. It holds lists, with one level of nesting for each axis of the input after
+    the batch axis; along a dynamic axis, rows may differ in length. A column of lengths may be missing: the lengths are
+    then computed from the lists. All other columns are copied to the output.
+
+    Outputs are nested lists without padding. Each file of the source becomes one file of the destination (several, if
+    it is large), with the rows in the same order. A file appears complete or not at all, and an interrupted run
+    continues where it stopped.
 
     Args:
         bundle: A bundle, or its folder.
         source: A Parquet file, a folder of them, or a pattern such as `"data/*.parquet"`.
-        destination: A folder: a new one, an empty one, or that of a run that is to go on.
+        destination: A folder: a new one, an empty one, or that of an earlier run to be continued.
         engine: `"local"` for this machine, or `"ray"` for tasks on Ray, on this machine or on the cluster that the
             environment variable `RAY_ADDRESS` names; needs `keras-attn[ray]`.
-        batch_size: The most rows of one run of the model; `None` for 64.
-        workers: How many runs at once; `None` for one a core.
-        key: The column that names rows in the table of errors; also passed on if it is an input.
+        batch_size: The largest number of rows in one run of the model; `None` for 64.
+        workers: How many runs at once; `None` for one per core.
+        key: The column that identifies rows in the table of errors; it is copied to the output even if it is an input.
         provider: Where to run, as in `export_model`.
         outputs: The outputs to compute; `None` for all.
-        limit_memory: How much memory the tensors of the model may take in a process, in bytes or as a text such as
-            `"2G"`; `None` for half of what is free. Batches become smaller where it does not do.
-        resume: Whether to go on with a run that the destination holds; if not, such a destination is refused.
-        progress: A function that is called with the rows done and all rows; `None` or `True` for a bar on standard
-            error where that is a terminal; `False` for nothing.
+        limit_memory: How much memory the tensors of the model may take in a process, in bytes or as a string such as
+            `"2G"`; `None` for half of the free memory. Batches that need more are made smaller.
+        resume: Whether to continue a run that the destination holds; if not, such a destination is refused.
+        progress: A function that is called with the number of finished rows and of all rows; `None` or `True` for a
+            progress bar on standard error if that is a terminal; `False` for nothing.
 
     Returns:
-        What was written, and how many rows failed. Rows that cannot be read or run raise nothing: they are in
-        `errors_file`, each with the reason.
+        What was written, and how many rows failed. Rows that cannot be read or run do not raise an error: they are
+        listed in `errors_file` with the reason.
 
     Raises:
-        InputError: An argument does not fit the model, no part of the source does, or the destination holds something
-            else, or the outputs of another bundle or source.
-        BundleError: As for `load_bundle`; or the model has no dynamic batch.
-        ProviderError: The provider is absent, or fails.
+        InputError: An argument does not fit the model, no part of the source does, or the destination holds other
+            files, or the outputs of another bundle or source.
+        BundleError: As for `load_bundle`; or the batch axis of the model is static.
+        ProviderError: The provider is missing, or fails.
         ExportError: pyarrow or Ray is missing, the destination cannot be written, or another run writes to it.
     """
     begun = time.monotonic()

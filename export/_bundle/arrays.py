@@ -32,7 +32,9 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
         raise InputError(f"{name} must be one array: {said}") from error
     is_text = array.dtype.kind in "SUT"  # NumPy lets a StringDType become bool
     if is_text or not np.can_cast(array.dtype, dtype, casting="same_kind"):
-        raise InputError(f"{name} must be of dtype {dtype}. Received: {array.dtype}.")
+        kinds = array.dtype.kind in "biuf" and dtype != "bool"
+        remedy = f' Convert it, as by `.astype("{dtype}")`: numbers of another kind are not taken.' if kinds else ""
+        raise InputError(f"{name} must be of dtype {dtype}. Received: {array.dtype}.{remedy}")
     if array.dtype == dtype:
         return array
     with np.errstate(over="ignore", invalid="ignore"):
@@ -108,7 +110,9 @@ def _checked_input(
     name, shape = spec.name, spec.shape
     array = as_dtype(f"Input `{name}`", value, spec.dtype)
     if array.ndim != len(shape):
-        raise InputError(f"Input `{name}` must have shape {shape}. Received: {array.shape}.")
+        lacks_batch = array.ndim == len(shape) - 1
+        remedy = " One example needs a batch axis, `array[None]`." if lacks_batch else ""
+        raise InputError(f"Input `{name}` must have shape {shape}. Received: {array.shape}.{remedy}")
     for want, have in zip(shape, array.shape, strict=True):
         known, whose = sizes.setdefault(want, (have, name)) if isinstance(want, str) else (want, name)
         rule = None

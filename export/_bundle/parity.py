@@ -99,16 +99,16 @@ class ParityRow:
     Attributes:
         name: The output.
         case: The golden case.
-        shape: What Keras gave.
-        dtype: Likewise.
+        shape: The shape that Keras gave.
+        dtype: The dtype that Keras gave.
         max_abs: The largest difference.
-        max_rel: The largest share of a difference in what stands beside the number (`verify.scale_of`), or in its
+        max_rel: The largest difference relative to the scale of the number (`verify.scale_of`), or to the limit of its
             rounding where that is more.
-        of_limit: The largest share of a difference in what is allowed there; it passes up to 1.
-        ties: How many integers or booleans differ where rounding decides which they are, as in an argmax of equals.
+        of_limit: The largest difference as a share of its limit; up to 1 it passes.
+        ties: How many integers or booleans differ where rounding decides them, as in an argmax of equal scores.
         tolerance: What is allowed beyond rounding: `relative`, `absolute`.
-        passed: Whether it agrees.
-        problem: Why it does not.
+        passed: Whether the output matches.
+        problem: Why it does not, or `None`.
     """
 
     name: str
@@ -126,25 +126,26 @@ class ParityRow:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """The comparison of a bundle with the outputs Keras gave.
+    """The comparison of a bundle with the outputs that Keras gave.
 
     Attributes:
-        provider: Where the ONNX file ran, as in `"cpu"`; `"litert"` for a file that `convert_bundle` made.
-        rows: ONNX in onnxruntime against Keras, one row a case and output.
-        saved_model_rows: The SavedModel in a fresh process against Keras; empty when a bundle is replayed.
+        provider: Where the ONNX file ran, such as `"cpu"`; `"litert"` for a file that `convert_bundle` made.
+        rows: ONNX in onnxruntime compared with Keras, one row for each output of each case.
+        saved_model_rows: The SavedModel, in a fresh process, compared with Keras; empty when a bundle is replayed.
         float32_clone: For a model that computes in half precision: its `policies`, and the largest `max_abs` and
             `max_rel` between it and the float32 clone that was exported and compared.
         precision: For a precision other than float32: its `name`; `bytes` and `milliseconds` of the converted file and
-            of the float32 one with their ratios, and the `timed_case`; the largest `float32_max_abs` and
-            `float32_max_rel` before the conversion; for class scores the `top1` agreement; and of an int8 file with
-            fixed ranges its `calibration`, whose `rows` then compare it with what its own graph says: on how many rows,
-            which layers are int8 and which stayed float32, and how far each of the `outputs` is from float32 there.
-        refused: Cases that Keras itself could not run, with its explanation; they were not compared.
-        coverage: What the golden cases show of the model: how many `cases` and how many were `refused`; the sizes of
-            each of the `axes`; for each of the `inputs` which outputs it `moves`, or `None` where it could not be
-            changed, and of how many `ids` how many were used, `ids_seen`; for each of the `outputs` whether it
-            `varies`, and how much of it is left to `rounding` or `ties`; and in `small_only` the layers whose
-            form for large sizes no case ran.
+            of the float32 file, their ratios, and the `timed_case`; the largest `float32_max_abs` and
+            `float32_max_rel` before the conversion; and for class scores the `top1` agreement. An int8 file with fixed
+            ranges has its `calibration` too: the number of rows, which layers are int8 and which stayed float32, and
+            how far each of the `outputs` is from float32 on these rows. The `rows` of such a report compare the file
+            with what its own graph specifies.
+        refused: Cases that Keras itself could not run, with its reason; they were not compared.
+        coverage: What the golden cases show of the model: how many `cases` were compared and how many `refused`; the
+            sizes of each of the `axes`; for each of the `inputs`, which outputs it `moves` (`None` if it could not be
+            changed), and how many of its `ids` were used (`ids_seen`); for each of the `outputs`, whether it `varies`,
+            and how much of it is left to `rounding` or `ties`; and in `small_only` the layers whose form for large
+            sizes no case ran.
     """
 
     provider: str
@@ -157,7 +158,7 @@ class ParityReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a match leaves open, a sentence each: few cases, a size that never changed; and a slower precision."""
+        """Sentences about what a match leaves open, such as few cases, and about a precision that is slower."""
         return (*self._left_open, *slower(self.precision))
 
     @property
@@ -166,11 +167,11 @@ class ParityReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every output of every case is within tolerance, and there was something to compare."""
+        """Whether there was something to compare, and every output of every case is within its limit."""
         return bool(self.rows) and all(row.passed for row in (*self.rows, *self.saved_model_rows))
 
     def to_json(self) -> str:
-        """Return the report as JSON; differences that are not finite stand as strings."""
+        """Return the report as JSON, in which infinite differences and NaN are strings."""
         content = {"passed": self.passed, "warnings": self.warnings, **asdict(self)}
         return json.dumps(finite(content), indent=2)
 
@@ -179,16 +180,16 @@ class ParityReport:
         """Read what `to_json` wrote.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The text is not such a report.
         """
         return cls.of(json.loads(text))
 
     @classmethod
     def of(cls, content: Any) -> ParityReport:
-        """Return what the JSON of one says.
+        """Return the report that parsed JSON holds.
 
         Raises:
-            ValueError: It is no report.
+            ValueError: The JSON is not that of a report.
         """
         if problem := problem_of(content, _REPORT):
             raise ValueError(problem)
@@ -203,7 +204,7 @@ class ParityReport:
         return cls(**{**known, **rows})
 
     def summary(self) -> str:
-        """Return one line: cases, outputs, and the largest differences."""
+        """Return one line with the number of cases and outputs, and the largest differences."""
         rows = (*self.rows, *self.saved_model_rows)
         if not self.rows:
             return "nothing was compared"
@@ -220,11 +221,11 @@ class ParityReport:
         return f"{verdict} over {cases} cases{left_out}; {largest}"
 
     def raise_if_failed(self) -> None:
-        """Raise `ParityError` naming what failed, unless everything passed."""
+        """Raise a `ParityError` that names what failed, unless everything passed."""
         if self.passed:
             return
         if not self.rows:
-            raise ParityError("Nothing was compared with Keras's outputs, so nothing is proven.", self)
+            raise ParityError("Nothing was compared with Keras's outputs, so the bundle is not checked.", self)
         onnx = f"ONNX in {self.precision['name']}" if self.precision else "ONNX"
         parts = ((onnx, self.rows), ("SavedModel", self.saved_model_rows))
         failures = [
@@ -239,13 +240,13 @@ class ParityReport:
         raise ParityError(f"Outputs differ from Keras's: {shown}{more}.", self)
 
     def raise_if_warned(self) -> None:
-        """Raise `ParityError` with what a match leaves open, if there is any such thing; a slow precision is none."""
+        """Raise a `ParityError` with what a match leaves open, if anything; a slow precision does not count."""
         if left_open := self._left_open:
             raise ParityError(f"All outputs match, but `strict` asks for more: {' '.join(left_open)}", self)
 
 
 class ParityError(ExportError):
-    """Outputs differ from Keras's, or, with `strict`, there are warnings. `report` holds all that was compared."""
+    """Outputs differ from Keras's, or there are warnings with `strict`. `report` holds all comparisons."""
 
     def __init__(self, message: str, report: ParityReport) -> None:
         """Keep the report beside the message."""

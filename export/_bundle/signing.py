@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import BundleError, ExportError
+from .._packages import needing
 from .._places import check_place, unless_of_kind, unless_read
 from .._whole_file import whole_file
 from .folder import read_manifest
@@ -20,9 +21,9 @@ SUFFIX = ".sig"
 
 
 def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | None = None) -> Path:
-    """Sign every file of a bundle, so that `verify_bundle(path, public_key=...)` can tell whose it is.
+    """Sign every file of a bundle, so that `verify_bundle(path, public_key=...)` can check who signed it.
 
-    A signature that is there already is replaced, and no other file.
+    An existing signature is replaced; any other file is not.
 
     Args:
         path: The folder.
@@ -33,7 +34,7 @@ def sign_bundle(path: str | Path, *, key: str | Path, signature: str | Path | No
         Where the signature is.
 
     Raises:
-        BundleError: As for `load_bundle`; a bundle that is not whole is not signed.
+        BundleError: As for `load_bundle`; an incomplete bundle is not signed.
         ExportError: The key cannot be used, the signature cannot be written, or `keras-attn[sign]` is not installed.
     """
     folder, target = Path(path), _place(Path(path), signature)
@@ -105,13 +106,9 @@ def _place(folder: Path, signature: str | Path | None) -> Path:
 
 def _config(key: str | Path, kind: str) -> Any:
     """Return what signs with a private key, or verifies with a public one."""
-    try:  # here: it takes seconds to import, and only signing needs it
+    with needing("sign", "Signing"):  # here: it takes seconds to import
         import model_signing.signing
         import model_signing.verifying
-    except ImportError as error:
-        raise ExportError(
-            f"Signatures need model-signing and pyopenssl ({error}). Install them: pip install 'keras-attn[sign]'"
-        ) from error
     library: Any = model_signing
     try:
         if kind == "private":

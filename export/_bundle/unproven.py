@@ -1,4 +1,4 @@
-"""What a match does not prove, and what a precision costs, in sentences: the warnings of a parity report."""
+"""The warnings of a parity report: what a match leaves open, and what a precision costs, in sentences."""
 
 from __future__ import annotations
 
@@ -36,20 +36,18 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
         if known["moves"] == [] and varying:  # else it is the outputs that are at fault
             found.append(f"Input `{name}` moves no output.")
         if known["moves"] is None:
-            found.append(f"Input `{name}` has one value in all cases, so that nothing shows what others do.")
+            found.append(f"Input `{name}` has one value in all cases, so the effect of other values was not compared.")
     found += differences(coverage)
     for name, known in coverage["outputs"].items():
         if not known["varies"]:
-            found.append(f"Output `{name}` is the same whatever goes in, so that its match proves little.")
+            found.append(f"Output `{name}` is the same for all inputs, so its match says little.")
         if (share := known.get("rounding")) is not None and share > NOISY:
-            found.append(f"Rounding alone may move output `{name}` by {share:.0%}: nothing smaller would be found.")
+            found.append(f"Rounding alone may move output `{name}` by {share:.0%}: a smaller fault would not be found.")
         if (seen := known.get("seen_in_precision")) is not None and seen > FAR:
             where = f", in case `{known['seen_in_case']}`" if "seen_in_case" in known else ""
-            found.append(
-                f"Precision moved output `{name}` by up to {seen:.2g} of what stands beside its numbers{where}."
-            )
+            found.append(f"Precision moved output `{name}` by up to {seen:.2g} of the scale of its numbers{where}.")
         if (share := known.get("ties")) is not None and share > TIED:
-            found.append(f"Rounding alone decides {share:.0%} of output `{name}`, where anything would pass.")
+            found.append(f"Rounding alone decides {share:.0%} of output `{name}`, where any value would pass.")
     return tuple(found)
 
 
@@ -64,7 +62,7 @@ def calibrated(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
             "Nothing in the model became int8: it has no convolution, and no product with a matrix wide enough."
         )
     elif about["rows"] < FEW:
-        found.append(f"int8 was calibrated on {about['rows']} rows: what is beyond their numbers is cut off.")
+        found.append(f"int8 was calibrated on {about['rows']} rows: numbers beyond theirs are clipped.")
     for name, output in about["outputs"].items():
         if about["limit"] is None and output["share"] > FAR:
             found.append(

@@ -29,7 +29,7 @@ from .shared import (
 
 def add_parser(commands: Any) -> None:
     """Add the subcommand."""
-    parser = new_parser(commands, "export", main, "export a .keras file to a bundle and prove that it matches")
+    parser = new_parser(commands, "export", main, "export a .keras file to a bundle, and check it against Keras")
     parser.add_argument("model", metavar="MODEL.keras", help="the model, as written by model.save")
     parser.add_argument("bundle", metavar="BUNDLE", help="the folder to write")
     parser.add_argument("--samples", metavar="X.npz", help="sample inputs by name")
@@ -61,7 +61,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="write nothing if the proof leaves something open, which is else a warning",
+        help="write nothing if the check leaves something open, which is otherwise a warning",
     )
     parser.add_argument(
         "--report", action="store_true", help="write a page that shows the bundle, BUNDLE.html, beside it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import tempfile
@@ -15,10 +16,10 @@ from typing import NoReturn
 from .._errors import ExportError
 from .._standalone import verify as standalone
 from .._standalone.verify import in_one_line, printable, say
-from . import bench, convert, export, inspect, layout, predict, report, run, sign, verify
+from . import bench, convert, doctor, export, inspect, layout, predict, report, run, sign, verify
 
 # One module each: its parser and its main.
-COMMANDS = (export, verify, sign, run, predict, inspect, report, convert, layout, bench)
+COMMANDS = (export, verify, sign, run, predict, inspect, report, convert, layout, bench, doctor)
 
 
 def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
@@ -32,7 +33,13 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
         The exit code: 0 done and matched, 1 a mismatch or something that could not be done. Wrong usage exits with 2,
         a signal with 128 and its number, Ctrl-C with 130.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks how a line may go on
+        with contextlib.suppress(ImportError):
+            import argcomplete
+
+            argcomplete.autocomplete(parser)
+    arguments = parser.parse_args(argv)
     code = 1
     with (
         _plain_warnings(),
@@ -117,7 +124,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="keras-attn",
-        description="Export Keras models to ONNX bundles that are proven to give the same numbers.",
+        description="Export Keras models to ONNX bundles, and check them against Keras.",
         epilog="Exit codes: 0 done and matched; 1 a mismatch, or something that could not be done; 2 wrong usage.",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

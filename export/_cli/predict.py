@@ -15,7 +15,7 @@ from .shared import add_json, add_provider, new_parser, print_json
 
 def add_parser(commands: Any) -> None:
     """Add the subcommand."""
-    text = "run a bundle on every row of a table in Parquet; needs keras-attn[batch]"
+    text = "run a bundle on every row of a table in Parquet; needs keras-attn[runtime]"
     parser = new_parser(commands, "predict", main, text)
     parser.epilog = (
         "The same command goes on with a run that was ended. Rows that cannot be read or run are listed in "

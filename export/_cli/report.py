@@ -15,9 +15,8 @@ from .shared import add_provider, new_parser, read_arrays
 
 def add_parser(commands: Any) -> None:
     """Add the subcommand."""
-    parser = new_parser(
-        commands, "report", main, "write a page that shows a bundle: the model, its proof, its attention"
-    )
+    text = "write a page that shows a bundle: the model, its comparison with Keras, its attention"
+    parser = new_parser(commands, "report", main, text)
     parser.add_argument("bundle", metavar="BUNDLE", help="the folder to show")
     parser.add_argument(
         "--output", metavar="PAGE.html", help="the file to write (default BUNDLE.html, beside the bundle)"

@@ -18,6 +18,7 @@ import numpy as np
 from .._bundle.parity import ParityReport
 from .._errors import ExportError, InputError
 from .._loaded_bundle import Bundle
+from .._packages import needing
 from .._standalone import verify
 from .._standalone.verify import say
 from .describe import wrapped
@@ -66,7 +67,8 @@ def import_modules(names: Sequence[str]) -> None:
     """
     if not names:
         return
-    import keras
+    with needing("export", "Importing layers"):
+        import keras
 
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` has it, and an installed command has not

@@ -1,4 +1,4 @@
-"""A bundle's SavedModel in another format, proven on the bundle's golden cases before it appears."""
+"""A bundle's SavedModel in another format, checked on the bundle's golden cases before it is written."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ TARGETS = (LITERT,)
 
 
 def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overwrite: bool = False) -> ParityReport:
-    """Convert a bundle's SavedModel to a LiteRT file that is proven equal to Keras, or write nothing and say why.
+    """Convert a bundle's SavedModel to a LiteRT file, and write it only if it matches Keras.
 
-    Every golden case runs in ai-edge-litert, at its own sizes, and is compared with what Keras gave by the rule and the
-    limits of the bundle. TensorFlow loads the SavedModel, which is code of whoever made the bundle.
+    Every golden case runs in ai-edge-litert, at its own sizes. Its outputs are compared with Keras's by the rule and
+    the limits of the bundle. TensorFlow loads the SavedModel, which is code of whoever made the bundle.
 
     Args:
         path: The bundle; its precision must be float32.
         out: The file to write.
-        to: `"litert"`.
-        overwrite: Replace a LiteRT file that is there; otherwise one that is there is an error.
+        to: The format, `"litert"`.
+        overwrite: Whether to replace an existing LiteRT file; without it, an existing file is an error.
 
     Returns:
         The comparison; its `provider` is `"litert"`.
 
     Raises:
         BundleError: As for `load_bundle`.
-        UnsupportedModelError: The bundle is not of float32, or LiteRT lacks an operator that the model needs.
-        ParityError: An output differs, or LiteRT cannot run a case; the error's `report` holds every row.
+        UnsupportedModelError: The bundle is not in float32, or LiteRT lacks an operator that the model needs.
+        ParityError: An output differs, or LiteRT cannot run a case; the error's `report` holds every comparison.
         ExportError: The place cannot be written, or ai-edge-litert is not installed.
     """
     if to not in TARGETS:
@@ -62,11 +62,12 @@ def convert_bundle(path: str | Path, out: str | Path, *, to: str = LITERT, overw
 
 
 def _check_precision(bundle: Bundle) -> None:
-    """Refuse what allows more than float32's rounding: a LiteRT file in float32 would be proven too loosely."""
+    """Refuse limits wider than float32's rounding: they would check a LiteRT file in float32 too loosely."""
     if (precision := bundle.entries.precision) != FLOAT32:
         raise UnsupportedModelError(
-            f"{bundle.path} is of precision {precision}, and its golden cases allow what that does to the numbers. Its "
-            "SavedModel is in float32, for which they would prove little: export the model in float32 and convert that."
+            f"{bundle.path} is of precision {precision}, and the limits of its golden cases allow for that. They are "
+            "too wide to check its SavedModel, which is in float32. Export the model in float32, and convert that "
+            "bundle."
         )
 
 

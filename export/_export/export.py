@@ -14,6 +14,7 @@ from .._bundle.atomic_folder import staged_folder
 from .._errors import BundleError, ExportError, UnsupportedModelError, UntraceableError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import ADAPTIVE, Options, checked_options
+from .._packages import check_export_packages
 from .._progress import Progress, shown_progress
 from .._report.write_report import beside, check_page
 from .._standalone import verify
@@ -38,7 +39,7 @@ IN_STEPS_REFUSED = (
 
 
 class StaticAxisWarning(UserWarning):
-    """An axis is static that the model seems to take in several sizes."""
+    """An axis is static although the model seems to take several sizes of it."""
 
 
 def export_model(
@@ -62,66 +63,70 @@ def export_model(
     target: str | None = None,
     **refused: NoReturn,
 ) -> Bundle:
-    """Export a Keras model to a bundle that is proven equal to it, or write nothing and say why.
+    """Export a Keras model to a bundle, and write it only if its outputs match Keras's on the golden cases.
 
-    The SavedModel is run in a fresh process without Keras, the ONNX file in onnxruntime, and both are compared with
-    what Keras gives, over several batch sizes and lengths.
+    The golden cases cover several batch sizes and lengths. The SavedModel runs them in a fresh process without Keras,
+    and the ONNX file in onnxruntime; both are compared with Keras's outputs. `docs/export.md` says what this covers.
 
-    Where Keras runs on JAX or torch, what it gives there is what is compared with; a process of its own, with
-    TensorFlow, loads the saved model and traces it. Custom classes in it must be importable there.
+    If Keras runs on JAX or torch, its outputs there are the reference. A separate process with TensorFlow then loads
+    the saved model and traces it; custom classes must be importable there.
 
     Exports in several threads of one process take turns.
 
     Args:
         model: A Keras model of any kind, or the path of a `.keras` file.
         path: The folder to write.
-        sample_inputs: Arrays by input name, or in the order of the inputs, one alone as it is; for a subclassed model
-            by the argument names of its `call`, which are required. `None` draws inputs from what they feed.
-        opset: ONNX opset, 18 to 24; `None` for the one that the lowering is best at: 24 for `"adaptive"` and `"fused"`
-            where there are dot products, else 18.
-        lowering: How attention layers are written: `"adaptive"`, a file that decides by the sizes of each request
-            between forms for small and large; `"portable"`, plain ONNX ops; `"fused"`, the ONNX op `Attention` for
-            scaled dot products. With `provider="cuda"`, `"adaptive"` takes all examples at once, in forms for a GPU.
-            A layer that a lowering has no form for is written in plain ops; the manifest says how each is.
-        precision: `"float32"`; `"float16"`, with softmax, statistics and whatever else needs it in float32; or
+        sample_inputs: Arrays by input name, or a list in the order of the inputs, or the array itself if there is only
+            one input. A subclassed model needs them, by the argument names of its `call`. With `None`, inputs are
+            drawn at random, according to the layers that they feed.
+        opset: ONNX opset, 18 to 24. `None` for the best one for the lowering: 24 for `"adaptive"` and `"fused"` if the
+            model has dot products, else 18.
+        lowering: How attention layers are written. `"adaptive"`: two forms, for small and large sizes, between which
+            the file chooses by the sizes of each request. `"portable"`: plain ONNX operators. `"fused"`: the ONNX
+            operator `Attention` for scaled dot products. With `provider="cuda"`, `"adaptive"` computes all examples at
+            once, in forms for a GPU. A layer that a lowering has no form for is written in plain operators; the
+            manifest says how each layer was written.
+        precision: `"float32"`; `"float16"`, in which softmax, statistics and whatever else needs it stay float32; or
             `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
-            proven first, then the converted one, against the same outputs of Keras.
-        provider: Where the file is to run, and parity is checked: `"cpu"`, `"cuda"`, `"openvino"` or another execution
-            provider, also by onnxruntime's name of it, as `"OpenVINOExecutionProvider"`. docs/export.md has them all.
-        tolerance: What is allowed beside what rounding does to the model, which is measured: a relative difference, of
-            what stands beside a number, and a tenth of it absolute; or (relative, absolute). `None` allows no more.
-        overwrite: Replace a bundle that is there; otherwise one that is there is an error.
-        safe_mode: Whether a `.keras` file may hold no code; see `keras.saving.load_model`.
-        strict: Whether what the report warns of, such as an output that never varies, is an error too.
-        static_axes: Sizes of axes that shall not be dynamic, by the names they have in a bundle without it, such as
-            `batch` or `keys_length`. An axis that TensorFlow cannot trace as unknown is made static unasked, at the
-            size it has in `sample_inputs`, with a warning.
-        target: The lowest onnxruntime that the file shall run on, as `"1.19"`; or `"standard"` for ONNX operators
-            alone, no functions, and no `If` that decides how attention is computed, for any runtime. Opset and forms
-            follow from it. `None` for whatever is best with the onnxruntime that is installed.
-        calibration: For `precision="int8"`: some hundreds of rows of what the model will be used on, as arrays like
-            those of `sample_inputs`, or the path of an `.npz` or Parquet file. Convolutions and products with weights
-            are then of integers whose ranges are fixed, where that does little harm. `None` measures ranges whenever
-            the model runs, and leaves convolutions in float32.
-        limit: How far int8 may be from float32 on `calibration`, the largest difference as a share of the largest
-            number of an output: 0.05, say. `None` allows any, and warns from 0.1 on.
-        report: Whether to write a page that shows the bundle, `Bundle.write_report`, beside it with its name.
-        progress: `None` shows steps on a terminal, `False` never; or a function that is called with each step's name.
-        **refused: Nothing: any other name is an error, and for `in_steps` it says what there is instead.
+            checked first, and then the converted one, against the same outputs of Keras.
+        provider: Where the file is to run, and where it is checked: `"cpu"`, `"cuda"`, `"openvino"` or another
+            execution provider. onnxruntime's name, such as `"OpenVINOExecutionProvider"`, works too. `docs/export.md`
+            lists all of them.
+        tolerance: What is allowed in addition to rounding, which is measured: a relative difference (relative to the
+            scale of a number, with a tenth of it as an absolute one), or a pair (relative, absolute). `None` allows
+            nothing more.
+        overwrite: Whether to replace an existing bundle; without it, an existing bundle is an error.
+        safe_mode: Whether code in a `.keras` file is refused; see `keras.saving.load_model`.
+        strict: Whether the warnings of the report, such as an output that never varies, are errors.
+        static_axes: Sizes of axes that must not be dynamic, by the names that they have in a bundle without this
+            argument, such as `batch` or `keys_length`. An axis that TensorFlow cannot trace with an unknown size
+            becomes static by itself, at its size in `sample_inputs`, with a warning.
+        target: The oldest onnxruntime that the file must run on, such as `"1.19"`; or `"standard"` for any runtime:
+            ONNX operators only, no functions, and no `If` that decides how attention is computed. It decides the opset
+            and the forms. `None` for the best ones with the installed onnxruntime.
+        calibration: For `precision="int8"`: some hundreds of rows of data like those the model will be used on, as
+            arrays like those of `sample_inputs`, or the path of an `.npz` or Parquet file. Convolutions and products
+            with weights then use integers with fixed ranges, unless that does much harm. With `None`, ranges are
+            measured whenever the model runs, and convolutions stay float32.
+        limit: The largest difference of int8 from float32 that is allowed on `calibration`, as a share of the largest
+            number of an output, such as 0.05. `None` allows any, and warns from 0.1 on.
+        report: Whether to write a page that shows the bundle (`Bundle.write_report`), beside it and with its name.
+        progress: With `None`, a terminal shows the current step, and a terminal or a notebook shows at the end which
+            steps took longest. `False` shows nothing. A function is called with the name of each step.
+        **refused: Nothing: any other name is an error. For `in_steps`, the error says what to use instead.
 
     Returns:
         The bundle, loaded from disk.
 
     Raises:
-        UnsupportedModelError: The model or an op in it cannot be exported.
-        InputError: Samples or `calibration` do not fit, samples are needed, or `static_axes` names an axis that is not
-            there.
+        UnsupportedModelError: The model, or an operator in it, cannot be exported.
+        InputError: Samples or `calibration` do not fit, samples are needed, or `static_axes` names an unknown axis.
         ParityError: An output differs, or is further from float32 than `limit`; or, with `strict`, the report has a
             warning.
-        ProviderError: The provider is absent, or did not compute all of attention.
-        BundleError: The place cannot be written, or a bundle is there.
-        ExportError: An argument is wrong.
-        TypeError: There is no argument of that name.
+        ProviderError: The provider is missing, or did not compute all of attention.
+        BundleError: The folder cannot be written, or a bundle already exists there.
+        ExportError: An argument is wrong, or a package is missing.
+        TypeError: An argument has an unknown name.
     """
     if "in_steps" in refused:
         raise ExportError(IN_STEPS_REFUSED)
@@ -145,10 +150,12 @@ def export_model(
         limit=limit,
     )
     check_model(model)
+    check_export_packages()
     place = Path(path)
-    with _ONE_AT_A_TIME, shown_progress(progress) as step:
-        step("Checking onnxruntime and the place to write")
+    with _ONE_AT_A_TIME, shown_progress(progress, done="Exported") as step:
+        step("Checking what is installed and the place to write")
         verify.check_provider(options.provider)
+        _check_name(place)
         if report:
             check_page(beside(place), in_a_folder=False)  # an export makes what is above it
         with staged_folder(place, overwrite=overwrite) as folder:
@@ -163,6 +170,15 @@ def export_model(
             except ExportError as error:
                 raise ExportError(f"The bundle is in {place}, but its report was not written: {error}") from error
         return bundle
+
+
+def _check_name(place: Path) -> None:
+    """Refuse the name of an ONNX file, which whoever gives it expects to find there."""
+    if place.suffix == ".onnx" and not place.is_dir():
+        raise BundleError(
+            f"{place} names a file, and a bundle is a folder that has the ONNX file in it. Choose a name for the "
+            f"folder, such as {place.stem}: the file is then {place.stem}/{verify.MODEL}."
+        )
 
 
 def _write_bundle(folder: Path, model: keras.Model | str | Path, options: Options, step: Progress) -> None:

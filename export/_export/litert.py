@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import ExportError, UnsupportedModelError
+from .._packages import needing
 from .._standalone.verify import Arrays
 
 ENDPOINT = "serving_default"
@@ -20,12 +21,8 @@ def check_litert() -> Any:
     Raises:
         ExportError: It is not.
     """
-    try:
+    with needing("litert", "Checking a LiteRT file"):
         from ai_edge_litert import interpreter
-    except ImportError as error:
-        raise ExportError(
-            f"A LiteRT file is proven with ai-edge-litert ({error}). Install it: pip install 'keras-attn[litert]'"
-        ) from error
     return interpreter
 
 
@@ -35,8 +32,8 @@ def to_litert(saved_model: Path) -> bytes:
     Raises:
         UnsupportedModelError: LiteRT has no operator for some in the model, or the converter fails.
     """
-    import tensorflow as tf
-
+    with needing("export", "Making a LiteRT file"):
+        import tensorflow as tf
     try:
         converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=[ENDPOINT])
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]

@@ -33,25 +33,30 @@ def verify_bundle(
     public_key: str | Path | None = None,
     signature: str | Path | None = None,
 ) -> ParityReport:
-    """Replay the golden cases of a bundle in onnxruntime and compare them with the outputs Keras gave.
+    """Replay the golden cases of a bundle in onnxruntime, and compare the outputs with those that Keras gave.
 
-    With `samples` and `model`, arrays of one's own are a further case, called "samples": Keras runs the model on them,
-    onnxruntime the bundle, and the same rule decides. Only then are Keras and its backend loaded.
+    With `samples` and `model`, your own arrays are a further case, called "samples": Keras runs the model on them, and
+    onnxruntime the bundle; the rule of the golden cases applies. Keras and its backend are loaded only for this.
 
     Args:
         path: The bundle.
         provider: Where to run, as in `export_model`.
         samples: Arrays by input name, all in one batch, as for `export_model`.
         model: The model that was exported, or the path of its `.keras` file.
-        safe_mode: Whether that file may hold no code; see `keras.saving.load_model`.
-        public_key: A PEM file; before anything else is read, the owner of that key must have signed the bundle.
+        safe_mode: Whether code in that file is refused; see `keras.saving.load_model`.
+        public_key: A PEM file. The bundle must be signed with the key that belongs to it, which is checked before
+            anything else is read.
         signature: Where the signature is; `None` for the bundle's name with `.sig`, beside it.
 
+    Returns:
+        The comparison, in which every output matches.
+
     Raises:
-        BundleError: As for `load_bundle`, or it is not signed, by another key, or was altered since.
+        BundleError: As for `load_bundle`; or the bundle is not signed, is signed with another key, or was altered after
+            it was signed.
         ExportError: The key cannot be used, or `keras-attn[sign]` is not installed.
-        ProviderError: The provider is absent, or is not the one that ran.
-        ParityError: An output differs; the error's `report` holds every row.
+        ProviderError: The provider is missing, or is not the one that ran.
+        ParityError: An output differs; the error's `report` holds every comparison.
         InputError: `samples` do not fit, or there are samples without a model or a model without samples.
         UnsupportedModelError: Keras cannot load the model.
     """

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._errors import BundleError, ExportError
+from .._errors import BundleError
+from .._packages import needing
 from .._standalone import verify
 
 if TYPE_CHECKING:
@@ -21,10 +22,8 @@ def load_graph(file: Path) -> onnx.ModelProto:
         BundleError: onnx cannot read it.
         ExportError: onnx is not installed.
     """
-    try:
+    with needing("runtime", "Reading the graph of an ONNX file"):
         import onnx
-    except ImportError as error:
-        raise ExportError(f"{file} is read with onnx: pip install onnx.") from error
     try:
         return onnx.load(str(file), load_external_data=False)
     except Exception as error:

@@ -82,6 +82,11 @@ def through_calls(
                 vars(layer)["call"] = own
 
 
+def _functions_of_backend() -> Any:
+    """Return what holds the modules that `keras.ops` calls: from Keras 3.16 on `ops` of the backend, before itself."""
+    return getattr(keras.src.backend, "ops", keras.src.backend)
+
+
 @contextmanager
 def mistaken_biases() -> Iterator[list[bool]]:
     """Yield a list that gets, for each `keras.ops.add` in the context, whether a summand is taken for a bias wrongly.
@@ -89,7 +94,7 @@ def mistaken_biases() -> Iterator[list[bool]]:
     On TensorFlow Keras takes one for a bias along the last axis where sizes are known and agree, as of (n, n) and
     (n, 1): keras PR 20386. In a graph where they are not known it does not.
     """
-    module, found = keras.src.backend.numpy, []
+    module, found = _functions_of_backend().numpy, []
     add = module.add
 
     def watched(x1: Any, x2: Any) -> Any:
@@ -131,7 +136,7 @@ def scans_of_known_length() -> Iterator[None]:
     Keras traces a branch within a branch for each time the size may be halved, fifty of them, which takes minutes and
     has no form in ONNX.
     """
-    core = keras.src.backend.core
+    core = _functions_of_backend().core
     scan = core.associative_scan
 
     def checked(f: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
@@ -152,7 +157,7 @@ def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
 
     Sigmoids within `silu` and `gelu`, a number times one of it, are seen too; what `tf.function` has traced is not.
     """
-    functions = keras.src.backend.nn
+    functions = _functions_of_backend().nn
     sigmoid, silu, gelu, log_softmax = functions.sigmoid, functions.silu, functions.gelu, functions.log_softmax
 
     def gelu_of_parts(x: Any, approximate: bool = True) -> Any:

@@ -59,7 +59,7 @@ def _moved(
             continue
         try:
             found = outputs(case.inputs | {name: other})
-        except Exception:  # noqa: BLE001 - what is no input for this model proves nothing
+        except Exception:  # noqa: BLE001 - what is no input for this model tells nothing
             continue
         changed = True
         apart = differences(case.outputs, found)

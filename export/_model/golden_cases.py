@@ -319,7 +319,7 @@ def _add_special(
                     result.sizes.append(
                         {symbol: changed[n].shape[axis] for (n, axis), symbol in named_axes(axes.shapes)}
                     )
-        except Exception:  # noqa: BLE001 - what is no input for this model proves nothing
+        except Exception:  # noqa: BLE001 - what is no input for this model tells nothing
             continue
 
 

@@ -124,7 +124,7 @@ def _unknown(inputs: Mapping[InputSpec, list[_Use]]) -> str:
     samples = ", ".join(f"{spec.name!r}: ..." for spec in inputs)
     return (
         f"It is not known which integers may be in {' and '.join(known)}: no Embedding was seen to look them up, they "
-        f"are no `valid_lens`, and no mask by their name. Pass `sample_inputs={{{samples}}}`."
+        f"are no `valid_lens`, and no mask by their name. Pass `sample_inputs={{{samples}}}` (`--samples`)."
     )
 
 
@@ -146,9 +146,7 @@ def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
         name = joined if joined in specs else parts[-1]
         named[name if name in specs else shown.get(name, name)] = value
     if unknown := sorted(set(named) - set(specs)):
-        raise InputError(
-            f"`sample_inputs` names {list(named)}, of which the model does not take {unknown}. It takes {list(specs)}."
-        )
+        raise InputError(f"`sample_inputs` names {unknown}, which the model does not take. It takes {list(specs)}.")
     arrays = {name: _fitting(value, specs[name]) for name, value in named.items()}
     batches = {array.shape[0] for name, array in arrays.items() if specs[name].shape and specs[name].shape[0] is None}
     if len(batches) > 1 and not _runs_on(signature, arrays):  # nodes and edges of one graph are no batch

@@ -17,6 +17,7 @@ _CONFIGURATION = re.compile(r"\s*(Full object config:|\bconfig=\{|Received: conf
 # Where TensorFlow's autograph has written code anew, it puts the stack before what was raised.
 _IN_USER_CODE = re.compile(r"in user code:.*^\s+\w+: (\S[^\n]*)", re.DOTALL | re.MULTILINE)
 _LOST_CLASS = re.compile(r"Could not locate (class|function) '(\w+)'")
+_UNSAFE = re.compile(r"Requested the (?:deserialization|loading) of (.*?)(?:, which .*?|)\. This carries")
 _ITS_MODULE = re.compile(r"Full object config: \{'module': '([\w.]+)'")
 
 
@@ -25,6 +26,11 @@ def first_line(error: BaseException) -> str:
     said = re.sub("\x1b\\[[0-9;]*m", "", str(error))
     if lost := _LOST_CLASS.search(said):
         return _lost(lost[1], lost[2], _ITS_MODULE.search(said, lost.end()))
+    if unsafe := _UNSAFE.search(said):
+        return (
+            f"it asks for {unsafe[1]}, which can run code or read files. Where you trust the file, pass "
+            "`safe_mode=False` (`--unsafe`)."
+        )
     for frame in _FRAMES:
         said = said.rpartition(frame)[2]
     if raised := _IN_USER_CODE.match(said.lstrip()):
@@ -64,6 +70,6 @@ def _lost(kind: str, name: str, place: re.Match[str] | None) -> str:
     module = place[1] if place and place[1] not in ("builtins", "__main__") else None
     of_module, option = (f" of module `{module}`", module) if module else ("", "MODULE")
     return (
-        f"it does not know the {kind} `{name}`{of_module}. Import the module first, as `--import {option}` does; from "
-        "Python, it must also be registered, by `@keras.saving.register_keras_serializable()`."
+        f"it does not know the {kind} `{name}`{of_module}. Import its module before the export (`--import {option}`), "
+        "and decorate it there with `@keras.saving.register_keras_serializable()`."
     )

@@ -130,8 +130,8 @@ def model_signature(model: keras.Model, samples: Any = None, file: Path | None =
         return _functional_signature(model, functional, samples)
     if not samples:
         raise InputError(
-            f"`{model.name}` is not a functional model, so its inputs are not known by name. Pass `sample_inputs`, "
-            f"a mapping from the argument names of its `call` ({', '.join(_call_parameters(model))}) to arrays."
+            f"`{model.name}` is not a functional model, so its inputs are not known by name. Pass `sample_inputs` "
+            f"(`--samples`), arrays by the argument names of its `call` ({', '.join(_call_parameters(model))})."
         )
     signature = _subclass_signature(model, samples)
     if file is not None:
@@ -165,7 +165,7 @@ def with_input(model: keras.Model, samples: Mapping[str, Any] | None) -> keras.M
     if not isinstance(samples, Mapping) or len(samples) != 1:
         raise InputError(
             f"`{model.name}` is a Sequential without an Input, so the shape it takes is not known. Pass "
-            "`sample_inputs={'x': array}`; the name is then that of the input."
+            "`sample_inputs={'x': array}` (`--samples`); its name is then that of the input."
         )
     ((name, sample),) = samples.items()
     array = np.asarray(sample)
@@ -220,8 +220,7 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
     arguments = {parameters[0]: dict(samples)} if whole else dict(samples)
     if unknown := sorted(set(arguments) - set(parameters)):
         raise InputError(
-            f"`sample_inputs` names {list(arguments)}, of which `{model.name}.call` does not take {unknown}. "
-            f"It takes {parameters}."
+            f"`sample_inputs` names {unknown}, which `{model.name}.call` does not take. It takes {parameters}."
         )
     flat = keras.tree.flatten_with_path(arguments)
     names = ["_".join(map(str, path[1:] if whole else path)) for path, _ in flat]

@@ -179,7 +179,7 @@ def that_run(
     """Return the trials that run, and give what is right: found at once where that is all."""
     try:
         fine = is_right(run(with_trials(inputs, trials)))
-    except Exception:  # noqa: BLE001 - what is no input for this model proves nothing
+    except Exception:  # noqa: BLE001 - what is no input for this model tells nothing
         fine = False
     if fine:
         return list(trials)

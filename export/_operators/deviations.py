@@ -25,28 +25,32 @@ class Deviation(NamedTuple):
     why: str
 
 
-_ALL_CHANNELS = "TensorFlow adds all channels, those that are not near times zero"
+_ALL_CHANNELS = "TensorFlow adds channels out of reach too, multiplied by zero"
 DEVIATIONS = (
     Deviation(
         ("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "MaxPool", "GlobalMaxPool", "TopK"),
         "NaN",
-        "onnxruntime takes or passes over NaN by where it stands",
+        "onnxruntime keeps or ignores a NaN, depending on its position",
     ),
-    Deviation(("MaxPool",), "infinity", "of nothing but -infinity TensorFlow gives the lowest finite number"),
-    Deviation(("Softmax", "LogSoftmax"), "infinity", "beside an infinity onnxruntime gives NaN everywhere"),
-    Deviation(("Softmax",), "NaN", "beside a NaN onnxruntime gives NaN everywhere"),
+    Deviation(("MaxPool",), "infinity", "TensorFlow gives the lowest finite number for a window of -infinity"),
+    Deviation(("Softmax", "LogSoftmax"), "infinity", "a row with an infinity is all NaN in onnxruntime"),
+    Deviation(("Softmax",), "NaN", "a row with a NaN is all NaN in onnxruntime"),
     Deviation(("LRN",), "NaN", _ALL_CHANNELS),
     Deviation(("LRN",), "infinity", _ALL_CHANNELS),
-    Deviation(("LSTM", "GRU", "RNN"), "NaN", "onnxruntime bounds what goes into its gates, and NaN is then a bound"),
-    Deviation(("LSTM", "GRU", "RNN"), "infinity", "onnxruntime bounds what goes into its gates"),
+    Deviation(("LSTM", "GRU", "RNN"), "NaN", "onnxruntime clips the inputs of gates, which turns NaN into a number"),
+    Deviation(("LSTM", "GRU", "RNN"), "infinity", "onnxruntime clips the inputs of gates"),
     Deviation(
         ("ReduceSum", "ReduceProd", "ReduceMean", "CumSum", "Cast", "Pow"),
         "large integers",
-        "what does not fit the integer type is not the same number everywhere",
+        "integers that overflow differ between runtimes",
     ),
-    Deviation(("Reshape",), "an axis of 0", "onnxruntime does not reshape what is empty to sizes that it computes"),
-    Deviation(("MaxPool", "AveragePool"), "an axis of 0", "an axis below its window may give a number in onnxruntime"),
-    Deviation(("Cast",), "rounding", "what a float is cut to hangs on its last bit, as that of Lanczos's sines"),
+    Deviation(("Reshape",), "an axis of 0", "onnxruntime does not reshape empty tensors to computed sizes"),
+    Deviation(
+        ("MaxPool", "AveragePool"), "an axis of 0", "onnxruntime may give a number for an axis shorter than the window"
+    ),
+    Deviation(
+        ("Cast",), "rounding", "a cast to integers depends on the last bit of the float, here of Lanczos's sines"
+    ),
 )
 
 

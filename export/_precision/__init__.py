@@ -1,1 +1,1 @@
-"""From a proven float32 file to float16 or int8."""
+"""From a checked float32 file to float16 or int8."""

@@ -1,4 +1,4 @@
-"""Calibrate a proven float32 file on a user's arrays, choose what becomes int8, and measure how far that is off."""
+"""Calibrate a checked float32 file on a user's arrays, choose what becomes int8, and measure how far that is off."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def to_calibrated_int8(
     """Return an int8 file, and how far it is from the float32 file.
 
     Args:
-        float32: The proven file.
+        float32: The checked file.
         batches: The user's arrays.
         limit: How far an output may be, as a share of its largest number, if that was said.
         folder: Where files are written that are not kept.

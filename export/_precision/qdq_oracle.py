@@ -1,7 +1,7 @@
 """What a graph of quantizers says, computed without integers: an oracle for onnxruntime's kernels of them.
 
 A `QuantizeLinear` becomes the steps of its definition in float32, a weight of integers the floats that it stands for,
-by NumPy. What is left is a float graph, of operators that were proven against Keras. Where a number stands at a half
+by NumPy. What is left is a float graph, of operators that were checked against Keras. Where a number stands at a half
 between two steps, both are right, and the order of a sum decides: so the weights are moved in their last digits, which
 draws that anew, and what it does to the outputs is what the file is allowed.
 """

@@ -1,1 +1,1 @@
-"""A bundle as one page: what it is made of, how far it was proven, where its time goes, what it attends to."""
+"""A bundle as one page: what it is made of, how it compares with Keras, where its time goes, what it attends to."""

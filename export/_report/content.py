@@ -1,4 +1,4 @@
-"""What a report shows of a bundle: what it says of itself, its layers with their times, its proof, its attention."""
+"""What a report shows of a bundle: its own entries, its layers with their times, the comparison, its attention."""
 
 from __future__ import annotations
 
@@ -163,14 +163,14 @@ def _layers(folder: Path, manifest: Manifest, case: Case) -> dict[str, Any]:
     try:
         times: Mapping[str, float] = layer_times(folder / verify.MODEL, layers, case.inputs)
         said = (
-            f"Times are those of case “{case.name}” in onnxruntime on this machine: operator by operator on one "
-            "thread, the lower quartile of runs."
+            f"Times are for case “{case.name}” in onnxruntime on this machine: operator by operator on one thread, "
+            "the lower quartile of several runs."
         )
     except ProviderError as error:
         times, said = {}, f"Times were not measured: {error}"
     whole = sum(times.values())
     if whole and (lost := times.get(NOT_PLACED, 0.0) / whole) >= 0.005:
-        said += f" Of {lost:.0%} it could not be told which layer they belong to."
+        said += f" {lost:.0%} of the time could not be assigned to a layer."
     rows = [
         {
             "name": layer.name,
@@ -191,7 +191,8 @@ def _proof(manifest: Manifest, report: Mapping[str, Any]) -> str:
     more = f", or {limits['relative']:g} relative, {limits['absolute']:g} absolute" if any(limits.values()) else ""
     return (
         f"The ONNX model in onnxruntime ({report['provider']}) and the SavedModel in a process without Keras were "
-        f"compared with them; what may differ is what rounding does to this model, which was measured{more}."
+        f"compared with these outputs. The limit is what rounding does to this model, as measured{more}. "
+        "Other inputs were not compared."
     )
 
 
@@ -223,7 +224,7 @@ def _coverage(report: Mapping[str, Any]) -> list[tuple[str, str]]:
             text += f"; {tried}"
         told.append((f"input {name}", text))
     for name, each in known["outputs"].items():
-        told.append((f"output {name}", "varies" if each["varies"] else "is the same whatever goes in"))
+        told.append((f"output {name}", "varies" if each["varies"] else "is the same for all inputs"))
     if known["refused"]:
         told.append(("cases", f"{known['cases']} compared, {known['refused']} refused by Keras itself"))
     return told

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .._packages import needing
 from .._standalone import verify
 from .content import Content
 from .encoding import number, packed
@@ -79,8 +80,8 @@ def _asset(name: str) -> str:
 
 
 def _environment() -> Any:
-    import jinja2
-
+    with needing("runtime", "A report"):
+        import jinja2
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ASSETS),
         autoescape=True,

@@ -24,7 +24,7 @@ TYPES = {
     **{f"float{bits}": f"TYPE_FP{bits}" for bits in (16, 32, 64)},
     **{f"{u}int{bits}": f"TYPE_{u.upper()}INT{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)},
 }
-# What it is proven with, and onnxruntime does not do by itself
+# The options that it was checked with, which onnxruntime does not set by itself
 _PARAMETERS = "\n".join(
     f'      parameters {{ key: "{key}" value: "{value}" }}' for key, value in verify.PROVIDERS["cuda"].options.items()
 )

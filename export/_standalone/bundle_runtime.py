@@ -39,7 +39,7 @@ class BundleModel(MLModel):
                 if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                     raise RuntimeError(f"{bundle / name} is not the file that was exported. Lay the bundle out again.")
         provider = self.settings.parameters.extra["provider"]
-        # as the bundle was proven: without TF32, and by the same algorithm for a convolution in each session
+        # as the bundle was checked: without TF32, and by the same algorithm for a convolution in each session
         cuda = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
         options = cuda if provider == "CUDAExecutionProvider" else {}
         if options and hasattr(ort, "preload_dlls"):

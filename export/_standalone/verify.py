@@ -78,7 +78,7 @@ class Provider(NamedTuple):
 
 
 PROVIDERS = {
-    "cpu": Provider("CPUExecutionProvider", FOR_CPU, lenience=1.0, brought_by="keras-attn[cpu]", seen=True),
+    "cpu": Provider("CPUExecutionProvider", FOR_CPU, lenience=1.0, brought_by="keras-attn[runtime]", seen=True),
     # TF32 would cost three decimal digits. Left to itself, cuDNN was timed, and took another algorithm in the next
     # session; since 1.20 each setting means a heuristic, and of these DEFAULT is the slow one (onnxruntime 19822).
     "cuda": Provider(
@@ -417,7 +417,8 @@ def opened_manifest(folder: Path) -> dict[str, Any]:
         raw, manifest = read_json(path)
         version = manifest["schema_version"]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise BundleError(f"No bundle at {folder}: it has no {MANIFEST}.") from error
+        why = "it is a file, and a bundle is a folder" if folder.is_file() else f"it has no {MANIFEST}"
+        raise BundleError(f"No bundle at {folder}: {why}.") from error
     except (ValueError, KeyError, TypeError) as error:
         raise BundleError(
             f"{path} is not a bundle's manifest ({type(error).__name__}). Export the model again."
@@ -1249,12 +1250,13 @@ def check_provider(provider: str) -> Any:
         import onnxruntime as ort
     except ImportError as error:
         raise ProviderError(
-            "onnxruntime is not installed. Install keras-attn[cpu] (onnxruntime) or keras-attn[gpu] (onnxruntime-gpu)."
+            'onnxruntime is not installed: pip install "keras-attn[runtime]", or onnxruntime alone; for a GPU '
+            '"keras-attn[gpu]", or onnxruntime-gpu.'
         ) from error
     if not hasattr(ort, "get_available_providers"):  # an empty folder is what uninstalling one of the two leaves
         raise ProviderError(
             "onnxruntime is broken: onnxruntime and onnxruntime-gpu were installed together. Uninstall both, then "
-            "install keras-attn[cpu] or keras-attn[gpu]."
+            "install one of them: onnxruntime for CPUs, onnxruntime-gpu for GPUs."
         )
     available = ort.get_available_providers()
     if wanted.name not in available:
@@ -1327,6 +1329,7 @@ def open_session(
             f"onnxruntime fell back to {session.get_providers()[0]} although {wanted} was asked for.",
             f"It is built for CUDA {built}." if built else "",
             _first_line(printed.getvalue()) or (_unloadable(ort) if on_cuda else ""),
+            'Its libraries come with pip install "onnxruntime-gpu[cuda,cudnn]".' if on_cuda else "",
         ]
         raise ProviderError(" ".join(filter(None, told)))
     return session

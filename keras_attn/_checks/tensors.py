@@ -12,6 +12,8 @@ import numpy as np
 from .._keras.placeholders import as_lengths
 from .._tensors import Masks, Shape, Tensor, dtype_of, merge_shapes, shape_of, shapes_agree, sizes_agree
 
+_OF_KEYS = {"attention_mask": "; a mask of the keys, B + (Tk,), is `keys_mask`"}
+
 
 def check_pooling_shapes(queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
     """Checks queries `B + (Tq, Dq)`, keys `B + (Tk, Dk)` and values `B + (Tk, Dv)` against each other."""
@@ -51,7 +53,7 @@ def check_integers(name: str, why: str, *tensors: Tensor) -> None:
         if not keras.backend.is_int_dtype(dtype_of(tensor)):
             raise TypeError(
                 f"`{name}` must be integers{why}. Received: {name} dtype {dtype_of(tensor)}. "
-                f'Cast with `keras.ops.cast({name}, "int32")`; a boolean mask is for `attention_mask`.'
+                f'Cast with `keras.ops.cast({name}, "int32")`; a boolean mask is `keys_mask` or `attention_mask`.'
             )
 
 
@@ -180,7 +182,7 @@ def _check_broadcasts(name: str, tensor: Tensor, scores_shape: Shape) -> None:
         raise ValueError(
             f"`{name}` must broadcast to the scores, B + (Tq, Tk), or B + (H, Tq, Tk) of a layer with heads. "
             f"Received: {name} shape {shape}, scores shape {scores_shape}. "
-            f"Give each axis of `{name}` the size of the scores' axis, or 1."
+            f"Give each axis of `{name}` the size of the scores' axis, or 1{_OF_KEYS.get(name, '')}."
         )
 
 

@@ -3,9 +3,11 @@
 from typing import Any
 
 import keras
-from keras.src.backend import get_keras_mask, in_symbolic_scope, set_keras_mask
 from keras.src.backend import get_stateless_scope as stateless_scope
-from keras.src.backend import rnn as loop_over_time
+from keras.src.backend import in_symbolic_scope, rnn
+from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
+
+from .calls import CheckedCalls
 
 __all__ = [
     "calls_of",
@@ -17,6 +19,9 @@ __all__ = [
     "stateless_scope",
     "sublayers_of",
 ]
+
+
+loop_over_time = getattr(rnn, "rnn", rnn)  # a module from Keras 3.16 on
 
 
 def sublayers_of(layer: Any) -> list[Any]:
@@ -79,6 +84,7 @@ def is_bare(layer: Any, *tensors: Any) -> bool:
 
     hooks = [getattr(layer, f"_{kind}") or getattr(module, f"_global_{kind}") for kind in _HOOKS]
     more = (layer.activity_regularizer, layer.quantization_mode, layer._remat_mode, layer._compiled_call_impl, *hooks)
-    is_as_made = {"call", "forward"}.isdisjoint(vars(layer)) and type(layer).__call__ is keras.layers.Layer.__call__
+    calls = keras.layers.Layer.__call__, CheckedCalls.__call__
+    is_as_made = {"call", "forward"}.isdisjoint(vars(layer)) and type(layer).__call__ in calls
     is_cast = all(keras.backend.standardize_dtype(tensor.dtype) == layer.compute_dtype for tensor in tensors)
     return layer.built and is_cast and is_as_made and not any(more)

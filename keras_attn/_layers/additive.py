@@ -23,17 +23,17 @@ class AdditiveAttention(AttentionPooling):
 
     `score(q, k) = w_v^T tanh(W_q q + W_k k)`, or normalized `g w_v^T/||w_v|| tanh(W_q q + W_k k + b)`
 
-    The three products are bias-free `keras.layers.Dense` layers: `W_q` (Dq, U), `W_k` (Dk, U) and `w_v` (U, 1).
-    Normalized scores have two more weights, `g`, a number, and `b` (U,).
+    The three products are `keras.layers.Dense` layers without bias: `W_q` (Dq, U), `W_k` (Dk, U) and `w_v` (U, 1).
+    Normalized scores have two more weights: the number `g`, and `b` (U,).
 
     Args:
         num_hiddens: U, the number of hidden units.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
-        seed: Integer that fixes the draws of the dropout, or None.
-        normalize: Whether `w_v` counts by its direction alone, and a learned `g` gives the size of the scores.
-        query_block_size: The largest number of queries whose features exist at a time; `"auto"` for a number that
-            keeps them in cache, on a GPU within a GB, or all queries where their features are few, and on a GPU with
-            JAX; None for all queries. It changes memory and time, not the result.
+        seed: Integer that fixes the random draws of the dropout, or None.
+        normalize: Whether only the direction of `w_v` matters, and a learned `g` sets the size of the scores.
+        query_block_size: The largest number of queries whose features are computed at a time. `"auto"` chooses it by
+            the number of features, and takes all queries at once if these are few. None for all queries at once. It
+            changes memory and time, not the result. See `docs/scores.md`.
         kernel_initializer: Initializer of each of the three kernels.
         kernel_regularizer: Regularizer of each of the three kernels, or None.
         kernel_constraint: Constraint on each of the three kernels, or None.
@@ -42,17 +42,18 @@ class AdditiveAttention(AttentionPooling):
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`.
 
     Numerics:
-        The features `tanh(W_q q + W_k k)` take `B Tq Tk U` numbers, in training until the gradient is computed. With
-        blocks of `n` queries they take `B n Tk U`, and are computed again for the gradient, which sums in float32 at
-        least. Then most of those that a causal mask or a window hides are not computed at all. If `w_v` is quantized,
-        there are no blocks.
+        The features `tanh(W_q q + W_k k)` take `B Tq Tk U` numbers, which in training are kept until the gradient is
+        computed. In blocks of `n` queries they take `B n Tk U` numbers and are computed again for the gradient, which
+        is summed in float32 at least. With blocks, most features that a causal mask or a window hides are not computed
+        at all. If `w_v` is quantized, there are no blocks.
 
     Example:
         >>> layer = AdditiveAttention(num_hiddens=8, dropout=0.1)
         >>> output = layer(queries, keys, values, keras.ops.array([2, 6]))
 
     Source: Bahdanau, Cho and Bengio 2014, appendix A.1.2; there the query is a decoder state and no key is masked.
-        Normalized: Salimans and Kingma 2016, equation 2, with the start `g = sqrt(1/U)`, `b = 0` of TensorFlow Addons.
+        Normalized: Salimans and Kingma 2016, equation 2, with the initial values `g = sqrt(1/U)`, `b = 0` of TensorFlow
+        Addons.
     """
 
     _kernels = ("W_q", "W_k")

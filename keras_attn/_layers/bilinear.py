@@ -18,12 +18,12 @@ class BilinearAttention(AttentionPooling):
 
     `score(q, k) = q^T W k`
 
-    `W` is a bias-free `keras.layers.Dense` layer that is applied to the keys; its kernel (Dk, Dq) is the transpose of
-    the matrix in the formula.
+    `W` is a `keras.layers.Dense` layer without bias that is applied to the keys. Its kernel (Dk, Dq) is the transpose
+    of the matrix in the formula.
 
     Args:
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
-        seed: Integer that fixes the draws of the dropout, or None.
+        seed: Integer that fixes the random draws of the dropout, or None.
         kernel_initializer: Initializer of the kernel.
         kernel_regularizer: Regularizer of the kernel, or None.
         kernel_constraint: Constraint on the kernel, or None.
@@ -32,7 +32,7 @@ class BilinearAttention(AttentionPooling):
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`.
 
     Numerics:
-        Scores are not scaled: with standard normal queries and keys and the default start their variance is
+        Scores are not scaled. With standard normal queries and keys and the default initializer, their variance is
         `2 Dq Dk / (Dq + Dk)`.
 
     Example:

@@ -17,22 +17,22 @@ from .dot_product import scoring_by_dot_products
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class CosineAttention(AttentionPooling):
-    """Attention pooling by the angle between queries and keys of one size D; their lengths do not count.
+    """Attention pooling by the angle between queries and keys of one size D, whatever their lengths.
 
     `score(q, k) = q.k / (||q|| ||k|| T)`, with the temperature `T = exp(log_temperature)`.
 
     Args:
-        temperature: T at the start, above 0. Scores lie between `-1/T` and `1/T`: with the default the weights of two
-            keys differ by a factor of at most `exp(2)`.
+        temperature: Initial value of T, above 0. Scores lie between `-1/T` and `1/T`, so with the default two weights
+            differ by a factor of at most `exp(2)`.
         trainable: Whether the temperature is trained.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
-        seed: Integer that fixes the draws of the dropout, or None.
+        seed: Integer that fixes the random draws of the dropout, or None.
         **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
 
     Numerics:
-        Lengths are taken in float32 at least. A vector of zeros has score 0 with every other.
+        Lengths are computed in float32 at least. A vector of zeros has the score 0 with every other vector.
 
     Example:
         >>> layer = CosineAttention(temperature=0.1)

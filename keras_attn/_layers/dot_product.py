@@ -18,13 +18,13 @@ from .._tensors import Heads, Tensor
 class DotProductAttention(AttentionPooling):
     """Attention pooling with scaled dot products, for queries and keys of one size D. It has no weights.
 
-    `score(q, k) = scale q.k`, with `scale = 1/sqrt(D)` unless given: for standard normal q and k the scores then have
-    unit variance whatever D is.
+    `score(q, k) = scale q.k`, with `scale = 1/sqrt(D)` by default: then the scores of standard normal queries and keys
+    have unit variance for every D.
 
     Args:
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         scale: Factor of the dot products; None for `1/sqrt(D)`.
-        seed: Integer that fixes the draws of the dropout, or None.
+        seed: Integer that fixes the random draws of the dropout, or None.
         **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.

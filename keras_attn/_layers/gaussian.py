@@ -24,26 +24,26 @@ class GaussianAttention(AttentionPooling):
     `score(q, k) = -||q - k||^2 / (2 h^2)`, with the bandwidth `h = exp(log_bandwidth)`.
 
     Args:
-        bandwidth: h at the start, above 0.
+        bandwidth: Initial value of h, above 0.
         trainable: Whether the bandwidth is trained.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
-        seed: Integer that fixes the draws of the dropout, or None.
+        seed: Integer that fixes the random draws of the dropout, or None.
         **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
 
     Numerics:
-        Distances are taken in float32 at least: for D up to 8 from each difference, which is exact for coordinates far
-        from the origin too and takes `B Tq Tk D` numbers. For larger D they are taken from dot products, of positions
-        from the mean of the keys that all queries see: a score is then off by some `1e-7 (r / h)^2`, with r the largest
-        distance from that mean.
+        Distances are computed in float32 at least. Up to D = 8 they come from differences of coordinates, which take
+        `B Tq Tk D` numbers and are exact even far from the origin. For larger D they come from dot products of
+        positions relative to the mean of the keys that all queries see. A score is then off by about `1e-7 (r / h)^2`,
+        where r is the largest distance from that mean.
 
     Example:
         >>> layer = GaussianAttention(bandwidth=0.5)
         >>> y_hat = layer(x[None, :, None], x_train[None, :, None], y_train[None, :, None])
 
-    Source: Nadaraya 1964 and Watson 1964; Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2. With keys
-        of equal length the weights are those of dot products with scale `1 / h^2`, section 11.3.
+    Source: Nadaraya 1964 and Watson 1964; Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2. If all
+        keys have the same length, the weights are those of dot products with scale `1 / h^2`, section 11.3.
     """
 
     _equal_sizes = "the score is a distance"

@@ -57,7 +57,8 @@ class HeadProjections(AttentionLayer):
         if self.key_dim is None and size % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide Dq, the last axis of `queries`, unless `key_dim` is given. "
-                f"Received: num_heads={self.num_heads}, queries shape {shapes[0]}."
+                f"Received: num_heads={self.num_heads}, queries shape {shapes[0]}. "
+                "Pass `key_dim`, the size of one head, or another `num_heads`."
             )
         key_dim = self.key_dim or size // self.num_heads
         value_dim = self.value_dim or key_dim

@@ -20,21 +20,22 @@ from .additive import scoring_by_addition
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class LocationSensitiveAttention(AttentionPooling):
-    """Attention pooling with additive scores that also read where the weights lay before.
+    """Attention pooling with additive scores that also depend on the weights of the previous step.
 
     `score(q, k_j) = w_v^T tanh(W_q q + W_k k_j + W_f f_j + b)`, `f_j = sum_r F_r a_(j + r - left)`
 
-    `a` are the weights of the step before, or the sum of those of all steps so far, zero beyond the keys and where they
-    are masked; `r` runs from 0 to the size, and `left = (size - 1) // 2`. `F` (size, filters), applied to windows,
-    `W_q`, `W_k`, `W_f` (filters, U) and `w_v` are `keras.layers.Dense` layers; only `W_q` has a bias, `b` (U,).
+    `a` are the weights of the previous step, or the sum of the weights of all steps so far. They are zero outside of
+    the keys and where a key is masked. `r` runs from 0 to `kernel_size - 1`, and `left = (kernel_size - 1) // 2`. `F`
+    (kernel_size, filters), `W_q` (Dq, U), `W_k` (Dk, U), `W_f` (filters, U) and `w_v` (U, 1) are `keras.layers.Dense`
+    layers. Only `W_q` has a bias, `b` (U,).
 
     Args:
         num_hiddens: U, the number of hidden units.
-        filters: The number of features of a place; 32 in Tacotron 2.
-        kernel_size: How many places a feature reads; 31 in Tacotron 2.
+        filters: The number of features for each key; 32 in Tacotron 2.
+        kernel_size: The number of previous weights that a feature reads; 31 in Tacotron 2.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
-        seed: Integer that fixes the draws of the dropout, or None.
-        cumulative: Whether `next_weights` sums the weights of all steps, as Tacotron 2 does.
+        seed: Integer that fixes the random draws of the dropout, or None.
+        cumulative: Whether `next_weights` sums the weights of all steps, as in Tacotron 2.
         kernel_initializer: Initializer of each of the five kernels.
         kernel_regularizer: Regularizer of each of them, or None.
         kernel_constraint: Constraint on each of them, or None.
@@ -46,8 +47,8 @@ class LocationSensitiveAttention(AttentionPooling):
         Others, Returns, Masking, Raises: those of `AttentionPooling`.
 
     Numerics:
-        One query, or weights before that are the same for all, costs what additive attention does. With others the
-        features of places take `B Tq Tk U` numbers more.
+        With one query, or if the previous weights are the same for all queries, a call costs what additive attention
+        costs. Otherwise the features take another `B Tq Tk U` numbers.
 
     Example:
         >>> layer = LocationSensitiveAttention(128, filters=32, kernel_size=31)
@@ -135,7 +136,10 @@ class LocationSensitiveAttention(AttentionPooling):
         return call, shapes
 
     def next_weights(self, previous_weights: Tensor, weights: Tensor) -> Tensor:
-        """What the next step gets as `previous_weights`, of what this one got and gave, in the dtype of the former."""
+        """Returns the `previous_weights` of the next step, from those of this step and the weights that it returned.
+
+        The result has the dtype of `previous_weights`.
+        """
         weights = ops.cast(weights, dtype_of(previous_weights))
         return previous_weights + weights if self.cumulative else weights
 

@@ -15,18 +15,18 @@ from .._tensors import Tensor, as_tensor, dtype_of, shape_of
 def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) -> Tensor:
     """Softmax over the keys that take part.
 
-    `weights[j] = exp(scores[j]) / sum(exp(scores[i]) for each i that takes part)`, and zero where `j` does not.
+    `weights[j] = exp(scores[j]) / sum(exp(scores[i]) for each i that takes part)`, and zero if `j` does not take part.
 
     Args:
         scores: Floats, `(..., Tq, Tk)`.
         valid_lens: Integers, `(...)` or `(..., Tq)`. Key `j` takes part if `j < valid_lens`. None for all keys.
-        mask: Booleans that broadcast to the scores; True takes part. Intersected with the lengths.
+        mask: Booleans that broadcast to the scores; True takes part. A key must be allowed by both lengths and mask.
 
     Returns:
-        Weights of the shape and dtype of the scores. Each row sums to 1, or is zero when it has no key.
+        Weights of the shape and dtype of the scores. Each row sums to 1, or is zero if it has no key.
 
     Numerics:
-        Computed in float32 at least. A score must be above the lowest float32 to count against the masked ones.
+        Computed in float32 at least. A score must be above the lowest float32, which stands for masked scores.
 
     Raises:
         TypeError: If scores are not floats, lengths not integers, or the mask not boolean.
@@ -36,8 +36,8 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) 
         >>> masked_softmax(keras.ops.zeros((2, 1, 4)), [1, 2])
         [[[1., 0., 0., 0.]], [[0.5, 0.5, 0., 0.]]]
 
-    Source: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.3, where masked scores are set to -1e6;
-        there a row without keys comes out uniform, here it is zero.
+    Source: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.3. There masked scores are set to -1e6, and
+        a row without keys gets uniform weights; here it gets zeros.
     """
     if any(isinstance(x, keras.KerasTensor) for x in (scores, valid_lens, mask)):
         # In a functional model the whole becomes one layer: Tk may be unknown here, and is known when the layer runs.
@@ -79,7 +79,7 @@ class MaskedSoftmax(keras.layers.Layer):
         Weights of the shape of the scores, exactly zero where masked.
 
     Masking:
-        Lengths and mask are intersected. A Keras mask on the scores is passed on unchanged.
+        A key must be allowed by both lengths and mask. A Keras mask on the scores is passed on unchanged.
 
     Example:
         >>> scores, lens = keras.Input((3, 4)), keras.Input((), dtype="int32")

@@ -32,28 +32,29 @@ from .head_projections import HeadProjections, check_process
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class MultiHeadAttention(HeadProjections):
-    """Several attentions side by side, each over projections of its own, with any scoring layer.
+    """Attention in several heads, with any scoring layer, each head on its own projections.
 
     `output = W_o [head_1, ..., head_H]`, `head_h = attention(W_q,h queries, W_k,h keys, W_v,h values)`
 
-    With `process_heads` each of the three goes through that between its projection and the attention.
+    With `process_heads`, each projection passes through it before the attention.
 
-    The projections are `keras.layers.Dense` layers with the heads side by side on the last axis: `W_q` (Dq, H K),
-    `W_k` (Dk, G K), `W_v` (Dv, G V) and `W_o` (H V, Do). Weights of the scoring layer are shared by all heads.
+    The projections are `keras.layers.Dense` layers with the heads side by side on the last axis: `W_q` (Dq, H K), `W_k`
+    (Dk, G K), `W_v` (Dv, G V) and `W_o` (H V, Do). All heads share the weights of the scoring layer.
 
     Args:
-        attention: The scoring layer, an `AttentionPooling`; dropout of the weights is its own. Keras cannot load a
-            model in which two layers share one that has weights.
+        attention: The scoring layer, an `AttentionPooling`. Its dropout is the dropout of the weights. Two layers
+            cannot share a scoring layer that has weights, since Keras cannot load such a model.
         num_heads: H, the number of heads.
         key_dim: K, the size of a query and a key in one head; None for `Dq / H`.
         value_dim: V, the size of a value in one head; None for K.
         output_dim: Do, the size of the output; None for Dq.
         num_kv_heads: G, the number of heads of keys and values, which divides H: each serves `H / G` heads of queries.
             None for H.
-        process_heads: A layer or function for the projected heads, or None: `process_heads(heads, role=role,
-            offset=offset)` gets heads `B + (H, T, K)`, `"queries"`, `"keys"` or `"values"` as role, and the position
-            of the first of the T: an integer, a scalar tensor or integers `B`. It returns floats of the same shape, and
-            must take each position by itself. `RotaryEmbedding` is one. Like `attention`, it is of this layer alone.
+        process_heads: None, or a layer or function that changes the projected heads, such as `RotaryEmbedding`. It is
+            called as `process_heads(heads, role=role, offset=offset)`, with heads `B + (H, T, K)`, the role
+            `"queries"`, `"keys"` or `"values"`, and the position of the first of the T: an integer, a scalar tensor or
+            integers `B`. It returns floats of the same shape, and must treat each position independently. Like
+            `attention`, it must not be shared with another layer.
         use_bias: Whether the four projections have a bias.
         kernel_initializer: Initializer of the four kernels.
         bias_initializer: Initializer of the four biases.
@@ -64,14 +65,15 @@ class MultiHeadAttention(HeadProjections):
     Call arguments:
         attention_mask: Booleans that broadcast to `B + (Tq, Tk)`, for all heads, or with one more axis to
             `B + (H, Tq, Tk)`.
-        score_bias: Floats that broadcast likewise, added to the scores of all heads or of each.
+        score_bias: Floats that broadcast in the same way, added to the scores of all heads or of each head.
         Others: those of `AttentionPooling`.
 
     Returns:
-        Output `B + (Tq, Do)`; with `return_attention_scores=True` a pair of it and the weights `B + (H, Tq, Tk)`.
+        Output `B + (Tq, Do)`. With `return_attention_scores=True`, a pair of the output and the weights
+        `B + (H, Tq, Tk)`.
 
     Masking:
-        That of `AttentionPooling`. A query that sees no key in any head gives zeros, without the bias of `W_o`.
+        That of `AttentionPooling`. If a query sees no key in any head, its output is zeros, without the bias of `W_o`.
 
     Raises:
         TypeError: If lengths are not integers or a mask is not boolean.

@@ -8,6 +8,7 @@ from keras import ops
 from .._checks.arguments import check_switch, check_window
 from .._checks.offset import check_offset
 from .._checks.tensors import check_given, check_masks, check_real, check_segment_ids
+from .._keras.calls import CheckedCalls
 from .._keras.placeholders import as_tensors
 from .._keras.private import VariedOutputs, set_keras_mask
 from .._keras.projections import policy_with_quantized_sublayers
@@ -19,11 +20,13 @@ from .._tensors import Masks, Pairs, Shape, Tensor, as_tensor, shape_of
 from .call import AttentionCall, with_all_masks
 
 
-class AttentionLayer(VariedOutputs, Precomputing):
+class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
     """A layer that is called with queries, keys and values, and masks of every kind.
 
     A subclass gives `_attend`, `_project`, `_checked_shapes` and `_output_shapes`.
     """
+
+    CALLED = "`layer(queries, keys, values)`, and as `layer(x, x, x)` where all are one sequence"
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

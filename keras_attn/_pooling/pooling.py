@@ -21,54 +21,58 @@ _CALL = ("call", "_answer", "_attend", "_lowered", "precompute")  # what a call 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class AttentionPooling(ScoringLayer):
-    """Base of the attention layers: a weighted mean of the values, weights by a softmax over scores.
+    """Base class of the attention layers: a mean of the values, weighted by a softmax over scores.
 
-    `output = dropout(softmax(score(queries, keys) + score_bias)) values`, the softmax over the keys that take part.
+    `output = dropout(softmax(score(queries, keys) + score_bias)) values`, with the softmax over the keys that take
+    part.
 
-    A subclass gives `score(queries, keys)`, which returns `B + (Tq, Tk)`, and where it has weights
-    `build(queries_shape, keys_shape, values_shape)`. Masks, softmax, dropout and shapes are done here. Where part of
-    the score depends on keys alone, it may split it in `project_keys(keys)` and `score_projected(queries, keys)`.
+    A subclass defines `score(queries, keys)`, which returns `B + (Tq, Tk)`, and, if it has weights,
+    `build(queries_shape, keys_shape, values_shape)`. This class does the masks, softmax, dropout and shapes. If part of
+    the score depends on the keys alone, a subclass may define `project_keys(keys)` and `score_projected(queries, keys)`
+    instead of `score`.
 
-    Axes: `B` one or more batch axes, `Tq` queries, `Tk` keys, `Dq`, `Dk`, `Dv` sizes.
+    Axes: `B` one or more batch axes; `Tq` queries; `Tk` keys; `Dq`, `Dk`, `Dv` sizes of a query, key and value.
 
     Args:
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
-        seed: Integer that fixes the draws of the dropout, or None.
-        normalizer: What makes weights of the scores of a query: `"softmax"`; `"sparsemax"`, whose weights sum to 1 too
-            and are exactly zero for keys far from the best; or `"sigmoid"`, each weight for itself, from 0 to 1.
+        seed: Integer that fixes the random draws of the dropout, or None.
+        normalizer: How the scores of a query become weights: `"softmax"`; `"sparsemax"`, whose weights also sum to 1
+            and are exactly zero for keys far below the best; or `"sigmoid"`, which computes each weight by itself, from
+            0 to 1.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         queries: Floats, `B + (Tq, Dq)`.
-        keys: Floats, `B + (Tk, Dk)`, or what `precompute` or `append` gave.
-        values: Floats, `B + (Tk, Dv)`; None where `keys` is a state that holds values.
+        keys: Floats, `B + (Tk, Dk)`, or the result of `precompute` or `append`.
+        values: Floats, `B + (Tk, Dv)`; None if `keys` is a state that holds values.
         valid_lens: Integers, `B` or `B + (Tq,)`. Key `j` takes part if `j < valid_lens`.
-        score_bias: Floats that broadcast to `B + (Tq, Tk)`, added to the scores before any mask. What lies beyond 1e30,
-            in float16 65504, counts as that, so that a mask of -1e9, the lowest number or infinity can be added.
+        score_bias: Floats that broadcast to `B + (Tq, Tk)`, added to the scores before any mask. They are clipped at
+            1e30, in float16 at 65504, of either sign. So an additive mask of -1e9, the lowest number or minus infinity
+            works too.
         attention_mask: Booleans that broadcast to `B + (Tq, Tk)`; True takes part.
-        segment_ids: Integers: a query sees only keys with its number, as in several texts packed into one sequence.
-            `B + (T,)` where queries and keys are that sequence, else a pair: `B + (Tq,)` and `B + (Tk,)`.
+        segment_ids: Integers: a query sees only keys with its own number, for several texts packed into one sequence.
+            `B + (T,)` if queries and keys are the same sequence, else a pair: `B + (Tq,)` and `B + (Tk,)`.
         use_causal_mask: Whether query `i` sees only keys `j <= i`.
         window: (left, right): query `i` sees only keys `i - left <= j <= i + right`; None for no bound on a side.
         offset: Position of the first query, from which a causal mask and a window count: an integer, or integers `B`.
-            None for 0; with a state that holds values, the queries are the last of its steps.
+            None for 0; but with a state that holds values, None makes the queries the last of its steps.
         return_attention_scores: Whether to return the weights as well.
         training: Whether dropout acts.
-        queries_mask: Booleans, `B + (Tq,)`. Filled by Keras from the mask that `queries` carries, unless given.
-        keys_mask: Booleans, `B + (Tk,)`, likewise.
-        values_mask: Booleans, `B + (Tk,)`, likewise.
+        queries_mask: Booleans, `B + (Tq,)`. Unless given, Keras fills it from the mask that `queries` carries.
+        keys_mask: Booleans, `B + (Tk,)`, likewise from `keys`.
+        values_mask: Booleans, `B + (Tk,)`, likewise from `values`.
 
     Returns:
-        Output `B + (Tq, Dv)`; with `return_attention_scores=True` a pair of it and the weights `B + (Tq, Tk)`, taken
-        after the softmax and before the dropout.
+        Output `B + (Tq, Dv)`. With `return_attention_scores=True`, a pair of the output and the weights `B + (Tq, Tk)`,
+        taken after the softmax and before the dropout.
 
     Masking:
-        A pair takes part when every mask given lets it. A query with no key gives zero weights, zero output and zero
-        gradient. A key that no query may see, and its value, are replaced by zeros before they are used, and so are
-        queries that see no key: NaN there reaches neither outputs nor gradients. The output carries `queries_mask`.
+        A pair takes part if every given mask allows it. A query with no key has zero weights, zero output and zero
+        gradient. Before they are used, zeros replace every key that no query may see, its value, and every query that
+        sees no key. So NaN there reaches neither outputs nor gradients. The output carries `queries_mask`.
 
     Numerics:
-        The softmax, or what is in its place, runs in float32 at least, whatever the dtype of the layer.
+        The softmax or other normalizer runs in float32 at least, whatever the dtype of the layer.
 
     Raises:
         TypeError: If lengths are not integers or a mask is not boolean.

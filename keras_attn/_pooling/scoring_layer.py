@@ -54,7 +54,10 @@ class ScoringLayer(AttentionLayer):
         return self.score_projected(queries, self.project_keys(keys))
 
     def project_keys(self, keys: Tensor) -> Tensor:
-        """What of the score depends on keys `B + (Tk, Dk)` alone: `B + (Tk, ...)`, the keys themselves unless given."""
+        """Computes the part of the score that depends on keys alone, `B + (Tk, Dk)` to `B + (Tk, ...)`.
+
+        By default this is the keys themselves.
+        """
         return keys
 
     def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -66,7 +69,7 @@ class ScoringLayer(AttentionLayer):
         return self.score(queries, keys)
 
     def projected_size(self, queries_size: int | None) -> int | None:
-        """The size of projected keys for queries of size Dq; None where it is unknown or any will do."""
+        """The size of projected keys for queries of size Dq; None if it is unknown or any size will do."""
         return None if self._equal_sizes is None else queries_size
 
     def _scoring(self, call: AttentionCall) -> Scoring:

@@ -10,29 +10,29 @@ from .bias import PositionBias
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class LinearBias(PositionBias):
-    """Biases of scores that fall with the distance between query and key, in each head at a rate of its own: ALiBi.
+    """Biases of scores that decrease linearly with the distance between query and key, at a rate for each head: ALiBi.
 
-    `bias[h, i, j] = -slope[h] |i - j|`, with `slope[h] = 2^(-8 (h + 1) / H)` for `h` from 0 where H is a power of two.
-    For other numbers of heads the slopes are those of the next lower power of two P, and then every other one of those
-    of `2 P`, from the first on. Nothing is learned.
+    `bias[h, i, j] = -slope[h] |i - j|`, with `slope[h] = 2^(-8 (h + 1) / H)` for `h` from 0, if H is a power of two.
+    For other numbers of heads, let P be the next lower power of two: the slopes are those of P heads, followed by every
+    other slope of `2 P` heads, beginning with the first. Nothing is learned.
 
     Args:
         num_heads: H, the number of heads.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        queries: `B + (Tq, Dq)`; only their number is read.
-        keys: `B + (Tk, Dk)`, likewise; None for those of the queries. Their positions start at 0.
-        offset: Position of the first query: one integer, or integers B, one for each example. A tensor, where it
+        queries: `B + (Tq, Dq)`; only Tq is used.
+        keys: `B + (Tk, Dk)`; only Tk is used. None for the queries. The positions of keys start at 0.
+        offset: Position of the first query: one integer, or integers B, one for each example. Pass a tensor if it
             changes from call to call.
 
     Returns:
-        Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` where each example has an offset: to be passed
-        as `score_bias`.
+        Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` if each example has an offset. Pass them as
+        `score_bias`.
 
     Masking:
-        None is read, and the biases carry none. Keys behind the query count as those before it; the authors hide them
-        with a causal mask.
+        Masks are not read, and the biases carry none. Keys after the query get the same bias as keys before it; the
+        authors hide them with a causal mask.
 
     Numerics:
         Computed in float32 at least, and rounded once. In float16 no bias is below -65504.

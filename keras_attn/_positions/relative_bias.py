@@ -14,43 +14,44 @@ from .bias import PositionBias
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class RelativePositionBias(PositionBias):
-    """Learned biases of the scores of each head, one for each bucket of distances between query and key, as in T5.
+    """Learned biases of the scores in each head, one for each bucket of distances between query and key, as in T5.
 
-    `bias[h, i, j] = embeddings[bucket(j - i), h]`. Of `N` buckets for one direction the first `E = N // 2` hold one
-    distance `d` each; those behind them hold distances of equal ratio, and the last all from about `M` on:
+    `bias[h, i, j] = embeddings[bucket(j - i), h]`. Let `N` be the number of buckets for one direction, `E = N // 2` and
+    `M = max_distance`. The first `E` buckets hold one distance `d` each. The others hold ranges that grow by a constant
+    ratio, and the last one holds everything from about `M` on:
 
     `bucket(d) = d` for `d < E`, `min(E + floor((N - E) log(d / E) / log(M / E)), N - 1)` for others
 
-    In both directions `N = num_buckets // 2`: the first N buckets are for the key of the query's own position and those
-    before it, the next N for keys behind it. In one direction `N = num_buckets`, and keys behind the query are in
-    bucket 0: they are for a causal mask to hide.
+    In both directions `N = num_buckets // 2`: the first N buckets are for the query's own position and the keys before
+    it, and the next N are for the keys after it. In one direction `N = num_buckets`, and all keys after the query are
+    in bucket 0: a causal mask should hide them.
 
     Args:
         num_heads: H, the number of heads.
         num_buckets: The number of buckets.
-        max_distance: M, above E. Keys that far or farther are all alike.
-        bidirectional: Whether keys behind the query have buckets of their own.
+        max_distance: M, above E. All keys at this distance or farther get the same bias.
+        bidirectional: Whether keys after the query have buckets of their own.
         embeddings_initializer: Initializer of the biases, (num_buckets, H).
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        queries: `B + (Tq, Dq)`; only their number is read.
-        keys: `B + (Tk, Dk)`, likewise; None for those of the queries. Their positions start at 0.
-        offset: Position of the first query: one integer, or integers B, one for each example. A tensor, where it
+        queries: `B + (Tq, Dq)`; only Tq is used.
+        keys: `B + (Tk, Dk)`; only Tk is used. None for the queries. The positions of keys start at 0.
+        offset: Position of the first query: one integer, or integers B, one for each example. Pass a tensor if it
             changes from call to call.
 
     Returns:
-        Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` where each example has an offset: to be passed
-        as `score_bias`.
+        Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` if each example has an offset. Pass them as
+        `score_bias`.
 
     Masking:
-        None is read, and the biases carry none.
+        Masks are not read, and the biases carry none.
 
     Numerics:
-        Where a bucket begins is computed in whole numbers, from `d^(N-E) >= M^k E^(N-E-k)` for the k-th behind E, so no
-        rounding of a logarithm puts a distance into the bucket beside its own. The authors' code takes logarithms in
-        float32. With T5's sizes that gives the same; with a few others, such as 36 buckets for one direction and M=392,
-        it is one off at a border that is a whole number.
+        The first distance of each bucket is computed in integers, from `d^(N-E) >= M^k E^(N-E-k)` for bucket `E + k`.
+        So no rounding of a logarithm puts a distance into the wrong bucket. The authors' code takes logarithms in
+        float32. With T5's sizes it gives the same buckets. With some others, such as 36 buckets for one direction and
+        M=392, it is off by one at a boundary that is an integer.
 
     Raises:
         TypeError: If the offset is not integers.

@@ -14,34 +14,35 @@ from .._tensors import Shape, Tensor, at_least_float32, dtype_of, shape_of
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class RotaryEmbedding(keras.layers.Layer):
-    """Turns pairs of entries of queries and keys by angles that grow with the position, so that products tell distance.
+    """Rotates queries and keys by angles that grow with the position, so that dot products depend on distances.
 
     At position `p` the pair `(a, b)` number `i`, from 0, becomes `(a cos - b sin, b cos + a sin)` of the angle
     `p scale base^(-2 i / size)`. The dot product of a query at `p` and a key at `r` then depends on `p - r` alone.
 
     Args:
         base: Its powers are the wavelengths; above 0.
-        interleaved: Whether a pair is two entries side by side, `2 i` and `2 i + 1` (RoFormer, GPT-J). Otherwise it is
+        interleaved: Whether a pair is two neighbouring entries, `2 i` and `2 i + 1` (RoFormer, GPT-J). Otherwise it is
             `i` and `i + size / 2` (GPT-NeoX, Llama, `keras_hub.layers.RotaryEmbedding`).
-        size: How many of the first entries turn, an even number; None for all of them. The others stay as they are.
-        scale: What positions are multiplied by: with 0.25, four times as many fit in the angles that a model was
-            trained on. Of `keras_hub` it is `1 / scaling_factor`.
+        size: How many entries to rotate, from the first on; an even number. None for all. The others do not change.
+        scale: Factor of the positions: with 0.25, four times as many positions fit into the angles that a model was
+            trained on. It is `1 / scaling_factor` of `keras_hub`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
 
     Call arguments:
         heads: Floats `B + (T, D)` with any number of leading axes, heads among them.
-        role: What they are: `"queries"`, `"keys"`, or `"values"`, which stay as they are.
-        offset: Position of the first of the T: one integer, or integers for the first axis, one for each example. A
-            tensor, where it changes from call to call.
+        role: `"queries"`, `"keys"`, or `"values"`. Values do not change.
+        offset: Position of the first of the T: one integer, or integers for the first axis, one for each example. Pass
+            a tensor if it changes from call to call.
 
     Returns:
-        What came, turned: of the same shape, and of the same dtype whatever that of the layer.
+        The rotated heads, in the shape and dtype of the input, whatever the dtype of the layer.
 
     Masking:
-        A Keras mask is passed on. Each position is turned for itself.
+        A Keras mask is passed on. Each position is rotated independently.
 
     Numerics:
-        Angles and products are taken in float32 at least. An angle at position `p` is rounded by some `1e-7 p`.
+        Angles and products are computed in float32 at least. The rounding error of an angle at position `p` is about
+        `1e-7 p`.
 
     Raises:
         TypeError: If heads are not floats or the offset is not integers.

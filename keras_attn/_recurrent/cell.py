@@ -31,22 +31,22 @@ from .states import CellStates, States
 class AttentionCell(CellStates):
     """A recurrent cell that attends to a memory at each step: the decoder of Bahdanau, or that of Luong.
 
-    With `c = attention(query, memory)`, a step from the state `s'` to `s` gives `o`:
+    With the input `x`, the states `s` and the context `c = attention(query, memory)`, a step gives the output `o`:
 
-    `when="before"`: the state before the step asks, `c` of `s'`, then `o, s = cell([c; x], s')`.
-    `when="after"`: the state after it asks, `h, s = cell(x, s')`, then `c` of `h`, and `o = [c; h]`.
+    - `when="before"`: the previous state is the query for `c`; then `o, s = cell([c; x], s)`.
+    - `when="after"`: `h, s = cell(x, s)`; then `h` is the query for `c`, and `o = [c; h]`.
 
     With an `attention_size` the output is `tanh(W_c [c; o])` and `tanh(W_c [c; h])`. `AttentionRNN` runs a cell over
-    sequences; called by itself it makes one step, for decoding.
+    sequences. To decode, call the cell itself: it makes one step.
 
     Args:
         cell: Any recurrent cell of Keras, such as `GRUCell`, `LSTMCell` or `StackedRNNCells`.
-        attention: Any layer of this package that pools, such as `AdditiveAttention`; or `MultiHeadAttention`.
-        when: `"before"` or `"after"` the step of the cell.
-        attention_size: Size of the output, which a dense layer without bias, `W_c`, makes of context and output of the
+        attention: An attention layer, such as `AdditiveAttention`, `MultiHeadAttention` or a score of your own.
+        when: Whether to attend `"before"` or `"after"` the step of the cell.
+        attention_size: Size of the output of a dense layer without bias, `W_c`, over the context and the output of the
             cell. None for no such layer.
-        activation: What is applied to `W_c [c; o]`.
-        input_feeding: Whether the output of the step before is appended to the input. That is one more state.
+        activation: The activation after `W_c`.
+        input_feeding: Whether the previous output is appended to the input. It is then one more state.
         kernel_initializer: Initializer of the kernel of `W_c`.
         kernel_regularizer: Regularizer of that kernel, or None.
         kernel_constraint: Constraint on that kernel, or None.
@@ -54,25 +54,24 @@ class AttentionCell(CellStates):
 
     Call arguments:
         inputs: Floats (B, Dx).
-        states: A list: the states of the cell one after another, (B, units) each; the output of the step before, if
-            there is `input_feeding`; and (B, Tk) of weights, if `attention` is a `LocationSensitiveAttention`.
-            `get_initial_state` gives the first.
-        memory: Floats (B, Tk, Dv), keys and values at once; or what `precompute(memory)` gave, which saves each step
-            what does not change.
+        states: A flat list: the states of `cell`, (B, units) each; with `input_feeding` the previous output; and with a
+            `LocationSensitiveAttention` its weights (B, Tk). `get_initial_state` returns the first states.
+        memory: Floats (B, Tk, Dv), used as keys and as values; or the result of `precompute(memory)`, which saves work
+            at each step.
         valid_lens: Integers (B,). Key `j` takes part if `j < valid_lens`.
-        memory_mask: Booleans (B, Tk). Filled by Keras from the mask that `memory` carries, unless given.
+        memory_mask: Booleans (B, Tk). Unless given, Keras fills it from the mask that `memory` carries.
         return_attention_scores: Whether to return the weights as well.
         training: Whether dropout acts.
 
     Returns:
-        A pair: the output (B, size), and the list of the next states. With `return_attention_scores=True` a pair of
-        that and the weights (B, Tk), or (B, H, Tk) of several heads.
+        A pair of the output (B, size) and the list of the next states. With `return_attention_scores=True`, a pair of
+        that pair and the weights (B, Tk), or (B, H, Tk) with heads.
 
     Masking:
-        That of the attention: padding of the memory reaches nothing, and a memory without keys is a context of zeros.
+        That of the attention: padding of the memory has no effect. If a memory has no valid key, the context is zeros.
 
     Raises:
-        TypeError: If `cell` or `attention` is something else.
+        TypeError: If `cell` or `attention` has another type.
         ValueError: If ranks or sizes do not agree.
 
     Example:
@@ -81,8 +80,8 @@ class AttentionCell(CellStates):
         >>> output, states = cell(inputs[:, 0], cell.get_initial_state(batch_size=2), cell.precompute(memory))
 
     Source: `"before"`: Bahdanau, Cho and Bengio 2014, appendix A.2.2; `"after"`, `W_c` and input feeding: Luong, Pham
-        and Manning 2015, equation 5 and section 3.3. TensorFlow Addons' `AttentionWrapper` is `when="after"` with
-        `input_feeding=True` and `attention_size`, its `attention_layer` by default `activation=None`.
+        and Manning 2015, equation 5 and section 3.3. `AttentionWrapper` of TensorFlow Addons is `when="after"` with
+        `input_feeding=True` and `attention_size`; its default `attention_layer` has `activation=None`.
     """
 
     def __init__(
@@ -137,13 +136,13 @@ class AttentionCell(CellStates):
             self.W_c.build((*batch, (self.context_size or 0) + output_size(self.cell)))
 
     def dropout_for(self, inputs: Tensor, training: bool | None) -> Any:
-        """A context in which all steps of inputs (B, T, Dx) drop the same units of the cell in this one."""
+        """Returns a context in which the dropout of `cell` drops the same units at all steps of inputs (B, T, Dx)."""
         size = self._size_of_cell_inputs(inputs.shape[-1])
         example = ops.zeros((ops.shape(inputs)[0], size), self.cell.compute_dtype)
         return dropout_drawn_once(self.cell, example, training)
 
     def precompute(self, memory: Tensor) -> dict[str, Tensor]:
-        """What depends on the memory alone, to be passed in its place at each step.
+        """Computes what depends on the memory alone. Each step takes the result in place of the memory.
 
         Args:
             memory: Floats (B, Tk, Dv). Padding should be finite, unless no gradient is taken through it.
@@ -215,6 +214,16 @@ class AttentionCell(CellStates):
         weights = keras.KerasTensor((batch, *heads, places), self.compute_dtype)
         returns_weights = check_switch("return_attention_scores", options.get("return_attention_scores"))
         return (result, weights) if returns_weights else result
+
+    def compute_output_shape(
+        self, inputs_shape: Any, states_shape: Any, memory_shape: Any, *, return_attention_scores: bool = False
+    ) -> Any:
+        """The shapes of what `call` returns."""
+        memory_shape = memory_shape if isinstance(memory_shape, Mapping) else tuple(memory_shape)
+        shapes = shapes_of(self, of_one_step(tuple(inputs_shape)), memory_shape)
+        batch, *heads, _, places = shapes.weights
+        result = (batch, shapes.output_size), shapes.states
+        return (result, (batch, *heads, places)) if return_attention_scores else result
 
     def _checked(self, inputs: Tensor, states: Any, memory: Any, given: Masking) -> tuple[States, Masking, Shapes]:
         """Checks what a call, symbolic or not, was given."""

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_flag, check_switch
+from .._keras.calls import CheckedCalls
 from .._keras.private import VariedOutputs, loop_over_time, set_keras_mask
 from .._maths.masks import hide
 from .._tensors import Shape, Tensor, dtype_of, shape_of
@@ -19,37 +20,39 @@ _OF_KERAS = ("go_backwards", "stateful", "unroll", "zero_output_for_mask")
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class AttentionRNN(VariedOutputs, keras.layers.RNN):
+class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
     """Runs an `AttentionCell` over sequences: a recurrent decoder with attention.
 
     What depends on the memory alone is computed once, before the loop.
 
     Args:
         cell: The cell.
-        return_sequences: Whether to return the outputs of all steps, and not the last alone.
+        return_sequences: Whether to return the outputs of all steps, rather than only the last.
         return_state: Whether to return the states after the last step as well.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         inputs: Floats (B, T, Dx).
-        memory: Floats (B, Tk, Dv), or what `cell.precompute(memory)` gave.
+        memory: Floats (B, Tk, Dv), or the result of `cell.precompute(memory)`.
         valid_lens: Integers (B,). Key `j` of the memory takes part if `j < valid_lens`.
-        input_lens: Integers (B,). Step `t` is made if `t < input_lens`.
-        initial_state: The first states, as a tensor or a list: those of the cell in the cell, or all of them. None for
+        input_lens: Integers (B,). Step `t` takes part if `t < input_lens`.
+        initial_state: The first states, as a tensor or a list: those of the Keras cell inside, or all of them. None for
             `cell.get_initial_state`.
-        inputs_mask: Booleans (B, T). Filled by Keras from the mask that `inputs` carries, unless given.
-        memory_mask: Booleans (B, Tk), likewise.
+        inputs_mask: Booleans (B, T). Unless given, Keras fills it from the mask that `inputs` carries.
+        memory_mask: Booleans (B, Tk), likewise from `memory`.
         return_attention_scores: Whether to return the weights of all steps as well.
-        training: Whether dropout acts. That of the cell drops the same units at each step, that of the weights others.
+        training: Whether dropout acts. The dropout of the Keras cell drops the same units at each step; that of the
+            attention weights is drawn anew at each step.
 
     Returns:
-        Outputs (B, T, size), or the last (B, size); with `return_state=True` a tuple of that and the states. With
-        `return_attention_scores=True` a pair of that and the weights (B, T, Tk), or (B, H, T, Tk) of several heads.
+        Outputs (B, T, size), or the last output (B, size); with `return_state=True` a tuple of the outputs and the
+        states. With `return_attention_scores=True`, a pair of that and the weights (B, T, Tk), or (B, H, T, Tk) with
+        heads.
 
     Masking:
-        A step that is masked leaves the states as they are and gives zeros, in the outputs and in the weights; the last
-        output is that of the last step that was made, or zeros. NaN there, or in the padding of the memory, reaches
-        neither outputs nor gradients.
+        A masked step leaves the states unchanged, and its output and weights are zeros. The last output is that of the
+        last step that is not masked, or zeros. NaN in masked steps, or in the padding of the memory, reaches neither
+        outputs nor gradients.
 
     Raises:
         TypeError: If lengths are not integers or a mask is not boolean.
@@ -61,6 +64,8 @@ class AttentionRNN(VariedOutputs, keras.layers.RNN):
 
     Source: that of `AttentionCell`.
     """
+
+    CALLED = "`layer(inputs, memory)`"
 
     def __init__(
         self, cell: AttentionCell, return_sequences: bool = True, return_state: bool = False, **kwargs: Any

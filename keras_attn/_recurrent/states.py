@@ -37,11 +37,11 @@ class CellStates(VariedOutputs, keras.layers.Layer):
 
     @property
     def output_size(self) -> int | None:
-        """The size of the output; None where it is that of a memory that is not known yet."""
+        """The size of the output; None if it depends on a memory that is not known yet."""
         return self.output_size_with(self.context_size)
 
     def output_size_with(self, context_size: int | None) -> int | None:
-        """The size of the output where contexts have a size."""
+        """The size of the output for contexts of a given size."""
         if self.attention_size is not None:
             return self.attention_size
         size = output_size(self.cell)
@@ -51,18 +51,18 @@ class CellStates(VariedOutputs, keras.layers.Layer):
 
     @property
     def state_size(self) -> list[int | None]:
-        """The sizes of the states, with None for that of a memory."""
+        """The sizes of the states; None for one that depends on the memory."""
         return [size for _, size in self.state_shapes(None, None, self.context_size)]
 
     def state_shapes(self, batch: int | None, places: int | None, context_size: int | None) -> list[Shape]:
-        """The shapes of the states for a memory of so many places, and contexts of a size."""
+        """The shapes of the states for a memory of `places` keys and for contexts of `context_size`."""
         fed = [self.output_size_with(context_size)] if self.input_feeding else []
         weights = [places] if self._reads_weights else []
         return [(batch, size) for size in (*state_sizes(self.cell), *fed, *weights)]
 
     @property
     def query_size(self) -> int:
-        """The size of the state that asks."""
+        """The size of the query."""
         return state_sizes(self.cell)[hidden_place(self.cell)] if self.when == "before" else output_size(self.cell)
 
     @property
@@ -71,17 +71,18 @@ class CellStates(VariedOutputs, keras.layers.Layer):
 
     @property
     def state_dtypes(self) -> list[str]:
-        """The dtypes of the states. Weights so far may be sums, which need float32."""
+        """The dtypes of the states. Previous weights may be sums, which need float32."""
         dtypes = [self.cell.compute_dtype] * len(state_sizes(self.cell))
         exact = "float64" if self.compute_dtype == "float64" else "float32"
         return dtypes + [self.compute_dtype] * self.input_feeding + [exact] * self._reads_weights
 
     def get_initial_state(self, batch_size: Any = None, memory: Any = None) -> list[Tensor]:
-        """Zeros, or what the cell begins with.
+        """Returns the first states: the initial states of `cell`, and zeros.
 
         Args:
-            batch_size: B; unless given, that of the memory.
-            memory: The memory, or what `precompute` gave; needed where weights are a state.
+            batch_size: B; by default that of the memory.
+            memory: The memory, or the result of `precompute`. Needed if `batch_size` is not given, or if weights are a
+                state.
         """
         if memory is None and (batch_size is None or self._reads_weights):
             raise ValueError(

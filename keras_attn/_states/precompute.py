@@ -7,6 +7,7 @@ from keras import ops
 
 from .._checks.arguments import check_positive_integer
 from .._checks.tensors import check_given, check_rank, check_real
+from .._keras.private import get_keras_mask
 from .._tensors import Shape, Tensor, as_tensor, shape_of, shapes_agree
 from .carried_mask import carry_mask
 from .state import (
@@ -50,20 +51,22 @@ class Precomputing(keras.layers.Layer):
     def precompute(
         self, keys: Tensor, values: Tensor | None = None, *, capacity: int | None = None
     ) -> dict[str, Tensor]:
-        """What depends on keys alone, or on keys and values, to be passed in the place of `keys` from then on.
+        """Computes what depends on keys alone, or on keys and values. Calls take the result in place of `keys`.
 
-        The answer is that of the plain call. It carries the mask that `keys` carries.
+        Such a call returns what a call with the keys returns. The result carries the mask that `keys` carries.
 
         Args:
             keys: Floats, `B + (Tk, Dk)`. Padding should be finite, unless no gradient is taken through it.
-            values: Floats, `B + (Tk, Dv)`, to be held as well; a call then takes no values. None to pass them.
-            capacity: For how many steps there is room, in a state that `append` fills without a change of shapes, as
-                XLA and JAX need it. None for a state that grows.
+            values: Floats, `B + (Tk, Dv)`, to be held in the result as well; calls then take no values. None if calls
+                take them.
+            capacity: The number of steps that the result has room for. `append` then fills it without changing its
+                shapes, as XLA and JAX need. None for a result that grows.
 
         Returns:
-            A dict with the tensor `"projected_keys"`, `B + (Tk, ...)`; `"projected_values"`, if values are given; and
-            with a capacity, which then takes the place of Tk, `"length"`, int32 `B`: how many steps are there.
-            In `MultiHeadAttention` both have an axis of heads before that of the steps: `B + (G, Tk, ...)`.
+            A dict with the tensor `"projected_keys"`, `B + (Tk, ...)`, and `"projected_values"` if values are given.
+            With a capacity, that is the size in place of Tk, and there is `"length"`, int32 `B`, the number of steps so
+            far. In `MultiHeadAttention` both tensors have an axis of heads before the axis of steps:
+            `B + (G, Tk, ...)`.
 
         Raises:
             ValueError: If the layer is not built, the capacity is too small, or shapes do not agree.
@@ -88,13 +91,13 @@ class Precomputing(keras.layers.Layer):
         return state
 
     def append(self, state: dict[str, Tensor], keys: Tensor, values: Tensor) -> dict[str, Tensor]:
-        """A state with the keys and values of further steps appended to those that it has.
+        """Appends the keys and values of further steps to a state, and returns the new state.
 
-        A call with the state takes its queries for the last of all steps: causal masks and windows count from there.
+        In a call with the state, the queries are the last of all steps: causal masks and windows count from there.
 
         Args:
-            state: What `precompute(keys, values)` or `append` gave: `"projected_keys"` and `"projected_values"`; with a
-                `"length"` it has a fixed capacity, and what goes beyond that is lost.
+            state: The result of `precompute(keys, values)` or `append`: `"projected_keys"` and `"projected_values"`.
+                With a `"length"` it has a fixed capacity, and steps beyond that are lost.
             keys: Floats, `B + (T, Dk)`, of one step or more.
             values: Floats, `B + (T, Dv)`.
 
@@ -121,9 +124,15 @@ class Precomputing(keras.layers.Layer):
         return appended
 
     def _zeros_like(self, keys: Tensor, name: str) -> Tensor:
-        """Zeros of the length of the keys and of the size for which the layer was built."""
+        """What stands for queries or values: of the keys' length, and of the size for which the layer was built.
+
+        That is the keys themselves where they have the size; a mask that they carry would come out with the state.
+        """
         shape = (self.get_build_config() or {}).get("shapes_dict", {}).get(f"{name}_shape")
-        return keys if shape is None or shape[-1] is None else ZerosLike(shape[-1])(keys)
+        if shape is None or shape[-1] is None:
+            return keys
+        is_of_size = shape_of(keys)[-1:] == (shape[-1],)
+        return keys if is_of_size and get_keras_mask(keys) is None else ZerosLike(shape[-1])(keys)
 
     def _state_of(self, keys: Tensor, values: Tensor, wanted: Any, mask: Tensor | None) -> dict[str, Tensor]:
         """The state of keys, and of values if they are wanted, alone or appended to those of another."""

@@ -31,44 +31,44 @@ Format = Literal["tensorboard", "png"]
 class AttentionLogger(keras.callbacks.Callback):
     """Writes heat maps of attention weights while a model trains, to TensorBoard or to PNG files.
 
-    After each epoch, or every so many batches, the model is called with chosen inputs as in inference, and each
-    attention layer in it is asked for its weights: the model need not return them. Training goes on as if there were no
-    logger: weights, seeds, metrics and the compiled step stay what they are.
+    After each epoch, or after a number of batches, the logger calls the model in inference mode with chosen inputs, and
+    asks each attention layer in it for its weights. The model need not return them. Training goes on as if there were
+    no logger: weights, seeds, metrics and the compiled step do not change.
 
     Attention layers are those whose `call` takes `return_attention_scores`: the layers of this package, Keras's own,
-    and yours. They are found at any depth and named by their path, such as `encoder/attention`. A layer that is called
-    again in the same model has a second picture, `encoder/attention/1`. Calls with one query each are steps of a loop,
+    and yours. They are found at any depth and named by their path, such as `encoder/attention`. A second call of a
+    layer in the same model gets its own picture, `encoder/attention/1`. Calls with one query each are steps of a loop,
     and become the rows of one picture.
 
-    A picture has a map for each example and head, of queries down and keys across, on one colour scale from 0 to the
-    largest weight. Weights of exactly zero, as masked keys have, are striped grey; what is no number is black.
+    A picture has one map for each example and head, with queries down and keys across, on one colour scale from 0 to
+    the largest weight. Weights of exactly zero, as of masked keys, are striped grey. NaN and infinity are black.
 
     Args:
-        log_dir: Folder to write to, as a path. TensorBoard shows the pictures as the run `attention`, under images; PNG
+        log_dir: Folder to write to, as a path. TensorBoard shows the pictures as the run `attention`, under images. PNG
             files are `log_dir/attention/PATH/STEP.png`.
-        inputs: What the model is called with: arrays `(B, ...)`, or a list, tuple or dict of them, in the dtypes that
-            `fit` is given. Lengths and masks among them.
-        layers: Names, paths or layers, or None for all. A dict also says which inputs the queries and the keys are,
-            where `labels` does not tell by their lengths: `{"attention": ("target", "source")}`.
+        inputs: What to call the model with: arrays `(B, ...)`, or a list, tuple or dict of them, including lengths and
+            masks, in the dtypes that `fit` gets.
+        layers: Names, paths or layers, or None for all. A dict also says which inputs are the queries and the keys, if
+            two inputs in `labels` have the same length: `{"attention": ("target", "source")}`.
         every: `"epoch"`, or a number of batches.
-        max_examples: Examples to show at most: the first ones.
-        max_heads: Heads to show at most of each example.
+        max_examples: The largest number of examples to show, from the first on.
+        max_heads: The largest number of heads to show of each example.
         labels: Tokens for the axes, as a dict from the name of an input of ids, `(B, T)`, to its vocabulary: tokens in
-            the order of their ids, or a dict from id to token. An axis gets those of the input that has its length, if
-            there is just one. Where the model has one input, any name means it.
-        format: `"tensorboard"`, `"png"`, or None: TensorBoard where Keras runs on TensorFlow, else PNG files.
+            the order of their ids, or a dict from id to token. An axis is labelled with the input that has its length,
+            if there is just one. If the model has a single input, any name stands for it.
+        format: `"tensorboard"`, `"png"`, or None: TensorBoard if Keras runs on TensorFlow, else PNG files.
 
-    The step of a picture is the number of the epoch, from 0, as in `keras.callbacks.TensorBoard`; or, with `every` a
-    number, that of the batches trained so far with this logger.
+    The step of a picture is the number of the epoch, from 0, as in `keras.callbacks.TensorBoard`. If `every` is a
+    number, it is the number of batches trained so far with this logger.
 
-    A picture that cannot be written is a `RuntimeWarning`, and training goes on. Each is written out at once, so that
-    nothing is lost after Ctrl-C.
+    If a picture cannot be written, there is a `RuntimeWarning` and training goes on. Each picture is written out at
+    once, so nothing is lost after Ctrl-C.
 
     Raises:
-        ImportError: If matplotlib is not installed, or TensorFlow where `format` asks for it.
+        ImportError: If matplotlib is not installed, or TensorFlow is not and `format` is `"tensorboard"`.
         TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of range; and when training begins, if the model has no attention layer, none
-            of a name in `layers`, or does not take the inputs.
+        ValueError: If an argument is out of range. When training begins: if the model has no attention layer, or none
+            of a name in `layers`, or does not accept the inputs.
         OSError: When training begins, if the folder cannot be made.
 
     Example:

@@ -1,17 +1,17 @@
-"""Decoding as one model: the loop around an encoder and a step is in the graph, and in the file it is exported to.
+"""Decoding as one model: an encoder, a step and the loop around the step are in one graph, and in the exported file.
 
-An encoder computes once for an input what a step reads again for every token of the answer. Both are functional models
-of the layers that were trained; what is made here holds them, and copies no weight.
+The encoder computes once for each input what the step reads for every token of the answer. Both are functional models
+of the trained layers. The model that is made here holds them, and copies no weight.
 
-Which input of the step gets what:
+Tensors are connected by name. An input of the step gets:
 
-    `token`             integers (B,): the last token, first `start`
-    a value of `state`  first what the encoder gives or is given under this name, else zeros, with 0 for a size that is
-                        not known: a cache that is empty. After a step, its output of the key's name
+    `token`             integers (B,): the last token, at first `start`
+    a value of `state`  at first the encoder's output or input of this name, else zeros, with 0 for a size that is not
+                        known: an empty cache. After a step, the step's output that the key in `state` names
     `position`          integers (B,): the number of the step, from 0; if nothing else has that name
-    any other           what the encoder gives under this name, else what it is given: the same at every step
+    any other           the encoder's output or input of this name: the same at every step
 
-Dropout is off, whatever `training` is. Masks that tensors carry end at the encoder: pass lengths as an output.
+Dropout is off, whatever `training` is. Keras masks that tensors carry end at the encoder: pass lengths as an output.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,32 +39,32 @@ def greedy(
     outputs: Sequence[str] = (),
     name: str | None = None,
 ) -> Any:
-    """A model that writes the likeliest token at each step, until each row has ended.
+    """Makes a model that writes the likeliest token at each step, until each row has ended.
 
-    Of equal logits the first is taken. Rows that have ended are no longer computed, once they are more than half of
-    those that are. On JAX and with `jit_compile=True`, where shapes are static, and where the inputs of the step have a
-    batch of one size, the loop ends with the last row.
+    Of equal logits the first is taken. Once more than half of the rows have ended, the ended rows are no longer
+    computed. On JAX and with `jit_compile=True`, where shapes are static, and if the inputs of the step have a fixed
+    batch size, all rows are computed until the last has ended.
 
     Args:
-        encoder: A functional model with a dict of outputs. Its inputs are those of the model.
+        encoder: A functional model with a dict of outputs. Its inputs are the inputs of the model that is made.
         step: A functional model with a dict of outputs, among them the logits of the next token.
-        state: From names of the step's outputs to names of its inputs, at the next step.
-        start: The token before the first, or the name of what the encoder gives or is given, integers (B,).
+        state: Maps names of the step's outputs to names of its inputs at the next step.
+        start: The token before the first. Or the name of an output or input of the encoder, integers (B,).
         end: The token that ends a row; None to take all steps.
         max_length: L, the largest number of steps.
-        token: The step's input for the last token.
-        logits: The step's output, floats (B, V).
-        outputs: Outputs of the step, (B, ...) each, that are given for every step as well, such as weights.
-        name: Of the model.
+        token: The name of the step's input for the last token.
+        logits: The name of the step's output of logits, floats (B, V).
+        outputs: Names of outputs of the step, (B, ...) each, such as weights, that are returned for every step as well.
+        name: Name of the model.
 
     Returns:
-        A model with a dict of outputs: `"tokens"`, int32 (B, L), with `end` after the end of a row, or 0 without one;
-        `"lengths"`, int32 (B,), the end counted; `"scores"`, float32 (B,), the sum of the log-probabilities of a row's
-        tokens; and (B, L, ...) for each of `outputs`, zeros after the end.
+        A model with a dict of outputs: `"tokens"`, int32 (B, L), with `end` after the end of a row, or 0 if there is no
+        `end`; `"lengths"`, int32 (B,), which count the end; `"scores"`, float32 (B,), the sum of the log-probabilities
+        of a row's tokens; and (B, L, ...) for each of `outputs`, with zeros after the end.
 
     Numerics:
         Scores are computed in float32 at least. A row that meets NaN among its logits has the score NaN, and its tokens
-        from there on may be any: backends, onnxruntime and NumPy do not agree on the largest of numbers and NaN.
+        from there on are arbitrary: backends, onnxruntime and NumPy disagree on the largest of numbers and NaN.
 
     Raises:
         TypeError: If a model is not functional, or has no dict of outputs.
@@ -96,40 +96,42 @@ def beam(
     outputs: Sequence[str] = (),
     name: str | None = None,
 ) -> Any:
-    """A model that finds sequences of high probability by a beam search.
+    """Makes a model that finds sequences of high probability by a beam search.
 
     The score of a sequence is the sum of its log-probabilities, divided by `((5 + length) / 6) ** length_penalty`. At
-    each step every sequence of the beam is continued with every token. Of all these, in the order of the sums:
+    each step every sequence of the beam is continued with every token, and the continuations are sorted by their sums:
 
-    - those among the first W that end are found; the K best by their score are kept;
-    - the first W that do not end are the beam of the next step.
+    - Those that end and are among the first W are finished. Of all finished sequences, the K with the best scores are
+      kept.
+    - The first W that do not end are the beam of the next step.
 
-    After L steps what is in the beam is found too. A row is done before that as soon as it has K sequences, the last
-    of which no sequence can pass any more, whatever its length: so it never ends too early. Of equal ones the first is
-    taken. Of width 1, without a penalty, it is `greedy`; of width V^L it finds the best of all sequences.
+    After L steps, the sequences in the beam count as finished too. A row stops earlier if it has K finished sequences
+    and no sequence in the beam can still score above the last of them, whatever its final length. So a row never ends
+    too early. Of equal sequences the first is taken. With width 1 and no penalty it equals `greedy`; with width V^L it
+    finds the best of all sequences.
 
-    The step is called with `B W` rows: what it reads is repeated for each sequence of the beam. Where its inputs have a
-    batch of one size, that must be W times the encoder's.
+    The step is called with `B W` rows: what it reads is repeated for each sequence of the beam. If its inputs have a
+    fixed batch size, that must be W times the encoder's.
 
     Args:
-        encoder: That of `greedy`.
-        step: That of `greedy`, with V known.
-        state: That of `greedy`.
-        start: That of `greedy`.
-        end: That of `greedy`.
-        max_length: That of `greedy`.
-        width: W, how many sequences go on at each step.
-        best: K, how many are given, at most W; None for W.
-        length_penalty: 0 for the sum alone; more is kinder to long sequences, less to short ones.
-        token: That of `greedy`.
-        logits: That of `greedy`.
-        outputs: That of `greedy`.
-        name: That of `greedy`.
+        encoder: As in `greedy`.
+        step: As in `greedy`, with V known.
+        state: As in `greedy`.
+        start: As in `greedy`.
+        end: As in `greedy`.
+        max_length: As in `greedy`.
+        width: W, the number of sequences in the beam.
+        best: K, the number of sequences to return, at most W; None for W.
+        length_penalty: 0 for the sum alone. The larger it is, the more it favours long sequences.
+        token: As in `greedy`.
+        logits: As in `greedy`.
+        outputs: As in `greedy`.
+        name: As in `greedy`.
 
     Returns:
-        A model with a dict of outputs, the best first: `"tokens"`, int32 (B, K, L); `"lengths"`, int32 (B, K);
-        `"scores"`, float32 (B, K), after the penalty; and (B, K, L, ...) for each of `outputs`. Where there are fewer
-        than K sequences the others have score -inf and length 0.
+        A model with a dict of outputs, the best sequence first: `"tokens"`, int32 (B, K, L); `"lengths"`, int32 (B, K);
+        `"scores"`, float32 (B, K), after the penalty; and (B, K, L, ...) for each of `outputs`. If there are fewer than
+        K sequences, the rest have score -inf and length 0.
 
     Raises:
         TypeError: If a model is not functional, or has no dict of outputs.
@@ -161,4 +163,4 @@ def _model(layer: Any, encoder: Any, name: str | None) -> Any:
         key: keras.Input(batch_shape=(batch, *x.shape[1:]), dtype=x.dtype, name=key)
         for key, x in inputs_of(encoder, "encoder").items()
     }
-    return keras.Model(inputs, layer(inputs), name=name)
+    return keras.Model(inputs, layer(inputs), name=layer.name if name is None else name)

@@ -1,7 +1,7 @@
-"""Weights trained elsewhere, turned into those of our layers: PyTorch, TensorFlow, Flax, MXNet, Paddle, Addons, Keras.
+"""Loads weights trained elsewhere: PyTorch, TensorFlow, Flax, MXNet, Paddle, TensorFlow Addons, Keras's own layers.
 
-A state is a mapping of names to arrays, as each framework gives it; none of them is imported here. What each calls its
-weights and how it lays them out is in the tables of `_layouts`, `_heads` and `_cells`.
+A state is a mapping of names to arrays, as each framework writes it; none of them is imported here. The tables in
+`_layouts`, `_heads` and `_cells` hold the names and layouts of the weights in each framework.
 """
 
 import re
@@ -45,29 +45,31 @@ def from_state(
 ) -> LayerT:
     """Sets the weights of a layer to those of a layer that was trained elsewhere.
 
-    All of them are set, or an error says what does not fit and nothing has changed.
+    If something does not fit, an error says what, and no weight has changed.
 
     Args:
-        layer: An `AdditiveAttention`, `DotProductAttention`, `BilinearAttention` or `MultiHeadAttention`, made with the
-            options of the layer that was trained; or an `AttentionCell` or `AttentionRNN` like the textbook's recurrent
-            decoder, without what goes into it and what reads it. If it is not built, it takes its sizes from the state.
+        layer: An `AdditiveAttention`, `DotProductAttention`, `BilinearAttention` or `MultiHeadAttention` with the
+            options of the trained layer; or an `AttentionCell` or `AttentionRNN` like the recurrent decoder of the
+            textbook (Dive into Deep Learning), without the layers before and after it. If it is not built, it takes its
+            sizes from the state.
         state: Names and arrays, such as `{name: tensor.numpy() for name, tensor in module.state_dict().items()}`, flat
-            or nested. Words of a name are joined by `/` or `.`; `:0` or what TensorFlow checkpoints add may follow it.
+            or nested. The parts of a name are joined by `/` or `.`. A suffix `:0`, or that of a TensorFlow checkpoint,
+            is ignored.
         source: Where the state is from, which decides names and orientation: `"torch"`, `"tensorflow"`, `"flax"`,
-            `"mxnet"` and `"paddle"`, for the textbook's layers and their own, `"tfa"` for TensorFlow Addons, `"keras"`
-            for Keras's own layers.
-        prefix: What stands before the names of this layer in the state of a whole model, such as `"decoder.attention"`.
-        strict: Whether to refuse a state with further entries below the prefix. Those of further recurrent layers are
+            `"mxnet"` or `"paddle"`, for the textbook's layers and the framework's own; `"tfa"` for TensorFlow Addons;
+            `"keras"` for Keras's own layers.
+        prefix: The part before the names of this layer in the state of a whole model, such as `"decoder.attention"`.
+        strict: Whether to refuse a state with further entries below the prefix. Entries of further recurrent layers are
             always refused.
 
     Returns:
-        The layer. A `DotProductAttention` has no weights; from `"keras"` it gets the scale, a number that models which
-        have already run do not read again: compile them anew.
+        The layer. A `DotProductAttention` has no weights; from `"keras"` it gets the scale. The scale is a number that
+        a model which has already run does not read again: call `model.compile` after it.
 
     Raises:
-        TypeError: If the prefix is no string.
-        ValueError: If there is no such source, or no such layer in it, if an entry is missing or not known, if a shape
-            does not fit, or if a number is too large for the dtype of the layer.
+        TypeError: If the prefix is not a string.
+        ValueError: If the source is unknown or has no such layer, if an entry is missing or unknown, if a shape does
+            not fit, or if a number is too large for the dtype of the layer.
 
     Example:
         >>> state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}

@@ -209,7 +209,7 @@ def test_the_command_names_the_layer(altered, tmp_path):
 
 
 def test_the_command_without_tensorflow(altered, tmp_path):
-    said = "error: Naming the first difference runs the SavedModel, which needs TensorFlow"
+    said = "error: Finding the first difference needs more packages"
     assert_one_line(traced(altered, tmp_path, ("tensorflow",)).stderr, said)
 
 

@@ -111,7 +111,7 @@ COMPLETE = {
         ({"small_only": ["attend"]}, "No case is long enough for the form that layer `attend` takes"),
         ({"inputs": {"x": {"moves": []}}}, "Input `x` moves no output."),
         ({"inputs": {"x": {"moves": None}}}, "Input `x` has one value in all cases"),
-        ({"outputs": FLAT, "inputs": {"x": {"moves": []}}}, "Output `a` is the same whatever goes in"),
+        ({"outputs": FLAT, "inputs": {"x": {"moves": []}}}, "Output `a` is the same for all inputs"),
         ({"outputs": {"a": {"varies": True, "rounding": 0.034}}}, "Rounding alone may move output `a` by 3%"),
         ({"outputs": {"a": {"varies": True, "rounding": 0.009}}}, None),
         ({"outputs": {"a": {"varies": True, "ties": 0.34}}}, "Rounding alone decides 34% of output `a`"),
@@ -119,7 +119,7 @@ COMPLETE = {
         ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79, "seen_in_precision": 0.004}}}, None),
         (
             {"outputs": {"a": {"varies": True, "seen_in_precision": 0.115, "seen_in_case": "base"}}},
-            "Precision moved output `a` by up to 0.12 of what stands beside its numbers, in case `base`.",
+            "Precision moved output `a` by up to 0.12 of the scale of its numbers, in case `base`.",
         ),
         (
             {

@@ -39,7 +39,7 @@ def test_export_with_options_prints_only_json(bundle, model_file, samples, tmp_p
         ("MODEL new --target 1.14", "`target` must be 'standard' or the lowest onnxruntime that the file shall run on"),
         ("MODEL new --target 1.19 --opset 22", "`opset=22` needs onnxruntime 1.21 or newer. Received: target='1.19'."),
         ("MODEL new --samples nowhere.npz", "There is no file nowhere.npz."),
-        ("MODEL new --samples x.npz", "`sample_inputs` names ['x'], of which the model does not take"),
+        ("MODEL new --samples x.npz", "`sample_inputs` names ['x'], which the model does not take"),
         ("MODEL new --static length=3", "`static_axes` names ['length']. The dynamic axes of this model are ["),
         ("MODEL old", "old already exists. Pass overwrite=True (--overwrite) to replace it."),
         ("odd.keras new --samples x.npz", "Op `NextAfter` of "),

@@ -19,7 +19,7 @@ from keras_attn_export._serving import copying
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
-COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "convert", "layout", "bench")
+COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "convert", "layout", "bench", "doctor")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,8 @@ COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "
     [
         "",
         "bundle",
-        *COMMANDS,
+        *COMMANDS[:-1],
+        "doctor bundle",
         "export model.keras",
         "export model.keras bundle --opset high",
         "export model.keras bundle --lowering magic",
@@ -98,7 +99,7 @@ def test_a_bundle_that_cannot_be_read(bundle, fails):
 
 @pytest.mark.skipif(
     "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
-    reason="shows what an onnxruntime without CUDA says; .ci/run installs [cpu]",
+    reason="shows what an onnxruntime without CUDA says; .ci/run installs [runtime]",
 )
 def test_a_provider_that_is_absent(exported, model_file, samples, tmp_path, fails):
     for command in (

@@ -144,12 +144,12 @@ def test_what_does_not_fit_is_said_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("module", "said", "extra"),
     [
-        ("pyarrow.parquet", "Parquet is read and written by pyarrow, which cannot be imported (", "batch"),
-        ("ray", "Ray cannot be imported (", "ray"),
+        ("pyarrow.parquet", "Reading and writing Parquet needs more packages (", "tools"),
+        ("ray", "Ray needs more packages (", "ray"),
     ],
 )
 def test_without_what_it_needs(bundle, source, tmp_path, fails, monkeypatch, module, said, extra):
     monkeypatch.setitem(sys.modules, module, None)
     err = fails("predict", bundle, source, tmp_path / "out", "--engine", "ray", said=f"error: {said}")
-    assert f"Install keras-attn[{extra}]." in err
+    assert err.endswith(f'Install them: pip install "keras-attn[{extra}]"\n')
     assert not (tmp_path / "out").exists()

@@ -206,7 +206,7 @@ def test_what_is_no_bundle_of_float32_or_another_format(bundle):
 @pytest.mark.usefixtures("nothing_computed")
 def test_a_missing_interpreter_is_told_first(bundle, monkeypatch):
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
-    assert "Install it: pip install 'keras-attn[litert]'" in str(refused(bundle))
+    assert 'Install them: pip install "keras-attn[litert]"' in str(refused(bundle))
 
 
 @pytest.mark.usefixtures("nothing_computed")

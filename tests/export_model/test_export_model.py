@@ -2,6 +2,7 @@
 
 import os
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -107,16 +108,18 @@ def test_wrong_arguments_leave_nothing(options, error, message, tmp_path):
         ({}, "Received: dict"),
         ("missing.keras", "no model file"),
         ("model.h5", "not a `.keras` file"),
-        ("model.keras", "Keras cannot load"),
+        ("model.keras", "model.keras is not a `.keras` file: it is no zip archive"),
+        ("empty.keras", "Keras cannot load empty.keras"),
     ],
 )
 def test_what_is_no_model(model, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("model.h5", "model.keras"):
         (tmp_path / name).write_bytes(b"not a zip")
+    zipfile.ZipFile("empty.keras", "w").close()
     with pytest.raises(UnsupportedModelError, match=message):
         export_model(model, "bundle")
-    assert sorted(os.listdir()) == ["model.h5", "model.keras"]
+    assert sorted(os.listdir()) == ["empty.keras", "model.h5", "model.keras"]
 
 
 def test_exports_in_threads_take_turns(tmp_path, monkeypatch):

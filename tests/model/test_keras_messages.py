@@ -17,7 +17,7 @@ class Changed(layers.Layer):
         return {**super().get_config(), "gone": ["x"] * 5000}
 
 
-UNKNOWN = f"it does not know the class `Changed` of module `{__name__}`. Import the module first, as `--import"
+UNKNOWN = f"it does not know the class `Changed` of module `{__name__}`. Import its module before the export (`--import"
 
 
 @pytest.mark.parametrize(("objects", "said"), [({}, UNKNOWN), ({"Changed": Changed}, "gone")])
@@ -39,8 +39,8 @@ def test_a_file_that_cannot_be_loaded(objects, said, tmp_path):
     [
         (ValueError(), "ValueError"),
         (ValueError("one\ntwo"), "one"),
-        (ValueError("Could not locate class 'Foo'. Full object config: {'module': '__main__'}"), "`--import MODULE`"),
-        (ValueError("Could not locate class 'Foo'. Full object config: {'module': '; rm -r'}"), "`--import MODULE`"),
+        (ValueError("Could not locate class 'Foo'. Full object config: {'module': '__main__'}"), "(`--import MODULE`)"),
+        (ValueError("Could not locate class 'Foo'. Full object config: {'module': '; rm -r'}"), "(`--import MODULE`)"),
         (ValueError("word " * 9999), "word "),
     ],
 )

@@ -163,7 +163,7 @@ def about(**changed):
         (None, []),
         ({"name": "int8"}, []),
         (about(), []),
-        (about(rows=3), ["int8 was calibrated on 3 rows: what is beyond their numbers is cut off."]),
+        (about(rows=3), ["int8 was calibrated on 3 rows: numbers beyond theirs are clipped."]),
         (about(int8_layers=[]), ["Nothing in the model became int8"]),
         (
             about(outputs={"y": {"share": 0.12, "mean": 0.01}}),

@@ -103,7 +103,7 @@ def expected(bundle, case, output, example, head, query, key):
     weights = case.outputs[output][example].reshape(-1, *case.outputs[output].shape[-2:])[head]
     entropy = float(row_entropy(weights[query]))
     held = "exactly 0" if weights[query, key] == 0 else f"weight {weights[query, key]:.4f}"
-    return f"{held}; entropy of the row {entropy:.3f}, that of {np.exp(entropy):.1f} keys alike"
+    return f"{held}; entropy of the row {entropy:.3f}, that of {np.exp(entropy):.1f} equal keys"
 
 
 def test_keys_show_the_numbers_of_the_case(browser, page, bundle):

@@ -27,7 +27,7 @@ pytest_plugins = ("bundle_fixtures",)
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
 HAS_CUDA = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 needs_no_cuda = pytest.mark.skipif(
-    HAS_CUDA, reason="shows what an onnxruntime without CUDA says; .ci/run installs [cpu]"
+    HAS_CUDA, reason="shows what an onnxruntime without CUDA says; .ci/run installs [runtime]"
 )
 
 
@@ -381,7 +381,7 @@ def test_a_file_that_a_provider_does_not_load(said, remedy, exported, monkeypatc
 
 def test_onnxruntime_is_not_installed_or_half_uninstalled(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ProviderError, match=r"^onnxruntime is not installed\. .*keras-attn\[cpu\].*keras-attn\[gpu\]"):
+    with pytest.raises(ProviderError, match=r"^onnxruntime is not installed: .*\[runtime\].*\[gpu\]"):
         verify.check_provider("cpu")
     monkeypatch.setitem(sys.modules, "onnxruntime", types.ModuleType("onnxruntime"))
     with pytest.raises(ProviderError, match=r"onnxruntime is broken.*Uninstall both"):

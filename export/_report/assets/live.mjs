@@ -3,7 +3,7 @@ import { checkManifest, fromTensor, numbers, readCases, replay, sha256, toTensor
 import { exampleView, make, mapOf, unpacked } from './maps.mjs'
 
 /** Replays the golden cases and says what matched; returns the runtime and the session for the form. */
-export async function proveHere(live, place) {
+export async function replayHere(live, place) {
   const say = (text, verdict = '') => {
     place.textContent = text
     place.className = `verdict ${verdict}`

@@ -75,7 +75,7 @@ export function exampleView(map, example) {
       const held = isZero(weight) ? 'exactly 0' : Number.isNaN(weight) ? 'not a number' : `weight ${weight.toFixed(4)}`
       said.textContent = (heads > 1 ? `${title}, ` : '') + `${named('query', row, labels.queries[row])}, ` +
         `${named('key', column, labels.keys[column])}: ${held}; entropy of the row ${entropy(row).toFixed(3)}, ` +
-        `that of ${Math.exp(entropy(row)).toFixed(1)} keys alike`
+        `that of ${Math.exp(entropy(row)).toFixed(1)} equal keys`
     }
     const shownHead = { rows, columns, at, entropy, labels, top, title, tell, name: `${map.output} of ${map.layer}, ${title}` }
     figures.append(make('figure', {}, make('figcaption', { textContent: title }), canvasOf(shownHead), tableOf(shownHead)))

@@ -1,0 +1,82 @@
+"""A bundle in a notebook: what it takes and gives, what the check found, and how to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from .._bundle.parity import ParityReport
+from .._standalone import verify
+from .._standalone.verify import Manifest, Spec, printable
+from .encoding import bytes_text
+
+MOST = 12  # lines of a row; a model can have hundreds of inputs
+LONGEST = 500  # characters of a text
+
+# Colours of the notebook, in its light and its dark theme, but for the border.
+_GOOD, _BAD, _WARNING = "#2e9e4f", "#d9453b", "#d98a1f"
+_BLOCK = "border-left:.3em solid {colour};padding:.1em 1em;max-width:60em;overflow-x:auto;text-align:left"
+_TABLE = "border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"
+_CELL = "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border:0;background:none;white-space:{space}"
+
+
+def overview_of(folder: Path, manifest: Manifest, report: ParityReport) -> str:
+    """Return HTML that stands alone, without scripts or classes; all names in it are a stranger's."""
+    colour = (_WARNING if report.warnings else _GOOD) if report.passed else _BAD
+    rows = "".join(
+        f"<tr>{_cell('th', title)}{_cell('td', '<br>'.join(lines))}</tr>"
+        for title, lines in _rows(folder, manifest, report)
+    )
+    return (
+        f'<div style="{_BLOCK.format(colour=colour)}"><div><b>{_text(manifest.model)}</b>, '
+        f"{'checked against' if report.passed else 'does not match'} Keras on {_text(report.provider)}: "
+        f"{_text(report.summary())}</div>"
+        f'<table style="{_TABLE}">{rows}</table>'
+        f"<code>{_text(_call(folder, manifest.inputs))}</code></div>"
+    )
+
+
+def _rows(folder: Path, manifest: Manifest, report: ParityReport) -> Iterator[tuple[str, list[str]]]:
+    """Yield a title and lines of HTML for each row of the table."""
+    for kind, specs in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
+        yield kind, _some(f"<code>{_text(spec.name)}</code> {_text(_kind(spec))}" for spec in specs)
+    if manifest.layers:
+        yield "attention", _some(map(_layer, manifest.layers))
+    if report.warnings:
+        yield "warnings", _some(map(_text, report.warnings))
+    written = f"{manifest.precision}, opset {manifest.opset}, onnxruntime {manifest.lowest_onnxruntime} or newer"
+    yield "file", [_text(f"{bytes_text(_size(folder))}: {written}")]
+
+
+def _layer(layer: dict[str, str]) -> str:
+    form = layer.get("form", layer["lowering"])
+    return f"<code>{_text(layer['name'])}</code> {_text(layer['class'])}: {_text(form)}"
+
+
+def _call(folder: Path, inputs: Sequence[Spec]) -> str:
+    names = [f"{spec.name!r}: ..." for spec in inputs[:MOST]]
+    return f"load_bundle({str(folder)!r}).run({{{', '.join(names)}{', ...' * (len(inputs) > MOST)}}})"
+
+
+def _kind(spec: Spec) -> str:
+    return f"{spec.dtype} [{', '.join(map(str, spec.shape))}]"
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob(f"{verify.MODEL}*"))
+
+
+def _some(lines: Iterable[str]) -> list[str]:
+    shown = list(lines)
+    return [*shown[:MOST], *([f"and {len(shown) - MOST} more"] if len(shown) > MOST else [])]
+
+
+def _cell(tag: str, content: str) -> str:
+    """Return a cell; a title is not broken."""
+    return f'<{tag} style="{_CELL.format(space="nowrap" if tag == "th" else "normal")}">{content}</{tag}>'
+
+
+def _text(text: str) -> str:
+    """Return a text in which nothing is markup, and nothing changes the direction of what follows."""
+    return escape(printable(text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."))

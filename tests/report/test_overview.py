@@ -1,0 +1,105 @@
+"""What a notebook shows of a bundle: the check, inputs and outputs, and how to run it; a stranger's names are text."""
+
+from html.parser import HTMLParser
+
+from onnx_bundles import manifest_of, onnx_bundle
+
+from keras_attn_export import load_bundle
+from keras_attn_export._bundle.parity import ParityReport, ParityRow
+from keras_attn_export._report.overview import LONGEST, MOST, overview_of
+from keras_attn_export._standalone.verify import Spec
+
+TAGS = {"div", "b", "table", "tr", "th", "td", "br", "code"}
+LAYER = {"name": "attend", "class": "AdditiveAttention", "lowering": "adaptive", "precision": "float32"}
+
+
+class Read(HTMLParser):
+    """The text of a fragment; each tag is known, has styles alone and is closed."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.text, self.open = [], []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        assert tag in TAGS
+        assert {name for name, _ in attributes} <= {"style"}
+        self.open += [tag] * (tag != "br")
+        self.text += ["\n"] * (tag in ("br", "tr"))
+
+    def handle_endtag(self, tag):
+        assert tag == self.open.pop()
+
+    def handle_data(self, text):
+        self.text.append(text + " ")
+
+
+def shown(tmp_path, *, passed=True, coverage=None, **entries):
+    row = ParityRow("y", "base", (2, 3), "float32", 2e-6, 1e-6, 0.25, 0, {}, passed)
+    given = {"inputs": (Spec("x", "float32", ("batch", 3)),), "outputs": (Spec("y", "int32", ()),), **entries}
+    html = overview_of(tmp_path, manifest_of(**given), ParityReport("openvino", (row,), coverage=coverage))
+    return html, " ".join("".join(Read(html).text).split())
+
+
+def test_what_is_shown(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"x" * 1200)
+    (tmp_path / "model.onnx.data").write_bytes(b"x" * 300)
+    html, text = shown(tmp_path, layers=[LAYER, {**LAYER, "name": "again", "form": "in blocks"}], opset=24)
+    assert "drawn , checked against Keras on openvino: all 1 comparisons match over 1 cases" in text
+    assert "0.25 of its limit" in text
+    for line in (
+        "inputs x float32 [batch, 3]",
+        "outputs y int32 []",
+        "attention attend AdditiveAttention: adaptive",
+        "again AdditiveAttention: in blocks",
+        "file 1.5 kB: float32, opset 24, onnxruntime 1.18 or newer",
+    ):
+        assert line in text
+    assert f"load_bundle({str(tmp_path)!r}).run({{'x': ...}})" in text
+    assert "warnings" not in text
+    assert "#2e9e4f" in html
+
+
+def test_what_speaks_against_it(tmp_path):
+    html, text = shown(tmp_path, passed=False)
+    assert "does not match Keras on openvino: 1 of 1 comparisons FAILED" in text
+    assert "#d9453b" in html
+    few = {"cases": 1, "refused": 0, "axes": {}, "inputs": {}, "outputs": {}, "small_only": ["attend"]}
+    html, text = shown(tmp_path, coverage=few)
+    assert "warnings Only 1 case" in text
+    assert "#d98a1f" in html
+
+
+HOSTILE = "<script>alert(1)</script>\"'&\u202e\x1b[31m"
+
+
+def test_names_are_text(tmp_path):
+    specs = (Spec(HOSTILE, "float32", (HOSTILE, 1)),)
+    layer = {name: HOSTILE for name in LAYER}
+    html, text = shown(tmp_path, model=HOSTILE, inputs=specs, outputs=specs, layers=[layer], precision=HOSTILE)
+    assert text.count("<script>alert(1)</script>") == 10
+    assert "\u202e" not in html
+    assert "\x1b" not in html
+
+
+def test_it_stays_short(tmp_path):
+    many = tuple(Spec(f"x{number}", "float32", ()) for number in range(MOST + 30))
+    _, text = shown(tmp_path, inputs=many, layers=[{**LAYER, "form": "f" * 9999}])
+    assert "and 30 more" in text
+    assert f"x{MOST - 1} float32" in text
+    assert f"x{MOST} " not in text
+    assert f"{'f' * LONGEST} ..." in text
+    assert "f" * (LONGEST + 1) not in text
+
+
+def test_a_bundle_shows_itself(tmp_path):
+    specs = {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])}
+    bundle = load_bundle(onnx_bundle(tmp_path / "b", "y = Abs(x)", *specs, model="a\u202eb\n"))
+    place = str(tmp_path / "b")
+    assert repr(bundle) == (
+        f"Bundle({place!r}, inputs=1, outputs=1, model='a\\u202eb\\n', precision='float32', opset=17)"
+    )
+    assert bundle._repr_html_() is None  # it has no report: the line is shown
+    bundle.__dict__["report"] = ParityReport("cpu", ())
+    assert "nothing was compared" in bundle._repr_html_()
