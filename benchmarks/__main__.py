@@ -1,4 +1,4 @@
-"""Run benchmarks, all or by name, and write their tables into docs/performance.md."""
+"""Run all benchmarks, or those that are named, and write their tables into docs/performance.md."""
 
 import argparse
 import multiprocessing
@@ -39,18 +39,22 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     names = list(dict.fromkeys(name for question, parts in QUESTIONS.items() for name in (question, *parts)))
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="questions or parts of them, see --list; all if none")
-    parser.add_argument("--list", action="store_true", help="name the questions, what each asks, and its parts")
-    parser.add_argument("--report", action="store_true", help="only write the tables again, of the results there are")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes and few repeats; nothing is kept")
-    parser.add_argument("--output", type=Path, help="a folder to keep results, page and plots in, in place of this one")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks or their parts, see --list; default: all")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks, their questions and parts")
+    parser.add_argument("--report", action="store_true", help="only write the page again, from the results that exist")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="tiny sizes, to check that all runs; keeps no results",
+    )
+    parser.add_argument("--output", type=Path, help="a folder for results, page and plots, instead of the checkout")
     parser.add_argument("--provider", help=argparse.SUPPRESS)
-    parser.add_argument("--threads", type=int, default=2, help="how many threads a run uses (2)")
+    parser.add_argument("--threads", type=int, default=2, help="number of threads (default: 2)")
     given = parser.parse_args()
     if given.provider:
-        parser.error("files are timed on a CPU; scripts/replay_bundles.py times bundles on a GPU, see docs/gpu.md")
+        parser.error("benchmarks run on a CPU; scripts/replay_bundles.py times bundles on a GPU, see docs/gpu.md")
     if unknown := sorted(set(given.names) - set(names)):
-        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(names)}")
+        parser.error(f"unknown benchmarks: {', '.join(unknown)}. Choose from: {', '.join(names)}")
     return given
 
 

@@ -1,4 +1,4 @@
-"""An export as a contestant: what it takes of time and memory is measured from after its imports and its model."""
+"""An export as a contestant: its time and memory are measured after the imports and after the model is built."""
 
 import resource
 import tempfile
@@ -27,7 +27,7 @@ def by_keras(spec: dict[str, Any]) -> Build:
 
 
 def by_ours(spec: dict[str, Any]) -> Build:
-    """An export by ours, with the proof."""
+    """An export by `export_model`, which also checks the file."""
     return _build(spec["options"], export_model)
 
 

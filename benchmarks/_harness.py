@@ -87,8 +87,9 @@ def measure(question: str, parts: Sequence[str], quick: bool, threads: int, resu
             if disturbed and results == RESULTS:
                 (written := ASIDE).mkdir(parents=True, exist_ok=True)
                 print(
-                    f"{len(disturbed)} of {len(result['cases'])} cases were measured beside other work, {AGAIN} times "
-                    f"each; the tables stay, and what was measured is in {ASIDE.relative_to(HERE.parent)}/.",
+                    f"{len(disturbed)} of {len(result['cases'])} cases were disturbed by other processes in all "
+                    f"{AGAIN} attempts. The tables are left unchanged; the new results are in "
+                    f"{ASIDE.relative_to(HERE.parent)}/.",
                     flush=True,
                 )
             told = json.dumps(result, indent=1).replace(f"{own}/", "")  # what runtimes say of files

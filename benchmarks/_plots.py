@@ -16,7 +16,7 @@ Result = dict[str, Any]
 
 
 def layers(result: Result, file: Path) -> None:
-    """Draw the speed of ours over Keras's layer for each shape, to either side of 1, with what is asked."""
+    """Draw the speed of ours over Keras's layer for each shape, to either side of 1, with its target."""
     found = [(case, speed(case, "ours")) for case in reversed(result["cases"])]  # the first at the top
     rows = [(case, faster) for case, faster in found if faster]
     figure, axis = plt.subplots(figsize=(9, 1 + 0.22 * len(rows)), layout="constrained")
@@ -32,11 +32,11 @@ def layers(result: Result, file: Path) -> None:
     names = [f"{case['size']}, {case['fill']}: {faster:.2f}x" for case, faster in rows]
     axis.set_yticks(places, names, fontsize=7)
     axis.set_ylim(-0.6, len(rows) - 0.4)
-    axis.set(xlabel="speed over Keras's layer in the file of its exporter")
+    axis.set(xlabel="speed over Keras's layer, exported by Keras")
     handles = [
-        Patch(color=OURS, label="as fast as is asked"),
-        Patch(color=OTHERS, label="slower than that"),
-        axis.scatter([], [], marker="|", s=70, color=PEER, label="asked"),
+        Patch(color=OURS, label="meets its target"),
+        Patch(color=OTHERS, label="below its target"),
+        axis.scatter([], [], marker="|", s=70, color=PEER, label="target"),
     ]
     axis.legend(handles=handles, loc="upper right", frameon=False, fontsize=8)
     _save(figure, file)
@@ -61,7 +61,7 @@ def models(result: Result, file: Path) -> None:
     axis.xaxis.set_major_formatter("{x:g}")
     axis.set_yticks(range(len(order)), order, fontsize=7)
     axis.set_ylim(-0.6, len(order) - 0.4)
-    axis.set(xlabel="speed over the file of Keras's exporter")
+    axis.set(xlabel="speed over the same model, exported by Keras")
     axis.legend(loc="lower right", frameon=False, fontsize=8)
     _save(figure, file)
 

@@ -1,7 +1,7 @@
 """The tables of docs/performance.md, and its plots, from the results in benchmarks/results.
 
-What stands between `<!-- table: NAME -->` and `<!-- end of table -->` is replaced by the tables of `NAME`.json.
-Doing so again changes nothing.
+The text between `<!-- table: NAME -->` and `<!-- end of table -->` is replaced by the tables of `NAME.json`.
+Writing the page again changes nothing.
 """
 
 import json
@@ -14,7 +14,7 @@ from _tables import markdown
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 BLOCK = re.compile(r"(?P<head><!-- table: (?P<name>\w+) -->\n).*?(?P<foot><!-- end of table -->)", re.DOTALL)
 PLOTS = {
-    "models": ("performance_models.png", "Speed over Keras's file, by model"),
+    "models": ("performance_models.png", "Speed over the file of Keras's exporter, by model"),
     "layers": ("performance_against_keras.png", "Speed over Keras's own layers, by shape"),
     "cost_against_keys": ("performance_keys.png", "Time and extra memory against the number of keys"),
 }
@@ -45,6 +45,6 @@ def render(text: str, results: Results) -> str:
 
 def _block(name: str, results: Results) -> str:
     if name not in results:
-        return f"No results are here; `scripts/bench {name}` measures them."
+        return f"There are no results; `scripts/bench {name}` measures them."
     image = f"![{PLOTS[name][1]}]({PLOTS[name][0]})\n\n" if name in PLOTS else ""
     return image + markdown(results[name])

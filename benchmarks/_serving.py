@@ -28,13 +28,14 @@ def serving(options: Options) -> dict[str, Any]:
     alike = dict.fromkeys(first, requests["00"])
     batch = {"batch": BATCH}
     advice: list[tuple[str, Arrays, dict[str, Any], dict[str, Any]]] = [
-        (f"{options.threads} threads for a batch of {BATCH}, not 1", first, batch, {**batch, "threads": 1}),
-        (f"{BATCH} requests as one batch, not one by one", first, batch, {}),
-        (f"{REQUESTS} requests sorted by length before they are cut into batches of {BATCH}", requests,
+        (f"a batch of {BATCH} with {options.threads} threads, instead of 1", first, batch, {**batch, "threads": 1}),
+        (f"{BATCH} requests as one batch, instead of one by one", first, batch, {}),
+        (f"{REQUESTS} requests in batches of {BATCH}, sorted by length, instead of unsorted", requests,
          {**batch, "sorted": True}, batch),
-        (f"{BATCH} single requests by {options.threads} callers at once, 1 thread each, not one after the other", alike,
-         {"callers": options.threads, "threads": 1}, {}),
-        ("a bare session, not `Bundle.run`, which checks names, dtypes and shapes", alike, {}, {"checked": True}),
+        (f"{BATCH} single requests from {options.threads} callers with 1 thread each, instead of one after the other",
+         alike, {"callers": options.threads, "threads": 1}, {}),
+        ("a bare session, instead of `Bundle.run`, which checks names, dtypes and shapes",
+         alike, {}, {"checked": True}),
     ]  # fmt: skip
     cases = []
     for text, inputs, what, instead in advice:

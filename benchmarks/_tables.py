@@ -4,6 +4,7 @@ from typing import Any
 
 import _tables_of_batch
 from _cells import by_case, cell, factor, number, table
+from _notes import machine, missing, wrapped
 from _stats import best_speed, inverse, rows_of, speed
 
 Result = dict[str, Any]
@@ -11,17 +12,10 @@ NEVER = 2**40  # pairs of query and key: no request has more
 
 
 def markdown(result: Result) -> str:
-    """Return a result's machine, tables and aims."""
+    """Return a result's tables, targets, contestants that are missing, and machine."""
     tables = TABLES.get(result["name"], _by_size)
-    parts = [*tables(result), *_aims(result), *_missing(result), _machine(result["environment"])]
+    parts = [*tables(result), *_aims(result), *missing(result), machine(result["environment"])]
     return "\n\n".join(parts)
-
-
-def _machine(environment: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
-    machine = f"{environment['processor']}, {environment['cores']} cores ({environment['system']})"
-    how = f"{environment['threads']} threads, load {environment['load']} before"
-    return f"Measured {environment['date']}: {machine}, {how}; {versions}."
 
 
 def _aims(result: Result) -> list[str]:
@@ -35,14 +29,7 @@ def _aims(result: Result) -> list[str]:
         ]
         for bar in ([] if result["quick"] else result["bars"])
     ]
-    return [table(["aim", "asked", "measured", "reached"], rows)] if rows else []
-
-
-def _missing(result: Result) -> list[str]:
-    """Return a line for each contestant that could not take part, and why."""
-    rows = [row for case in result["cases"] for row in case["rows"] if "unavailable" in row]
-    said = dict.fromkeys(f"- {row['contestant']}, not available: {row['unavailable']}" for row in rows)
-    return ["\n".join(said)] if said else []
+    return [table(["target", "required", "measured", "met"], rows)] if rows else []
 
 
 # --------------------------------------------------------------------------- a row for each contestant
@@ -77,7 +64,7 @@ def _cells(case: dict[str, Any], label: str) -> list[str]:
 def _beside_peer(result: Result) -> list[str]:
     """A row for each shape; the contestants are Keras's file, ours, and others that ours is compared with."""
     peer, ours, *others = dict.fromkeys(row["contestant"] for case in result["cases"] for row in case["rows"])
-    asked = ["asked"] if "asked" in result["cases"][0] else []
+    asked = ["target"] if "asked" in result["cases"][0] else []
     heads = ["shape", f"{peer}: ms (p10 to p90)", f"{ours}: ms (p10 to p90)", "speed", *asked]
     heads += [*(f"speed of: {label}" for label in others), "extra MiB: Keras's", ours]
     return [table(heads, (_shape(case, peer, ours, others) for case in result["cases"]))]
@@ -97,8 +84,8 @@ def _models(result: Result) -> list[str]:
     ours = "ours"
     others = list(dict.fromkeys(row["contestant"] for case in result["cases"] for row in case["rows"]))
     others.remove(ours)
-    heads = ["model", "", f"{ours}: ms, best", *(f"speed over {label}" for label in others), "medians of rounds"]
-    heads += ["products", "attention, recurrence", "whole over both"]
+    heads = ["model", "size", f"{ours}: ms, best", *(f"speed over {label}" for label in others)]
+    heads += [f"median speed over {others[0]}", "products", "attention, recurrence", "total over both"]
     return [table(heads, (_model(case, ours, others) for case in result["cases"]))]
 
 
@@ -113,8 +100,8 @@ def _model(case: dict[str, Any], ours: str, others: list[str]) -> list[str]:
 def _int8(result: Result) -> list[str]:
     """A row for each model: what is right, how large the file is, and how fast, beside float32."""
     float32, *others = (row["contestant"] for row in result["cases"][0]["rows"])
-    heads = ["model", "right in float32", *(f"{label}: points" for label in others), "off by at most"]
-    heads += ["int8 layers", "left in float32", *(f"{label}: size" for label in others), f"{float32}: ms, best"]
+    heads = ["model", "accuracy in float32", *(f"{label}: points" for label in others), "largest difference"]
+    heads += ["int8 layers", "float32 layers", *(f"{label}: size" for label in others), f"{float32}: ms, best"]
     heads += [f"{label}: speed" for label in others]
     return [table(heads, (_int8_row(case, float32, others) for case in result["cases"]))]
 
@@ -131,7 +118,7 @@ def _int8_row(case: dict[str, Any], float32: str, others: list[str]) -> list[str
 
 def _training_defaults(result: Result) -> list[str]:
     cases = [{**case, "size": f"{case['backend']}, {case['size']}"} for case in result["cases"]]
-    return [by_case("size", cases, **{"over the plain": lambda case: factor(inverse(_last_speed(case)))})]
+    return [by_case("size", cases, **{"time ratio": lambda case: factor(inverse(_last_speed(case)))})]
 
 
 def _serving(result: Result) -> list[str]:
@@ -140,12 +127,12 @@ def _serving(result: Result) -> list[str]:
 
 def _decoding(result: Result) -> list[str]:
     """A table of whole answers, and one of a step by the number of tokens so far."""
-    over = {"a loop in Python, over one file": lambda case: factor(inverse(speed(case, "a loop in Python")))}
-    without = {"the same without the encoder": _without_encoder}
-    faster = {"the cache is faster": lambda case: factor(inverse(_last_speed(case)))}
+    over = {"loop over one file": lambda case: factor(inverse(speed(case, "a loop in Python")))}
+    without = {"without the encoder": _without_encoder}
+    faster = {"speed with the cache": lambda case: factor(inverse(_last_speed(case)))}
     return [
         by_case("answers", result["answers"], **over, **without),
-        by_case("a step after so many tokens", result["cases"], **faster),
+        by_case("tokens before the step", result["cases"], **faster),
     ]
 
 
@@ -159,7 +146,7 @@ def _last_speed(case: dict[str, Any]) -> float | None:
 
 
 def _export_cost(result: Result) -> list[str]:
-    heads = ["model", "MB of weights", "exported by", "seconds", "GB at most", "of these before", "of another process"]
+    heads = ["model", "MB of weights", "exported by", "seconds", "peak GB", "GB before", "GB of a child process"]
     cases = result["cases"]
     return [table(heads, (_export(case["model"], row) for case in cases for row in case["rows"] if "seconds" in row))]
 
@@ -174,9 +161,9 @@ def _export(model: str, row: dict[str, Any]) -> list[str]:
 
 
 def _thresholds(result: Result) -> list[str]:
-    """The rules, and what remains: how much longer the form that they take needs than the faster one."""
-    heads = ["kind of call", "queries left out", "fewest pairs", "sizes", "loss, mean", "worst", "at"]
-    heads += ["worst if always small", "always large"]
+    """The rules, and their losses: how much longer the form that a rule chooses takes than the faster one."""
+    heads = ["kind of call", "q", "p", "sizes timed", "mean loss", "worst loss", "at"]
+    heads += ["worst loss, always small form", "worst loss, always large form"]
     grid = [point for machine in result["machines"] for point in machine["grid"]]
     rows = (
         _rule(kind, rule, [point for point in grid if point["kind"] == kind]) for kind, rule in result["rules"].items()
@@ -185,7 +172,7 @@ def _thresholds(result: Result) -> list[str]:
     machines = "; ".join(
         f"{cpu}, {cores} cores, {threads} threads, onnxruntime {ort}" for cpu, cores, threads, ort in known
     )
-    return [table(heads, rows), f"Measured on: {machines}."]
+    return [table(heads, rows), wrapped(f"Measured on: {machines}.")]
 
 
 def _rule(kind: str, rule: dict[str, Any], points: list[dict[str, Any]]) -> list[str]:

@@ -15,7 +15,7 @@ def predict(result: Result) -> list[str]:
 
 def _contestants(case: dict[str, Any]) -> str:
     heads = [f"{case['size']}, {case['rows_of_table']:,} rows", "rows a second", "seconds (p10 to p90)"]
-    heads += [f"{case['peer']} over it", "extra MiB"]
+    heads += [f"speed of {case['peer']} over it", "extra MiB"]
     rows = (
         [
             label,
@@ -37,7 +37,7 @@ def _seconds(ms: dict[str, float]) -> str:
 def _ray(ray: dict[str, Any]) -> list[str]:
     few, many = (f"{rows:,} rows: seconds" for rows in ray["rows"])
     engines = table(
-        ["run by", few, many, "start, seconds", "rows a second after it"],
+        ["run by", few, many, "start, seconds", "rows a second after the start"],
         (
             [each["engine"], *map(number, each["seconds"]), number(each["start"]), f"{each['rate']:,.0f}"]
             for each in ray["engines"]
@@ -45,7 +45,7 @@ def _ray(ray: dict[str, Any]) -> list[str]:
     )
     local, *_, cluster = ray["engines"]
     machines = table(
-        ["machines like this one", "rows from which Ray on them is faster", "which take one of them, in this process"],
+        ["machines", "rows from which Ray is faster", "time of so many rows on one machine without Ray"],
         ([str(count), *_pays(local, cluster, count)] for count in ray["machines"]),
     )
     return [engines, machines]

@@ -1,4 +1,4 @@
-"""Is a file of our layers ever slower than what Keras makes of its own layers, or of ours?"""
+"""How fast are our layers against Keras's, each in the file of its own exporter?"""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ __all__ = [
     "additive_inference", "cost_against_keys", "dot_product_inference", "layers", "order_of_positions", "thresholds",
 ]  # fmt: skip
 
-OPTIMIZED = "Keras's layer, onnxruntime's optimizer"
+OPTIMIZED = "Keras's layer, Keras's exporter, onnxruntime's optimizer"
 OTHERS = {PORTABLE: "portable", 'ours, lowering="fused"': "fused"}
 SPEED = 0.97  # where no more is asked
 OF_ADDITIVE = 1 / 8  # of the memory of Keras's layer
@@ -122,12 +122,12 @@ def aims_of(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     large = [case for case, row in zip(cases, rows, strict=True) if row[THEIRS]["memory"] >= COUNTED]
     shares = [share(case, OURS, THEIRS) for case in large]
     of_additive = [share(case, OURS, THEIRS) for case in large if case["size"].startswith(str(ADDITIVE_256))]
-    text = f"the largest share of the extra memory of Keras's layer, where that takes {COUNTED} MiB and more"
+    text = f"extra memory relative to Keras's layer, worst shape where that takes {COUNTED} MiB or more"
     return [
         bar(f"the slowest of {len(cases)} shapes: speed over Keras's layer", speeds, SPEED),
-        bar("shapes with the speed that is asked of them", len(reached), len(cases)),
-        bar("the slowest: speed over what the optimizer makes of Keras's file", optimized, 1),
-        bar("the slowest in `portable`: speed over Keras's layer", portable, 1),
+        bar("shapes that reach their target speed", len(reached), len(cases)),
+        bar("the slowest shape: speed over Keras's file after onnxruntime's optimizer", optimized, 1),
+        bar('the slowest shape with lowering="portable": speed over Keras\'s layer', portable, 1),
         bar(text, shares, 1, at_least=False),
         bar(f"{text}, {ADDITIVE_256}", of_additive, OF_ADDITIVE, at_least=False),
     ]

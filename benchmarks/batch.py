@@ -1,4 +1,4 @@
-"""How many rows a second does `predict` run, against a plain loop, when does Ray pay, and what serves requests fast?"""
+"""How fast is `predict` against a plain loop, when is Ray faster, and what makes serving fast?"""
 
 import contextlib
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ def _contestants(bundle: Path, source: Path, sizes: tuple[int, ...]) -> list[Con
     return [
         _contestant(LOOP, bundle, source, run="loop"),
         _contestant(OURS, bundle, source),
-        _contestant(f"{OURS}, rows in their order", bundle, source, in_order=True),
+        _contestant(f"{OURS}, rows not sorted by length", bundle, source, in_order=True),
         _contestant(f"{OURS}, one worker", bundle, source, asked={"workers": 1}),
         *(_contestant(f"{OURS}, batches of {size}", bundle, source, asked={"batch_size": size}) for size in sizes),
     ]

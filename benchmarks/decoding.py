@@ -1,4 +1,4 @@
-"""How much faster is a whole answer in one file than a loop over a step, and a cache than the full pass?"""
+"""How much faster is a whole answer from one file than a loop over a step, and a step with a cache than without?"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ HEADS, KV_HEADS, SIZE = 8, 2, 32
 FASTER = 2.0  # than the loop in Python
 
 ONE_FILE, LOOP, ENCODER = "one file", "a loop in Python", "the encoder alone"
-CACHE, FULL = "a cache", "the full pass"
+CACHE, FULL = "with a cache", "without a cache"
 
 
 def decoding(options: Options) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def decoding(options: Options) -> dict[str, Any]:
 
 
 def _answers(options: Options) -> Iterator[dict[str, Any]]:
-    kinds = [("none ends early", None, STEPS), ("answers of 1 to 40 steps", END, LONG_STEPS)]
+    kinds = [(f"every answer {STEPS} steps", None, STEPS), ("answers of 1 to 40 steps", END, LONG_STEPS)]
     for name, end, limit in kinds[: 1 if options.quick else None]:
         keras.utils.set_random_seed(2)
         encoder, step, state = _translator()

@@ -1,4 +1,4 @@
-"""What does an export take of time and memory, against the bytes of weights?"""
+"""How much time and memory does an export take, for models with few and many weights?"""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ MODELS = (
     ("encoder", 200 * MB),
     ("convolutions", 50 * MB),
 )
-KERAS, OURS = "Keras's own exporter", "ours: `export_model`, with the proof"
+KERAS, OURS = "Keras's exporter", "`export_model`, with its check"
 RUNS = 3  # of which the one with the median time counts
 
 
@@ -32,7 +32,7 @@ def export_cost(options: Options) -> dict[str, Any]:
 
 
 def _median(runs: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """Return the run with the median time, or one that came to no end."""
+    """Return the run with the median time, or one that did not finish."""
     return sorted(runs, key=lambda run: run.get("seconds", float("inf")))[len(runs) // 2]
 
 
@@ -41,8 +41,8 @@ def _bars(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ours = largest["rows"][1]
     memory, most = (ours["before"] + ours["memory"]) / 1e9, 3 * ours["weights"] / 1e9 + 1.5
     return [
-        bar("one layer: time of Keras's exporter, times", _times(smallest), 3.0, at_least=False),
-        bar("most weights: time of Keras's exporter, times", _times(largest), 2.0, at_least=False),
+        bar("one layer: time relative to Keras's exporter", _times(smallest), 3.0, at_least=False),
+        bar("most weights: time relative to Keras's exporter", _times(largest), 2.0, at_least=False),
         bar("most weights: memory, GB", memory, most, at_least=False),
     ]
 

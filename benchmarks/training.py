@@ -1,4 +1,4 @@
-"""What does a training step of our layers take of time and memory, in blocks, in the plain form, and beside Keras's?"""
+"""How much time and memory does a training step of our layers take, with and without blocks, and against Keras's?"""
 
 import itertools
 from dataclasses import replace
@@ -58,9 +58,9 @@ def additive_training(options: Options) -> dict[str, Any]:
     bars = []
     for backend, limit in MEMORY.items():
         plain, blocks = (f"{label}, {backend}" for label in BLOCK_SIZES)
-        text = f"{backend}: share of the plain form's extra memory"
+        text = f"{backend}: extra memory relative to {PLAIN}"
         bars += [
-            bar(f"{backend}: time over the plain form's", ms[blocks] / ms[plain], TIME, at_least=False),
+            bar(f"{backend}: time relative to {PLAIN}", ms[blocks] / ms[plain], TIME, at_least=False),
             bar(text, share(case, blocks, plain), limit, at_least=False),
         ]
     return {"cases": [case], "bars": bars}
@@ -86,11 +86,11 @@ def training_defaults(options: Options) -> dict[str, Any]:
             _contestant(label, backend, shape.plan, query_block_size=size) for label, size in BLOCK_SIZES.items()
         ]
         cases.append(options.race(_case(shape, contestants, PLAIN, backend=backend)))
-    text = "time over the plain form's, whatever the size"
+    text = f"time relative to {PLAIN}, worst size"
     bars = [bar(f"{each}: {text}", _times(cases, "backend", each, BLOCKS), TIME, at_least=False) for each in backends]
     causal = next((case for case in cases if case["size"] == str(CAUSAL)), None)  # the first is that of a graph
     if causal:
-        bars.append(bar(f"{GRAPH}, {CAUSAL}: speed over the plain form's", speed(causal, BLOCKS), SPEED))
+        bars.append(bar(f"{GRAPH}, {CAUSAL}: speed relative to {PLAIN}", speed(causal, BLOCKS), SPEED))
     return {"cases": cases, "bars": bars}
 
 
@@ -119,7 +119,7 @@ def multi_head_training(options: Options) -> dict[str, Any]:
         contestants = [_contestant(THEIRS, backend, plan, "theirs"), _contestant(OURS, backend, plan)]
         size = f"{backend}, {Shape(OF_HEADS, B, T)}"
         cases.append(options.race(_case(Shape(plan, B, T, HALF_FILLED), contestants, THEIRS, size=size, fill=mask), 40))
-    text = "time over that of Keras's layer, whatever the mask"
+    text = "time relative to Keras's layer, worst mask"
     bars = [
         bar(f"{size}: {text}", _times(cases, "size", size, OURS), OVER_KERAS, at_least=False)
         for size in dict.fromkeys(case["size"] for case in cases)

@@ -1,4 +1,4 @@
-"""Is the file of a whole model, without a layer of ours in it, faster than what Keras's exporter makes of it?"""
+"""How fast are whole models without our layers, exported by us, against those of Keras's exporter?"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from _race import Case
 from _stats import bar, best_speed, rows_of
 
 THEIRS = "Keras's exporter"
-OPTIMIZED, SLIM = "its file, onnxruntime's optimizer", "its file, onnxslim"
+OPTIMIZED, SLIM = "Keras's exporter, then onnxruntime's optimizer", "Keras's exporter, then onnxslim"
 SLOWEST, MEAN = 0.99, 1.2  # speeds that are asked: of every model, and of all of them
 OVER_PRODUCTS = 1.2  # times what products alone take, where they are the larger part
 QUICK = ("GRU over words", "additive attention of Keras")
@@ -81,11 +81,14 @@ def aims_of(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found for case in cases for label in (OPTIMIZED, SLIM) if (found := best_speed(case, OURS, over=label))
     ]
     ruled = [over_products(case) for case in cases if products_rule(case)]
+    text = "total time relative to products, attention and recurrence, worst size where products take more than half"
     return [
         bar(f"the slowest of {len(speeds)} sizes: speed over Keras's file", speeds, SLOWEST),
-        bar("their geometric mean", _mean(speeds), MEAN),
-        bar("the slowest: speed over what the optimizer or onnxslim makes of that file", over_others, SLOWEST),
-        bar("the whole over its products, where these are more than half of it", ruled, OVER_PRODUCTS, at_least=False),
+        bar("geometric mean of these sizes: speed over Keras's file", _mean(speeds), MEAN),
+        bar(
+            "the slowest size: speed over Keras's file after onnxruntime's optimizer or onnxslim", over_others, SLOWEST
+        ),
+        bar(text, ruled, OVER_PRODUCTS, at_least=False),
     ]
 
 

@@ -89,7 +89,7 @@ def test_commands_are_read_as_a_shell_reads_them():
         ("keras-attn verify", "required: "),
         ("keras-attn verify bundle --no-such-option", "unrecognized"),
         ("scripts/no-such-script", "no executable file"),
-        ("python -m pip install 'keras-attn[cpu,no-such-extra]'", "has no extra"),
+        ("python -m pip install 'keras-attn[export,no-such-extra]'", "has no extra"),
         ("no-such-command", "nobody knows"),
         ("python", "does nothing"),
     ],

@@ -19,7 +19,7 @@ def section(title):
 
 
 def test_files_that_it_says_to_open_are_there():
-    opened = re.findall(r"`((?:export|keras_attn)/[\w/.]*)`", section("### To change ..., open ..."))
+    opened = re.findall(r"`((?:export|keras_attn)/[\w/.]*)`", section("### What to open for which change"))
     shown = re.findall(r"`(tests/[\w/.]*)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
     assert opened
     assert shown
@@ -35,7 +35,7 @@ def test_the_packages_are_the_folders():
 
 
 def order(package):
-    line = section("## The way of a model").partition(f"The order of `{package}/`:")[2].partition("\n\n")[0]
+    line = section("### The order of imports").partition(f"The order of `{package}/`:")[2].partition("\n\n")[0]
     return re.findall(r"`(\w+)`", line)
 
 

@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import command_line_page
+import coverage_page
 import pytest
+import tf2onnx
 import yaml
 from built_site import built_faults
-from site_pages import menu_pages
+from site_pages import menu_pages, targets
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -34,6 +36,38 @@ def test_the_command_line_is_the_one_of_the_parser_and_the_service_the_example()
     assert shown == command_line_page.page(), "write it anew: python tests/support/command_line_page.py"
     service = (ROOT / "examples" / "serve_bundle.py").read_text(encoding="utf-8")
     assert f"\n```python\n{service}```\n" in (DOCS / "serving.md").read_text(encoding="utf-8")
+
+
+def test_coverage_counts_what_the_pages_of_operators_and_models_record():
+    shown = coverage_page.PAGE.read_text(encoding="utf-8")
+    assert shown == coverage_page.page(), "write it anew: python tests/support/coverage_page.py"
+
+
+def test_a_page_whose_subject_is_not_stable_says_so_as_the_table_of_grades_does():
+    listed = {}
+    for row in (DOCS / "stability.md").read_text(encoding="utf-8").splitlines():
+        if found := re.match(r"\|[^|]+\| (evolving|experimental) \|", row):
+            for page in targets(row):
+                listed.setdefault(page, set()).add(found[1])
+    said = {}
+    for path in DOCS.rglob("*.md"):
+        note = re.match(r"# .+\n\n((?:.+\n)+)", path.read_text(encoding="utf-8"))
+        if grades := set(re.findall(r"\*\*(Evolving|Experimental)\*\*", note[1] if note else "")):
+            said[path.relative_to(DOCS).as_posix()] = {grade.lower() for grade in grades}
+    assert said == listed
+
+
+def test_the_patches_for_tf2onnx_apply_to_the_one_that_is_installed(tmp_path):
+    """One that no longer does has been taken over, or must be made anew; see docs/upstream.md."""
+    shutil.copytree(Path(tf2onnx.__file__).parent, tmp_path / "tf2onnx", ignore=shutil.ignore_patterns("__pycache__"))
+    patches = sorted((DOCS / "upstream").glob("*.patch"))
+    named = [DOCS / target for target in targets((DOCS / "upstream.md").read_text(encoding="utf-8"))]
+    assert patches == sorted(path for path in named if path.suffix == ".patch")
+    for patch in patches:
+        done = subprocess.run(
+            ["git", "apply", "--check", str(patch)], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.needs("griffe")

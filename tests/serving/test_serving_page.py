@@ -54,4 +54,4 @@ def test_the_client_of_mlserver(bundle, tmp_path):
 
 def test_the_command_of_the_page_is_that_of_the_tests():
     options = " ".join(OPTIONS).replace("--port 0", "--port 8000")
-    assert f"\nBUNDLE=bundle uvicorn serve_bundle:app {options}\n" in PAGE
+    assert f"\nBUNDLE=bundle uvicorn serve_bundle:app {options}\n" in PAGE.replace(" \\\n  ", " ")

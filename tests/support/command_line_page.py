@@ -20,8 +20,8 @@ def subcommands():
 def section(name, parser):
     shown = (action for action in parser._actions if action.help != argparse.SUPPRESS)
     rows = [row(action) for action in shown if not set(action.option_strings) & set(OF_ALL)]
-    table = "\n".join(["| argument | what it is |", "|---|---|", *rows])
-    return f"## keras-attn {name}\n\n{parser.description}\n\n{table}\n"
+    table = "\n".join(["", "| argument | what it is |", "|---|---|", *rows, ""]) if rows else ""
+    return f"## keras-attn {name}\n\n{parser.description}\n{table}"
 
 
 def row(action):

@@ -52,7 +52,7 @@ COLOURS = np.random.default_rng(0).integers(0, 9, (40, 3, 3)) / 8.0  # with ties
 BELOW = fixed(COLOURS - 0.5)
 of_images("rgb_to_hsv hsv_to_rgb rgb_to_grayscale", fixed(COLOURS), known=True)
 of_images("rgb_to_hsv hsv_to_rgb", BELOW, known=True, how="below 0", limit=1e-5)
-of_images("rgb_to_hsv hsv_to_rgb rgb_to_grayscale", images(2, 4, 5, 3), ("float32",), known=True, how="all kinds")
+of_images("rgb_to_hsv hsv_to_rgb rgb_to_grayscale", images(2, 4, 5, 3), ("float32",), known=True, how="any numbers")
 of_images("rgb_to_grayscale", ordinary((4, 5, 3)), ("uint8",), how="integers", known=True)
 
 TURNED = [[1.1, 0.2, -1.3, 0.1, 0.9, 0.7, 0.01, -0.02], [3.0, 0, 9, 0, 3, -17, 0, 0]]
@@ -95,7 +95,7 @@ moved = {"output_shape": (2, 7, 4, 3), "scale": np.float32([1.4, 0.7]), "transla
 for way in ("linear", "cubic", "lanczos3", "lanczos5"):
     for sharp in (True, False):
         kernel = {"method": way, "antialias": sharp, "spatial_dims": (1, 2)}
-        how = f"{way}, {'antialias' if sharp else 'as it is'}"
+        how = f"{way}, {'antialias' if sharp else 'no antialias'}"
         of_images(
             "scale_and_translate", images(2, 5, 6, 3), ("float32",), how=how, known=True, limit=2e-5, **moved, **kernel
         )

@@ -99,19 +99,19 @@ for shape in ((3, 6), (3, 5, 6), (2, 3, 5, 6), (2, 3, 2, 4, 6)):
         layers.GroupNormalization(2),
     ):
         row(norm, shape, axes, limit=1e-4)
-    row(layers.LayerNormalization(axis=1), shape, f"{axes}, the first of them", limit=1e-4)
-    row(layers.LayerNormalization(axis=[*range(1, len(shape))], scale=False), shape, f"{axes}, all of them", limit=1e-4)
-    row(layers.BatchNormalization(axis=1, center=False), shape, f"{axes}, the first of them", limit=1e-4)
+    row(layers.LayerNormalization(axis=1), shape, f"{axes}, over the first", limit=1e-4)
+    row(layers.LayerNormalization(axis=[*range(1, len(shape))], scale=False), shape, f"{axes}, over all", limit=1e-4)
+    row(layers.BatchNormalization(axis=1, center=False), shape, f"{axes}, over the first", limit=1e-4)
     row(layers.UnitNormalization(axis=1), shape, axes)
     row(layers.Normalization(mean=np.arange(6.0), variance=np.arange(6.0)), shape, axes)
 row(layers.SpectralNormalization(layers.Dense(5)), (3, 6))
-row(layers.Normalization(mean=1.0, variance=3.0, axis=None, invert=True), (3, 6), "inverted")
+row(layers.Normalization(mean=1.0, variance=3.0, axis=None, invert=True), (3, 6), "invert")
 
 DEEP = (3, 4, 6)
 for how, layer in {
     "": layers.ReLU(),
-    "of 6": layers.ReLU(6.0),
-    "leaky, capped": layers.ReLU(4.0, negative_slope=0.1, threshold=0.5),
+    "max_value=6": layers.ReLU(6.0),
+    "max_value, negative_slope and threshold": layers.ReLU(4.0, negative_slope=0.1, threshold=0.5),
 }.items():
     row(layer, DEEP, how, dtypes=FLOATS)
 for layer in (
@@ -150,7 +150,7 @@ for name, states in {"SimpleRNNCell": 1, "GRUCell": 1, "LSTMCell": 2}.items():
 row(layers.Lambda(lambda x: x * 2), DEEP)
 row(layers.Rescaling(1 / 255, offset=-1), SEEN[2], dtypes=("float32", "uint8"))
 row(layers.CenterCrop(3, 4), SEEN[2])
-row(layers.CenterCrop(9, 4), SEEN[2], "of a larger one")
+row(layers.CenterCrop(9, 4), SEEN[2], "larger than the image")
 row(layers.Resizing(7, 3), (2, 5, 6, 3))
 for options in (
     {"crop_to_aspect_ratio": True},

@@ -194,15 +194,15 @@ EVERY_STEP = {"return_sequences": True, "return_state": True}
 for each in (layers.SimpleRNN, layers.GRU, layers.LSTM):
     is_operator = each is layers.LSTM
     layer(partial(each, 3), 4, is_operator=is_operator)
-    layer(partial(each, 3, **EVERY_STEP), 4, how="every step and state", is_operator=is_operator)
+    layer(partial(each, 3, **EVERY_STEP), 4, how="return_sequences and return_state", is_operator=is_operator)
     backwards = partial(each, 3, return_sequences=True, go_backwards=True, zero_output_for_mask=True)
-    layer(backwards, 4, how="backwards", is_operator=is_operator)
+    layer(backwards, 4, how="go_backwards", is_operator=is_operator)
     layer(partial(each, 3, use_bias=False, activation="relu"), 4, how="relu, no bias", is_operator=is_operator)
-layer(partial(layers.GRU, 3, reset_after=False), 4, how="reset before")
+layer(partial(layers.GRU, 3, reset_after=False), 4, how="reset_after=False")
 layer(partial(layers.LSTM, 3, recurrent_activation="hard_sigmoid"), 4, how="hard sigmoid")
 for merge in ("concat", "sum", None):
-    layer(partial(layers.Bidirectional, layers.GRU(3, **EVERY_STEP), merge_mode=merge), 4, how=f"merged by {merge}")
-layer(partial(layers.Bidirectional, layers.LSTM(3)), 4, how="last steps", is_operator=True)
+    layer(partial(layers.Bidirectional, layers.GRU(3, **EVERY_STEP), merge_mode=merge), 4, how=f"merge_mode={merge}")
+layer(partial(layers.Bidirectional, layers.LSTM(3)), 4, how="return_sequences=False", is_operator=True)
 layer(partial(layers.RNN, [layers.GRUCell(3), layers.LSTMCell(2)], **EVERY_STEP), 4, how="two cells")
 each_step = cache(lambda: layers.TimeDistributed(layers.Dense(3)))
 # of unknown sizes Keras itself makes others in a graph

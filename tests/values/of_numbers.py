@@ -62,7 +62,7 @@ for divisor in (3, 4, -3, 1):
     given, how = partial(lambda kind, dtype: each(kind, dtype)), f"by {divisor}"
     add("keras.ops.floor_divide", partial(lambda by, x: x // by, divisor), given, ("float32", *SIGNED), how)
     add("keras.ops.mod", partial(lambda by, x: x % by, divisor), given, REALS, how)
-add("keras.ops.floor_divide", lambda x: -(-x // 2), each, SIGNED, "up")
+add("keras.ops.floor_divide", lambda x: -(-x // 2), each, SIGNED, "rounded up")
 
 
 def held(target: str):

@@ -39,11 +39,11 @@ add(
     layers.CategoryEncoding(3, output_mode="one_hot"),
     fixed(IDS[:, 1:2]),
     ("int32",),
-    "beyond",
+    "ids out of range",
     known=True,
 )
 FROM_END = fixed(np.array([[0, 7, -1], [-8, 3, 3]], "int32"))
-add("keras.layers.Embedding", layers.Embedding(8, 3), FROM_END, ("int32",), "from the end")
+add("keras.layers.Embedding", layers.Embedding(8, 3), FROM_END, ("int32",), "negative ids")
 for layer in (
     layers.Discretization(bin_boundaries=[-1.0, 0.0, 2.0]),
     layers.Rescaling(1 / 255, -0.5),
@@ -53,13 +53,13 @@ for layer in (
 WORDS = np.array([[5, -3], [2**40, 7], [-1, 0]], "int64")
 for name, options in {
     "": {},
-    "three unknown": {"num_oov_indices": 3},
-    "multi-hot": {"output_mode": "multi_hot"},
-    "back": {"invert": True},
-    "masked": {"mask_token": 0},
+    "num_oov_indices=3": {"num_oov_indices": 3},
+    "multi_hot": {"output_mode": "multi_hot"},
+    "invert": {"invert": True},
+    "mask_token": {"mask_token": 0},
 }.items():
     layer = layers.IntegerLookup(vocabulary=[5, 7, -3, 2**40], **options)
-    add("keras.layers.IntegerLookup", layer, fixed(np.abs(WORDS) % 4 if name == "back" else WORDS), ("int64",), name)
+    add("keras.layers.IntegerLookup", layer, fixed(np.abs(WORDS) % 4 if name == "invert" else WORDS), ("int64",), name)
 
 # taking
 for axis in (0, 1, None):
@@ -79,8 +79,8 @@ add("keras.ops.select", lambda x: ops.select([x > 3, x < 0], [x, -x], 1), with_r
 
 # putting
 add("keras.ops.scatter", lambda x, at: ops.scatter(at, x, (5, 3)), with_rows(PLACES, nan=SPECIAL), NUMBERS)
-add("keras.ops.scatter", lambda x: ops.scatter(PLACES, x, (5, 3)), with_rows(), FLOATS, "known places")
-add("keras.ops.scatter", lambda x: ops.scatter(ONCE, x, (6, 3)), with_rows(), FLOATS, "known places, once each")
+add("keras.ops.scatter", lambda x: ops.scatter(PLACES, x, (5, 3)), with_rows(), FLOATS, "known indices")
+add("keras.ops.scatter", lambda x: ops.scatter(ONCE, x, (6, 3)), with_rows(), FLOATS, "known indices without repeats")
 add("keras.ops.scatter_update", lambda x, at: ops.scatter_update(x, at, x[::-1]), with_rows(ONCE), NUMBERS)
 for how in ("add", "max", "min", "mul"):
     put = partial(lambda how, x, at: ops.scatter_update(x, at, x[::-1], reduction=how), how)
@@ -89,11 +89,18 @@ add("keras.ops.slice_update", lambda x: ops.slice_update(x, (1, 1), x[:2, :2]), 
 for kind in ("sum", "max", "min", "prod"):
     name, function = f"keras.ops.segment_{kind}", getattr(ops, f"segment_{kind}")
     add(name, partial(function, sorted=True), with_rows(SORTED, nan=SPECIAL), NUMBERS, "sorted", limit=5e-6)
-    add(name, partial(function, num_segments=4), with_rows(LOOSE, nan=SPECIAL), NUMBERS, "-1 and empty", limit=5e-6)
+    add(
+        name,
+        partial(function, num_segments=4),
+        with_rows(LOOSE, nan=SPECIAL),
+        NUMBERS,
+        "ids of -1 and empty segments",
+        limit=5e-6,
+    )
     add(name, function, with_rows(np.array([2, 1, 0, 2, 1, 0], "int32")), FLOATS, limit=5e-6)
 COUNTED = np.array([0, 3, 3, 7], "int32")
 rows_of(ops, "bincount", fixed(COUNTED), SIGNED)
-rows_of(ops, "bincount", fixed(COUNTED), ("int32",), how="at least 10", minlength=10)
+rows_of(ops, "bincount", fixed(COUNTED), ("int32",), how="minlength=10", minlength=10)
 rows_of(ops, "bincount", fixed(COUNTED.reshape(2, 2)), ("int32",), how="rows")
 add(
     "keras.ops.bincount",
@@ -109,13 +116,13 @@ for k in (1, -1):
     for name in ("tril", "triu", "diag", "diagonal"):
         add(f"keras.ops.{name}", partial(lambda f, k, x: f(x, k), getattr(ops, name), k), MATRIX, ALL, f"{k}")
 add("keras.ops.tril", lambda x: ops.tril(ops.log(ops.relu(x))), GRID, FLOATS, "infinite")
-rows_of(ops, "diag diagflat", ordinary((4,)), NUMBERS, how="of a line")
+rows_of(ops, "diag diagflat", ordinary((4,)), NUMBERS, how="1D input")
 for shift in (0, 1, -1, 7, 2**20 + 1):
     rows_of(ops, "roll", MATRIX, NUMBERS, how=f"{shift}", shift=shift, axis=1)
 rows_of(ops, "roll", MATRIX, FLOATS, how="all", shift=5)
 rows_of(ops, "repeat", MATRIX, ALL, repeats=2, axis=1)
 rows_of(ops, "repeat", MATRIX, FLOATS, how="all", repeats=2)
-rows_of(ops, "repeat", MATRIX, FLOATS, how="each", repeats=[0, 1, 2, 3], axis=1, known=True)
+rows_of(ops, "repeat", MATRIX, FLOATS, how="a number of repeats for each", repeats=[0, 1, 2, 3], axis=1, known=True)
 rows_of(ops, "tile", MATRIX, ALL, repeats=[2, 1, 3])
 for mode in ("constant", "reflect", "symmetric"):
     rows_of(ops, "pad", MATRIX, NUMBERS, how=mode, pad_width=((1, 2), (2, 1)), mode=mode)
@@ -163,8 +170,14 @@ for name, arguments in {
     add(f"keras.ops.{name}", made, ordinary((2,)), ("float32",))
 add("keras.ops.empty", lambda x: ops.shape(ops.empty((3, 4)))[0] + x, ordinary((2,)), ("int32",))
 rows_of(ops, "empty_like", fixed(np.zeros((0, 3))), ("float32",))
-add("keras.ops.arange", lambda x: ops.arange(ops.shape(x)[0], 0, -2), ordinary((5,)), ("float32",), "of a size")
-add("keras.ops.linspace", lambda x: ops.linspace(x[0], x[1], 5), MATRIX, FLOATS, "of tensors", limit=5e-6)
+add(
+    "keras.ops.arange",
+    lambda x: ops.arange(ops.shape(x)[0], 0, -2),
+    ordinary((5,)),
+    ("float32",),
+    "length from a shape",
+)
+add("keras.ops.linspace", lambda x: ops.linspace(x[0], x[1], 5), MATRIX, FLOATS, "limits as tensors", limit=5e-6)
 
 # losses
 rows_of(

@@ -44,7 +44,7 @@ raw("IsFinite IsInf IsNan", "x", dtypes=ONLY)
 raw("Elu Relu Relu6 Selu Softplus Softsign LeakyRelu", "features")
 raw("Softmax", "logits", rows, ONLY, limit=1e-5, deviates=(INFINITE, NAN))
 raw("LogSoftmax", "logits", rows, limit=1e-5)
-raw("Atan2 SquaredDifference DivNoNan RealDiv", "x y" if False else "y x", pairs, how="y, x")
+raw("Atan2 SquaredDifference DivNoNan RealDiv", "y x", pairs, how="y, x")
 raw("Identity Snapshot StopGradient PreventGradient", "input", dtypes=ALL)
 raw("ZerosLike OnesLike", "x", dtypes=ALL)
 raw("LogicalNot", "x", dtypes=("bool",))
@@ -54,12 +54,12 @@ public("clip_by_value", lambda x: tf.clip_by_value(x, -2, 2), each, REALS)
 
 # Places
 SLICES = {
-    "steps back": lambda x: x[:, ::-1, -1:-4:-2],
+    "negative steps": lambda x: x[:, ::-1, -1:-4:-2],
     "an end of 0": lambda x: x[:, -2:0],
     "beyond both ends": lambda x: x[:, -9:2, 1:99],
     "an ellipsis and new axes": lambda x: x[1:, ..., None, 2],
-    "a place": lambda x: x[-1, :, 1][None],
-    "nothing": lambda x: x[:, 2:1],
+    "single indices": lambda x: x[-1, :, 1][None],
+    "an empty slice": lambda x: x[:, 2:1],
 }
 for how, cut in SLICES.items():
     public("strided_slice", cut, CUBE, ALL, how)
@@ -82,7 +82,7 @@ raw("InvertPermutation", "x", fixed(np.int32([2, 0, 3, 1]), empty=(np.int32([]),
 raw("InvertPermutation", "x", fixed(np.int64([2, 0, 3, 1])), ("int64",))
 for sizes in ([1, 3], [0, 4], [-1, 1], [1, -1]):
     public("split", partial(tf.split, num_or_size_splits=sizes, axis=2), CUBE, ALL, f"sizes {sizes}")
-public("split", lambda x: tf.split(x, 2, -1), CUBE, ALL, "halves", known=True)
+public("split", lambda x: tf.split(x, 2, -1), CUBE, ALL, "into halves", known=True)
 for axis in (0, -1, 1):
     public("stack", lambda x, axis=axis: tf.stack([x, x], axis), CUBE, ALL, f"axis {axis}")
     public(
@@ -108,7 +108,7 @@ public(
     "unique", lambda x: tf.unique_with_counts(x), fixed(np.int32([3, 1, 2**31 - 1, -(2**31), 1])), ("int32",), "counts"
 )
 public("dynamic_partition", lambda x: tf.dynamic_partition(x, [[0, 2, 0], [1, 1, 2]], 4), CUBE, NUMBERS)
-STITCHED = {"each": [[0, 3], [1, 2]], "some twice": [[0, 1], [1, 2]], "one axis more": [[[0], [3]], [[1], [2]]]}
+STITCHED = {"each index once": [[0, 3], [1, 2]], "repeated indices": [[0, 1], [1, 2]], "2D": [[[0], [3]], [[1], [2]]]}
 for how, indices in STITCHED.items():
     public(
         "dynamic_stitch",
@@ -119,7 +119,7 @@ for how, indices in STITCHED.items():
     )
 public("fill", lambda x: tf.fill([2, 3], x[0]), each, ALL)
 for dtype in (np.float32, np.int32):
-    steps = {"up": (0, 7, 2), "down": (5, -3, -2), "none": (0, 0, 1)}
+    steps = {"increasing": (0, 7, 2), "decreasing": (5, -3, -2), "empty": (0, 0, 1)}
     for how, limits in steps.items():
         public("range", tf.range, fixed(*map(dtype, limits)), (np.dtype(dtype).name,), how)
 public("linspace", lambda a, b: tf.linspace(a, b, 5), fixed(np.float32(-1), np.float32(2)), ONLY)
@@ -138,9 +138,9 @@ for diagonal in (0, 1, -2, (-1, 1)):
         size = {0: (2, 4), 1: (2, 3), -2: (2, 2)}.get(diagonal, (2, 3, 4))
         both = ordinary((2, 4, 4), size)
         public("linalg.set_diag", partial(tf.linalg.set_diag, **options), both, ALL, how, known=True)
-public("linalg.diag", lambda x: tf.linalg.diag(x[:0]), ordinary((2, 3)), how="none")
-public("linalg.diag_part", lambda x: tf.linalg.diag_part(x[:, :0]), how="none")
-public("linalg.diag_part", tf.linalg.diag_part, rows, ONLY, "of what is not finite")
+public("linalg.diag", lambda x: tf.linalg.diag(x[:0]), ordinary((2, 3)), how="empty")
+public("linalg.diag_part", lambda x: tf.linalg.diag_part(x[:, :0]), how="empty")
+public("linalg.diag_part", tf.linalg.diag_part, rows, ONLY, "infinities and NaN")
 HELD = ("float32", "float16", "int32", "uint8")
 for blocks in ([2, 2], [2, 3]):
     of = partial(tf.space_to_batch, block_shape=blocks, paddings=[[0, 0], [0, 0]])

@@ -12,7 +12,11 @@ from .of_tensorflow import ONLY, public, raw
 from .table import add, rows_of
 
 MATRIX = ordinary((3, 4))
-OPTIONS = {"exclusive": {"exclusive": True}, "back": {"reverse": True}, "both": {"exclusive": True, "reverse": True}}
+OPTIONS = {
+    "exclusive": {"exclusive": True},
+    "reverse": {"reverse": True},
+    "exclusive reverse": {"exclusive": True, "reverse": True},
+}
 
 # onnxruntime computes float16 in float32, of which a quotient may be below a whole number
 rows_of(tf, "math.floordiv math.floormod truncatediv truncatemod", quotients, ("float32", "int32", "int64"))
@@ -26,18 +30,18 @@ for options in OPTIONS.items():
     rows_of(tf, "math.cumsum math.cumprod", rows, FLOATS, how=options[0], axis=-1, **options[1])
 for kind in ("sum", "mean", "prod", "max", "min"):
     rows_of(tf, f"math.reduce_{kind}", MATRIX, NUMBERS, axis=1)
-    rows_of(tf, f"math.reduce_{kind}", MATRIX, FLOATS, how="negative axis, kept", axis=-2, keepdims=True)
+    rows_of(tf, f"math.reduce_{kind}", MATRIX, FLOATS, how="negative axis, keepdims", axis=-2, keepdims=True)
 rows_of(tf, "math.reduce_any math.reduce_all", rows, ("bool",), axis=1)
 for dtypes, deviates in ((FLOATS, NAN_BY_PLACE), (INTEGERS, ())):
     rows_of(tf, "math.argmax math.argmin", rows, dtypes, axis=1, output_type=tf.int32, deviates=deviates)
-    rows_of(tf, "sort argsort", rows, dtypes, how="down", direction="DESCENDING", deviates=deviates)
+    rows_of(tf, "sort argsort", rows, dtypes, how="descending", direction="DESCENDING", deviates=deviates)
     rows_of(tf, "math.top_k", rows, dtypes, k=2, deviates=deviates)
 add("tensorflow.unique_with_counts", lambda x: tf.unique_with_counts(tf.reshape(x, [-1])), MATRIX, SIGNED)
 
-values = {"on and off": (5.0, -1.0), "whole": (5, -1), "booleans": (False, True)}
+values = {"float values": (5.0, -1.0), "integer values": (5, -1), "boolean values": (False, True)}
 for how, (on, off) in values.items():
     add("tensorflow.one_hot", partial(tf.one_hot, depth=4, on_value=on, off_value=off), fixed(IDS), ("int32",), how)
-add("tensorflow.one_hot", lambda x: tf.one_hot(x, tf.shape(x)[1]), fixed(IDS), ("int32",), "a size")
+add("tensorflow.one_hot", lambda x: tf.one_hot(x, tf.shape(x)[1]), fixed(IDS), ("int32",), "depth from a shape")
 for lower, upper in ((-1, 0), (1, 0), (0, 0), (-1, -1)):
     rows_of(tf, "linalg.band_part", MATRIX, ALL, how=f"{lower}, {upper}", num_lower=lower, num_upper=upper)
 
@@ -45,7 +49,7 @@ RATHER = np.array([[0, 2]] * 6, "int32")
 for batch, axis in ((1, 1), (-1, None), (-1, -1)):
     options = {"batch_dims": batch, "axis": axis}
     add("tensorflow.gather", partial(tf.gather, **options), with_rows(RATHER), NUMBERS, f"batch_dims={batch}, {axis}")
-add("tensorflow.gather", lambda x: tf.gather(x, [2, 0, 1], batch_dims=-1), with_rows(), FLOATS, "a line")
+add("tensorflow.gather", lambda x: tf.gather(x, [2, 0, 1], batch_dims=-1), with_rows(), FLOATS, "batch_dims=-1")
 add("tensorflow.gather_nd", tf.gather_nd, with_rows(np.array([[0, 2], [5, 1]], "int32")), NUMBERS, known=True)
 add("tensorflow.scatter_nd", lambda x, at: tf.scatter_nd(at, x, (5, 3)), with_rows(PLACES), NUMBERS)
 for kind, places in {"add": PLACES, "sub": PLACES, "max": PLACES, "min": PLACES, "update": ONCE}.items():
@@ -64,21 +68,21 @@ add(
     lambda x: tf.math.unsorted_segment_sum(x, np.arange(18).reshape(6, 3) % 5 - 1, 4),
     with_rows(),
     FLOATS,
-    "of two axes",
+    "2D ids",
 )
 rows_of(tf, "math.segment_mean", with_rows(SORTED), FLOATS, limit=5e-6)
 for kind in ("sum", "mean", "sqrt_n"):
     function = getattr(tf.sparse, f"segment_{kind}")
-    for how, count in {"": None, "counted": 6}.items():
+    for how, count in {"": None, "num_segments=6": 6}.items():
         rowed = partial(lambda f, count, x, ids: f(x, [1, 0, 2, 3, 3, 5], ids, num_segments=count), function, count)
         add(f"tensorflow.sparse.segment_{kind}", rowed, with_rows(SORTED), FLOATS, how, limit=5e-6)
-rows_of(tf, "math.bincount", fixed(np.array([0, 3, 3, 7], "int32")), ("int32",), how="cut", maxlength=5)
+rows_of(tf, "math.bincount", fixed(np.array([0, 3, 3, 7], "int32")), ("int32",), how="maxlength=5", maxlength=5)
 rows_of(
     tf,
     "math.bincount",
     fixed(np.array([[0, 3], [3, 7]], "int32")),
     ("int32",),
-    how="whether",
+    how="binary_output",
     axis=-1,
     binary_output=True,
 )

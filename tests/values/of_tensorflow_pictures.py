@@ -27,7 +27,7 @@ for padding in ("SAME", "VALID"):
     cut = {"ksizes": [1, 2, 2, 2, 1], "strides": [1, 1, 2, 1, 1], "padding": padding}
     raw("ExtractVolumePatches", "input", images(1, 4, 5, 4, 3), ONLY, padding, known=True, **cut)
 halves = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
-raw("MaxPoolWithArgmax", "input", NUMBERS, ONLY, "places in the batch", include_batch_in_index=True, **halves)
+raw("MaxPoolWithArgmax", "input", NUMBERS, ONLY, "indices within the batch", include_batch_in_index=True, **halves)
 raw("MaxPoolWithArgmax", "input", NUMBERS, ONLY, "places of int32", Targmax=tf.int32, **halves)
 gaps = {"ksize": [1, 1, 1, 1], "strides": [1, 3, 3, 1], "padding": "SAME"}
 raw("MaxPoolWithArgmax", "input", NUMBERS, ONLY, "gaps", refused="Op `MaxPoolWithArgmax`", **gaps)
@@ -98,7 +98,7 @@ for name in ("Bilinear", "Bicubic", "NearestNeighbor", "Area"):
     for corners in (True, False):
         given = PICTURES if name == "Bilinear" else ordinary(SEEN)
         raw(f"Resize{name}", "images", given, ONLY, f"{corners=}", limit=1e-4, size=(7, 3), align_corners=corners)
-raw("ResizeBilinear", "images size", fixed(DRAWN, np.int32([7, 3])), ONLY, "to a size that is given", limit=1e-5)
+raw("ResizeBilinear", "images size", fixed(DRAWN, np.int32([7, 3])), ONLY, "size as an input", limit=1e-5)
 TURN = np.float32([[1.1, 0.2, -1.3, 0.1, 0.9, 0.7, 0, 0]])
 turned = {"transforms": TURN, "output_shape": [4, 5], "interpolation": "BILINEAR"}
 raw("ImageProjectiveTransformV2", "images", PICTURES, ONLY, limit=2e-4, known=True, **turned)

@@ -64,7 +64,7 @@ def given(x):
     return array.gather([2, 0]), array.read(1), array.concat()
 
 
-for how, array in {"backwards": backwards, "growing": growing, "of a tensor": given}.items():
+for how, array in {"written backwards": backwards, "growing": growing, "from a tensor": given}.items():
     public("TensorArray", array, X, BOTH, how)
 
 
@@ -88,11 +88,11 @@ def ragged(x, lengths, then=lambda z: z, **options):
 SHAPES = ([None, 2, None], [None, 5, 3], [2, None, None], [6, None, None])
 for options in ({}, *({"shape": shape} for shape in SHAPES), {"default_value": 7.0}):
     public("RaggedTensor.to_tensor", partial(ragged, **options), SIX, ONLY, str(options or ""))
-public("RaggedTensor.to_tensor", lambda x, n: ragged(x[:, 0], n), SIX, BOTH, "of numbers")
+public("RaggedTensor.to_tensor", lambda x, n: ragged(x[:, 0], n), SIX, BOTH, "rows of numbers")
 OTHERWISE = {
-    "by owners": lambda x, n: tf.RaggedTensor.from_value_rowids(x, [0, 0, 2, 3, 3, 3], 5),
-    "two axes": lambda x, n: tf.RaggedTensor.from_nested_row_lengths(x, [[1, 0, 3], n], validate=False),
-    "two axes, by owners": lambda x, n: tf.RaggedTensor.from_nested_value_rowids(
+    "from_value_rowids": lambda x, n: tf.RaggedTensor.from_value_rowids(x, [0, 0, 2, 3, 3, 3], 5),
+    "two ragged axes": lambda x, n: tf.RaggedTensor.from_nested_row_lengths(x, [[1, 0, 3], n], validate=False),
+    "two ragged axes, from_value_rowids": lambda x, n: tf.RaggedTensor.from_nested_value_rowids(
         x, [[0, 2, 2, 2], [0, 0, 2, 3, 3, 3]], [3, 4]
     ),
 }
@@ -100,14 +100,14 @@ for how, made in OTHERWISE.items():
     public("RaggedTensor.to_tensor", lambda x, n, made=made: made(x, n).to_tensor(), SIX, ONLY, how)
 public(
     "RaggedTensor.to_tensor",
-    lambda x, n: OTHERWISE["two axes"](x, n).to_tensor(7.0, shape=[2, 4, 2, 3]),
+    lambda x, n: OTHERWISE["two ragged axes"](x, n).to_tensor(7.0, shape=[2, 4, 2, 3]),
     SIX,
     ONLY,
-    "two axes, cut",
+    "two ragged axes, cut to a shape",
 )
 taken = partial(ragged, then=lambda z: tf.gather(z, [2, 0]))
-public("RaggedTensor.to_tensor", lambda x, n: taken(x[:, 0], n), SIX, ONLY, "taken")
-public("RaggedTensor.to_tensor", taken, SIX, ONLY, "taken, of rows", refused="`RaggedGather`")
+public("RaggedTensor.to_tensor", lambda x, n: taken(x[:, 0], n), SIX, ONLY, "after tf.gather, rows of numbers")
+public("RaggedTensor.to_tensor", taken, SIX, ONLY, "after tf.gather", refused="`RaggedGather`")
 public(
     "RaggedTensor.to_sparse",
     lambda x, n: tf.sparse.to_dense(tf.RaggedTensor.from_row_lengths(x[:, 0], n).to_sparse()),
@@ -125,11 +125,11 @@ for name, between in SPARSE.items():
 for name in ("intersection", "difference", "union"):
     joined = partial(lambda x, y, of: tf.sparse.to_dense(of(x, y)), of=getattr(tf.sets, name))
     public(f"sets.{name}", joined, fixed(np.int32([[1, 2, 3]]), np.int32([[3, 4, 1]])), ("int32",))
-for how, places in {"": [[0, 1], [1, 3], [2, 0]], "of int64": np.int64([[0, 1], [1, 3], [2, 0]])}.items():
+for how, places in {"": [[0, 1], [1, 3], [2, 0]], "int64 indices": np.int64([[0, 1], [1, 3], [2, 0]])}.items():
     wide = {"sparse_indices": places, "output_shape": np.asarray([3, 4], np.asarray(places).dtype)}
     raw("SparseToDense", "sparse_values default_value", ordinary((3,), ()), BOTH, how, **wide)
 ones = {"sparse_indices": [0, 2, 5], "output_shape": [7]}
-raw("SparseToDense", "sparse_values default_value", ordinary((), ()), ONLY, "one on a line", **ones)
+raw("SparseToDense", "sparse_values default_value", ordinary((), ()), ONLY, "scalars", **ones)
 
 # Matrices and transforms
 for name, matrices, limit in (

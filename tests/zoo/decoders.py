@@ -20,7 +20,7 @@ def read(ids, count, size):
 
 @architecture()
 def relative_position_encoder(ids=IDS, valid_lens=ID):
-    """Raffel et al., 2020: T5, biases learned for buckets of distances, which all blocks share; no scale."""
+    """Raffel et al., 2020: T5, relative position biases by buckets of distances, shared by all blocks; no scale."""
     x = L.Embedding(100, 16)(ids)
     bias = A.RelativePositionBias(2, num_buckets=8, max_distance=20)(x, x)
     for _ in range(2):
@@ -32,7 +32,7 @@ def relative_position_encoder(ids=IDS, valid_lens=ID):
 
 @architecture()
 def linear_bias_language_model(ids=IDS):
-    """Press et al., 2022: Train Short, Test Long, biases linear in the distance (ALiBi)."""
+    """Press et al., 2022: Train Short, Test Long (ALiBi), with biases linear in the distance."""
     x = L.Embedding(100, 18)(ids)
     bias = A.LinearBias(3)(x, x)
     for _ in range(2):
@@ -70,7 +70,7 @@ def gated(x, hidden):
 
 @architecture()
 def rotary_language_model(ids=IDS):
-    """Yang et al., 2025: Qwen3, heads in groups that share keys, normalized before they are turned."""
+    """Yang et al., 2025: Qwen3, grouped-query attention, normalized queries and keys, rotary positions."""
     x = L.Embedding(100, 16)(ids)
     for _ in range(2):
         y = L.RMSNormalization()(x)
@@ -81,7 +81,7 @@ def rotary_language_model(ids=IDS):
 
 @architecture()
 def cached_step():
-    """Pope et al., 2023: Efficiently Scaling Transformer Inference, a step with a cache that grows."""
+    """Pope et al., 2023: Efficiently Scaling Transformer Inference, one decoding step with a growing cache."""
     token = keras.Input((), dtype="int32", name="token")
     x, inputs, outputs = ops.expand_dims(L.Embedding(100, 16)(token), 1), [token], {}
     for n in range(2):
@@ -98,7 +98,7 @@ def cached_step():
 
 @architecture()
 def annotating_decoder(source=IDS, target=(3, "int32"), source_lens=ID):
-    """Bahdanau et al., 2015: Neural Machine Translation, the state before a step asks what it reads."""
+    """Bahdanau et al., 2015: Neural Machine Translation, a decoder that attends with its previous state."""
     seen = read(source, 90, 16)
     decode = A.AttentionRNN(A.AttentionCell(L.GRUCell(16), A.AdditiveAttention(12)))
     states, weights = decode(L.Embedding(80, 12)(target), seen, source_lens, return_attention_scores=True)
@@ -119,7 +119,7 @@ def input_feeding_decoder(source=IDS, target=(3, "int32"), source_lens=ID, targe
 
 @architecture()
 def spectrogram_decoder(letters=IDS, frames=(3, 6), valid_lens=ID):
-    """Shen et al., 2018: Tacotron 2, attention that reads where it has been."""
+    """Shen et al., 2018: Tacotron 2, location-sensitive attention."""
     encoded = read(letters, 40, 12)
     before = L.Dense(8, activation="relu")(frames)
     attend = A.LocationSensitiveAttention(10, filters=4, kernel_size=7, cumulative=True)
@@ -148,11 +148,11 @@ def encoder_and_step():
 
 @architecture()
 def greedy_translation():
-    """Bahdanau et al., 2015: Neural Machine Translation, the likeliest word at each step until each row has ended."""
+    """Bahdanau et al., 2015: Neural Machine Translation, greedy decoding until every row has ended."""
     return greedy(*encoder_and_step(), start=START, end=END, max_length=3, outputs=["weights"])
 
 
 @architecture()
 def beam_translation():
-    """Wu et al., 2016: Google's Neural Machine Translation System, a beam with its penalty of lengths."""
+    """Wu et al., 2016: Google's Neural Machine Translation System, beam search with its length penalty."""
     return beam(*encoder_and_step(), start=START, end=END, max_length=2, width=2, length_penalty=0.6)

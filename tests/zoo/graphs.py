@@ -64,7 +64,7 @@ def graph_attention(nodes=NODES, adjacency=ADJACENCY):
 
 @architecture()
 def graph_attention_of_operators(nodes=NODES, adjacency=ADJACENCY):
-    """Velickovic et al., 2018: Graph Attention Networks, of an operation that Keras gets wrong at a batch of 1."""
+    """Velickovic et al., 2018: Graph Attention Networks, with an operator that Keras gets wrong for a batch of 1."""
     return attended_graph(with_operators, nodes, adjacency)
 
 

@@ -92,7 +92,7 @@ def gpt2_step():
 
 @architecture(samples=lambda: {"first": ids(WORDS, 3)})
 def gpt2_writes():
-    """Radford et al., 2019: GPT-2; words that keras_hub's language model writes, its steps in our loop."""
+    """Radford et al., 2019: GPT-2; greedy decoding with keras_hub's language model in our loop."""
     return greedy(*gpt2_parts(), start="begin", end=1, max_length=4)
 
 

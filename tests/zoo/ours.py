@@ -21,7 +21,7 @@ def aligned_translation(source=IDS, target=IDS, source_lens=ID):
 
 @architecture(precisions=HALF)
 def speller(features=(None, 12), letters=IDS):
-    """Chan et al., 2016: Listen, Attend and Spell, frames joined two by two, lengths halved as they are."""
+    """Chan et al., 2016: Listen, Attend and Spell, with pairs of frames joined and lengths halved."""
     heard = L.Conv1D(16, 2, strides=2, padding="same", activation="tanh")(features)
     heard = L.Bidirectional(L.LSTM(8, return_sequences=True))(heard)
     asked = L.LSTM(16, return_sequences=True)(L.Embedding(30, 8)(letters))
@@ -31,7 +31,7 @@ def speller(features=(None, 12), letters=IDS):
 
 @architecture()
 def interest_network(history=IDS, offered=ID, valid_lens=ID):
-    """Zhou et al., 2018: Deep Interest Network, what was chosen before weighed by what is offered."""
+    """Zhou et al., 2018: Deep Interest Network, past choices weighted by the item on offer."""
     table = L.Embedding(150, 12)
     seen, item = table(history), table(offered)
     interest = AdditiveAttention(16)(ops.expand_dims(item, 1), seen, seen, valid_lens)[:, 0]
@@ -50,7 +50,7 @@ def set_pooling(elements=(None, 6), valid_lens=ID):
 
 @architecture()
 def causal_language_model(ids=IDS):
-    """Radford et al., 2019: GPT-2, heads of additive and of dot-product attention, the past alone seen."""
+    """Radford et al., 2019: GPT-2, causal, with heads of additive and of dot-product attention."""
     x = Waves()(L.Embedding(100, 16)(ids))
     for score in (DotProductAttention(), AdditiveAttention(8)):
         y = L.LayerNormalization()(x)

@@ -78,7 +78,7 @@ def tower(inputs):
 
 @architecture()
 def siamese_network(left=(24, 24, 1), right=(24, 24, 1)):
-    """Koch et al., 2015: Siamese Neural Networks, two images through one tower, their distance and likeness."""
+    """Koch et al., 2015: Siamese Neural Networks, two images through one network, distance and similarity."""
     shared = tower(keras.Input((24, 24, 1)))
     a, b = shared(left), shared(right)
     distance = ops.sqrt(ops.maximum(ops.sum(ops.square(a - b), -1, keepdims=True), 1e-7))
@@ -113,7 +113,7 @@ def retina_net(image=(32, 32, 3)):
 
 @architecture()
 def diffusion_denoiser(image=(16, 16, 3), noise_variance=(1, 1, 1)):
-    """Ho et al., 2020: Denoising Diffusion Probabilistic Models, the network of one step."""
+    """Ho et al., 2020: Denoising Diffusion Probabilistic Models, the network for one step."""
     angles = noise_variance * ops.exp(ops.linspace(0.0, 5.0, 4))
     x = L.Concatenate()(
         [L.Conv2D(8, 1)(image), L.UpSampling2D(16)(ops.concatenate([ops.sin(angles), ops.cos(angles)], -1))]

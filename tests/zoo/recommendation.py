@@ -40,7 +40,7 @@ def self_attentive_recommendation(history=IDS):
 
 @architecture()
 def session_gru(session=IDS):
-    """Hidasi et al., 2016: Session-based Recommendations with Recurrent Neural Networks (GRU4Rec), the best ten."""
+    """Hidasi et al., 2016: Session-based Recommendations with Recurrent Neural Networks (GRU4Rec), ten best items."""
     x = L.GRU(16)(L.Embedding(150, 16, mask_zero=True)(session))
     scores = L.Dense(150)(x)
     values, items = ops.top_k(scores, 10)

@@ -17,7 +17,7 @@ def lstm_forecast(readings=(None, 7)):
 # hangs on the processor: with AVX512-FP16 the export is refused, elsewhere it was off by 6e-4.
 @architecture(precisions=("int8",))
 def series_transformer(series=(48, 1)):
-    """Keras examples, Timeseries classification with a Transformer: convolutions between, pooled over features."""
+    """Keras examples, Timeseries classification with a Transformer, with convolutions and pooling over features."""
     x = series
     for _ in range(2):
         y = L.MultiHeadAttention(4, 8, dropout=0.25)(x, x)
@@ -31,7 +31,7 @@ def series_transformer(series=(48, 1)):
 
 @architecture()
 def wave_net(series=(None, 2)):
-    """van den Oord et al., 2016: WaveNet, gated causal convolutions whose dilations double."""
+    """van den Oord et al., 2016: WaveNet, gated causal convolutions with doubling dilations."""
     x, skipped = L.Conv1D(12, 1)(series), []
     for power in range(4):
         gate, value = (
@@ -47,7 +47,7 @@ def wave_net(series=(None, 2)):
 
 @architecture()
 def anomaly_autoencoder(series=(32, 1)):
-    """Keras examples, Timeseries anomaly detection using an Autoencoder: convolutions down and up again."""
+    """Keras examples, Timeseries anomaly detection using an Autoencoder, with strided and transposed convolutions."""
     x = L.Dropout(0.2)(L.Conv1D(16, 7, padding="same", strides=2, activation="relu")(series))
     x = L.Conv1D(8, 7, padding="same", strides=2, activation="relu")(x)
     for filters in (8, 16):

@@ -9,7 +9,7 @@ from .registry import HALF, architecture
 
 @architecture(precisions=HALF)
 def conformer(features=(None, 20)):
-    """Gulati et al., 2020: Conformer, half steps of feed-forward around attention and a gated convolution."""
+    """Gulati et al., 2020: Conformer, half-step feed-forward layers around attention and a gated convolution."""
     x = L.Dense(24)(features)
     for _ in range(2):
         x = x + 0.5 * feed_forward(L.LayerNormalization()(x), 48, "swish")
@@ -25,7 +25,7 @@ def conformer(features=(None, 20)):
 
 @architecture()
 def speaker_residuals(spectrum=(256, 1)):
-    """Keras examples, Speaker Recognition: one-dimensional residual blocks over the spectrum of a second."""
+    """Keras examples, Speaker Recognition: one-dimensional residual blocks over the spectrum of one second."""
     x = spectrum
     for filters, count in ((8, 2), (12, 2), (16, 3)):
         shortcut = L.Conv1D(filters, 1, padding="same")(x)
@@ -47,7 +47,7 @@ def mel_spectrogram(sound=(2048,)):
 
 @architecture()
 def spectrum_of_sound(sound=(256,)):
-    """Keras examples, Speaker Recognition: the absolute spectrum by a Fourier transform, within the model."""
+    """Keras examples, Speaker Recognition: the magnitude spectrum, computed by a Fourier transform in the model."""
     real, imaginary = ops.rfft(sound)
     spectrum = ops.sqrt(ops.square(real) + ops.square(imaginary) + 1e-9)
     x = L.MaxPooling1D(4)(L.Conv1D(8, 5, padding="same", activation="relu")(ops.expand_dims(spectrum, -1)))

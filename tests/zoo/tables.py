@@ -45,7 +45,7 @@ def feature_space():
     return keras.Model(features.get_inputs(), {"ill": L.Dense(1, activation="sigmoid")(x)})
 
 
-SOURCE = "Keras examples, Structured data classification with FeatureSpace, of words and numbers as they are"
+SOURCE = "Keras examples, Structured data classification with FeatureSpace, from raw words and numbers"
 add("tables", "feature_space", SOURCE, feature_space)
 
 
@@ -62,7 +62,7 @@ def wide_and_deep_of_words():
     return keras.Model([*words.values(), numbers], {"classes": classes})
 
 
-SOURCE = "Cheng et al., 2016: Wide and Deep Learning for Recommender Systems, of words as they are, hashed and crossed"
+SOURCE = "Cheng et al., 2016: Wide and Deep Learning for Recommender Systems, from raw words, hashed and crossed"
 add("tables", "wide_and_deep_of_words", SOURCE, wide_and_deep_of_words)
 
 
@@ -77,7 +77,7 @@ def self_normalizing(rows=(12,)):
 
 @architecture()
 def quantile_regression(rows=(6,)):
-    """Koenker and Bassett, 1978: Regression Quantiles, that cannot cross, from a monotone head."""
+    """Koenker and Bassett, 1978: Regression Quantiles, with a monotone head, so that quantiles cannot cross."""
     x = L.Dense(24, activation="mish")(rows)
     steps = L.Dense(4, activation="softplus")(x)
     return {"quantiles": L.Dense(1)(x) + ops.cumsum(steps, -1)}
@@ -125,7 +125,7 @@ def multiple_instances(bag=(None, 12)):
 
 @architecture(precisions=HALF)
 def mixture_of_experts(x=(8,)):
-    """Jacobs et al., 1991: Adaptive Mixtures of Local Experts, all of them weighed."""
+    """Jacobs et al., 1991: Adaptive Mixtures of Local Experts, a weighted sum of all experts."""
     gates = L.Dense(4, activation="softmax")(x)
     hidden = L.EinsumDense("bd,edh->beh", output_shape=(4, 12), bias_axes="eh", activation="relu")(x)
     experts = L.EinsumDense("beh,eho->beo", output_shape=(4, 3), bias_axes="eo")(hidden)

@@ -1,4 +1,4 @@
-"""Every model of the zoo is exported and proven, or refused with the sentence that it says.
+"""Every model of the zoo is exported and passes the check, or is refused with the message that it names.
 
 `nox -s zoo` runs them all, in a quarter of an hour.
 """

@@ -48,7 +48,7 @@ def transformer_classifier(ids=IDS):
 
 @architecture(precisions=HALF)
 def bidirectional_lstm(ids=IDS):
-    """Graves and Schmidhuber, 2005: Bidirectional LSTM, two on top of each other, as in the Keras example on IMDB."""
+    """Graves and Schmidhuber, 2005: Bidirectional LSTM, two stacked layers, as in the Keras example on IMDB."""
     x = L.Embedding(200, 16)(ids)
     x = L.Bidirectional(L.LSTM(12, return_sequences=True))(x)
     x = L.Bidirectional(L.LSTM(12))(x)
@@ -60,7 +60,7 @@ WORDS = "the a of and this is was it film movie good bad great poor plot i you n
 
 @architecture()
 def text_convolutions(text=TEXT):
-    """Kim, 2014: Convolutional Neural Networks for Sentence Classification, from texts as they are."""
+    """Kim, 2014: Convolutional Neural Networks for Sentence Classification, from raw texts."""
     ids = L.TextVectorization(vocabulary=WORDS, output_sequence_length=30)(text)
     x = L.Embedding(len(WORDS) + 2, 16)(ids)
     pooled = [L.GlobalMaxPooling1D()(L.Conv1D(12, size, activation="relu")(x)) for size in (3, 4, 5)]
@@ -69,7 +69,7 @@ def text_convolutions(text=TEXT):
 
 @architecture()
 def bag_of_pairs(text=TEXT):
-    """Wang and Manning, 2012: Baselines and Bigrams, of words and pairs, weighted by how rare they are."""
+    """Wang and Manning, 2012: Baselines and Bigrams, words and pairs of words with TF-IDF weights."""
     pairs = [f"{one} {other}" for one, other in zip(WORDS[::3], WORDS[1::3], strict=False)]
     weights = [0.5 + 0.1 * index for index in range(len(WORDS) + len(pairs))]
     counted = L.TextVectorization(
@@ -109,7 +109,7 @@ def miniature_gpt(ids=IDS):
 
 @architecture()
 def entity_tagger(ids=IDS):
-    """Huang et al., 2015: Bidirectional LSTM-CRF Models for Sequence Tagging, the scores and the best tags alone."""
+    """Huang et al., 2015: Bidirectional LSTM-CRF Models for Sequence Tagging, only the scores and the best tags."""
     x = L.Bidirectional(L.LSTM(10, return_sequences=True))(L.Embedding(120, 12, mask_zero=True)(ids))
     scores = L.Dense(7)(x)
     return {"scores": scores, "tags": ops.argmax(scores, -1)}
@@ -117,7 +117,7 @@ def entity_tagger(ids=IDS):
 
 @architecture()
 def character_words(letters=(None, 8, "int32")):
-    """Kim et al., 2016: Character-Aware Neural Language Models, convolution over letters, a highway, an LSTM."""
+    """Kim et al., 2016: Character-Aware Neural Language Models, convolution over letters, highway layer, LSTM."""
     x = L.TimeDistributed(L.Conv1D(12, 3, activation="tanh"))(L.Embedding(40, 6)(letters))
     x = ops.max(x, axis=2)
     gate = L.Dense(12, activation="sigmoid", bias_initializer=keras.initializers.Constant(-2.0))(x)
@@ -127,7 +127,7 @@ def character_words(letters=(None, 8, "int32")):
 
 @architecture()
 def masked_language_model(ids=IDS):
-    """Devlin et al., 2019: BERT, a class token, padding masked, the words and the class."""
+    """Devlin et al., 2019: BERT with a class token and masked padding; predicts words and the class."""
     real = ops.not_equal(ids, 0)
     x = Positions()(prepended(L.Embedding(140, 24)(ids)))
     seen = ops.concatenate([ops.ones_like(real[:, :1]), real], 1)
@@ -139,7 +139,7 @@ def masked_language_model(ids=IDS):
 
 @architecture()
 def gated_linear_attention(ids=IDS):
-    """Katharopoulos et al., 2020: Transformers are RNNs, attention linear in the length, causal by running sums."""
+    """Katharopoulos et al., 2020: Transformers are RNNs, linear attention, causal by cumulative sums."""
     x = L.Embedding(90, 16)(ids)
     q, k, v = ops.elu(L.Dense(8)(x)) + 1, ops.elu(L.Dense(8)(x)) + 1, L.Dense(8)(x)
     sums = ops.cumsum(ops.expand_dims(k, -1) * ops.expand_dims(v, -2), axis=1)

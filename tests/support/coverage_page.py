@@ -1,0 +1,169 @@
+"""docs/coverage.md: counts of the rows of docs/operators.md and docs/models.md, and the forms of our layers.
+
+`python tests/support/coverage_page.py` writes the page anew, in seconds; nothing is exported for it.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+import keras_attn
+from keras_attn_export._lowerings.bodies import lowering_of
+from keras_attn_export._options import LOWERINGS, asked_by
+from keras_attn_export._tracing.attention_calls import Tagger
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "coverage.md"
+RESULTS = ("equal", "equal at finite values", "refused", "wrong")
+WITHIN = 1e-3  # of Keras, as docs/models.md counts
+INNER = {"AttentionCell", "AttentionRNN"}  # their attention is that of another layer
+
+HEAD = """# What is covered
+
+Which layers, operators and models can be exported. The counts are those of the rows of
+[operators](operators.md) and [models](models.md), which say what was tried and what the results
+*equal*, *equal at finite values*, *refused* and *wrong* mean. An operator counts by the worst
+result of its variants: one that is refused in one variant may be equal in all others.
+`python tests/support/coverage_page.py` writes this page.
+"""
+OURS = """## Layers of keras-attn
+
+Each layer is exported with every `lowering`. If a lowering has no form of its own for a layer, the
+layer is written in plain ONNX operators ([lowerings](export.md#lowerings)). The contract tests
+check every layer against what [masking promises](concepts.md#what-masking-promises), on
+TensorFlow, JAX and torch.
+"""
+OF_KERAS = """## Layers of Keras
+
+Grouped as in the source of Keras. `StringLookup`, `TextVectorization`, `Hashing` and
+`HashedCrossing` are not counted here: they take strings, and are tested in
+`tests/operators/test_string_operators.py`
+([text and tables](howto/text-and-tables.md)).
+"""
+OPERATORS = """## Operators
+
+Layers of Keras, functions of `keras.ops`, and operators of TensorFlow for layers of your own.
+"""
+MODELS = """## Models
+
+Published architectures, all small. *Right by Keras's exporter*: within 0.001 of Keras on all
+inputs, of the models that were tried.
+"""
+ATTENTION = {
+    keras_attn.AdditiveAttention: {"num_hiddens": 4},
+    keras_attn.BilinearAttention: {},
+    keras_attn.CosineAttention: {},
+    keras_attn.DotProductAttention: {},
+    keras_attn.GaussianAttention: {},
+    keras_attn.LocationSensitiveAttention: {"num_hiddens": 4, "filters": 2, "kernel_size": 3},
+    keras_attn.MultiHeadAttention: {"attention": None, "num_heads": 2},
+}
+
+
+def sections(page: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield the title of each section of a page of tables, and its rows by the titles of their columns."""
+    for section in page.split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        head, _, *lines = (line for line in text.splitlines() if line.startswith("|"))
+        titles = cells(head)
+        yield title, [dict(zip(titles, cells(line), strict=True)) for line in lines]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def result(cell: str) -> str:
+    return re.split("[:;]", cell)[0]
+
+
+def table(*titles: str, rows: list[list[object]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
+
+
+def link(title: str, page: str) -> str:
+    anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+    return f"[{title}]({page}#{anchor})"
+
+
+def counted(rows: list[dict[str, str]]) -> list[object]:
+    """How many of some rows of docs/operators.md have each result by ours, and how many are equal by Keras's."""
+    ours = Counter(result(row["ours"]) for row in rows)
+    assert not set(ours) - set(RESULTS), ours
+    theirs = sum(result(row["Keras's exporter"]) == RESULTS[0] for row in rows)
+    return [len(rows), *(ours[each] or "" for each in RESULTS), theirs]
+
+
+def forms(kind: type, options: dict[str, object]) -> list[str]:
+    """In which lowerings a layer of attention has a form of its own, by the way that an export takes."""
+    if "attention" in options:
+        options = options | {"attention": keras_attn.DotProductAttention()}
+    layer, tagger = kind(**options), Tagger(hides_masked=False)
+    layer.build((2, 3, 4), (2, 5, 4), (2, 5, 6))
+
+    def traced(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        with tagger.tracing():
+            return layer(queries, keys, values)
+
+    given = [tf.TensorSpec((None, None, size), tf.float32) for size in (4, 4, 6)]
+    tf.function(traced, autograph=False).get_concrete_function(*given)
+    return [each for each in LOWERINGS if tagger.calls and asked_by(lowering_of(tagger.calls[0], each)) == each]
+
+
+def of_ours() -> str:
+    rows: list[list[object]] = []
+    for name in keras_attn.__all__:
+        kind = getattr(keras_attn, name)
+        if not isinstance(kind, type) or not issubclass(kind, keras.layers.Layer):
+            continue
+        found = ", ".join(f'`"{each}"`' for each in forms(kind, ATTENTION[kind])) if kind in ATTENTION else ""
+        form = found or ("those of its attention layer" if name in INNER else "plain operators")
+        stem = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        names = (f"tests/layers/test_{each}.py" for each in (stem, stem.removesuffix("_attention")))
+        own = [f"`{each}`" for each in names if (ROOT / each).is_file()][:1]
+        rows.append([f"`{name}`", form, ", ".join(["`tests/contract`", *own])])
+    return table("layer", "forms", "tests", rows=rows)
+
+
+def of_keras(rows: list[dict[str, str]]) -> str:
+    families = defaultdict(list)
+    for row in rows:
+        layer = getattr(keras.layers, row["operator"].strip("`"))
+        families[layer.__module__.split(".")[3]].append(row)
+    lines = []
+    for name, found in sorted(families.items()):
+        others = [row["operator"] for row in found if result(row["ours"]) != RESULTS[0]]
+        lines.append([name, *counted(found), ", ".join(others)])
+    return table("family", "layers", *RESULTS, "equal by Keras's exporter", "not equal by ours", rows=lines)
+
+
+def of_models(page: str) -> str:
+    lines = []
+    for title, rows in sections(page):
+        shares = [float(row["share of limit"]) for row in rows if row["share of limit"]]
+        theirs = [row["Keras's exporter"] for row in rows if row["Keras's exporter"] != "not tried"]
+        near = sum(bool(re.match(r"[\d.e+-]+$", each)) and float(each) <= WITHIN for each in theirs)
+        counts = [len(rows), len(shares), len(rows) - len(shares) or "", f"{max(shares):.2f}"]
+        lines.append([link(title, "models.md"), *counts, f"{near} of {len(theirs)}"])
+    titles = ("kind", "models", "equal", "refused", "largest share of the limit", "right by Keras's exporter")
+    return table(*titles, rows=lines)
+
+
+def page() -> str:
+    """Return the page."""
+    operators = dict(sections((ROOT / "docs" / "operators.md").read_text(encoding="utf-8")))
+    models = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    by_package = [[link(title, "operators.md"), *counted(rows)] for title, rows in operators.items()]
+    by_package.append(["all", *counted([row for rows in operators.values() for row in rows])])
+    parts = [HEAD, OURS, of_ours(), OF_KERAS, of_keras(operators["keras.layers"]), OPERATORS]
+    parts.append(table("package", "operators", *RESULTS, "equal by Keras's exporter", rows=by_package))
+    return "\n".join([*parts, MODELS, of_models(models)])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
