@@ -13,8 +13,6 @@ from ._standalone.verify import printable, say
 Progress = Callable[[str], None]
 RowProgress = Callable[[int, int], None]  # rows done, all rows
 
-MOST = 3  # steps that are named at the end
-
 
 def shown_progress(
     progress: bool | Progress | None, *, done: str | None = None
@@ -24,8 +22,8 @@ def shown_progress(
     Args:
         progress: A function of the caller's; `None` or `True` for the step and its time on standard error where that is
             a terminal; `False` for nothing.
-        done: What the steps do, such as "Exported". Then one line says at the end how long the longest steps took, or
-            at which it stopped; in notebooks too.
+        done: What the steps do, such as "Exported". Then it is said at the end how long each took, or at which it
+            stopped; in notebooks too.
     """
     return _shown(progress, lambda: _timed(done), in_notebooks=done is not None)
 
@@ -52,9 +50,9 @@ def _is_in_notebook() -> bool:
 
 @contextlib.contextmanager
 def _timed(done: str | None) -> Iterator[Progress]:
-    """Show the step on a terminal, and at the end a line of the longest where it is said what they do."""
+    """Show the step on a terminal, and at the end each with its seconds where it is said what they do."""
     begun: list[tuple[str, float]] = []
-    said = ""
+    finished = False
     try:
         with _spinner() if sys.stderr.isatty() else contextlib.nullcontext(lambda _: None) as show:
 
@@ -63,25 +61,19 @@ def _timed(done: str | None) -> Iterator[Progress]:
                 show(name)
 
             yield step
-        said = _times(begun, time.perf_counter())
+        finished = True
     finally:
-        took = time.perf_counter() - begun[0][1] if begun else 0.0
-        if done and said:
-            say(f"{done} in {took:.1f} s: {said}.", file=sys.stderr)
-        elif done and took >= 1:  # of a refusal at once there is nothing to say but why
-            say(f"Stopped after {took:.1f} s, at: {begun[-1][0]}.", file=sys.stderr)
+        end = time.perf_counter()
+        took = end - begun[0][1] if begun else 0.0
+        if done and (finished or took >= 1):  # of a refusal at once there is nothing to say but why
+            head = f"{done} in {took:.1f} s" if finished else f"Stopped after {took:.1f} s, at the last of these steps"
+            say(f"{head}:", *_times(begun, end), file=sys.stderr)
 
 
-def _times(begun: Sequence[tuple[str, float]], end: float) -> str:
-    """Return which steps took longest, and how long the others took."""
-    took: dict[str, float] = {}
-    for (name, start), after in zip(begun, [*(start for _, start in begun[1:]), end], strict=True):
-        took[name] = took.get(name, 0) + after - start
-    longest = sorted(took.items(), key=lambda each: -each[1])[:MOST]
-    others = sum(took.values()) - sum(seconds for _, seconds in longest)
-    named = [f"{name} {seconds:.1f} s" for name, seconds in longest]
-    more = len(took) - len(longest)
-    return "; ".join([*named, *([f"{more} other{'s' * (more > 1)} {others:.1f} s"] if more else [])])
+def _times(begun: Sequence[tuple[str, float]], end: float) -> list[str]:
+    """Return a line for each step, in their order."""
+    ends = [*(start for _, start in begun[1:]), end]
+    return [f"{after - start:7.1f} s  {name}" for (name, start), after in zip(begun, ends, strict=True)]
 
 
 @contextlib.contextmanager
