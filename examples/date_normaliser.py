@@ -3,7 +3,7 @@
 Run it with `scripts/demo` or `python examples/date_normaliser.py`. It writes to `artifacts/`:
 
 - `dates.keras`, the trained model; `dates/`, the bundle made of it; `dates.png`, where its attention looks;
-- `dates.html`, a page that shows the bundle and its proof; where npm has installed onnxruntime-web, as `scripts/demo`
+- `dates.html`, a page that shows the bundle and its check; where npm has installed onnxruntime-web, as `scripts/demo`
   has it do, also one to type dates into;
 - `dates_inputs.npz`, a few encoded dates for `keras-attn run artifacts/dates --inputs artifacts/dates_inputs.npz
   --outputs artifacts/dates_outputs.npz`, whose answers `--decode artifacts/dates_outputs.npz` prints as text.
@@ -206,7 +206,7 @@ def write_page(bundle: Any, vocabulary: str, page: Path) -> str:
     except ExportError as error:
         bundle.write_report(page, labels=labels)
         return f"{page}: its report. To type dates into it: {error}"
-    return f"{page}: open it to see the proof replayed in a browser, and to type dates"
+    return f"{page}: open it to see the check replayed in a browser, and to type dates"
 
 
 if __name__ == "__main__":

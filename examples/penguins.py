@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 from keras.utils import FeatureSpace
+from matplotlib.figure import Figure
 from palmerpenguins import load_penguins
 
 from keras_attn_export import export_model, predict
@@ -79,7 +80,25 @@ model = keras.Model(inputs, {"probabilities": scores, "species": name_of(keras.o
 bundle = export_model(model, "bundle", progress=False)
 print(bundle.report.summary())
 found = bundle.run(rows(test))
-print(f"{np.mean(found['species'] == species[labels[test]]):.1%} of the other penguins are named right")
+accuracy = np.mean(found["species"] == species[labels[test]])
+print(f"{accuracy:.1%} of the other penguins are named right")
+
+# %% [markdown]
+# ## What it says
+#
+# Two of the four measures of each of the other penguins, and the species that the file names.
+
+# %%
+figure = Figure(figsize=(7, 4.5), layout="constrained")
+axis = figure.subplots()
+lengths, depths = (table[name][test, 0] for name in ("bill_length_mm", "bill_depth_mm"))
+for name in species:
+    axis.scatter(lengths[found["species"] == name], depths[found["species"] == name], label=name)
+wrong = found["species"] != species[labels[test]]
+axis.scatter(lengths[wrong], depths[wrong], s=150, facecolors="none", edgecolors="black", label="named wrong")
+axis.set(xlabel="length of the bill in mm", ylabel="depth of the bill in mm")
+axis.legend()
+figure.savefig("penguins.png", dpi=80)
 
 # %% [markdown]
 # ## A table in Parquet

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 from bundles import PACKAGES, python
+from matplotlib.image import imread
 
 pytestmark = pytest.mark.needs("jupytext")
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-PLAIN = ("tutorial", "penguins")  # cells from end to end, without a `main` that takes options
+# which share of held-out data is right at least, or for a forecast how large its error is at most
+SHOWN = {"which_language": 0.9, "translate_numbers": 0.95, "forecast_load": 0.065, "digits": 0.93, "penguins": 0.93}
+PLAIN = ("tutorial", *SHOWN)  # cells from end to end, without a `main` that takes options
 NOTEBOOKS = (*PLAIN, "nadaraya_watson", "scoring_functions", "distributed_training")
 KERNEL = ["/somewhere/ipykernel_launcher.py", "-f", "/somewhere/kernel.json"]  # what Jupyter starts its kernel with
 
@@ -55,15 +58,26 @@ def test_the_tutorial_and_its_page_have_the_same_code():
 
 
 @pytest.mark.documents
-def test_a_table_of_words_and_numbers_becomes_one_file(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_learns_is_exported_and_draws_its_picture(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
-    for number, cell in enumerate(cells_of("penguins")):
+    for number, cell in enumerate(cells_of(name)):
         exec(compile(cell, f"cell {number}", "exec"), names)
-    assert "102 rows, 0 errors; columns known, probabilities, species" in capsys.readouterr().out
-    known, named = names["species"][names["labels"][names["test"]]], names["found"]["species"]
-    assert (known == named).mean() > 0.9
-    assert {spec["dtype"] for spec in names["bundle"].manifest["inputs"]} == {"string", "float32"}
+    assert names["bundle"].report.passed
+    assert imread(f"{name}.png")[..., :3].std() > 0.01
+    if name == "forecast_load":
+        assert names["error"] < SHOWN[name] < names["naive"]
+    else:
+        assert names["accuracy"] > SHOWN[name]
+    if name == "penguins":
+        assert "102 rows, 0 errors; columns known, probabilities, species" in capsys.readouterr().out
+        assert {spec["dtype"] for spec in names["bundle"].manifest["inputs"]} == {"string", "float32"}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_is_short(name):
+    assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 @pytest.mark.documents
