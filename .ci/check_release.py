@@ -6,6 +6,13 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+BEFORE_A_RELEASE = {
+    "README.md": "Until the first release",
+    "README.zh.md": "首次发布之前",
+    "docs/index.md": "Until the first release",
+    "docs/limits.md": "no published release",
+}
+
 
 def problems(root: Path, tag: str) -> Iterator[str]:
     """Yield what must be put right before the tag may be published."""
@@ -24,7 +31,12 @@ def problems(root: Path, tag: str) -> Iterator[str]:
         yield f"CITATION.cff must hold {wanted}. Received: {cited}."
     if not tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls"):
         yield "pyproject.toml must have [project.urls], with the repository's address."
+    for name, words in BEFORE_A_RELEASE.items():
+        if words in " ".join((root / name).read_text(encoding="utf-8").split()):
+            yield f'{name} still says "{words}".'
+    if found := re.findall(r"\]\((?!https?:|#)([^)]+)\)", (root / "README.md").read_text(encoding="utf-8")):
+        yield f"README.md must hold whole addresses, since it is shown elsewhere too. Received: {found[0]}."
 
 
 if __name__ == "__main__":
-    sys.exit("\n".join(problems(Path(__file__).resolve().parents[1], *sys.argv[1:])))
+    sys.exit("\n".join(problems(Path(__file__).resolve().parents[1], *sys.argv[1:])) or None)

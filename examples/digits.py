@@ -1,9 +1,9 @@
 # %% [markdown]
 """Handwritten digits by a small vision Transformer, and which strokes each of its heads looks at.
 
-The images are the 1797 digits of 8 by 8 pixels in scikit-learn. Each pixel with its neighbours is a token. After a block
-of self-attention, four heads with learned queries choose the tokens that tell which digit it is: by sparsemax in place
-of softmax, so that most weights are exactly zero.
+The images are the 1797 digits of 8 by 8 pixels in scikit-learn. Each pixel with its neighbours is a token. After a
+block of self-attention, four heads with a learned query choose the tokens that tell which digit it is: by sparsemax in
+place of softmax, so that most weights are exactly zero.
 
 This opens as a notebook, and runs as a script in a minute; start it in an empty folder.
 """

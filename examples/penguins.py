@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 from keras.utils import FeatureSpace
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from palmerpenguins import load_penguins
 
@@ -77,28 +78,38 @@ model = keras.Model(inputs, {"probabilities": scores, "species": name_of(keras.o
 # The file takes rows as they are. It was compared with Keras on words that are in no vocabulary too.
 
 # %%
-bundle = export_model(model, "bundle", progress=False)
+bundle = export_model(model, "bundle", overwrite=True, progress=False)
 print(bundle.report.summary())
 found = bundle.run(rows(test))
 accuracy = np.mean(found["species"] == species[labels[test]])
 print(f"{accuracy:.1%} of the other penguins are named right")
 
 # %% [markdown]
-# ## What it says
+# ## What it takes a penguin for
 #
-# Two of the four measures of each of the other penguins, and the species that the file names.
+# The colours are the answers for bills of all sizes, where the other measures are the median. The points are the
+# held-out penguins; a ring marks those that are named wrongly, by all that is known of them.
 
 # %%
-figure = Figure(figsize=(7, 4.5), layout="constrained")
+length, depth = np.meshgrid(np.linspace(32, 60, 150, dtype="float32"), np.linspace(13, 22, 100, dtype="float32"))
+asked = {name: np.full((length.size, 1), np.median(table[name]), "float32") for name in MEASURES}
+asked |= {"bill_length_mm": length.reshape(-1, 1), "bill_depth_mm": depth.reshape(-1, 1)}
+asked |= {name: np.full((length.size, 1), word, object) for name, word in (("island", "Biscoe"), ("sex", ""))}
+colours = np.array([to_rgb(colour) for colour in ("tab:orange", "tab:purple", "tab:cyan")])
+shades = 1 - bundle.run(asked)["probabilities"] @ (1 - colours) / 2
+
+figure = Figure(figsize=(6, 4), layout="constrained")
 axis = figure.subplots()
-lengths, depths = (table[name][test, 0] for name in ("bill_length_mm", "bill_depth_mm"))
-for name in species:
-    axis.scatter(lengths[found["species"] == name], depths[found["species"] == name], label=name)
-wrong = found["species"] != species[labels[test]]
-axis.scatter(lengths[wrong], depths[wrong], s=150, facecolors="none", edgecolors="black", label="named wrong")
-axis.set(xlabel="length of the bill in mm", ylabel="depth of the bill in mm")
-axis.legend()
-figure.savefig("penguins.png", dpi=80)
+axis.imshow(shades.reshape(*length.shape, 3), origin="lower", extent=(32, 60, 13, 22), aspect="auto")
+x, y = (table[name][test, 0] for name in ("bill_length_mm", "bill_depth_mm"))
+for kind, colour in enumerate(colours):
+    is_kind = labels[test] == kind
+    axis.scatter(x[is_kind], y[is_kind], s=22, color=colour, edgecolor="white", linewidth=0.5, label=species[kind])
+is_wrong = found["species"] != species[labels[test]]
+axis.scatter(x[is_wrong], y[is_wrong], s=110, facecolor="none", edgecolor="black", label="named wrongly")
+axis.set(xlabel="length of the bill, mm", ylabel="depth of the bill, mm")
+axis.legend(fontsize=8)
+figure.savefig("penguins.png", dpi=90)
 
 # %% [markdown]
 # ## A table in Parquet

@@ -24,7 +24,9 @@ def needing(extra: str, purpose: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ExportError(f"{purpose} needs more packages ({error}). Install them: {command(extra)}") from error
+        raise ExportError(
+            f"{purpose} needs more packages ({error}). Install them: {_command_for(error, extra)}"
+        ) from error
 
 
 def check_export_packages() -> None:
@@ -42,6 +44,13 @@ def command(extra: str) -> str:
     """Return the command that installs an extra."""
     instead = _WITHOUT_RUNTIME if is_installed("onnxruntime") else _WITH_RUNTIME
     return f'pip install "keras-attn[{instead.get(extra, extra)}]"'
+
+
+def _command_for(error: ImportError, extra: str) -> str:
+    """Return the command that installs what could not be imported; no extra brings another backend of Keras's."""
+    if error.name in ("jax", "torch"):
+        return f"pip install {error.name}, or unset KERAS_BACKEND"
+    return command(extra)
 
 
 def is_installed(module: str) -> bool:

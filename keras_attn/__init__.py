@@ -7,9 +7,9 @@ try:
     import keras as _keras  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"Keras cannot be imported ({error}). It computes with TensorFlow, JAX or torch: install one of them, such as "
-        'TensorFlow with `pip install "keras-attn[export]"`; for another than TensorFlow set KERAS_BACKEND to "jax" or '
-        '"torch".'
+        f'Keras cannot be imported ({error}). It computes with TensorFlow, which `pip install "keras-attn[export]"` '
+        "brings, or with JAX or torch: install one of these and set KERAS_BACKEND to its name.",
+        name=error.name,
     ) from error
 
 from . import decoding as decoding  # registers its layers

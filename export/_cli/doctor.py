@@ -28,6 +28,7 @@ PURPOSES = {
     "litert": "LiteRT files",
 }
 BACKENDS = ("tensorflow", "jax", "torch")
+INSTALL_RUNTIME = 'pip install "keras-attn[runtime]"'
 INDENT = 21
 
 
@@ -75,20 +76,24 @@ def _backend() -> Iterator[str]:
     there = [f"{name} {version}" for name in BACKENDS if (version := installed(name))]
     yield f"installed backends: {', '.join(there) or 'none'}"
     yield f"KERAS_BACKEND is {asked or 'not set: keras.json decides, or else it is tensorflow'}"
+    if not installed(asked or "tensorflow") and (asked in BACKENDS or not there):
+        yield f"missing {asked or 'a backend'}: {f'pip install {asked}' if asked else command('export')}"
 
 
 def _runtime() -> Iterator[str]:
     """Say which onnxruntime is here, and on what it runs."""
-    there = {name: version for name in RUNTIMES if (version := installed(name))}
-    yield from (f"{name} {version}" for name, version in there.items())
+    there = [name for name in RUNTIMES if installed(name)]
+    for name in there:
+        yield from _packages(RUNTIMES[name])
+    anew = f"pip uninstall --yes {' '.join(there)}, then {INSTALL_RUNTIME}" if there else INSTALL_RUNTIME
     if len(there) > 1:
-        yield "these overwrite each other: uninstall all, and install one"
+        yield f"these overwrite each other: {anew}"
     try:
         import onnxruntime
 
         yield f"providers {', '.join(onnxruntime.get_available_providers())}"
     except (ImportError, AttributeError) as error:  # an empty folder is what uninstalling one of two leaves
-        yield f"onnxruntime cannot be used ({error}): {command('runtime')}"
+        yield f"onnxruntime cannot be used ({error}): {anew}"
 
 
 def installed(distribution: str) -> str | None:

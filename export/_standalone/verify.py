@@ -64,7 +64,7 @@ class Provider(NamedTuple):
         options: What it is told when a session is opened: to compute in float32.
         session_options: Attributes that it wants of the `SessionOptions`.
         lenience: How many times a limit may be passed that was measured on a CPU: others add up in another order.
-        brought_by: What has to be installed for it.
+        brought_by: What installs it, or has to be installed.
         seen: Whether golden cases were replayed on it; otherwise it is written from its documentation.
     """
 
@@ -78,25 +78,27 @@ class Provider(NamedTuple):
 
 
 PROVIDERS = {
-    "cpu": Provider("CPUExecutionProvider", FOR_CPU, lenience=1.0, brought_by="keras-attn[runtime]", seen=True),
+    "cpu": Provider(
+        "CPUExecutionProvider", FOR_CPU, lenience=1.0, brought_by='pip install "keras-attn[runtime]"', seen=True
+    ),
     # TF32 would cost three decimal digits. Left to itself, cuDNN was timed, and took another algorithm in the next
     # session; since 1.20 each setting means a heuristic, and of these DEFAULT is the slow one (onnxruntime 19822).
     "cuda": Provider(
         "CUDAExecutionProvider",
         FOR_CUDA,
         {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"},
-        brought_by="keras-attn[gpu]",
+        brought_by='pip install "keras-attn[gpu]"',
         seen=True,
     ),
     # In float32, that is: OpenVINO documents bfloat16 as what it takes where a processor has it.
     "openvino": Provider(
         "OpenVINOExecutionProvider",
         options={"device_type": "CPU", "precision": "FP32"},
-        brought_by="keras-attn[openvino]",
+        brought_by='pip install "keras-attn[openvino]"',
         lenience=1.0,
         seen=True,
     ),
-    "tensorrt": Provider("TensorrtExecutionProvider", brought_by="keras-attn[gpu] and TensorRT"),
+    "tensorrt": Provider("TensorrtExecutionProvider", brought_by='pip install "keras-attn[gpu]", and TensorRT'),
     "directml": Provider(
         "DmlExecutionProvider",
         session_options={"enable_mem_pattern": False},  # which it does not take; runs are sequential by themselves
@@ -1250,8 +1252,8 @@ def check_provider(provider: str) -> Any:
         import onnxruntime as ort
     except ImportError as error:
         raise ProviderError(
-            'onnxruntime is not installed: pip install "keras-attn[runtime]", or onnxruntime alone; for a GPU '
-            '"keras-attn[gpu]", or onnxruntime-gpu.'
+            f'onnxruntime cannot be imported ({error}): pip install "keras-attn[runtime]", or onnxruntime alone; for a '
+            'GPU "keras-attn[gpu]", or onnxruntime-gpu.'
         ) from error
     if not hasattr(ort, "get_available_providers"):  # an empty folder is what uninstalling one of the two leaves
         raise ProviderError(
@@ -1261,8 +1263,8 @@ def check_provider(provider: str) -> Any:
     available = ort.get_available_providers()
     if wanted.name not in available:
         raise ProviderError(
-            f"This onnxruntime has no {wanted.name}, only {', '.join(available)}. Install {wanted.brought_by} in place "
-            "of it: two packages of onnxruntime overwrite each other."
+            f"This onnxruntime has no {wanted.name}, only {', '.join(available)}. Uninstall it, since two packages of "
+            f"onnxruntime overwrite each other, and install another: {wanted.brought_by}."
         )
     return ort
 

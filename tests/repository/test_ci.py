@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,11 @@ def released(tmp_path):
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [1.2.0] - 2027-03-01\n\n## [1.1.0] - 2027-02-01\n")
     (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 1.2.0\ndate-released: 2027-03-01\n")
     (tmp_path / "pyproject.toml").write_text('[project.urls]\nSource = "somewhere"\n')
+    (tmp_path / "docs").mkdir()
+    for page in ("README.md", "README.zh.md", "docs/index.md", "docs/limits.md"):
+        (tmp_path / page).write_text("A [page](https://somewhere).\n")
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "check_release.py", tmp_path / ".ci")
     return tmp_path
 
 
@@ -111,6 +117,8 @@ def released(tmp_path):
     ("file", "old", "new", "said"),
     [
         ("keras_attn/__init__.py", "1.2.0", "1.3.0", r"must be v1\.3\.0.* Received: v1\.2\.0"),
+        ("README.md", "https://somewhere", "docs/index.md", r"whole addresses.* Received: docs/index\.md"),
+        ("docs/limits.md", "A", "There is no\npublished release.", "docs/limits.md still says"),
         ("CHANGELOG.md", "# Changelog", "## [Unreleased]", r'Received: "## \[Unreleased\]"'),
         ("CHANGELOG.md", "2027-03-01", "not released", "Received: .* - not released"),
         ("CITATION.cff", "date-released: 2027-03-01", "", r"CITATION.* Received: \{'version': '1\.2\.0'\}"),
@@ -124,6 +132,12 @@ def test_a_tag_that_says_something_else_is_refused(released, file, old, new, sai
     path = released / file
     path.write_text(path.read_text().replace(old, new))
     assert re.search(said, "\n".join(problems(released, "v1.2.0")))
+
+
+@pytest.mark.parametrize(("tag", "code"), [("v1.2.0", 0), ("v1.3.0", 1)])
+def test_the_exit_code_says_whether_a_tag_may_be_published(released, tag, code):
+    done = subprocess.run([sys.executable, released / ".ci" / "check_release.py", tag], stderr=subprocess.PIPE)
+    assert (done.returncode, bool(done.stderr)) == (code, bool(code))
 
 
 def test_the_files_that_a_session_of_nox_names_are_there():
