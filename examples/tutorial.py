@@ -122,7 +122,7 @@ print(np.array_equal(again.predict(few, verbose=0)["price"], answer["price"]))
 # %% [markdown]
 # ## Export it
 #
-# The folder that this writes holds the model, and the proof that it gives Keras's numbers.
+# The folder that this writes holds the model, and the check that it gives Keras's numbers.
 
 # %%
 from keras_attn_export import export_model

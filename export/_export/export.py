@@ -111,7 +111,7 @@ def export_model(
         limit: The largest difference of int8 from float32 that is allowed on `calibration`, as a share of the largest
             number of an output, such as 0.05. `None` allows any, and warns from 0.1 on.
         report: Whether to write a page that shows the bundle (`Bundle.write_report`), beside it and with its name.
-        progress: With `None`, a terminal shows the current step, and a terminal or a notebook shows at the end which
+        progress: With `None`, a terminal shows the current step, and a terminal or a notebook shows at the end how
             long each step took. `False` shows nothing. A function is called with the name of each step.
         **refused: Nothing: any other name is an error. For `in_steps`, the error says what to use instead.
 

@@ -67,8 +67,10 @@ def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:
 
 
 def _share_left(array: np.ndarray, limits: np.ndarray) -> float | None:
+    if not array.size:
+        return None
     if array.dtype.kind != "f":
-        return float(np.mean(limits)) if limits.size else None
+        return float(np.mean(limits))
     scale = scale_of(array.astype(np.float64))
     channels = (-1, array.shape[-1] if array.ndim > 1 else 1)
     medians = [

@@ -109,3 +109,9 @@ def test_what_is_left_to_rounding_is_a_share():
 )
 def test_an_output_varies_if_it_does_so_by_more_than_its_limit(cases, expected):
     assert varies("y", cases) is expected
+
+
+def test_of_an_output_that_is_empty_nothing_is_known():
+    empty = np.zeros((3, 0), "float32")
+    case = Case("empty", {}, {"y": empty}, rounding={"y": empty})
+    assert left_to_rounding("y", [case]) is None
