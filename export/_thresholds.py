@@ -63,7 +63,15 @@ LARGE = {
     "distance": From(0, 185364),
 }
 
-AT_ONCE = {"additive": 2**28, "one operator": 2**22, "blocks": 2**24, "rows": 2**12}
-"""Up to how many scores, of additive ones features, of all examples and heads a GPU takes all pairs at once: a tensor
-of 1 GB, 16 MB and 64 MB. So do calls of one head without masks up to as many queries of all examples as `rows` says:
-a kernel of the operators has a block of threads for 64 of them, and a GPU over a hundred. See docs/gpu.md."""
+AT_ONCE = {
+    "additive": 2**26,
+    "additive, few queries": 2**28,
+    "additive, one block": 2**26,
+    "one operator": 2**22,
+    "blocks": 2**24,
+    "rows": 2**12,
+}
+"""Up to how many scores, of additive ones features, of all examples and heads a GPU takes all pairs at once: tensors
+of 256 MB, 1 GB, 16 MB and 64 MB; `one block` counts the quotients of additive scores without tanh. So do calls of one
+head up to as many queries of all examples as `rows` says: a kernel of the operators has a block of threads for 64 of
+them, and a GPU over a hundred. See docs/gpu.md."""

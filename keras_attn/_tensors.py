@@ -56,6 +56,11 @@ def as_tensor(value: Any) -> Tensor:
     return value if ops.is_tensor(value) or isinstance(value, keras.KerasTensor) else ops.convert_to_tensor(value)
 
 
+def reshaped(tensor: Tensor, shape: tuple[Any, ...]) -> Tensor:
+    """The tensor in a shape. On torch by itself: Keras looks for tensors in the shape, ten times as long."""
+    return tensor.reshape(shape) if keras.backend.backend() == "torch" else ops.reshape(tensor, shape)
+
+
 def shape_of(tensor: Tensor) -> Shape:
     """The static shape of a tensor, with None for each unknown size."""
     return tuple(tensor.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .._tracing.attention_calls import Call
-from .additive_terms import GROUP, factors, filled, filled_weights, full_units, in_range, sums_of_groups, terms
+from .additive_terms import GROUP, factors, filled, filled_weights, full_units, groups, in_range, sums_of_groups, terms
 from .blocks import over_blocks, scores_of_heads
 from .cut import cut
 from .examples import Example, over_examples
@@ -15,7 +15,7 @@ from .masks import Masks
 from .operators import Outputs, Value, branch, op, reshape
 from .ranges import Scores, ranges_differ
 
-FEATURES = 5 * 2**20  # elements of the (rows, Tk, U) features in a block; each product then takes 7 MB
+FEATURES = 5 * 2**20  # elements of the (rows, Tk, U) features in a block; each product then takes 5 MB
 MOST_ROWS = 2**20  # queries in a block
 LEAST_ROWS = 8  # with fewer, what is made ready of the keys for each block takes longer than the products
 
@@ -29,9 +29,14 @@ def body(given: Given) -> Outputs:
     blocks = cut(given, given.Tk * (call.num_heads * full_units(call)), FEATURES, MOST_ROWS, LEAST_ROWS)
     cut_queries = blocks.of(given, filled(call, queries, call.num_heads))
     cut_queries = joined_groups(call, cut_queries, full_units(call), (given.N, blocks.blocks), blocks.rows)
-    query_terms = terms(call, cut_queries, call.num_kv_heads)
+    query_terms = _terms(call, cut_queries)
     read = replace(given, keys=filled(call, keys, call.num_kv_heads), values=values)
     return over_examples(read, blocks, _example, cut_queries, query_terms)
+
+
+def _terms(call: Call, projected: Value) -> Value:
+    """Return the terms (..., groups of all heads, subsets) of projected queries or keys (..., heads U)."""
+    return terms(reshape(projected, op.Shape(projected, end=-1), call.num_kv_heads * groups(call), GROUP))
 
 
 def _reads_all(call: Call) -> bool:
@@ -50,7 +55,7 @@ def _in_groups(example: Example, query_terms: Value, keys: Value, w_v: Value) ->
     # side by side, those of one lie on as many pages of memory as there are keys, and took twice as long at 4,096.
     call, of_head = example.given.call, factors(w_v)
     of_heads = op.Tile(of_head, [call.num_kv_heads, 1]) if call.num_kv_heads > 1 else of_head
-    denominators = op.Transpose(terms(call, keys, call.num_kv_heads), perm=[1, 2, 0])
+    denominators = op.Transpose(_terms(call, keys), perm=[1, 2, 0])
     numerators = denominators * op.Unsqueeze(of_heads, [2])
 
     def some(key_terms: Value, start: Value, end: Value) -> Value:
@@ -72,7 +77,7 @@ def _scores(example: Example, quotients: Value) -> Value:
     """Return the scores of quotients (groups of units of all heads, rows, keys)."""
     call = example.given.call
     heads = [] if call.heads is None else [call.num_kv_heads]
-    sums = sums_of_groups(quotients, full_units(call) // GROUP, *heads)
+    sums = sums_of_groups(quotients, groups(call), *heads)
     return scores_of_heads(example, reshape(sums, *heads, op.Shape(quotients, start=1)))
 
 

@@ -2,10 +2,10 @@
 
 Nothing that is read from a tensor decides what runs next, but for a guard of additive scores once a call: each such
 decision would wait for the device. Sizes do. Calls of many pairs without masks of keys are one operator of
-onnxruntime's own, and other dot products the operator `Attention`, where the opset has it; but a few rows over many
-keys, which leave most of a device idle there, are taken at once. So is what is left, in plain ONNX, while pairs are
-few: each operator takes longer to start than a device computes. Many of them go over blocks of queries, additive ones
-as `additive_blocks.py` says.
+onnxruntime's own, and other dot products the operator `Attention`, where the opset has it; but a few rows of one head
+over many keys, which leave most of a device idle there, are taken at once in float32. So is what is left, in plain
+ONNX, while pairs are few: each operator takes longer to start than a device computes. Many of them go over blocks of
+queries, additive ones as `additive_blocks.py` says.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SCORES = 2**24  # numbers in the scores of a block, of all examples and heads: 6
 NOTHING = dict.fromkeys(AT_ONCE, -1)
 IN_FLOAT16 = AT_ONCE | {"rows": -1}  # in which the operators compute, and plain operators do not
 MULTIPLE = 8  # of which sizes are where the kernels of onnxruntime's own operator keep no scores
+FEW_QUERIES = 15  # with fewer than 16, the terms of an additive key are more numbers than its quotients
 LONG = 256  # keys that a kernel of the operators goes over one after another, and the few of some rows work on alone
 HELD = (64, 128)  # sizes up to which there is a kernel of its own, for keys of the same sizes
 
@@ -48,8 +49,11 @@ def body(given: Given, at_once: Mapping[str, int] = AT_ONCE) -> Outputs:
     """
     call = given.call
     if call.name == ADDITIVE:
-        return branch(_are_few(given, at_once["additive"]), plain.body(given), additive_blocks.body(given))
-    if at_once["rows"] < 0 or call.num_heads > 1 or not _is_of_operators_alone(call):
+        are_few = _are_few(given, at_once["additive"])
+        of_few_queries = _are_few(given, at_once["additive, few queries"]) & op.Squeeze(given.Tq <= [FEW_QUERIES])
+        in_blocks = additive_blocks.body(given, at_once["additive, one block"])
+        return branch(are_few | of_few_queries, plain.body(given), in_blocks)
+    if at_once["rows"] < 0 or call.num_heads > 1 or not uses_fused(call):
         return _with_operators(given, at_once)
     rows, pairs = given.N * given.Tq, given.N * given.Tq * given.Tk
     few_rows = (rows <= [at_once["rows"]]) & (given.Tk >= [LONG]) & (pairs <= [at_once["blocks"]])

@@ -19,17 +19,14 @@ LEAST_ROWS = 8  # queries in a block, where there are as many
 MOST_ROWS = 2**20
 
 
-def by_blocks(
-    given: Given, body: Callable[..., Outputs], numbers_of_row: Value, largest: int, *more: tuple[Value, int]
-) -> Outputs:
+def by_blocks(given: Given, body: Callable[[Given], Outputs], numbers_of_row: Value, largest: int) -> Outputs:
     """Return the outputs of a call by a loop over blocks of its queries.
 
     Args:
         given: What the call is given.
-        body: Maps what a block is given, and its part of each of `more`, to the outputs for its queries.
+        body: Maps what a block is given to the outputs for its queries.
         numbers_of_row: How many numbers a query has in its block at most, a vector of one number.
         largest: How many numbers a block may have.
-        *more: Tensors that have a row for each query too, on their second axis, with how many axes they have.
     """
     call = given.call
     axes = {"queries": (1, 3)} | ({"query_lengths": (1, 2)} if call.has_query_lengths else {})
@@ -40,12 +37,10 @@ def by_blocks(
     parts = {name: _in_blocks(getattr(given, name), numbers, *of_part) for name, of_part in axes.items()}
 
     def step(query_numbers: Value, *of_block: Value) -> Outputs:
-        own: dict[str, Any] = dict(zip(parts, of_block[: len(parts)], strict=True))
-        block = replace(given, Tq=blocks.rows, query_numbers=query_numbers, **own)
-        return body(block, *of_block[len(parts) :])
+        own: dict[str, Any] = dict(zip(parts, of_block, strict=True))
+        return body(replace(given, Tq=blocks.rows, query_numbers=query_numbers, **own))
 
-    others = [_in_blocks(tensor, numbers, 1, number_of_axes) for tensor, number_of_axes in more]
-    outputs = (scan if given.for_device else loop)(given.axes, step, numbers, *parts.values(), *others)
+    outputs = (scan if given.for_device else loop)(given.axes, step, numbers, *parts.values())
     return tuple(
         _together(given, each, blocks.all_rows, of_heads=bool(number) and call.heads is not None)
         for number, each in enumerate(outputs)

@@ -70,8 +70,8 @@ def converted(
     rows = compared(cases, actual, options.tolerance, report.provider)
     coverage = _with_limits(report.coverage, cases) if batches else _with_seen(report.coverage, rows)
     report = replace(report, rows=rows, precision=about, coverage=coverage)
+    check_limit(report)  # first, as it was asked for and says what to do
     report.raise_if_failed()
-    check_limit(report)
     if options.strict:
         report.raise_if_warned()
     (folder / DATA).unlink(missing_ok=True)

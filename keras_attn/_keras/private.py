@@ -70,7 +70,9 @@ def is_transformed() -> bool:
     return bool(torch._C._are_functorch_transforms_active())
 
 
-_HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")  # of torch's modules
+# Of torch's modules.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = [f"_global{name}" for name in _HOOKS]
 
 
 def is_bare(layer: Any, *tensors: Any) -> bool:
@@ -82,9 +84,12 @@ def is_bare(layer: Any, *tensors: Any) -> bool:
         return False
     from torch.nn.modules import module
 
-    hooks = [getattr(layer, f"_{kind}") or getattr(module, f"_global_{kind}") for kind in _HOOKS]
-    more = (layer.activity_regularizer, layer.quantization_mode, layer._remat_mode, layer._compiled_call_impl, *hooks)
-    calls = keras.layers.Layer.__call__, CheckedCalls.__call__
-    is_as_made = {"call", "forward"}.isdisjoint(vars(layer)) and type(layer).__call__ in calls
-    is_cast = all(keras.backend.standardize_dtype(tensor.dtype) == layer.compute_dtype for tensor in tensors)
-    return layer.built and is_cast and is_as_made and not any(more)
+    own, calls = vars(layer), (keras.layers.Layer.__call__, CheckedCalls.__call__)
+    if any(own[name] for name in _HOOKS) or any(getattr(module, name) for name in _GLOBAL_HOOKS):
+        return False
+    if layer.activity_regularizer or layer.quantization_mode or layer._remat_mode or layer._compiled_call_impl:
+        return False
+    is_as_made = "call" not in own and "forward" not in own and type(layer).__call__ in calls
+    dtype = layer.compute_dtype
+    is_cast = all(keras.backend.standardize_dtype(tensor.dtype) == dtype for tensor in tensors)
+    return bool(layer.built and is_cast and is_as_made)

@@ -1,7 +1,8 @@
 """Additive scores in blocks of queries: the features of one block at a time, made again for the gradient.
 
 The plain form holds all `B Tq Tk U` features from the forward pass to the end of the backward pass. Here one block of
-them exists at a time, in either pass. The gradient by the scores `g`, with `t = tanh(q_i + k_j)` for a pair:
+them exists at a time, in either pass, and none where torch compiles kernels for a GPU. The gradient by the scores `g`,
+with `t = tanh(q_i + k_j)` for a pair:
 
     d = g_ij (1 - t^2)    dq_i = w_v sum_j d    dk_j = w_v sum_i d    dw_v = sum_ij g_ij t
 
@@ -16,7 +17,9 @@ import keras
 from keras import ops
 
 from .._keras.device import is_on_gpu
+from .._keras.gradients import with_gradient
 from .._tensors import Pairs, Tensor, ceil_div, dtype_of, holds, largest, smallest
+from .compiled_additive import block_gradients, block_scores, is_compiled
 from .order import range_of_keys
 from .scores import additive_scores, weighed
 
@@ -30,8 +33,8 @@ _WHOLE = {"tensorflow": 3 * 2**23, "torch": 2**27}.get(keras.backend.backend(), 
 _BLOCK = 2**20  # a block of as many, and what is computed from it, fits a cache; of fewer XLA makes slow code
 _LEAST = 4  # queries in a block: of fewer too, since it cannot vectorise the sum over queries
 _BATCH = 128  # examples in a batch of unknown size, when there is to be decided whether the features fit
-# On a GPU an operation takes as long to start as it takes for 2**24 features or more. With torch blocks hold a GB; XLA,
-# which keeps no features of a sum over them, gets all queries at once.
+# On a GPU an operation takes as long to start as it takes for 2**24 features or more. With torch blocks hold a GB
+# unless kernels are compiled; XLA, which keeps no features of a sum over them, gets all queries at once.
 _ON_GPU = {"torch": (2**27, 2**28), "jax": (2**24, 2**40)}
 _GROUPS = 8  # of queries, each with the keys that it may see: causal scores are then 9/16 of all; each is two loops
 
@@ -160,11 +163,12 @@ def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Ten
         constant_keys, constant_w_v = ops.stop_gradient(keys), ops.stop_gradient(w_v)
 
         def block_of(rows: Tensor) -> Tensor:
-            return _plain(rows, constant_keys, constant_w_v)
+            scores = block_scores if is_compiled(rows) else _plain
+            return scores(rows, constant_keys, constant_w_v)
 
         return join(_map(block_of, split(ops.stop_gradient(queries)))), gradient
 
-    scores: Tensor = ops.custom_gradient(scores_of)(queries, keys, w_v)
+    scores: Tensor = with_gradient(scores_of)(queries, keys, w_v)
     return scores
 
 
@@ -201,6 +205,9 @@ def _gradient(
 
     def step(sums: tuple[Tensor, ...], rows: Tensor, drows: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         dkeys, dw_v = sums
+        if is_compiled(rows):
+            more_dqueries, more_dkeys, more_dw_v = block_gradients(rows, keys, drows)
+            return (dkeys + more_dkeys, dw_v + more_dw_v), more_dqueries
         drows = ops.expand_dims(drows, -1)
         features = ops.tanh(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3))
         features = ops.cast(features, sums_dtype)

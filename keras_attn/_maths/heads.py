@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from .._keras.private import is_bare, is_compiled_by_xla
-from .._tensors import Masks, Pairs, Tensor, shape_of
+from .._tensors import Masks, Pairs, Tensor, reshaped, shape_of
 from .masks import combine_masks, intersect, lengths_mask, split_lengths
 
 ROLES = ("queries", "keys", "values")
@@ -40,7 +40,7 @@ class MasksOfHeads(NamedTuple):
 def split_heads(features: Tensor, num_heads: int) -> Tensor:
     """Features `B + (T, H D)` as heads `B + (H, T, D)`."""
     *batch, length, size = ops.shape(features)
-    return ops.swapaxes(ops.reshape(features, (*batch, length, num_heads, size // num_heads)), -3, -2)
+    return ops.swapaxes(reshaped(features, (*batch, length, num_heads, size // num_heads)), -3, -2)
 
 
 def project(dense: Any, features: Tensor) -> Tensor:
@@ -52,8 +52,8 @@ def project(dense: Any, features: Tensor) -> Tensor:
     if keras.backend.backend() != "jax" and not (keras.backend.backend() == "tensorflow" and is_compiled_by_xla()):
         return dense(features)
     *positions, size = ops.shape(features)
-    projected = dense(ops.reshape(features, (math.prod(positions), size)))
-    return ops.reshape(projected, (*positions, projected.shape[-1]))
+    projected = dense(reshaped(features, (math.prod(positions), size)))
+    return reshaped(projected, (*positions, projected.shape[-1]))
 
 
 def in_each_head(function: Callable[[Tensor], Tensor], features: Tensor, num_heads: int) -> Tensor:
@@ -61,14 +61,14 @@ def in_each_head(function: Callable[[Tensor], Tensor], features: Tensor, num_hea
     if num_heads == 1:
         return function(features)
     *places, size = ops.shape(features)
-    mapped = function(ops.reshape(features, (*places, num_heads, size // num_heads)))
-    return ops.reshape(mapped, (*places, num_heads * mapped.shape[-1]))
+    mapped = function(reshaped(features, (*places, num_heads, size // num_heads)))
+    return reshaped(mapped, (*places, num_heads * mapped.shape[-1]))
 
 
 def join_heads(heads: Tensor) -> Tensor:
     """Heads `B + (H, T, D)` as features `B + (T, H D)`."""
     *batch, num_heads, length, size = ops.shape(heads)
-    return ops.reshape(ops.swapaxes(heads, -3, -2), (*batch, length, num_heads * size))
+    return reshaped(ops.swapaxes(heads, -3, -2), (*batch, length, num_heads * size))
 
 
 def repeat_heads(heads: Tensor, times: int) -> Tensor:
@@ -79,13 +79,13 @@ def repeat_heads(heads: Tensor, times: int) -> Tensor:
 def rows_of_groups(heads: Tensor, num_groups: int) -> Tensor:
     """Heads `B + (H, T, D)`, those of a group one behind the other in its rows: `B + (G, H / G T, D)`."""
     *batch, num_heads, length, size = ops.shape(heads)
-    return ops.reshape(heads, (*batch, num_groups, num_heads // num_groups * length, size))
+    return reshaped(heads, (*batch, num_groups, num_heads // num_groups * length, size))
 
 
 def heads_of_groups(rows: Tensor, num_heads: int) -> Tensor:
     """The reverse of `rows_of_groups`."""
     *batch, num_groups, length, size = ops.shape(rows)
-    return ops.reshape(rows, (*batch, num_heads, length // (num_heads // num_groups), size))
+    return reshaped(rows, (*batch, num_heads, length // (num_heads // num_groups), size))
 
 
 def pairs_of_groups(pairwise: Tensor | None, num_heads: int, num_groups: int, num_queries: Any) -> Tensor | None:

@@ -3,6 +3,7 @@
 from functools import reduce
 from typing import Any
 
+import keras
 from keras import ops
 
 from .._tensors import Masks, Pairs, Tensor, dtype_of
@@ -106,6 +107,10 @@ def hide(positions: Tensor, visible: Tensor) -> Tensor:
         positions: Features, `B + (T, D)`.
         visible: Booleans that broadcast to `B + (T,)`.
     """
+    if keras.backend.backend() == "torch" and ops.is_tensor(positions):  # Keras takes twice as long to see to dtypes
+        import torch
+
+        return torch.where(visible.unsqueeze(-1), positions, 0.0)
     return ops.where(ops.expand_dims(visible, -1), positions, 0.0)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from keras import ops
 
-from .._tensors import Tensor, at_least_float32, dtype_of
+from .._tensors import Tensor, at_least_float32, dtype_of, reshaped
 
 # Up to so many axes positions are taken for coordinates, which may be large beside their distances (years, metres).
 COORDINATES = 8
@@ -34,7 +34,7 @@ def weighed(features: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
     past its memory, and Keras before 3.15 uses it (tensorflow issues 117700 and 123109).
     """
     *axes, num_hiddens = ops.shape(features)
-    return ops.reshape(weigh(ops.reshape(features, (-1, num_hiddens))), axes)
+    return reshaped(weigh(reshaped(features, (-1, num_hiddens))), tuple(axes))
 
 
 def dot_product_scores(queries: Tensor, keys: Tensor, scale: float | Tensor) -> Tensor:

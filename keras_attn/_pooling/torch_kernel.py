@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from .._keras.gradients import with_gradient
 from .._keras.private import is_transformed
 from .._maths.scores import dot_product_scores
 from .._tensors import Tensor
@@ -128,6 +129,6 @@ def _differentiable_twice(fused: Callable[..., Tensor], plain: Callable[..., Ten
     def differentiable(*tensors: Tensor) -> Tensor:
         if not any(tensor.requires_grad for tensor in tensors):
             return fused(*tensors)
-        return keras.ops.custom_gradient(function)(*tensors)
+        return with_gradient(function)(*tensors)
 
     return differentiable

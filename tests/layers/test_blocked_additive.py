@@ -13,7 +13,7 @@ from tensor_sizes import tensor_sizes
 from tolerances import TOLERANCES, assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, masked_softmax
-from keras_attn._maths import blocked_additive
+from keras_attn._maths import blocked_additive, compiled_additive
 from keras_attn._maths.blocked_additive import blocked_additive_scores
 
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 7, 5, 4, 6, 3, 8
@@ -242,14 +242,15 @@ def test_gradients_of_gradients(mode):
     rng = np.random.default_rng(0)
     shapes = ((B, Tq, U), (B, Tk, U), (U, 1), (B, Tq, Tk))
     *tensors, upstream = (ops.convert_to_tensor(rng.normal(size=shape)) for shape in shapes)
+    blocked, plain = (second_gradients(tensors, size, upstream, mode) for size in (3, None))
+    assert_gradients_close(blocked, plain, "float64")
 
-    def program(block_size):
-        inner = gradients_of(lambda *x: ops.sum(upstream * blocked_additive_scores(*x, block_size)), 3)
-        penalty = gradients_of(lambda *x: sum(ops.sum(gradient**3) for gradient in inner(*x)), 3)
-        gradients = compiled(penalty, mode)(*tensors)
-        return {name: as_numpy(gradient) for name, gradient in zip(("queries", "keys", "w_v"), gradients, strict=True)}
 
-    assert_gradients_close(program(3), program(None), "float64")
+def second_gradients(tensors, block_size, upstream=1.0, mode="eager"):
+    inner = gradients_of(lambda *x: ops.sum(upstream * blocked_additive_scores(*x, block_size)), 3)
+    penalty = gradients_of(lambda *x: sum(ops.sum(gradient**3) for gradient in inner(*x)), 3)
+    gradients = compiled(penalty, mode)(*tensors)
+    return {name: as_numpy(gradient) for name, gradient in zip(("queries", "keys", "w_v"), gradients, strict=True)}
 
 
 @only_on(
@@ -291,6 +292,99 @@ def test_a_step_that_torch_compiles():
     expected = gradients_by(step)
     for actual, other in zip(gradients_by(torch.compile(step, backend="eager")), expected, strict=True):
         assert_close(actual, other)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """As on a GPU, but without the code generator; lists what is compiled."""
+    import torch
+
+    compile_function, made = torch.compile, []
+
+    def as_it_is(program, _):
+        made.append(program)
+        return program.forward
+
+    monkeypatch.setattr(torch, "compile", lambda *given, **how: compile_function(*given, backend=as_it_is, **how))
+    monkeypatch.setattr(compiled_additive, "is_on_gpu", lambda tensor: True)
+    monkeypatch.setattr(compiled_additive, "_refused", set())
+    compiled_additive._compiled.cache_clear()
+    yield made
+    compiled_additive._compiled.cache_clear()
+
+
+on_torch = only_on("torch", reason="the others compile all that they compute on a GPU, or were not measured there")
+
+
+@on_torch
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_kernels_for_a_gpu(dtype, kernels):
+    """Of blocks of 3, 3 and 1, and of heads; a gradient of a gradient is computed as elsewhere."""
+    inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
+    blocked, plain = layer_of(3, dtype=dtype), layer_of(None)
+    compute = dtype.removeprefix("mixed_")
+    outputs = [as_numpy(call(layer, inputs, masks)).astype("float32") for layer in (blocked, plain)]
+    assert_close(*outputs, tolerance=TOLERANCES[compute][0])
+    assert_gradients_close(*(gradients(layer, inputs, masks) for layer in (blocked, plain)), compute)
+    queries, keys = np.random.default_rng(0).normal(size=(2, 2, 3, 4, U)).astype("float32")
+    tensors = [*map(ops.convert_to_tensor, (queries, keys)), ops.ones((U, 1))]
+    assert_close(*(as_numpy(blocked_additive_scores(*tensors, size)) for size in (2, None)))
+    assert_gradients_close(*(second_gradients(tensors, size) for size in (2, None)))
+    assert kernels
+    assert not compiled_additive._refused
+
+
+@on_torch
+def test_a_causal_mask_needs_no_kernels_of_its_own(kernels):
+    """It has slices of keys, whose numbers do not lie one after another. torch compiles eight variants at most."""
+    layer = layer_of(2)
+    for sizes in ((7, 5), (9, 8)):
+        assert all(np.any(each != 0) for each in gradients(layer, arrays((B,), *sizes), {"causal": True}).values())
+    assert len(kernels) <= 6
+
+
+@on_torch
+def test_no_kernel_gets_a_tensor_without_numbers(kernels):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        tensors = [ops.zeros(shape) for shape in ((B, Tq, U), (B, Tk, U), (U, 1))]
+        assert tuple(blocked_additive_scores(*tensors, 2).shape) == (B, Tq, Tk)
+    assert not kernels
+
+
+@only_on("tensorflow", "torch", reason="JAX is given no gradient")
+def test_ctrl_c_in_a_block_ends_the_call(monkeypatch):
+    """Keras calls a function with a gradient once more on torch, whatever happened, and returns the pair of both."""
+    plain, calls = blocked_additive._plain, []
+
+    def interrupted_once(*tensors):
+        calls.append(tensors)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return plain(*tensors)
+
+    monkeypatch.setattr(blocked_additive, "_plain", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        call(layer_of(2), arrays())
+
+
+@on_torch
+def test_a_gpu_for_which_torch_cannot_compile(kernels, monkeypatch):
+    import torch
+
+    def refused(*_, **__):
+        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
+
+    monkeypatch.setattr(torch, "compile", refused)
+    inputs = arrays()
+    with pytest.warns(
+        RuntimeWarning, match=r"could not compile additive scores of torch.float32.*: Failed to find C compiler\.$"
+    ):
+        output = call(layer_of(3), inputs)
+    assert_close(as_numpy(output), as_numpy(call(layer_of(None), inputs)))
+    again = gradients(layer_of(3), inputs)  # without a warning
+    assert_gradients_close(again, gradients(layer_of(None), inputs))
 
 
 @pytest.mark.parametrize(("block_size", "rows"), [(2, 2), ("auto", 3)])

@@ -1,9 +1,12 @@
 """Bodies for devices such as GPUs, run on the CPU: their numbers, and that nothing in them waits for the device."""
 
+import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import providers
 import pytest
 from lowered_calls import PLANS, Plan, assert_right, model_of, session
@@ -77,7 +80,7 @@ def test_nothing_waits_for_the_device(plan, form, opset):
 
 ON_CPU = {"Range": (0, 1, 2), "Expand": (1,), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Pad": (1,), "TopK": (1,)}
 SIZES = {"Add", "Concat", "Cast", "Div", "Equal", "Max", "Min", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"}
-SIZES |= {"And", "LessOrEqual", "Not"}
+SIZES |= {"And", "LessOrEqual", "Not", "Or"}
 
 
 @pytest.mark.product("each mask has operators of its own, any of which may have no kernel")
@@ -126,7 +129,9 @@ SIZES_DECIDE = [
     (Plan(normalizer="sigmoid", lengths="examples"), 18, [set()], {"Scan"}),
     (Plan(size=8, value_size=8, heads=(2, 2)), 18, [{"Scan"}], {"MultiHeadAttention"}),
     (Plan(size=8, value_size=8, heads=(2, 2), causal=True), FUSED_OPSET, [{"Attention"}], {"MultiHeadAttention"}),
-    (Plan(), FUSED_OPSET, [set()], {"Attention"}),  # few queries of many keys
+    *(
+        (Plan(lengths=each), FUSED_OPSET, [set()], {"Attention"}) for each in (None, "examples")
+    ),  # few queries, many keys
 ]
 
 
@@ -144,6 +149,22 @@ def test_few_pairs_are_taken_at_once(plan, opset, few, many, monkeypatch):
     run = providers.opened(model_of(plan.call(), function, opset)).run
     for sizes in ((5, 5), (6, 6), (5, 4), (7, 6)):
         assert_right(plan, plan.inputs(*sizes), run=run)
+
+
+@pytest.mark.parametrize(("Tq", "at_once", "loops"), [(4, 1, False), (5, 1, True), (4, -1, True)])
+def test_one_block_of_additive_scores_has_no_loop(Tq, at_once, loops, tmp_path):
+    """But where the form for large sizes is checked, with cases that are small."""
+    plan = Plan("additive", size=5)
+    limits = batched.NOTHING | {"additive, one block": at_once * 3 * 4 * 6 * 2}  # pairs of two groups of units
+    function = lowered.function(plan.call(), partial(batched.body, at_once=limits), 18, for_device=True)
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "run")
+    run = ort.InferenceSession(model_of(plan.call(), function).SerializeToString(), options)
+    assert_right(plan, plan.inputs(Tq, 6), run=run.run)
+    ran = {
+        event["args"].get("op_name") for event in json.loads(Path(run.end_profiling()).read_text()) if "args" in event
+    }
+    assert ("Scan" in ran) == loops
 
 
 def test_in_float16_few_queries_take_the_operator_too():
