@@ -5,6 +5,7 @@ Whether nothing overflows is asked once a call, of all that any query or key of 
 
 from __future__ import annotations
 
+from .._thresholds import AT_ONCE
 from .additive_terms import GROUP, factors, filled, filled_weights, groups, in_range, sums_of_groups, terms, units
 from .given import Given
 from .heads import repeat_joined
@@ -13,7 +14,7 @@ from .operators import Outputs, Value, branch, op, reshape
 from .plain import from_scores, scores
 from .query_blocks import by_blocks
 
-NUMBERS = 2**26  # in a tensor of a block, of which there are three at a time: 256 MB
+NUMBERS = AT_ONCE["additive, one block"]  # in a tensor of a block, of which there are three at a time: 256 MB
 ON_CPU = 2**21  # the same: 8 MB
 
 

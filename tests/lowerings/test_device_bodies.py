@@ -129,9 +129,9 @@ SIZES_DECIDE = [
     (Plan(normalizer="sigmoid", lengths="examples"), 18, [set()], {"Scan"}),
     (Plan(size=8, value_size=8, heads=(2, 2)), 18, [{"Scan"}], {"MultiHeadAttention"}),
     (Plan(size=8, value_size=8, heads=(2, 2), causal=True), FUSED_OPSET, [{"Attention"}], {"MultiHeadAttention"}),
-    *(
-        (Plan(lengths=each), FUSED_OPSET, [set()], {"Attention"}) for each in (None, "examples")
-    ),  # few queries, many keys
+    # few queries of many keys
+    (Plan(), FUSED_OPSET, [set()], {"Attention"}),
+    (Plan(lengths="examples"), FUSED_OPSET, [set()], {"Attention"}),
 ]
 
 
@@ -161,10 +161,8 @@ def test_one_block_of_additive_scores_has_no_loop(Tq, at_once, loops, tmp_path):
     options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "run")
     run = ort.InferenceSession(model_of(plan.call(), function).SerializeToString(), options)
     assert_right(plan, plan.inputs(Tq, 6), run=run.run)
-    ran = {
-        event["args"].get("op_name") for event in json.loads(Path(run.end_profiling()).read_text()) if "args" in event
-    }
-    assert ("Scan" in ran) == loops
+    events = json.loads(Path(run.end_profiling()).read_text())
+    assert any(event.get("args", {}).get("op_name") == "Scan" for event in events) == loops
 
 
 def test_in_float16_few_queries_take_the_operator_too():
