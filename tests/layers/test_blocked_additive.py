@@ -6,17 +6,16 @@ import weakref
 import numpy as np
 import pytest
 import reference
-from backends import BACKEND, COMPILED_MODES, MODES, compiled, gradients_of, in_64_bits, only_on, precision_of
+from additive_layers import B, Dk, Dq, Dv, Tk, Tq, U, arrays, assert_gradients_close, layer_of, second_gradients
+from backends import BACKEND, COMPILED_MODES, MODES, compiled, gradients_of, in_64_bits, only_on
 from contract_cases import additive_score_of, as_numpy, call, gradients, randomise
 from keras import ops
 from tensor_sizes import tensor_sizes
-from tolerances import TOLERANCES, assert_close, assert_identical
+from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, masked_softmax
-from keras_attn._maths import blocked_additive, compiled_additive
+from keras_attn._maths import blocked_additive
 from keras_attn._maths.blocked_additive import blocked_additive_scores
-
-B, Tq, Tk, Dq, Dk, Dv, U = 2, 7, 5, 4, 6, 3, 8
 
 REST = [(3, (B,), True), (3, (B,), False), (3, (2, 4), False), ("auto", (B,), True)]
 OUT_OF_TURN = pytest.mark.out_of_turn if BACKEND == "tensorflow" else ()  # on others there is no later time for it
@@ -30,28 +29,6 @@ def _small_auto(monkeypatch):
     monkeypatch.setattr(blocked_additive, "_WHOLE", 1)
     monkeypatch.setattr(blocked_additive, "_BLOCK", 2 * B * Tk * U)
     monkeypatch.setattr(blocked_additive, "_LEAST", 1)
-
-
-def layer_of(block_size, **options):
-    layer = AdditiveAttention(U, query_block_size=block_size, **options)
-    layer.build((None, None, Dq), (None, None, Dk), (None, None, Dv))
-    randomise(layer)
-    return layer
-
-
-def arrays(leading=(B,), Tq=Tq, Tk=Tk):
-    rng = np.random.default_rng(0)
-    shapes = {"queries": (Tq, Dq), "keys": (Tk, Dk), "values": (Tk, Dv)}
-    return {name: rng.normal(size=(*leading, *shape)).astype("float32") for name, shape in shapes.items()}
-
-
-def assert_gradients_close(actual, expected, dtype="float32"):
-    """Compares in units of the largest entry: a gradient is a sum of terms of its size."""
-    tolerance = TOLERANCES[precision_of(dtype)][0]
-    for (name, one), other in zip(actual.items(), expected.values(), strict=True):
-        scale = np.abs(other.astype("float64")).max()
-        assert scale > 0, name
-        assert_close(one.astype("float64") / scale, other.astype("float64") / scale, tolerance=tolerance)
 
 
 LENGTHS_PER_QUERY = np.array([[0, 1, 2, 5, 6, 3], [4, 4, 0, 0, 5, 1]], "int32")
@@ -246,13 +223,6 @@ def test_gradients_of_gradients(mode):
     assert_gradients_close(blocked, plain, "float64")
 
 
-def second_gradients(tensors, block_size, upstream=1.0, mode="eager"):
-    inner = gradients_of(lambda *x: ops.sum(upstream * blocked_additive_scores(*x, block_size)), 3)
-    penalty = gradients_of(lambda *x: sum(ops.sum(gradient**3) for gradient in inner(*x)), 3)
-    gradients = compiled(penalty, mode)(*tensors)
-    return {name: as_numpy(gradient) for name, gradient in zip(("queries", "keys", "w_v"), gradients, strict=True)}
-
-
 @only_on(
     "jax", reason="derivatives forwards are taken on JAX; TensorFlow and torch refuse them where a gradient is given"
 )
@@ -294,65 +264,6 @@ def test_a_step_that_torch_compiles():
         assert_close(actual, other)
 
 
-@pytest.fixture
-def kernels(monkeypatch):
-    """As on a GPU, but without the code generator; lists what is compiled."""
-    import torch
-
-    compile_function, made = torch.compile, []
-
-    def as_it_is(program, _):
-        made.append(program)
-        return program.forward
-
-    monkeypatch.setattr(torch, "compile", lambda *given, **how: compile_function(*given, backend=as_it_is, **how))
-    monkeypatch.setattr(compiled_additive, "is_on_gpu", lambda tensor: True)
-    monkeypatch.setattr(compiled_additive, "_refused", set())
-    compiled_additive._compiled.cache_clear()
-    yield made
-    compiled_additive._compiled.cache_clear()
-
-
-on_torch = only_on("torch", reason="the others compile all that they compute on a GPU, or were not measured there")
-
-
-@on_torch
-@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
-def test_kernels_for_a_gpu(dtype, kernels):
-    """Of blocks of 3, 3 and 1, and of heads; a gradient of a gradient is computed as elsewhere."""
-    inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
-    blocked, plain = layer_of(3, dtype=dtype), layer_of(None)
-    compute = dtype.removeprefix("mixed_")
-    outputs = [as_numpy(call(layer, inputs, masks)).astype("float32") for layer in (blocked, plain)]
-    assert_close(*outputs, tolerance=TOLERANCES[compute][0])
-    assert_gradients_close(*(gradients(layer, inputs, masks) for layer in (blocked, plain)), compute)
-    queries, keys = np.random.default_rng(0).normal(size=(2, 2, 3, 4, U)).astype("float32")
-    tensors = [*map(ops.convert_to_tensor, (queries, keys)), ops.ones((U, 1))]
-    assert_close(*(as_numpy(blocked_additive_scores(*tensors, size)) for size in (2, None)))
-    assert_gradients_close(*(second_gradients(tensors, size) for size in (2, None)))
-    assert kernels
-    assert not compiled_additive._refused
-
-
-@on_torch
-def test_a_causal_mask_needs_no_kernels_of_its_own(kernels):
-    """It has slices of keys, whose numbers do not lie one after another. torch compiles eight variants at most."""
-    layer = layer_of(2)
-    for sizes in ((7, 5), (9, 8)):
-        assert all(np.any(each != 0) for each in gradients(layer, arrays((B,), *sizes), {"causal": True}).values())
-    assert len(kernels) <= 6
-
-
-@on_torch
-def test_no_kernel_gets_a_tensor_without_numbers(kernels):
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        tensors = [ops.zeros(shape) for shape in ((B, Tq, U), (B, Tk, U), (U, 1))]
-        assert tuple(blocked_additive_scores(*tensors, 2).shape) == (B, Tq, Tk)
-    assert not kernels
-
-
 @only_on("tensorflow", "torch", reason="JAX is given no gradient")
 def test_ctrl_c_in_a_block_ends_the_call(monkeypatch):
     """Keras calls a function with a gradient once more on torch, whatever happened, and returns the pair of both."""
@@ -367,24 +278,6 @@ def test_ctrl_c_in_a_block_ends_the_call(monkeypatch):
     monkeypatch.setattr(blocked_additive, "_plain", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
         call(layer_of(2), arrays())
-
-
-@on_torch
-def test_a_gpu_for_which_torch_cannot_compile(kernels, monkeypatch):
-    import torch
-
-    def refused(*_, **__):
-        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
-
-    monkeypatch.setattr(torch, "compile", refused)
-    inputs = arrays()
-    with pytest.warns(
-        RuntimeWarning, match=r"could not compile additive scores of torch.float32.*: Failed to find C compiler\.$"
-    ):
-        output = call(layer_of(3), inputs)
-    assert_close(as_numpy(output), as_numpy(call(layer_of(None), inputs)))
-    again = gradients(layer_of(3), inputs)  # without a warning
-    assert_gradients_close(again, gradients(layer_of(None), inputs))
 
 
 @pytest.mark.parametrize(("block_size", "rows"), [(2, 2), ("auto", 3)])
