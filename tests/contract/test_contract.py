@@ -66,7 +66,6 @@ def test_weights_are_a_distribution_over_the_keys_that_take_part(case, dtype):
 WAYS = {mode: (mode, False) for mode in MODES} | {f"{mode}-bias": (mode, True) for mode in MODES}
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_64_bits
 @in_turn("way", WAYS, CASES + VARIANTS, more=1)
 def test_gradients_agree_with_differences_of_the_oracle(case, way):
@@ -116,7 +115,6 @@ EMPTY_ROWS = {  # each leaves entry 0 without keys and does not touch entry 1
 }
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("masks", EMPTY_ROWS)
 def test_a_row_with_no_key_gives_zero_weights_and_output(case, masks):
     layer, inputs = case.layer(), case.inputs()
@@ -140,7 +138,6 @@ ROWS = {f"eager-{kind}": ("eager", masks) for kind, masks in EMPTY_ROWS.items()}
 ROWS |= {f"{mode}-{kind}": (mode, EMPTY_ROWS[kind]) for mode in MODES if mode != "eager" for kind in COMPILED_ROWS}
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("way", ROWS)
 def test_a_row_with_no_key_gives_zero_gradient(case, way):
     (mode, masks), layer, inputs = way, case.layer(), case.inputs()
@@ -152,7 +149,6 @@ def test_a_row_with_no_key_gives_zero_gradient(case, way):
         assert_identical(computed[name][1], computed_beside[name][1])
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("masks", EMPTY_ROWS)
 def test_a_row_with_no_key_adds_nothing_to_the_gradient_of_the_weights(case, masks):
     layer, inputs = case.layer(), case.inputs()
@@ -170,7 +166,6 @@ def test_a_row_with_no_key_adds_nothing_to_the_gradient_of_the_weights(case, mas
         assert_close(computed[variable.path] / scale, alone[variable.path] / scale)
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("poisoning", POISONED)
 def test_poison_in_masked_keys_and_values_changes_no_output(case, poisoning):
     (masks, poison), layer, inputs = poisoning, case.layer(), case.inputs()
@@ -182,7 +177,6 @@ def test_poison_in_masked_keys_and_values_changes_no_output(case, poisoning):
     assert_close(clean[0], expected(case, layer, inputs, masks)[0], "float32")
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("poisoning", {name: each for name, each in POISONED.items() if "minus" not in name})
 def test_poison_in_masked_keys_and_values_changes_no_gradient(case, poisoning):
     (masks, poison), layer, inputs = poisoning, case.layer(), case.inputs()
@@ -229,7 +223,6 @@ BY_QUERY = {  # masks that hide the last key from every query but the last
 LEAKS = {f"{kind}-{sign}": (masks, sign * 1e4) for kind, masks in BY_QUERY.items() for sign in (1, -1)}
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("leak", LEAKS)
 def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, leak):
     """The key that only the last query sees holds garbage: the rows before it, and their gradients, do not change."""

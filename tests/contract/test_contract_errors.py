@@ -73,7 +73,6 @@ def arguments_of(case, overrides: dict) -> dict:
 WAYS = ("new", "built", "symbolic")
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("bad", {f"{kind}-{way}": (way, *bad) for kind, bad in BAD.items() for way in WAYS}, more=4)
 def test_bad_input(case, bad):
     way, overrides, name = bad

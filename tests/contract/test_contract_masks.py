@@ -65,7 +65,6 @@ def test_each_mask_of_the_table_hides_what_no_other_hides(lengths):
         assert np.any(reference.takes_part((B,), Tq, Tk, **without) != everything), name
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("chosen", subsets(), CASES + VARIANTS, more=3)
 def test_masks_and_a_bias_together(case, chosen):
     layer, inputs, masks = case.layer(), case.inputs(Tq=Tq, Tk=Tk), masks_of(*chosen)
@@ -81,7 +80,6 @@ def test_masks_and_a_bias_together(case, chosen):
         assert_close(outputs(layer, inputs | {"keys": state}, masks)[0], expected_output, "float32")
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("chosen", subsets(), more=3)
 def test_masks_and_a_bias_together_under_dropout(case, chosen):
     """Values are the unit vectors, so that the output is the dropped weights: each is 0 or weight / (1 - rate).

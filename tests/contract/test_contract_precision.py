@@ -70,7 +70,6 @@ LARGE = {
 }
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("large", LARGE)
 def test_half_precision_with_large_scores_and_rows_with_no_key(case, large):
     """Scores of hundreds to thousands; a fill of -1e9 or -1e6 would be -inf in float16, and a row of them NaN."""

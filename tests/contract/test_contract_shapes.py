@@ -41,7 +41,6 @@ def test_any_number_of_leading_axes(case, leading):
         agrees_with_the_oracle(case, inputs, masks)
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("sizes", COINCIDENCES)
 def test_axes_of_the_same_size_are_not_confused(case, sizes):
     inputs, rng = case.inputs(**sizes), np.random.default_rng(2)
@@ -74,7 +73,6 @@ STATIC = {  # known and unknown sizes of B, Tq and Tk
 }
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("known", {f"{name}-{both}": (*sizes, both) for name, sizes in STATIC.items() for both in (False, True)})
 def test_symbolic_shapes_and_dtypes_are_those_of_the_result(case, known):
     batch, queries, keys, weights_too = known

@@ -20,7 +20,6 @@ CASES = [
 CASES += [(name, ADAPTIVE, ()) for name in ("additive", "dict inputs and outputs")]  # one of each score
 
 
-@pytest.mark.product("each model has an operator, an input or an output that no other has")
 @pytest.mark.parametrize(
     ("case", "lowering"),
     [pytest.param(EXPORTED[name], lowering, id=f"{lowering}-{name}", marks=marks) for name, lowering, marks in CASES],

@@ -61,7 +61,6 @@ def assert_equal_to_the_full_pass(layer, inputs, chunks, capacity, **order):
         assert_close(actual, as_numpy(exact), "float32")
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("capacity", CAPACITIES, CASES + VARIANTS, more=1)
 def test_step_by_step_equals_the_full_pass(case, capacity):
     assert_equal_to_the_full_pass(case.layer(), steps_of(case), CHUNKS["one by one"], capacity, **ORDERS["causal"])
@@ -176,7 +175,6 @@ def test_a_mask_of_each_head_and_an_offset_of_each_example(per_head):
         assert_close(as_numpy(found[1])[n], as_numpy(weights)[n, :, i : i + 2], "float32")
 
 
-@pytest.mark.product("each layer with some values in turn")
 @in_turn("order", ORDERS, CASES + VARIANTS, more=1)
 def test_queries_may_begin_anywhere(case, order):
     layer, inputs = case.layer(), steps_of(case)

@@ -102,7 +102,6 @@ for bias in (True, False):
     TRAINED |= {f"{name}, {bias}": each for name, each in trained.items()}
 
 
-@pytest.mark.product("each layer that a source has, with and without a bias")
 @pytest.mark.parametrize("name", [of_source(source, name) for name, (source, *_) in TRAINED.items()])
 def test_outputs_are_those_of_the_layer_that_was_trained(name):
     source, kind, arguments, make, sizes = TRAINED[name]

@@ -98,7 +98,6 @@ def said(message):
     return message if " " in message or "\\" in message else sentence(message)
 
 
-@pytest.mark.product("each thing that does not fit, symbolic and real")
 @every_way
 @pytest.mark.parametrize(("name", "arguments", "message"), rows(OF_CELLS))
 def test_a_cell_refuses(name, arguments, message, as_given):
@@ -109,7 +108,6 @@ def test_a_cell_refuses(name, arguments, message, as_given):
         cell(given.pop("inputs"), given.pop("states"), given.pop("memory"), **given)
 
 
-@pytest.mark.product("each thing that does not fit, symbolic and real")
 @every_way
 @pytest.mark.parametrize(("name", "arguments", "message"), rows(OF_LOOPS))
 def test_a_loop_refuses(name, arguments, message, as_given):

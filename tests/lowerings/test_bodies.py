@@ -76,7 +76,6 @@ def large_from_6_pairs(monkeypatch):
     monkeypatch.setitem(LARGE, "flash", rule)
 
 
-@pytest.mark.product("a form reads a mask, heads and a bias each in its own way, whatever the others do")
 @pytest.mark.usefixtures("large_from_6_pairs")
 @pytest.mark.parametrize(("plan", "form"), NUMBERS)
 def test_numbers(plan, form, capfd):
@@ -144,7 +143,6 @@ def test_scores_of_the_largest_numbers_stay_with_the_queries_that_have_them(mask
                 assert_identical(by_query(plan, actual)[others], by_query(plan, expected_)[others])
 
 
-@pytest.mark.product("where a block ends, and whether it is there at all, hangs on all that a plan has")
 @pytest.mark.parametrize(("plan", "form", "Tq", "Tk"), BLOCKS)
 def test_blocks_of_queries(plan, form, Tq, Tk, small_blocks):
     assert_right(plan, plan.inputs(Tq, Tk), form)
@@ -244,7 +242,6 @@ def test_units_count_for_the_form_of_additive_scores(monkeypatch):
         assert told == f"plain operators while (queries - 2) * keys < {pairs}, else ragged"
 
 
-@pytest.mark.product("each way to have heads has lines of its own on both sides")
 @pytest.mark.parametrize("heads", [(1, 1), (2, 2), (4, 2), (3, 1)])
 @pytest.mark.parametrize("masks", [{}, {"mask": "heads", "lengths": "examples"}, {"causal": True}], ids=str)
 @pytest.mark.parametrize(("form", "size"), [("large", 5), ("large", 6), ("batched", 5)])

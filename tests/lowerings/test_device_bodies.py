@@ -55,7 +55,6 @@ def of_scores(plan, Tq, Tk):
     return shape
 
 
-@pytest.mark.product("each mask has operators of its own, any of which may wait")
 @pytest.mark.parametrize(("plan", "form", "opset"), EVERY)
 def test_nothing_waits_for_the_device(plan, form, opset):
     """No loop in a loop, none over examples, and no branch that numbers decide but for the guard of additive scores."""
@@ -83,7 +82,6 @@ SIZES = {"Add", "Concat", "Cast", "Div", "Equal", "Max", "Min", "Mul", "Slice", 
 SIZES |= {"And", "LessOrEqual", "Not", "Or"}
 
 
-@pytest.mark.product("each mask has operators of its own, any of which may have no kernel")
 @pytest.mark.parametrize(("plan", "form", "opset"), EVERY)
 def test_masks_are_made_on_the_device(plan, form, opset):
     """By the rule of onnxruntime: what follows from sizes alone goes to the CPU, unless a kernel reads sizes there."""
@@ -114,7 +112,6 @@ def test_a_branch_computes_sizes_itself(plan):
     assert len(branches) >= 2
 
 
-@pytest.mark.product("each form has kernels of its own")
 @pytest.mark.parametrize("masks", [{}, {"lengths": "examples"}, {"causal": True}], ids=str)
 @pytest.mark.parametrize(("form", "opset"), ON_DEVICE)
 @pytest.mark.parametrize(("size", "value_size"), [(64, 64), (128, 64), (32, 96)])

@@ -40,7 +40,6 @@ def noisy_rows(pairs):
 vocabulary = cache(date_data.make_vocabulary)
 
 
-@pytest.mark.product("a case a language")
 @pytest.mark.parametrize("locale", date_data.LOCALES)
 def test_every_style_is_what_babel_writes_and_has_one_reading(locale):
     days, orders = [*SOME_DAYS, *(datetime.date(2031, month, 2 * month) for month in range(1, 13))], set()
@@ -97,7 +96,6 @@ def test_noise_of_every_kind_changes_most_texts_and_no_date_or_number(pairs):
         assert any(noisy.text == change(clean.text) != clean.text for clean, noisy in pairs), index
 
 
-@pytest.mark.product("a case a language")
 @pytest.mark.parametrize("locale", date_data.LOCALES)
 def test_a_typo_is_near_its_own_month_only(locale):
     rng = random.Random(SEED)

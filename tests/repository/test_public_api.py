@@ -113,7 +113,6 @@ def test_public_names_are_what_was_promised_and_have_docstrings_of_their_own(pac
             assert issubclass(item, keras_attn_export.ExportError) or not issubclass(item, BaseException), item
 
 
-@pytest.mark.product("a case a public name")
 @pytest.mark.parametrize("path", SIGNATURES)
 def test_signatures_are_what_was_promised(path):
     parameters = [

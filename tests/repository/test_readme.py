@@ -77,7 +77,6 @@ def test_the_extras_are_those_of_the_table():
     assert sorted(re.findall(r"\[(\w+)\]", rows)) == sorted(extras)
 
 
-@pytest.mark.product("a case a page")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_relative_links_exist(document):
     text = document.read_text(encoding="utf-8")

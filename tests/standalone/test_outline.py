@@ -38,7 +38,6 @@ def check(folder, content):
     verify._check_external_data(folder / MODEL, INSIDE)
 
 
-@pytest.mark.product("each is a way in which readers differ, of milliseconds")
 @pytest.mark.parametrize(("content", "said"), HOSTILE.values(), ids=HOSTILE)
 def test_what_readers_could_take_for_two_things_is_refused(content, said, tmp_path):
     with pytest.raises(BundleError, match=re.escape(said)):

@@ -28,7 +28,6 @@ def in_python(path, content, files):
     return None
 
 
-@pytest.mark.product("one list for both readers")
 @pytest.mark.parametrize("name", [*HOSTILE, *LEGAL])
 def test_the_same_of_what_is_hostile_or_legal(judge, name, tmp_path):
     content, said = HOSTILE.get(name) or (LEGAL[name], None)

@@ -103,7 +103,6 @@ def traced(name):
     return Unproven(model)
 
 
-@pytest.mark.product("a case a layer of Keras and its options")
 @pytest.mark.parametrize("lowering", ["portable", "fused", "adaptive"])
 @pytest.mark.parametrize(
     "name",

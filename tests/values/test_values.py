@@ -27,7 +27,6 @@ def otherwise(outcome: Outcome) -> list[str]:
     return said + [f"{outcome.name}, {kind}: no reason is written down" for kind, why in reasons.items() if not why]
 
 
-@pytest.mark.product("many operators in a case")
 @pytest.mark.parametrize("number", range(len(CHUNKS)))  # a new row must not rename those behind it
 def test_gives_what_keras_gives(number):
     assert not [line for outcome in outcomes(CHUNKS[number]) for line in otherwise(outcome)]

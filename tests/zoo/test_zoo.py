@@ -24,7 +24,6 @@ LOWERED = {"bert": "MultiHeadAttention", "gpt2": "CachedMultiHeadAttention"}  # 
 
 
 @pytest.mark.zoo
-@pytest.mark.product("a case an architecture and precision")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # what Keras thinks of how keras_hub builds T5 and Swin
 @pytest.mark.parametrize(("each", "precision"), EXPORTS)
 def test_is_exported(each, precision, tmp_path):
