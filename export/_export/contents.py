@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from .._bundle.folder import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityError, ParityReport, ParityRow, compared
 from .._bundle.tried_values import values_text
@@ -20,6 +22,7 @@ from .._lowerings.lower import lowered_models
 from .._lowerings.lowered import Lowered
 from .._model.coverage import coverage_of
 from .._model.golden_cases import Cases
+from .._model.implementations import LAYER_OUTPUTS, check_predict, layer_differing_in_predict, save_layer_outputs
 from .._model.reference import Reference
 from .._model.reordered import NEAR, with_reordering
 from .._model.signature import Signature
@@ -104,12 +107,19 @@ def _write(
     lowered, finished, opset, actual = _first_that_matches(folder, signature, golden, options, exact, function, step)
     step("Waiting for the SavedModel in a fresh process")
     saved = fresh.outputs()
-    rows, saved_model_rows = _rows(golden, actual, saved, exact, options.provider)
-    if near := {row.case for row in (*rows, *saved_model_rows) if row.of_limit > NEAR}:
+    rows, saved_model_rows, predict_rows = _rows(golden, actual, saved, reference.predicted, exact, options.provider)
+    if near := {row.case for row in (*rows, *saved_model_rows, *predict_rows) if row.of_limit > NEAR}:
         step("Measuring what another order of sums does to the outputs")
         golden = replace(golden, cases=with_reordering(signature, golden.cases, near))
         golden = replace(golden, coverage=coverage_of(golden, reference.converted_cases))
-        rows, saved_model_rows = _rows(golden, actual, saved, exact, options.provider)
+        rows, saved_model_rows, predict_rows = _rows(
+            golden, actual, saved, reference.predicted, exact, options.provider
+        )
+    is_here = reference.backend == keras.backend.backend()
+    first = golden.cases[0]
+    check_predict(
+        signature.model.name, predict_rows, lambda: layer_differing_in_predict(signature, first) if is_here else None
+    )
     manifest = _manifest(signature, reference, lowered, options, opset)
     special = Special(folder, signature, golden, manifest)
     golden, left_out, beside = special.judged(actual, saved, exact, options.provider)
@@ -120,6 +130,10 @@ def _write(
     try:
         report.raise_if_failed()
     except ParityError as error:
+        failed = next((row.case for row in saved_model_rows if not row.passed), None)
+        if not is_here and failed is not None:
+            case = next(case for case in golden.cases if case.name == failed)
+            save_layer_outputs(signature, case, folder.with_name(LAYER_OUTPUTS))
         raise ParityError(f"{error}{special.hint(error, actual, exact)}", report) from None
     deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
     unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
@@ -183,11 +197,20 @@ def _first_that_matches(
 
 
 def _rows(
-    golden: Cases, actual: Sequence[Arrays], saved: Sequence[Arrays], exact: Mapping[str, float], provider: str
-) -> tuple[tuple[ParityRow, ...], tuple[ParityRow, ...]]:
-    """Return what compares the ONNX file, and the SavedModel, with Keras."""
+    golden: Cases,
+    actual: Sequence[Arrays],
+    saved: Sequence[Arrays],
+    predicted: Arrays | None,
+    exact: Mapping[str, float],
+    provider: str,
+) -> tuple[tuple[ParityRow, ...], tuple[ParityRow, ...], tuple[ParityRow, ...]]:
+    """Return the comparisons of the ONNX file, the SavedModel and `predict` with the golden outputs."""
     cases = golden.cases
-    return compared(cases, actual[: len(cases)], exact, provider), compared(cases, saved[: len(cases)], exact)
+    return (
+        compared(cases, actual[: len(cases)], exact, provider),
+        compared(cases, saved[: len(cases)], exact),
+        () if predicted is None else compared(cases[:1], [predicted], exact),
+    )
 
 
 def _check_large_forms(folder: Path, lowered: Lowered, reference: Reference, options: Options, opset: int) -> None:

@@ -65,6 +65,8 @@ def export_model(
 ) -> Bundle:
     """Export a Keras model to a bundle, and write it only if its outputs match Keras's on the golden cases.
 
+    Every variable of the model keeps its value, states of seed generators included, also if the export fails.
+
     The golden cases cover several batch sizes and lengths. The SavedModel runs them in a fresh process without Keras,
     and the ONNX file in onnxruntime; both are compared with Keras's outputs. `docs/export.md` says what this covers.
 
@@ -187,8 +189,9 @@ def _write_bundle(folder: Path, model: keras.Model | str | Path, options: Option
         loaded = loaded_model(model, options)
 
         from .._model.keras_messages import silence_on_dots
+        from .._model.variables import unchanged_variables
 
-        with silence_on_dots():
+        with silence_on_dots(), unchanged_variables(loaded):
             try:
                 signature, reference = _filled(folder, loaded, options, step, fresh)
             except UntraceableError as found:

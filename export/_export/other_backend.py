@@ -15,7 +15,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from .._bundle.parity import ParityError
 from .._errors import ExportError, UnsupportedModelError
+from .._model.implementations import LAYER_OUTPUTS, begins_in, layer_differing_from, layer_differing_in_predict
 from .._model.keras_messages import first_line
 from .._model.reference import Reference
 from .._model.signature import Signature
@@ -47,6 +49,7 @@ def write_contents_on_tensorflow(
 
     Raises:
         UntraceableError: TensorFlow could trace it with some axes static; the folder's contents are worth nothing.
+        ParityError: An output differs; the message names the first layer that differs between the backends.
         ExportError: Any other error of `write_contents`, as it was raised there; or the process ended without one.
     """
     step("Saving the model")
@@ -67,7 +70,16 @@ def write_contents_on_tensorflow(
     )
     step("Starting a process with TensorFlow")
     with TensorFlowProcess(folder.parent) as process:
-        process.carry_out(task, step)
+        try:
+            process.carry_out(task, step)
+        except ParityError as error:
+            cases = reference.golden.cases
+            if not error.report.saved_model_rows:  # the report of `check_predict`
+                begins = begins_in(layer_differing_in_predict(signature, cases[0]))
+            else:
+                layer = layer_differing_from(folder.with_name(LAYER_OUTPUTS), signature, cases)
+                begins = begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
+            raise ParityError(f"{error}{begins}", error.report) from None
 
 
 def checked_places(model: keras.Model) -> Places:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._bundle.arrays import widened
-from .._bundle.parity import ParityReport, ParityRow, rows_of
+from .._bundle.parity import ParityReport, ParityRow, compared, rows_of
 from .._bundle.signing import check_signature_if_asked
 from .._errors import InputError
 from .._loaded_bundle import Bundle, load_bundle
@@ -108,12 +108,13 @@ def _rows_of_samples(
         loaded = loaded_model(model, options)
 
         from .._model.reference import case_of
+        from .._model.variables import unchanged_variables
 
         dtypes = {spec.name: verify.numpy_dtype(spec.dtype) for spec in bundle.entries.outputs}
-        case = widened(case_of(name, loaded, options), dtypes)
+        with unchanged_variables(loaded):
+            case = widened(case_of(name, loaded, options), dtypes)
     actual = bundle.run(case.inputs, provider=options.provider)
-    tolerance = bundle.entries.parity["tolerance"]
-    return rows_of(verify.compare(case, actual, tolerance, verify.provider_of(options.provider).lenience))
+    return compared([case], [actual], bundle.entries.parity["tolerance"], options.provider)
 
 
 @contextlib.contextmanager

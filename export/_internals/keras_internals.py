@@ -64,6 +64,27 @@ def numbers_of(tensor: Any) -> np.ndarray | None:
         return None
 
 
+class KeptUpdates(keras.StatelessScope):
+    """A scope in which a run of a model sees what the runs before it assigned; at its end all of it is discarded."""
+
+
+@contextmanager
+def discarded_updates() -> Iterator[None]:
+    """Discard what a model assigns to its variables within the context.
+
+    Moving averages and the states of seed generators are assigned by some layers in inference too. Values that an
+    outer scope gives variables stay valid, and an outer `KeptUpdates` keeps what is assigned.
+    """
+    outer = keras.src.backend.common.stateless_scope.get_stateless_scope()
+    if isinstance(outer, KeptUpdates):
+        yield
+        return
+    with keras.StatelessScope() as scope:
+        if outer is not None:
+            scope.state_mapping.update(outer.state_mapping)
+        yield
+
+
 @contextmanager
 def through_calls(
     layers: Sequence[Any], wrap: Callable[[Any, Callable[..., Any]], Callable[..., Any]]

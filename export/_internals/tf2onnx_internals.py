@@ -22,7 +22,6 @@ __all__ = [
     "back_to_back_merges",
     "converted",
     "converted_while",
-    "frozen",
     "function_of",
     "make_name",
     "map_as_it_does",
@@ -87,11 +86,6 @@ def _with_prefix_and_domains(graph: Any, scope: str) -> None:
 
 
 controlflow.prefix_graph = _with_prefix_and_domains
-
-
-def frozen(function: Any, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
-    """Return the graph of a concrete function as tf2onnx freezes and optimizes it, all calls inlined."""
-    return tf_loader.from_function(function, inputs, outputs)
 
 
 def mended(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:

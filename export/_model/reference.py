@@ -20,7 +20,7 @@ from .collected_weights import collected_weights
 from .coverage import coverage_of
 from .float32_clone import distance, float32_clone, half_policies
 from .golden_cases import Cases, Check, golden_cases, unchecked
-from .in_float64 import outputs_in_float64
+from .implementations import outputs_of_predict
 from .input_sources import flat_samples
 from .keras_messages import first_line
 from .rounding import with_rounding
@@ -37,6 +37,7 @@ class Reference:
         backend: The Keras backend that gave their outputs.
         float32_clone: As in the parity report, for a model that was cloned to float32.
         converted_cases: The golden cases with what rounding does in another precision, if one was asked for.
+        predicted: The outputs of `predict` in the first golden case, unless `predict` cannot run the model.
     """
 
     golden: Cases
@@ -44,6 +45,7 @@ class Reference:
     backend: str
     float32_clone: dict[str, Any] | None = None
     converted_cases: list[Case] = field(default_factory=list)
+    predicted: Arrays | None = None
 
 
 def reference_of(
@@ -71,22 +73,19 @@ def reference_of(
         golden = golden_cases(signature, options, check)
         signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
         step("Measuring what rounding does to the outputs")
-        exact = outputs_in_float64(signature, golden.cases)
         others = with_rounding(signature, golden.others, FLOAT32)
-        golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32, exact), others=others)
-        is_converted = options.precision != FLOAT32
-        usual = [index for index, case in enumerate(golden.cases) if case.name not in golden.trials]
-        chosen = [golden.cases[index] for index in usual] if is_converted else []  # a coarser precision ends sooner
-        of_chosen = None if exact is None else [exact[index] for index in usual]
-        if options.calibration is None:
-            converted = with_rounding(signature, chosen, options.precision, of_chosen)
-        else:
-            converted = chosen  # an int8 file with fixed ranges is compared with what its own graph says
+        golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32), others=others)
+        predicted = outputs_of_predict(signature, golden.cases[0])
+        usual = [case for case in golden.cases if case.name not in golden.trials]  # a coarser precision ends sooner
+        chosen = usual if options.precision != FLOAT32 else []
+        # an int8 file with fixed ranges is compared with what its own graph says
+        is_measured = options.calibration is None
+        converted = with_rounding(signature, chosen, options.precision) if is_measured else chosen
         golden = replace(golden, coverage=coverage_of(golden, () if converted is chosen else converted))
         clone = distance(given, golden.cases) if is_half else None
         varied = max(golden.cases, key=lambda case: len({size for each in case.inputs.values() for size in each.shape}))
         weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)
-    return signature, Reference(golden, weights_of, keras.backend.backend(), clone, converted)
+    return signature, Reference(golden, weights_of, keras.backend.backend(), clone, converted, predicted)
 
 
 def case_of(name: str, model: keras.Model, options: Options) -> Case:
@@ -108,8 +107,13 @@ def case_of(name: str, model: keras.Model, options: Options) -> Case:
             raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
         if not any(array.dtype.kind != "f" or np.isfinite(array).any() for array in case.outputs.values()):
             raise InputError("Keras gives NaN or infinity everywhere on `samples`: nothing can be compared.")
-        exact = outputs_in_float64(signature, [case])
-        return with_rounding(signature, [case], options.precision, exact)[0]
+        (measured,) = with_rounding(signature, [case], options.precision)
+        if keras.backend.backend() != "tensorflow":
+            return measured
+
+        from .reordered import with_reordering  # which needs TensorFlow
+
+        return with_reordering(signature, [measured], {name})[0]
 
 
 def whole_samples(signature: Signature) -> Arrays:

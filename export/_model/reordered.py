@@ -8,6 +8,7 @@ with its sum does not. So here each is moved by itself, while the model is one g
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ import tensorflow as tf
 
 from .._internals.tensorflow_internals import through_traced
 from .._standalone.verify import Arrays, Case, scale_of
-from .as_graph import graph_run, has_calls
-from .choices import difference
+from .as_graph import graph_of_weights, has_calls
+from .choices import note, widen
 from .keras_messages import quiet_keras
-from .rounding import likely
+from .rounding import blank, choice_thresholds, likely
 from .signature import Signature
 
 RUNS = 8  # of two numbers that matter, three runs may move both alike each time
@@ -41,6 +42,9 @@ SATURATING = "Sigmoid"  # of a layer that calls TensorFlow itself; those of Kera
 def with_reordering(signature: Signature, cases: Sequence[Case], near: Collection[str]) -> list[Case]:
     """Return golden cases whose limits hold what another order does, or as they are where that cannot be seen.
 
+    Perturbed runs of the graph are compared with a run of the same graph that is not perturbed. The golden outputs are
+    those of another implementation, and a systematic difference from them must not widen a limit.
+
     Args:
         signature: The model, on TensorFlow.
         cases: Golden cases with their rounding.
@@ -50,24 +54,27 @@ def with_reordering(signature: Signature, cases: Sequence[Case], near: Collectio
         with quiet_keras():
             if has_calls(signature):
                 return list(cases)
-            run = _moved(signature)
+            run = _perturbed_graph(signature)
             return [
-                _widened(case, [run(case.inputs) for _ in range(RUNS)]) if case.name in near else case for case in cases
+                _widened(case, run(case.inputs, [], 0), [run(case.inputs, [], 1) for _ in range(RUNS)])
+                if case.name in near
+                else case
+                for case in cases
             ]
     except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
         return list(cases)
 
 
-def _moved(signature: Signature) -> Callable[[Arrays], Arrays]:
-    """Return the model as a function of arrays, in which each product and sum is moved by a unit."""
+def _perturbed_graph(signature: Signature) -> Callable[[Arrays, Sequence[Any], float], Arrays]:
+    """Return the model as a graph in which each product and sum is perturbed by a number of ulps, its last argument."""
     seeds = iter(range(1, 2**31))
 
-    def change(op: str, inputs: Any, tensor: Any) -> Any:
+    def change(ulps: Any, op: str, inputs: Any, tensor: Any) -> Any:
         if op not in (*MERGED, SATURATING) or not tensor.dtype.is_floating:
             return tensor
-        return _nudged(op, tensor, _size(op, inputs, tensor), next(seeds))
+        return _nudged(op, tensor, _size(op, inputs, tensor) * tf.cast(ulps, tensor.dtype), next(seeds))
 
-    return graph_run(signature, lambda: through_traced(change))
+    return graph_of_weights(signature, [], lambda ulps: through_traced(partial(change, ulps)))
 
 
 def _size(op: str, inputs: Sequence[Any], tensor: Any) -> Any:
@@ -93,14 +100,17 @@ def _nudged(op: str, tensor: Any, size: Any, seed: int) -> Any:
     return moved
 
 
-def _widened(case: Case, runs: Sequence[dict[str, np.ndarray]]) -> Case:
+def _widened(case: Case, unperturbed: Arrays, runs: Sequence[Arrays]) -> Case:
+    seen, of_choices = ({name: blank(array) for name, array in unperturbed.items()} for _ in range(2))
+    for run in runs:
+        note(unperturbed, run, seen, of_choices, choice_thresholds(unperturbed), rounds=True)
     limits = dict(case.rounding)
     for name, expected in case.outputs.items():
-        same = [found[name] for found in runs if found[name].shape == expected.shape]
-        if expected.dtype.kind != "f" or not expected.size or not same:
+        if unperturbed[name].shape != expected.shape or not expected.size:
             continue
-        seen = np.max([difference(expected, found) for found in same], 0)
-        scale = scale_of(expected.astype(np.float64))
-        wide = MULTIPLE * likely(seen, scale)
-        limits[name] = np.maximum(limits.get(name, 0.0), wide.reshape(expected.shape))
+        widest = seen[name]
+        if expected.dtype.kind == "f":
+            widest = MULTIPLE * likely(widest, scale_of(unperturbed[name].astype(np.float64))).reshape(expected.shape)
+        limits[name] = np.maximum(limits.get(name, widest), widest)
+    widen(limits, {name: array for name, array in of_choices.items() if name in limits})
     return case._replace(rounding=limits)

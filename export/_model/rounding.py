@@ -11,7 +11,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import keras
@@ -43,27 +42,27 @@ COARSE = {
     "int8": 1 / 254,
 }  # units, unless a dtype's is more
 
-IN_FLOAT64 = 8  # times the distance to the outputs in float64, unless that is so large that it is another model
-ANOTHER = 1e-2
+ANOTHER = 1e-2  # of what stands beside a number
 SWITCHED = 0.25  # of what stands beside a number: so far another key takes it
 
 
-def with_rounding(
-    signature: Signature, cases: Sequence[Case], precision: str, exact: Sequence[Arrays] | None = None
-) -> list[Case]:
+def with_rounding(signature: Signature, cases: Sequence[Case], precision: str) -> list[Case]:
     """Return golden cases with their rounding.
+
+    Every limit is the difference between perturbed and unperturbed runs of one implementation, in one precision. The
+    outputs of another implementation, or of the model in float64, widen no limit: a layer that computes otherwise there
+    would excuse any file.
 
     Args:
         signature: The model, whose weights are moved while its outputs are taken; they are not changed.
         cases: Golden cases; what they say of rounding is not read.
         precision: That of the ONNX file that is to be compared with them.
-        exact: What the model would give without rounding, case by case, if that is known.
     """
     if not cases:
         return []
     rng = np.random.default_rng(0)
     runs, base = moved_runs(signature, cases, RUNS + TIES * _chooses(cases[0]), rng)
-    seen = [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
+    seen = [{name: blank(array) for name, array in case.outputs.items()} for case in cases]
     elsewhere = [{name: np.zeros_like(array) for name, array in each.items()} for each in seen]  # by other choices
 
     def moved(units: int, numbers: Iterable[int]) -> Iterator[tuple[int, Arrays]]:
@@ -76,7 +75,7 @@ def with_rounding(
     for _ in range(RUNS):
         for number, found in moved(1, every):
             expected = base[number]
-            apart = _of_another(expected)
+            apart = choice_thresholds(expected)
             note(expected, found, seen[number], elsewhere[number], apart, rounds=True)
     if saturated := _saturated(cases, precision):
         for number, found in (each for _ in range(TIES) for each in moved(far, saturated)):
@@ -85,16 +84,14 @@ def with_rounding(
     sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
     limits = [
         {
-            name: _limits(expected, found[name], MULTIPLE[precision], sizes[name], _of_sums(case), eps, right.get(name))
+            name: _limits(expected, found[name], MULTIPLE[precision], sizes[name], _of_sums(case), eps)
             for name, expected in case.outputs.items()
         }
-        for case, found, right in zip(cases, seen, exact or [{}] * len(cases), strict=True)
+        for case, found in zip(cases, seen, strict=True)
     ]
     if _chooses(cases[0]):
-        further = ((base[number], number, found) for _ in range(TIES) for number, found in moved(far, every))
-        right = ((cases[number].outputs, number, found) for number, found in enumerate(exact or ()))
-        for expected, number, found in chain(further, right):
-            note(expected, found, limits[number], elsewhere[number], limits[number], rounds=False)
+        for number, found in (run for _ in range(TIES) for run in moved(far, every)):
+            note(base[number], found, limits[number], elsewhere[number], limits[number], rounds=False)
     for found, differences in zip(limits, elsewhere, strict=True):
         widen(found, differences)
     return [case._replace(rounding=found) for case, found in zip(cases, limits, strict=True)]
@@ -109,18 +106,17 @@ def with_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], multipl
         multiple: Of what was seen, for which few runs do not find the largest.
     """
     seen, elsewhere = (
-        [{name: np.zeros(array.shape, _sized(array)) for name, array in case.outputs.items()} for case in cases]
-        for _ in range(2)
+        [{name: blank(array) for name, array in case.outputs.items()} for case in cases] for _ in range(2)
     )
     for run in runs:
         for case, found, near, far in zip(cases, run, seen, elsewhere, strict=True):
-            note(case.outputs, found, near, far, _of_another(case.outputs), rounds=True)
+            note(case.outputs, found, near, far, choice_thresholds(case.outputs), rounds=True)
     sizes = {name: _usual_sizes([case.outputs[name] for case in cases]) for name in cases[0].outputs}
     rounded = []
     for case, near, far in zip(cases, seen, elsewhere, strict=True):
         sums = _of_sums(case)
         limits = {
-            name: _limits(array, near[name], multiple, sizes[name], sums, SUMMED_IN, None)
+            name: _limits(array, near[name], multiple, sizes[name], sums, SUMMED_IN)
             for name, array in case.outputs.items()
         }
         widen(limits, far)
@@ -128,7 +124,7 @@ def with_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], multipl
     return rounded
 
 
-def _of_another(outputs: Arrays) -> Arrays:
+def choice_thresholds(outputs: Arrays) -> Arrays:
     """Return how far off floats are at least where another choice was made."""
     floats = {name: array.astype(np.float64) for name, array in outputs.items() if array.dtype.kind == "f"}
     return {name: ANOTHER * scale_of(array) for name, array in floats.items()}
@@ -201,8 +197,9 @@ def _float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]]:
     return [np.dtype(name) for name in names if name in ("float16", "float32", "float64")]
 
 
-def _sized(array: np.ndarray) -> Any:
-    return np.float64 if array.dtype.kind == "f" else bool
+def blank(array: np.ndarray) -> np.ndarray:
+    """Return the differences from an output before any run: 0 for floats, `False` for other dtypes."""
+    return np.zeros(array.shape, np.float64 if array.dtype.kind == "f" else bool)
 
 
 def _usual_sizes(outputs: Sequence[np.ndarray]) -> np.ndarray | float:
@@ -244,7 +241,6 @@ def _limits(
     usual: np.ndarray | float,
     sums: float,
     eps: float,
-    right: np.ndarray | None,
 ) -> np.ndarray:
     """Return what rounding may do to each number: what it was seen to do to it, or to most of its channel.
 
@@ -252,9 +248,7 @@ def _limits(
     at 1e-8 in onnxruntime, and are as far off where they should be near 0. Sums on the way may be so many units apart;
     what the model makes of one unit was seen.
     """
-    if expected.dtype.kind != "f":
-        return seen if right is None or right.shape != expected.shape else np.asarray(seen | (right != expected))
-    if expected.size == 0:
+    if expected.dtype.kind != "f" or expected.size == 0:
         return seen
     wide = expected.astype(np.float64)
     eps = max(eps, float(np.finfo(expected.dtype).eps))
@@ -263,10 +257,6 @@ def _limits(
     least = max(FLOOR, sums)
     floor = least * eps * np.maximum(scale, usual)
     limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW), max(multiple, sums) * likely(seen, scale))
-    if right is not None and right.shape == expected.shape:
-        rounded = difference(expected, right)
-        rounded = np.where(rounded < ANOTHER * scale, rounded, 0.0)
-        limits = np.maximum(limits, IN_FLOAT64 * likely(rounded, scale))
     return limits.reshape(expected.shape)
 
 

@@ -18,9 +18,11 @@ from keras_attn import AttentionPooling, MaskedSoftmax
 from .._bundle.arrays import by_name
 from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import (
+    discarded_updates,
     functional_of,
     inputs_structure,
     layers_of,
+    nodes_of,
     operation_of,
     outputs_structure,
     quantization_of,
@@ -55,7 +57,8 @@ class Signature:
         inputs: What goes in.
         outputs: The names of what comes out.
         call: Takes a mapping from input names to tensors or arrays and gives a dict from output names to tensors, with
-            `training=False`.
+            `training=False`. No variable of the model changes.
+        packed: Nests inputs as `predict` takes them; raises a TypeError if `call` needs several arguments.
     """
 
     model: keras.Model
@@ -64,6 +67,7 @@ class Signature:
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
     call: Callable[[Mapping[str, Any]], Tensors]
+    packed: Callable[[Mapping[str, Any]], Any]
 
     @property
     def is_functional(self) -> bool:
@@ -92,10 +96,20 @@ class Signature:
         """How many numbers the weights hold."""
         return sum(math.prod(variable.shape) for variable in self.model.weights)
 
-    def packed(self, inputs: Mapping[str, Any]) -> Any:
-        """Return inputs nested as a functional model takes them."""
-        flat = [inputs[spec.name] for spec in self.inputs]
-        return keras.tree.pack_sequence_as(inputs_structure(self.functional), flat)
+    @cached_property
+    def every_layer(self) -> Any:
+        """The outputs of every layer of a functional model as a model, those of the model itself last."""
+        tensors = [node.output_tensors for node in nodes_of(self.functional)]
+        outputs = [*keras.tree.flatten(tensors), *keras.tree.flatten(outputs_structure(self.functional))]
+        return keras.Model(inputs_structure(self.functional), outputs)
+
+    def layer_outputs(self, inputs: Arrays) -> list[tuple[str, np.ndarray]]:
+        """Return the name of the layer and the value of each output of `every_layer`, by an eager call."""
+        with quiet_keras(), discarded_updates():
+            # without `training`, layers such as `RandomFlip` put the rest of the model into training mode: keras#23166
+            outputs = keras.tree.flatten(self.every_layer(self.packed(inputs), training=False))
+        names = [operation_of(tensor).name for tensor in self.every_layer.outputs]
+        return list(zip(names, map(keras.ops.convert_to_numpy, outputs), strict=True))
 
     def run(self, inputs: Arrays) -> Arrays:
         """Return what Keras gives for arrays, as arrays."""
@@ -201,9 +215,12 @@ def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[
         specs.append(InputSpec(name, str(tensor.dtype), tuple(tensor.shape)))
     outputs = output_names(outputs_structure(functional), [spec.name for spec in specs], functional.output_names)
 
+    def packed(inputs: Mapping[str, Any]) -> Any:
+        return keras.tree.pack_sequence_as(structure, [inputs[spec.name] for spec in specs])
+
     def call(inputs: Mapping[str, Any]) -> Tensors:
-        packed = keras.tree.pack_sequence_as(structure, [inputs[spec.name] for spec in specs])
-        found = keras.tree.flatten(model(packed, training=False))
+        with discarded_updates():
+            found = keras.tree.flatten(model(packed(inputs), training=False))
         for tensor, known in zip(found, keras.tree.flatten(outputs_structure(functional)), strict=True):
             # TensorFlow forgets in a loop how often it runs.
             if hasattr(tensor, "set_shape") and tensor.shape.is_compatible_with(known.shape):
@@ -211,7 +228,7 @@ def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[
         return dict(zip(outputs, found, strict=True))
 
     check_inputs([(spec.name, spec.dtype) for spec in specs])
-    return Signature(model, functional, samples, tuple(specs), outputs, call)
+    return Signature(model, functional, samples, tuple(specs), outputs, call, packed)
 
 
 def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signature:
@@ -245,10 +262,17 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
     outputs = output_names(structure, names)
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
-        return dict(zip(outputs, keras.tree.flatten(raw(inputs)), strict=True))
+        with discarded_updates():
+            return dict(zip(outputs, keras.tree.flatten(raw(inputs)), strict=True))
 
     check_inputs([(spec.name, spec.dtype) for spec in specs])
-    return Signature(model, None, samples, specs, outputs, call)
+
+    def packed(inputs: Mapping[str, Any]) -> Any:
+        if len(arguments) > 1:
+            raise TypeError(f"`predict` takes one argument. Received: {list(arguments)}")
+        return keras.tree.pack_sequence_as(arguments, [inputs[name] for name in names])[parameters[0]]
+
+    return Signature(model, None, samples, specs, outputs, call, packed)
 
 
 def _call_parameters(model: keras.Model) -> list[str]:

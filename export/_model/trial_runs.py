@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import keras
@@ -11,12 +10,17 @@ import numpy as np
 
 from .._alike import alike
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import inputs_structure, layers_of, nodes_of, operation_of
+from .._internals.keras_internals import (
+    KeptUpdates,
+    discarded_updates,
+    inputs_structure,
+    layers_of,
+)
 from .._standalone.verify import Arrays, numpy_dtype
 from .axis_groups import Axis
 from .draws import mask
 from .input_sources import LENGTHS, Source
-from .keras_messages import first_line, quiet_keras
+from .keras_messages import first_line
 from .signature import Signature
 
 Sizes = Mapping[Axis, int]
@@ -86,7 +90,8 @@ class Drawer:
             return max((size for (_, axis), size in sizes.items() if axis > 0), default=1)
         keys = source.keys
         if (model := self._keys.get(name)) is not None:
-            keys = model(self._signature.packed(arrays))
+            with discarded_updates():
+                keys = model(self._signature.packed(arrays), training=False)
         return int(keys.shape[source.keys_axis]) - source.room
 
     def problem(self, sizes: Sizes) -> Problem | None:
@@ -117,44 +122,52 @@ class Drawer:
         shapes = [inputs[spec.name].shape for spec in self._signature.inputs]
         if any(_within(smaller, shapes) for smaller in self._filled):
             return False
-        with quiet_keras():
-            inner = self._of_every_layer(inputs)
-        told = self._every_layer.outputs
-        empty = any(0 in found.shape and 0 not in each.shape for found, each in zip(inner, told, strict=True))
+        pairs = zip(self._signature.layer_outputs(inputs), self._signature.every_layer.outputs, strict=True)
+        empty = any(0 in array.shape and 0 not in tensor.shape for (_, array), tensor in pairs)
         if not empty:
             self._filled.append(shapes)
         return empty
 
     def refuse_unsteady(self, sizes: Sizes) -> None:
-        """Refuse a model that does not give the same outputs again, naming the first layer whose output changes.
+        """Refuse a model that changes its weights in inference, or does not return the same outputs again.
 
-        A model that draws random numbers is asked more often: what it does with them may seldom show.
+        A model that draws random numbers runs more often: few of the numbers may change an output.
 
         Raises:
-            UnsupportedModelError: A layer draws random numbers without `training`, or keeps count of its calls.
+            UnsupportedModelError: A layer changes a weight or draws random numbers without `training`, or counts its
+                calls.
         """
         inputs = self.inputs(sizes)
-        before = [(state, _numbers(state)) for state in self._states()]
-        first = self._signature.run(inputs)
-        drawn = [state for state, numbers in before if not np.array_equal(numbers, _numbers(state))]
-        for _ in range(RUNS_OF_RANDOM if drawn else 1):
-            again = self._signature.run(inputs)
-            if not all(_same_again(first[name], again[name]) for name in first):
-                raise UnsupportedModelError(self._unsteady(inputs, drawn))
+        with KeptUpdates() as scope:
+            first = self._signature.run(inputs)
+            assigned = [v for v in self._signature.model.variables if scope.get_current_value(v) is not None]
+            weights = {id(weight) for weight in self._signature.model.weights}
+            if stateful := [variable for variable in assigned if id(variable) in weights]:
+                raise UnsupportedModelError(self._stateful(stateful[0]))
+            drawn = [variable for variable in assigned if _is_changed(variable, scope)]
+            for _ in range(RUNS_OF_RANDOM if drawn else 1):
+                again = self._signature.run(inputs)
+                if not all(_same_again(first[name], again[name]) for name in first):
+                    raise UnsupportedModelError(self._unsteady(inputs, drawn))
 
-    def _states(self) -> list[Any]:
-        """Return the variables that are no weights: the states of seed generators among them."""
-        model = self._signature.model
-        weights = {id(weight) for weight in model.weights}
-        return [variable for variable in model.variables if id(variable) not in weights]
+    def _holder_of(self, variable: Any) -> str:
+        """Return the name of the innermost layer that has a variable."""
+        holders = [layer for layer in self._signature.layers if any(v is variable for v in layer.variables)]
+        return str(min(holders, key=lambda layer: len(layers_of(layer))).name)
+
+    def _stateful(self, variable: Any) -> str:
+        return (
+            f"Layer `{self._holder_of(variable)}` changes a variable, `{variable.name}`, when the model is called with "
+            "`training=False`; a file would freeze the value it has now. Let the layer change the variable only `if "
+            "training:`, do not call it with `training=True` in the model, or pass the state as an input and an output."
+        )
 
     def _unsteady(self, inputs: Arrays, drawn: list[Any]) -> str:
         if drawn:
-            holders = [layer for layer in self._signature.layers if any(v is drawn[0] for v in layer.variables)]
-            name = min(holders, key=lambda layer: len(layers_of(layer))).name
             return (
-                f"Layer `{name}` draws random numbers when it is called with `training=False`, and its output changes "
-                "with them, which a file cannot do. Let it draw only `if training:`, and return the mean otherwise."
+                f"Layer `{self._holder_of(drawn[0])}` draws random numbers when it is called with `training=False`, "
+                "and its output changes with them, which a file cannot do. Let it draw only `if training:`, and return "
+                "the mean otherwise."
             )
         return (
             f"{self._first_unsteady_layer(inputs)} gives other outputs when it is called again on the same inputs: it "
@@ -162,26 +175,15 @@ class Drawer:
         )
 
     def _first_unsteady_layer(self, inputs: Arrays) -> str:
-        if not self._signature.is_functional:
-            return "The model"
-        with quiet_keras():
-            first = self._of_every_layer(inputs)
-            for _ in range(RUNS_OF_RANDOM):
-                again = self._of_every_layer(inputs)
-                for tensor, a, b in zip(self._every_layer.outputs, first, again, strict=True):
-                    if not _same_again(a, b):
-                        return f"Layer `{operation_of(tensor).name}`"
-        return "A layer of the model"
-
-    def _of_every_layer(self, inputs: Arrays) -> list[Any]:
-        outputs = self._every_layer(self._signature.packed(inputs))  # Keras gives one alone as it is
-        return list(keras.tree.flatten(outputs))
-
-    @cached_property
-    def _every_layer(self) -> Any:
-        functional = self._signature.functional
-        tensors = [node.output_tensors for node in nodes_of(functional)]
-        return keras.Model(inputs_structure(functional), keras.tree.flatten(tensors))
+        if self._signature.is_functional:
+            with KeptUpdates():
+                first = self._signature.layer_outputs(inputs)
+                for _ in range(RUNS_OF_RANDOM):
+                    for (name, one), (_, other) in zip(first, self._signature.layer_outputs(inputs), strict=True):
+                        if not _same_again(one, other):
+                            return f"Layer `{name}`"
+            return "A layer of the model"
+        return "The model"
 
 
 def _within(smaller: Sequence[Sequence[int]], larger: Sequence[Sequence[int]]) -> bool:
@@ -192,8 +194,11 @@ def _shapes(inputs: Arrays) -> str:
     return " of shapes " + ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items()) if inputs else ""
 
 
-def _numbers(variable: Any) -> np.ndarray:
-    return np.asarray(keras.ops.convert_to_numpy(variable.value))
+def _is_changed(variable: Any, scope: keras.StatelessScope) -> bool:
+    """Return whether a run within a scope assigned another value to a variable than the variable has outside."""
+    with keras.StatelessScope():
+        before = keras.ops.convert_to_numpy(variable.value)
+    return not np.array_equal(before, keras.ops.convert_to_numpy(scope.get_current_value(variable)))
 
 
 def is_same_model(found: Arrays, expected: Arrays) -> bool:

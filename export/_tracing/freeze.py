@@ -51,14 +51,7 @@ def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: 
         keep_calls: Whether named functions of attention layers stay calls.
     """
     # as tf2onnx does it, but for the weights and the calls
-    try:
-        graph, left_out = tensorflow_internals.graph_with_constants(function, is_large, inline=not keep_calls)
-    except ValueError as error:
-        if keep_calls or "incompatible with expected resource" not in str(error):
-            raise
-        # a fault of TensorFlow's freezing, which tf2onnx knows a way around: all weights stay in the graph
-        whole = tf2onnx_internals.frozen(function, inputs, outputs)
-        return Frozen(_in_order(_inlined(whole, inputs, outputs)), {}, set())
+    graph, left_out = tensorflow_internals.graph_with_constants(function, is_large, inline=not keep_calls)
     for named in graph.library.function:
         if _op_of(named) is not None:
             named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on

@@ -30,7 +30,6 @@ from .._operators.paddings import paddings_merged_where_right
 from .._operators.recurrent import recurrent_where_weights_are_known
 from .._operators.reshapes import reshapes_merged_where_right
 from .._options import TRACED_OPSET
-from .assigned import SEEDS, assigned
 from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen
 from .lookups import lookup_handlers, tables_with_shapes
@@ -149,15 +148,15 @@ def _shape(shape: tf.TensorShape, output: str, model: onnx.ModelProto) -> tuple[
 
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:
-    """Refuse a layer that changes a variable when it is called: freezing would drop the change in silence.
+    """Refuse a layer that changes a variable of TensorFlow when it is called: freezing would drop the change.
 
-    The state of a seed may change: recurrent layers with dropout count it on without drawing from it, and a model that
-    does draw has been refused by then, since it answers differently when it is called again.
+    What a layer assigns to variables of Keras is no part of the graph: see `discarded_updates`.
     """
-    for node, op, variable in assigned(function):
-        if not variable.endswith(SEEDS):
+    graph = function.graph.as_graph_def()
+    for node in (*graph.node, *(node for called in graph.library.function for node in called.node_def)):
+        if node.op.startswith("Assign") and node.op.endswith("VariableOp"):
             raise UnsupportedModelError(
-                f"Op `{op}` of {_place(node, layers)} changes a variable when the model is called; a file "
+                f"Op `{node.op}` of {_place(node.name, layers)} changes a variable when the model is called; a file "
                 "would freeze the value it has now. Pass the state as an input and an output."
             )
 

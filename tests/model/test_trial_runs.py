@@ -7,7 +7,7 @@ from keras import layers, ops
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._model.input_sources import sources
-from keras_attn_export._model.signature import model_signature
+from keras_attn_export._model.signature import Signature, model_signature
 from keras_attn_export._model.trial_runs import Drawer
 
 
@@ -61,8 +61,8 @@ def test_nothing_is_no_answer_unless_a_layer_always_gives_nothing():
 def test_larger_inputs_are_not_asked_again_and_smaller_ones_are(monkeypatch):
     x = keras.Input((None, 4), name="x")
     drawer = drawer_of(keras.Model(x, ops.sum(x[:, 5:], 1)))
-    asked, run = [], Drawer._of_every_layer
-    monkeypatch.setattr(Drawer, "_of_every_layer", lambda self, inputs: asked.append(1) or run(self, inputs))
+    asked, run = [], Signature.layer_outputs
+    monkeypatch.setattr(Signature, "layer_outputs", lambda self, inputs: asked.append(1) or run(self, inputs))
     for length, (counted, is_refused) in {7: (1, False), 9: (1, False), 6: (2, False), 5: (3, True)}.items():
         assert (drawer.problem({("x", 0): 3, ("x", 1): length}) is not None) == is_refused
         assert len(asked) == counted

@@ -68,17 +68,13 @@ class InLoop(layers.Layer):
 
 
 class Running(layers.Layer):
-    """Changes a variable: as Keras does, which reads, adds and assigns, or as TensorFlow, in one op."""
-
-    def __init__(self, of_keras, **options):
-        super().__init__(**options)
-        self.of_keras = of_keras
+    """Changes a variable of TensorFlow's, which Keras cannot keep as it is."""
 
     def build(self, shape):
         self.total = self.add_weight(shape=(), trainable=False)
 
     def call(self, x):
-        (self.total if self.of_keras else self.total.value).assign_add(0.0)
+        self.total.value.assign_add(0.0)
         return x
 
 
@@ -149,8 +145,7 @@ NO_FORM = {
         "Op `PyFunc` of layer `odd` has no mapping to ONNX. Write that layer with ops of TensorFlow in place of",
     ),
     "booleans": (of_tensorflow(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)), None, "`XlaDynamicUpdate"),
-    "assigned": (Running(True, name="odd"), None, "Op `AssignVariableOp` of layer `odd` changes a variable"),
-    "added": (Running(False, name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),
+    "added": (Running(name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),
     "in Python": (of_tensorflow(lambda x: np.asarray(x) * 2), None, r"Layer `odd` \(Lambda\) cannot be traced"),
 }
 

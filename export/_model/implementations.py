@@ -1,0 +1,132 @@
+"""Compare the implementations of a Keras model: an eager call, `predict`, and another backend.
+
+Golden outputs are those of eager calls. A user runs `predict`, which traces a graph on TensorFlow and JAX, and a model
+on JAX or torch is traced on TensorFlow. A layer that computes otherwise in one of them has no right output: a file can
+match only one implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from .._bundle.parity import ParityError, ParityReport, ParityRow
+from .._standalone.verify import Arrays, Case, decoded
+from .choices import difference
+from .keras_messages import quiet_keras
+from .signature import Signature
+
+# A difference begins in the first layer that has this share of the difference of the outputs. Rounding is at most a
+# few hundredths of a difference beyond a limit, since a limit is a multiple of the observed rounding.
+SHARE = 0.1
+LAYER_OUTPUTS = "layer_outputs.npz"
+
+
+def outputs_of_predict(signature: Signature, case: Case) -> Arrays | None:
+    """Return the outputs of `predict` for the inputs of a golden case; the states of seed generators may change.
+
+    They are `None` for a model with a `predict_step` of its own, which may return anything; for a model that `predict`
+    cannot run, as one with several arguments; and for a distributed model, whose replicas are concatenated.
+    """
+    if type(signature.model).predict_step is not keras.Model.predict_step:
+        return None
+    outputs = _predicted(signature, signature.model, case.inputs) or []
+    same = [output.shape for output in outputs] == [array.shape for array in case.outputs.values()]
+    return dict(zip(case.outputs, outputs, strict=True)) if same else None
+
+
+def check_predict(name: str, rows: Sequence[ParityRow], layer: Callable[[], str | None]) -> None:
+    """Check that `predict` gives the outputs of an eager call.
+
+    Args:
+        name: The model.
+        rows: The comparison of the outputs of both.
+        layer: Returns the first layer that differs, if that is known.
+
+    Raises:
+        ParityError: An output differs by more than rounding. The report of the error has `rows` alone.
+    """
+    row = next((row for row in rows if not row.passed), None)
+    if row is not None:
+        raise ParityError(
+            f"`predict` and an eager call of `{name}` differ in output `{row.name}`, which {row.problem} in case "
+            f"`{row.case}` (max abs {row.max_abs:.1e}, max rel {row.max_rel:.1e}), so no file can match both."
+            f"{begins_in(layer())}",
+            ParityReport("cpu", tuple(rows)),
+        )
+
+
+def begins_in(layer: str | None, where: str = "") -> str:
+    """Return the sentence that names the layer where a difference begins, or nothing if that is unknown."""
+    return "" if layer is None else f" The difference begins in layer `{layer}`{where}."
+
+
+def save_layer_outputs(signature: Signature, case: Case, file: Path) -> None:
+    """Save the outputs of every layer of a functional model in a golden case, for `layer_differing_from`."""
+    if signature.is_functional:
+        names, arrays = zip(*signature.layer_outputs(case.inputs), strict=True)
+        np.savez(file, *map(_numbers, arrays), case=np.array(case.name), names=np.array(names))
+
+
+def layer_differing_from(file: Path, signature: Signature, cases: Sequence[Case]) -> str | None:
+    """Return the first layer whose outputs differ from those that `save_layer_outputs` saved on another backend."""
+    if not file.exists():
+        return None
+    with np.load(file) as saved:
+        case = next(case for case in cases if case.name == saved["case"])
+        names, ours = zip(*signature.layer_outputs(case.inputs), strict=True)
+        if list(names) != list(saved["names"]):
+            return None
+        theirs = [saved[f"arr_{index}"] for index in range(len(names))]
+    return first_differing_layer(names, [*map(_numbers, ours)], theirs)
+
+
+def first_differing_layer(names: Sequence[str], ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> str | None:
+    """Return the name of the first layer whose outputs differ by a share of the largest difference.
+
+    Args:
+        names: The layer of each output, in the order of the model; the last ones are those of the model.
+        ours: Outputs of layers.
+        theirs: The same of another implementation.
+    """
+    shares = [_relative_difference(*pair) for pair in zip(ours, theirs, strict=True)]
+    return next((name for name, share in zip(names, shares, strict=True) if share > SHARE * shares[-1]), None)
+
+
+def _numbers(array: np.ndarray) -> np.ndarray:
+    """Return an array, or an empty one in place of texts, which `np.load` refuses without pickle."""
+    return array if array.dtype.kind in "biuf" else np.zeros(0)
+
+
+def _relative_difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+    if ours.shape != theirs.shape:
+        return np.inf
+    if ours.dtype.kind != "f":
+        return float(np.any(ours != theirs))
+    largest = np.abs(np.nan_to_num(ours.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
+    return float(difference(ours, theirs).max(initial=0.0) / max(largest, np.finfo(np.float32).tiny))
+
+
+def layer_differing_in_predict(signature: Signature, case: Case) -> str | None:
+    """Return the first layer of a functional model whose outputs differ between `predict` and an eager call."""
+    if not signature.is_functional:
+        return None
+    names, eager = zip(*signature.layer_outputs(case.inputs), strict=True)
+    predicted = _predicted(signature, signature.every_layer, case.inputs)
+    return None if predicted is None else first_differing_layer(names, eager, predicted)
+
+
+def _predicted(signature: Signature, model: keras.Model, inputs: Arrays) -> list[np.ndarray] | None:
+    """Return the outputs of `predict` of a model for one batch, or `None` if `predict` does not take the inputs."""
+    before = model.predict_function
+    try:
+        with quiet_keras():
+            outputs = model.predict_on_batch(signature.packed(inputs))
+            return [np.asarray(decoded(output)) for output in keras.tree.flatten(outputs)]
+    except Exception:  # noqa: BLE001 - whatever the model's own code raises in `predict`; the export needs no `predict`
+        return None
+    finally:
+        model.predict_function = before
