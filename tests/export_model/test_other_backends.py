@@ -126,7 +126,11 @@ def test_nothing_but_bundles_is_left(found):
     [
         ("in the script", "UnsupportedModelError", r"`InTheScript` is defined in the script .*move `InTheScript` to"),
         ("in a function", "UnsupportedModelError", r"`\S+.InAFunction` is defined inside a function\."),
-        ("other numbers", "ParityError", r"ONNX output `y` is outside the tolerance in case .* max rel 1\.0e-02"),
+        (
+            "other numbers",
+            "ParityError",
+            r"ONNX output `y` .* max rel 1\.0e-02.* in layer `slope`, which differs between \w+ and TensorFlow\.$",
+        ),
         ("not on TensorFlow", "UnsupportedModelError", r"cannot be made again on TensorFlow.*not made for TensorFlow"),
         ("fatal", "ExportError", r"process with TensorFlow, .* ended with exit code 3: the last words$"),
     ],
@@ -136,6 +140,21 @@ def test_what_fails_leaves_nothing(found, what, error, message):
     assert raised["class"] == error
     assert re.search(message, raised["message"]), raised["message"]
     assert raised["left"] == []
+
+
+def test_difference_of_three_limits_between_backends_is_found(found):
+    for source, raised in found["shifted"].items():
+        assert raised["class"] == "ParityError", source
+        assert "The difference begins in layer `shifted`, which differs" in raised["message"]
+
+
+def test_layer_that_torch_pads_in_another_way_is_named(found, backend):
+    raised = found["pooled"]
+    if backend == "torch":
+        assert raised["class"] == "ParityError"
+        assert "The difference begins in layer `pool`, which differs between torch and TensorFlow" in raised["message"]
+    else:
+        assert raised is None
 
 
 def test_parity_is_with_the_backend_and_not_with_tensorflow(found):

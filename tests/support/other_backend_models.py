@@ -86,6 +86,12 @@ class Slope(layers.Layer):
         return x * (1.0 if ELSEWHERE else 1.01)
 
 
+def pooled():
+    """Return a model that torch pads in another way than TensorFlow: by 0.3 of its outputs."""
+    x = keras.Input((12, 10, 2), name="x")
+    return keras.Model(x, {"y": layers.AveragePooling2D(3, strides=2, padding="same", name="pool")(x)})
+
+
 @keras.saving.register_keras_serializable("tests")
 class Elsewhere(layers.Layer):
     def call(self, x):

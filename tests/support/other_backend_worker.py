@@ -15,9 +15,12 @@ from pathlib import Path
 import keras
 import numpy as np
 import other_backend_models as models
+import shifted_models
 from export_models import dict_inputs_and_outputs
 
 from keras_attn_export import ExportError, export_model
+from keras_attn_export._model.reference import reference_of
+from keras_attn_export._options import Options
 from keras_attn_export._standalone import verify
 
 FOLDER = Path(sys.argv[2])
@@ -93,7 +96,16 @@ def everything():
         "other numbers": error_of(models.through(models.Slope())),
         "not on TensorFlow": error_of(models.through(models.Elsewhere())),
         "fatal": error_of(models.through(models.Fatal())),
+        "pooled": error_of(models.pooled()),
+        "shifted": {source: shifted(source) for source in ("dense", "saturated", "long_sum")},
     }
+
+
+def shifted(source):
+    """Return what comes of a difference of three limits between this backend and TensorFlow."""
+    _, reference = reference_of(shifted_models.shifted(source, 0.0), Options(), lambda _: None)
+    limit = max(float(case.rounding["y"].max()) for case in reference.golden.cases)
+    return error_of(shifted_models.shifted(source, 3 * limit))
 
 
 def stopped(at, stop):
