@@ -7,7 +7,6 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-
 ELSEWHERE = keras.backend.backend() != "tensorflow"
 
 
