@@ -118,7 +118,7 @@ def _write(
     is_here = reference.backend == keras.backend.backend()
     first = golden.cases[0]
     check_predict(
-        signature.model.name, predict_rows, lambda: layer_differing_in_predict(signature, first) if is_here else None
+        signature.model, predict_rows, lambda: layer_differing_in_predict(signature, first) if is_here else None
     )
     manifest = _manifest(signature, reference, lowered, options, opset)
     special = Special(folder, signature, golden, manifest)

@@ -139,6 +139,7 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
     from .._bundle.arrays import widened
     from .._model.keras_messages import first_line
     from .._model.signature import model_signature
+    from .._standalone.verify import Case
 
     reference = task.reference
     try:
@@ -163,4 +164,6 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
     )
     golden = replace(reference.golden, cases=cases, others=others)
     converted = [widened(case, dtypes) for case in reference.converted_cases]
-    return replace(signature, inputs=task.inputs), replace(reference, golden=golden, converted_cases=converted)
+    predicted = None if reference.predicted is None else widened(Case("", {}, reference.predicted), dtypes).outputs
+    reference = replace(reference, golden=golden, converted_cases=converted, predicted=predicted)
+    return replace(signature, inputs=task.inputs), reference

@@ -8,6 +8,7 @@ match only one implementation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature as signature_of
 from pathlib import Path
 
 import keras
@@ -23,6 +24,10 @@ from .signature import Signature
 # few hundredths of a difference beyond a limit, since a limit is a multiple of the observed rounding.
 SHARE = 0.1
 LAYER_OUTPUTS = "layer_outputs.npz"
+NO_TRAINING = (
+    " `{}` takes no `training`, so `predict` leaves layers such as `RandomFlip`, and those behind them, in training "
+    "mode (keras#23166): give it `training=None` and pass that on."
+)
 
 
 def outputs_of_predict(signature: Signature, case: Case) -> Arrays | None:
@@ -38,11 +43,11 @@ def outputs_of_predict(signature: Signature, case: Case) -> Arrays | None:
     return dict(zip(case.outputs, outputs, strict=True)) if same else None
 
 
-def check_predict(name: str, rows: Sequence[ParityRow], layer: Callable[[], str | None]) -> None:
+def check_predict(model: keras.Model, rows: Sequence[ParityRow], layer: Callable[[], str | None]) -> None:
     """Check that `predict` gives the outputs of an eager call.
 
     Args:
-        name: The model.
+        model: The model.
         rows: The comparison of the outputs of both.
         layer: Returns the first layer that differs, if that is known.
 
@@ -51,10 +56,12 @@ def check_predict(name: str, rows: Sequence[ParityRow], layer: Callable[[], str 
     """
     row = next((row for row in rows if not row.passed), None)
     if row is not None:
+        takes_training = "training" in signature_of(model.call).parameters
+        advice = "" if takes_training else NO_TRAINING.format(f"{type(model).__name__}.call")
         raise ParityError(
-            f"`predict` and an eager call of `{name}` differ in output `{row.name}`, which {row.problem} in case "
+            f"`predict` and an eager call of `{model.name}` differ in output `{row.name}`, which {row.problem} in case "
             f"`{row.case}` (max abs {row.max_abs:.1e}, max rel {row.max_rel:.1e}), so no file can match both."
-            f"{begins_in(layer())}",
+            f"{begins_in(layer())}{advice}",
             ParityReport("cpu", tuple(rows)),
         )
 
