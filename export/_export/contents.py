@@ -22,7 +22,13 @@ from .._lowerings.lower import lowered_models
 from .._lowerings.lowered import Lowered
 from .._model.coverage import coverage_of
 from .._model.golden_cases import Cases
-from .._model.implementations import LAYER_OUTPUTS, check_predict, layer_differing_in_predict, save_layer_outputs
+from .._model.implementations import (
+    LAYER_OUTPUTS,
+    begins_in,
+    check_predict,
+    layer_differing_in_predict,
+    save_layer_outputs,
+)
 from .._model.reference import Reference
 from .._model.reordered import NEAR, with_reordering
 from .._model.signature import Signature
@@ -131,10 +137,14 @@ def _write(
         report.raise_if_failed()
     except ParityError as error:
         failed = next((row.case for row in saved_model_rows if not row.passed), None)
-        if not is_here and failed is not None:
+        hint = special.hint(error, actual, exact)
+        if failed is not None and not hint:
             case = next(case for case in golden.cases if case.name == failed)
-            save_layer_outputs(signature, case, folder.with_name(LAYER_OUTPUTS))
-        raise ParityError(f"{error}{special.hint(error, actual, exact)}", report) from None
+            if is_here:
+                hint = begins_in(layer_differing_in_predict(signature, case))
+            else:
+                save_layer_outputs(signature, case, folder.with_name(LAYER_OUTPUTS))
+        raise ParityError(f"{error}{hint}", report) from None
     deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
     unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
     report = replace(report, coverage=golden.coverage | {"small_only": unseen})

@@ -20,9 +20,10 @@ from .choices import difference
 from .keras_messages import quiet_keras
 from .signature import Signature
 
-# A difference begins in the first layer that has this share of the difference of the outputs. Rounding is at most a
-# few hundredths of a difference beyond a limit, since a limit is a multiple of the observed rounding.
+# A difference begins in the first layer that has this share of the difference of the outputs, and more than the usual
+# rounding of a layer, which is a few ulps of its largest number.
 SHARE = 0.1
+ROUNDING = 20 * float(np.finfo(np.float32).eps)
 LAYER_OUTPUTS = "layer_outputs.npz"
 NO_TRAINING = (
     " `{}` takes no `training`, so `predict` leaves layers such as `RandomFlip`, and those behind them, in training "
@@ -100,7 +101,8 @@ def first_differing_layer(names: Sequence[str], ours: Sequence[np.ndarray], thei
         theirs: The same of another implementation.
     """
     shares = [_relative_difference(*pair) for pair in zip(ours, theirs, strict=True)]
-    return next((name for name, share in zip(names, shares, strict=True) if share > SHARE * shares[-1]), None)
+    threshold = max(SHARE * shares[-1], ROUNDING)
+    return next((name for name, share in zip(names, shares, strict=True) if share > threshold), None)
 
 
 def _numbers(array: np.ndarray) -> np.ndarray:
