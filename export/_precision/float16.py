@@ -11,8 +11,10 @@ as soon as an op is kept in float32 they wrote models that onnxruntime refuses, 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -24,39 +26,53 @@ from .._graphs.patterns import inferred
 from .._graphs.traced import CONTRIB, Traced, Weights
 from .._graphs.walk import all_graphs, graphs_in, names_used
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
+from .ranges import Tensor
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
 _OF_DEVICES = {(CONTRIB, "MultiHeadAttention"), ("", "Attention")}
 _LARGEST, _SMALLEST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).tiny)
 
 
-def to_float16(traced: Traced, provider: str = "cpu") -> Traced:
+class Float16Model(NamedTuple):
+    """A float16 model, and the computed tensors that have a float16 form there, by their names in the float32 model."""
+
+    traced: Traced
+    tensors: set[Tensor]
+
+
+def to_float16(traced: Traced, provider: str = "cpu", wide: Collection[Tensor] = ()) -> Float16Model:
     """Return a copy of a model that computes in float16 where that is safe; inputs and outputs keep their types.
 
     Args:
         traced: The model.
         provider: Where it is to run. On a GPU attention by an operator of onnxruntime's computes in float16 too.
+        wide: Tensors beyond the range of float16. Operators that read or return a wide tensor compute in float32.
     """
-    converted = deepcopy(traced.model)
-    if provider == "cuda":
-        for function in converted.functions:
-            if "bias" not in function.input:  # of which a float16 may not hold what it has for masked keys
-                _halve_attention(function)
+    converted, tensors = deepcopy(traced.model), set[Tensor]()
+    wide_functions = {function for function, _ in wide}
+    for function in converted.functions if provider == "cuda" else ():
+        # a float16 bias may not hold what it has for masked keys
+        if "bias" not in function.input and function.name not in wide_functions:
+            tensors |= {(function.name, name) for name in _halve_attention(function)}
     _hoist_constants(converted.graph)
     capture_unchanged(converted.graph)
     weights = dict(traced.weights)
-    _Scope(converted.graph, _element_types(converted, weights), None, weights).convert()
-    return replace(traced, model=converted, weights=weights)
+    in_graph = {name for function, name in wide if not function}
+    scope = _Scope(converted.graph, _element_types(converted, weights), None, weights, in_graph)
+    scope.convert()
+    tensors |= {("", name) for name in scope.half}
+    return Float16Model(replace(traced, model=converted, weights=weights), tensors)
 
 
-def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> None:
-    """Let operators of attention compute in float16, where a GPU has its fastest kernels."""
-    nodes = []
+def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> set[str]:
+    """Let operators of attention compute in float16, where a GPU has its fastest kernels; return what they exchange."""
+    nodes, tensors = [], set[str]()
     for node in graph.node:
         for inner in graphs_in(node):
-            _halve_attention(inner)
+            tensors |= _halve_attention(inner)
         nodes.append(node)
         if (node.domain, node.op_type) in _OF_DEVICES:
+            tensors |= {*node.input[:3], node.output[0]}
             for place, name in enumerate(node.input[:3]):
                 node.input[place] = cast = f"{node.output[0]}/{name}/float16"
                 nodes.insert(-1, helper.make_node("Cast", [name], [cast], name=f"{node.name}/cast_{place}", to=HALF))
@@ -64,6 +80,7 @@ def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> None:
             nodes.append(helper.make_node("Cast", [node.output[0]], [given], name=f"{node.name}/cast_back", to=FULL))
     del graph.node[:]
     graph.node.extend(nodes)
+    return tensors
 
 
 def _hoist_constants(graph: onnx.GraphProto) -> None:
@@ -99,9 +116,15 @@ class _Scope:
     """
 
     def __init__(
-        self, graph: onnx.GraphProto, types: dict[str, int], outer: _Scope | None, weights: dict[str, np.ndarray]
+        self,
+        graph: onnx.GraphProto,
+        types: dict[str, int],
+        outer: _Scope | None,
+        weights: dict[str, np.ndarray],
+        wide: set[str],
     ) -> None:
-        self._graph, self._types, self._outer, self._weights = graph, types, outer, weights
+        self._graph, self._types, self._outer, self._weights, self._wide = graph, types, outer, weights, wide
+        self.half: set[str] = set() if outer is None else outer.half  # computed tensors that have a float16 form
         self._constants = {each.name: each for each in graph.initializer} | dict.fromkeys(weights)
         self._native = {value.name: FULL for value in graph.input} | dict.fromkeys(self._constants, FULL)
         self._names: dict[tuple[str, int], str] = {(name, FULL): name for name in self._native}
@@ -123,13 +146,14 @@ class _Scope:
         node = deepcopy(original)
         kind = HALF if self._runs_in_half(node) else FULL
         for inner in graphs_in(node):
-            _Scope(inner, self._types, self, {}).convert()
+            _Scope(inner, self._types, self, {}, self._wide).convert()
         for index, name in enumerate(node.input):
             if self._is_float(name):
                 node.input[index] = self._owner(name)._named(name, kind)
         casts = []
         for index, name in enumerate(node.output):
             self._native[name], self._names[name, kind] = kind, name
+            self.half |= {name} if kind == HALF and self._is_float(name) else set()
             if kind == HALF and self._is_float(name) and name in self._outputs:
                 node.output[index] = self._names[name, HALF] = f"{name}/float16"
                 self._names[name, FULL] = name
@@ -161,6 +185,7 @@ class _Scope:
             elif (constant := self._constant(name)) is not None:
                 self._graph.initializer.append(numpy_helper.from_array(constant.astype(np.float16), cast))
             else:
+                self.half.add(name)
                 source = self._names[name, self._native[name]]
                 self._nodes.append(helper.make_node("Cast", [source], [cast], name=f"{cast}/cast", to=kind))
             self._names[name, kind] = cast
@@ -172,6 +197,8 @@ class _Scope:
         floats = [name for name in node.input if self._is_float(name)]
         constants = {name: self._constant(name) for name in floats}
         computed = [name for name in floats if constants[name] is None]
+        if not self._wide.isdisjoint([*computed, *node.output]):
+            return False
         if not floats or not all(_is_safe(each) for each in constants.values() if each is not None):
             return False
         if node.op_type in TABLES and constants[floats[0]] is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from .._progress import Progress
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
 from .calibrated_int8 import check_limit, to_calibrated_int8
-from .float16 import to_float16
 from .gains import gains, top1
 from .int8 import to_int8
+from .overflow import to_measured_float16
 from .qdq_oracle import with_oracle
 
 
@@ -30,6 +30,7 @@ def converted(
     options: Options,
     step: Progress,
     batches: Sequence[Arrays] = (),
+    drawn: Collection[str] = (),
 ) -> ParityReport:
     """Replace a bundle's float32 ONNX file by one in another precision, and compare that one with Keras in turn.
 
@@ -40,6 +41,7 @@ def converted(
         options: The precision, `"float16"` or `"int8"`, and the tolerance for the converted file.
         step: Is told what is being done.
         batches: What an int8 file is calibrated on, if it is: such a file is compared with what its own graph says.
+        drawn: Float inputs without samples.
 
     Returns:
         The report with the rows of the converted file, and with its `precision`.
@@ -57,7 +59,8 @@ def converted(
         step("Computing what the int8 graph says without integers")
         cases = with_oracle(made.model, cases, report.provider, scratch)
     else:
-        made = convert(read(float32), precision, scratch, report.provider)
+        made, ranges = convert(read(float32), precision, scratch, cases, report.provider, drawn)
+        about |= {"ranges": ranges} if ranges else {}
     write(made, scratch / verify.MODEL)
     step(f"Running onnxruntime on the golden cases in {precision}")
     actual = verify.run_cases(scratch / verify.MODEL, cases, report.provider)
@@ -112,18 +115,30 @@ def _with_limits(coverage: dict[str, Any] | None, cases: Sequence[Case]) -> dict
     return coverage | {"inputs": inputs, "outputs": outputs}
 
 
-def convert(traced: Traced, precision: str, folder: Path, provider: str = "cpu") -> Traced:
-    """Return a float32 model in another precision; its inputs and outputs keep their types.
+def convert(
+    traced: Traced,
+    precision: str,
+    folder: Path,
+    cases: Sequence[Case] = (),
+    provider: str = "cpu",
+    drawn: Collection[str] = (),
+) -> tuple[Traced, dict[str, Any]]:
+    """Return a float32 model in another precision, and the ranges that were measured for float16.
 
     Args:
-        traced: The float32 model; it is not changed.
+        traced: The float32 model; it is not changed. Inputs and outputs keep their types.
         precision: `"float16"` or `"int8"`.
         folder: An empty folder, where a quantizer writes while it works.
+        cases: The golden cases, on which ranges are measured.
         provider: Where it is to run.
+        drawn: Float inputs without samples.
 
     Raises:
         UnsupportedModelError: onnxruntime's quantizer fails on the model.
     """
-    found = to_float16(traced, provider) if precision == "float16" else to_int8(traced, folder)
+    if precision == "float16":
+        found, ranges = to_measured_float16(traced, cases, provider, folder, drawn)
+    else:
+        found, ranges = to_int8(traced, folder), {}
     describe(found.model, traced.model.graph.name, precision, traced.model.producer_version)
-    return found
+    return found, ranges

@@ -222,10 +222,10 @@ def test_a_row_does_not_depend_on_the_others_of_its_batch(attending):
 
 def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):
     def wrong(model, *rest):
-        converted = convert(model, *rest)
+        converted, ranges = convert(model, *rest)
         tensor = max(converted.model.graph.initializer, key=lambda each: len(each.raw_data))
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(1.5), tensor.name))
-        return converted
+        return converted, ranges
 
     monkeypatch.setattr("keras_attn_export._precision.lower_precision.convert", wrong)
     model = small_model()
