@@ -10,7 +10,6 @@ from typing import Any
 from .._bundle.parity import ParityReport, ParityRow, compared
 from .._graphs.external_data import DATA
 from .._graphs.onnx_file import describe, read, write
-from .._graphs.traced import Traced
 from .._model.coverage import left_to_rounding
 from .._options import Options
 from .._progress import Progress
@@ -54,13 +53,16 @@ def converted(
     scratch.mkdir()
     step(f"Converting to {precision}")
     about: dict[str, Any] = {"name": precision}
+    source = read(float32)
     if batches:
         made, about["calibration"] = to_calibrated_int8(float32, batches, options.limit, scratch, step)
         step("Computing what the int8 graph says without integers")
         cases = with_oracle(made.model, cases, report.provider, scratch)
+    elif precision == "int8":
+        made = to_int8(source, scratch)
     else:
-        made, ranges = convert(read(float32), precision, scratch, cases, report.provider, drawn)
-        about |= {"ranges": ranges} if ranges else {}
+        made, about["ranges"] = to_measured_float16(source, cases, report.provider, scratch, drawn)
+    describe(made.model, source.model.graph.name, precision, source.model.producer_version)
     write(made, scratch / verify.MODEL)
     step(f"Running onnxruntime on the golden cases in {precision}")
     actual = verify.run_cases(scratch / verify.MODEL, cases, report.provider)
@@ -113,32 +115,3 @@ def _with_limits(coverage: dict[str, Any] | None, cases: Sequence[Case]) -> dict
         for name, known in coverage["outputs"].items()
     }
     return coverage | {"inputs": inputs, "outputs": outputs}
-
-
-def convert(
-    traced: Traced,
-    precision: str,
-    folder: Path,
-    cases: Sequence[Case] = (),
-    provider: str = "cpu",
-    drawn: Collection[str] = (),
-) -> tuple[Traced, dict[str, Any]]:
-    """Return a float32 model in another precision, and the ranges that were measured for float16.
-
-    Args:
-        traced: The float32 model; it is not changed. Inputs and outputs keep their types.
-        precision: `"float16"` or `"int8"`.
-        folder: An empty folder, where a quantizer writes while it works.
-        cases: The golden cases, on which ranges are measured.
-        provider: Where it is to run.
-        drawn: Float inputs without samples.
-
-    Raises:
-        UnsupportedModelError: onnxruntime's quantizer fails on the model.
-    """
-    if precision == "float16":
-        found, ranges = to_measured_float16(traced, cases, provider, folder, drawn)
-    else:
-        found, ranges = to_int8(traced, folder), {}
-    describe(found.model, traced.model.graph.name, precision, traced.model.producer_version)
-    return found, ranges

@@ -13,7 +13,7 @@ therefore measured in the float32 file:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from .._model.golden_cases import LARGE, POISONED
 from .._report.scopes import node_paths, shown
 from .._standalone.verify import Case
 from .float16 import to_float16
-from .ranges import RangeMeter, Ranges, Tensor
+from .ranges import RangeMeter, Tensor, largest
 
 LIMIT = float(np.finfo(np.float16).max)
 WIDE = 0.9 * LIMIT  # float16 may differ by a tenth from the float32 that is measured before the report warns
@@ -54,27 +54,24 @@ def to_measured_float16(
     converted = to_float16(traced, provider)
     meter = RangeMeter(traced, converted.tensors, provider, folder)
     runs = {case.name: meter.measure(case.inputs) for case in cases if case.name != POISONED}
-    ranges = _largest(runs.values())
+    ranges = largest(item for run in runs.values() for item in run.items())
     wide = {tensor for tensor in converted.tensors if ranges.get(tensor, math.inf) > WIDE}
     if wide:
         converted = to_float16(traced, provider, wide)
-    usual = _largest(run for name, run in runs.items() if name != LARGE)
+    usual = largest(item for name, run in runs.items() if name != LARGE for item in run.items())
     near = {tensor for tensor in converted.tensors if usual.get(tensor, 0.0) > NEAR}
-    layers = _layers(traced)
     first = next((case for case in cases if case.name in runs and case.name not in (LARGE, "samples")), cases[0])
     overflowing = {name: _overflowing(meter, first, name, converted.tensors) for name in drawn}
+    layers = _layers(traced)
+
+    def layer(tensor: Tensor) -> str:
+        return layers.get(tensor[0] or tensor[1], tensor[1])
+
     return converted.traced, {
-        "float32_layers": _by_layer(wide, ranges, layers),
-        "near_limit": _by_layer(near, usual, layers),
-        "drawn_inputs": {name: _layer(tensor, layers) for name, tensor in overflowing.items() if tensor is not None},
+        "float32_layers": largest((layer(tensor), ranges.get(tensor, math.inf)) for tensor in sorted(wide)),
+        "near_limit": largest((layer(tensor), usual[tensor]) for tensor in sorted(near)),
+        "drawn_inputs": {name: layer(tensor) for name, tensor in overflowing.items() if tensor is not None},
     }
-
-
-def _largest(runs: Iterable[Ranges]) -> Ranges:
-    largest: Ranges = {}
-    for run in runs:
-        largest |= {tensor: max(largest.get(tensor, 0.0), value) for tensor, value in run.items()}
-    return largest
 
 
 def _overflowing(meter: RangeMeter, case: Case, name: str, tensors: Collection[Tensor]) -> Tensor | None:
@@ -87,8 +84,8 @@ def _overflowing(meter: RangeMeter, case: Case, name: str, tensors: Collection[T
             ranges = meter.measure({**case.inputs, name: scaled})
         except ExportError:  # such as an index beyond a table: larger values end in an error, not in an overflow
             return None
-        if tensor := next((each for each in ranges if each in tensors and ranges[each] > LIMIT), None):
-            return tensor
+        if beyond := next((tensor for tensor in ranges if tensor in tensors and ranges[tensor] > LIMIT), None):
+            return beyond
     return None
 
 
@@ -100,15 +97,3 @@ def _layers(traced: Traced) -> dict[str, str]:
     pairs = [(node, shown(*path)) for node, path in zip(nodes, paths, strict=True) if path]
     layers = {name: layer for node, layer in reversed(pairs) for name in node.input}
     return layers | {name: layer for node, layer in pairs for name in (node.op_type, *node.output)}
-
-
-def _layer(tensor: Tensor, layers: dict[str, str]) -> str:
-    return layers.get(tensor[0] or tensor[1], tensor[1])
-
-
-def _by_layer(tensors: Iterable[Tensor], ranges: Ranges, layers: dict[str, str]) -> dict[str, float]:
-    largest: dict[str, float] = {}
-    for tensor in tensors:
-        layer = _layer(tensor, layers)
-        largest[layer] = max(largest.get(layer, 0.0), ranges.get(tensor, 0.0))
-    return dict(sorted(largest.items()))

@@ -8,10 +8,11 @@ in the other branch. Infinities and NaN do not count: a mask may fill with them,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import onnx
 from onnx import TensorProto, helper
@@ -24,8 +25,8 @@ from .._standalone import verify
 from .._standalone.verify import Arrays
 
 Tensor = tuple[str, str]  # the name of the function that holds the tensor ("" for the graph), and its own name
-Ranges = dict[Tensor, float]
 Maxima = list[tuple[Tensor, str]]  # tensors, and the names of their maxima
+Key = TypeVar("Key")
 
 _ADDED = f"{DOMAIN}.ranges"  # the domain of the function below, and the beginning of all added names
 # `Pad`, because an empty tensor and a loop without iterations have no maximum
@@ -43,97 +44,98 @@ _MAXIMUM = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y) {
 }"""
 
 
+def largest(values: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+    """Return the largest value of each key."""
+    maxima: dict[Key, float] = {}
+    for key, value in values:
+        maxima[key] = max(maxima.get(key, 0.0), value)
+    return maxima
+
+
 class RangeMeter:
     """A session that returns the ranges of tensors instead of the outputs of a model."""
 
     def __init__(self, traced: Traced, tensors: Collection[Tensor], provider: str, folder: Path) -> None:
-        """Write the model with maxima as its only outputs, and open it.
+        """Write a copy of the model with maxima as its only outputs, and open it.
 
         Args:
-            traced: The model; it is not changed.
+            traced: The model.
             tensors: Float tensors of the model.
             provider: Provider that runs the model.
             folder: An existing folder for the file.
         """
+        self._measured, self._numbers = tensors, itertools.count()
+        self._calls: dict[tuple[str, str], tuple[list[Tensor], int]] = {}  # added outputs, and the number of the others
         model = deepcopy(traced.model)
-        maxima = _Instrumentation(model, tensors).add_to(model.graph)
-        self._tensors = [tensor for tensor, _ in maxima]
-        refill(model.graph.output, [_number(name) for _, name in maxima])
-        opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
+        for function in model.functions:  # a function calls none that comes later
+            maxima, count = self._add_to(function, function.name), len(function.output)
+            function.output.extend(name for _, name in maxima)
+            self._calls[function.domain, function.name] = [tensor for tensor, _ in maxima], count
+        maxima = self._add_to(model.graph)
+        refill(model.graph.output, [_maximum_info(name) for _, name in maxima])
+        opset = next(imported.version for imported in model.opset_import if imported.domain in ("", "ai.onnx"))
         for holder in (model, *model.functions):
             holder.opset_import.add(domain=_ADDED, version=1)
         model.functions.append(onnx.parser.parse_function(_MAXIMUM % (opset, _ADDED)))
-        self._session = None
+        self._tensors = [tensor for tensor, _ in maxima]
+        self._session: Any = None
         if maxima:
             write(replace(traced, model=model), folder / "ranges.onnx", check=False)
             self._session = verify.open_session(folder / "ranges.onnx", provider)
 
-    def measure(self, inputs: Arrays) -> Ranges:
+    def measure(self, inputs: Arrays) -> dict[Tensor, float]:
         """Return the largest finite magnitude of each tensor; tensors that cannot be measured are missing.
 
         Raises:
             ExportError: If onnxruntime cannot run the model on the inputs.
         """
         maxima = {} if self._session is None else verify.run_session(self._session, inputs)
-        ranges: Ranges = {}
-        for tensor, maximum in zip(self._tensors, maxima.values(), strict=True):  # two branches may share a name
-            ranges[tensor] = max(ranges.get(tensor, 0.0), maximum.item())
-        return ranges
-
-
-class _Instrumentation:
-    """The maxima that are added to a model, its functions included."""
-
-    def __init__(self, model: onnx.ModelProto, tensors: Collection[Tensor]) -> None:
-        self._tensors = tensors
-        self._functions = {(each.domain, each.name): each for each in model.functions}
-        self._of_functions: dict[str, Maxima] = {}
-        self._numbers = itertools.count()
-
-    def add_to(self, graph: onnx.GraphProto | onnx.FunctionProto, owner: str = "") -> Maxima:
-        """Add the maxima of a graph and of the graphs within, in place, and return their names in the graph."""
-        maxima: Maxima = []
-        nodes: list[onnx.NodeProto] = []
-        inputs = [each if isinstance(each, str) else each.name for each in graph.input]
-        for node in (None, *graph.node):
-            read = [((owner, name), name) for name in (inputs if node is None else node.output)]
-            read = [(tensor, name) for tensor, name in read if tensor in self._tensors]
-            if node is not None:
-                nodes.append(node)
-                read += self._within(node, owner)
-            for tensor, name in read:
-                maxima.append((tensor, self._name()))
-                nodes.append(helper.make_node("maximum", [name], [maxima[-1][1]], domain=_ADDED))
-        refill(graph.node, nodes)
-        return maxima
+        return largest(zip(self._tensors, (maximum.item() for maximum in maxima.values()), strict=True))
 
     def _name(self) -> str:
         return f"{_ADDED}/{next(self._numbers)}"
 
-    def _within(self, node: onnx.NodeProto, owner: str) -> Maxima:
+    def _add_to(self, graph: onnx.GraphProto | onnx.FunctionProto, owner: str = "") -> Maxima:
+        """Add the maxima of a graph and of the graphs within, in place, and return their names in the graph."""
+        maxima: Maxima = []
+        nodes: list[onnx.NodeProto] = []
+
+        def add(tensor: Tensor, name: str) -> None:
+            maxima.append((tensor, self._name()))
+            nodes.append(helper.make_node("maximum", [name], [maxima[-1][1]], domain=_ADDED))
+
+        def add_measured(names: Iterable[str]) -> None:
+            for name in names:
+                if (owner, name) in self._measured:
+                    add((owner, name), name)
+
+        add_measured(value if isinstance(value, str) else value.name for value in graph.input)
+        for node in graph.node:
+            nodes.append(node)
+            add_measured(node.output)
+            for tensor, name in self._add_within(node, owner):
+                add(tensor, name)
+        refill(graph.node, nodes)
+        return maxima
+
+    def _add_within(self, node: onnx.NodeProto, owner: str) -> Maxima:
         """Let a node return the maxima of its function, body or branches as further outputs."""
-        function = self._functions.get((node.domain, node.op_type))
-        graphs = [*graphs_in(node)] if node.op_type in ("If", "Loop") else []
-        if function is not None:
-            if function.name not in self._of_functions:
-                self._of_functions[function.name] = self.add_to(function, function.name)
-                function.output.extend(name for _, name in self._of_functions[function.name])
-            tensors = [tensor for tensor, _ in self._of_functions[function.name]]
-            count = len(function.output)
-        else:
-            maxima = [self.add_to(graph, owner) for graph in graphs]
+        tensors, count = self._calls.get((node.domain, node.op_type), ([], 0))
+        if graphs := [*graphs_in(node)] if node.op_type in ("If", "Loop") else []:
+            maxima = [self._add_to(graph, owner) for graph in graphs]
             tensors = [tensor for inner in maxima for tensor, _ in inner]
-            for graph, (number, inner) in itertools.product(graphs, enumerate(maxima)):
-                names = [name if graph is graphs[number] else self._name() for _, name in inner]
-                if graph is not graphs[number]:
+            count = len(graphs[0].output) - (node.op_type == "Loop")  # the condition of a body is no output of its loop
+            for graph, (holder, inner) in itertools.product(graphs, [*zip(graphs, maxima, strict=True)]):
+                names = [name if graph is holder else self._name() for _, name in inner]
+                if graph is not holder:
                     graph.node.extend(helper.make_node("Constant", [], [name], value_floats=[0.0]) for name in names)
-                graph.output.extend(map(_number, names))
-            count = len(graphs[0].output) - (node.op_type == "Loop") if graphs else 0  # a condition is no output
+                graph.output.extend(map(_maximum_info, names))
+        if not tensors:
+            return []
         names = [self._name() for _ in tensors]
-        if names:  # an output that nothing reads may be missing at the end
-            node.output.extend([""] * (count - len(names) - len(node.output)) + names)
+        node.output.extend([""] * (count - len(node.output)) + names)  # an unused output may be missing at the end
         return [*zip(tensors, names, strict=True)]
 
 
-def _number(name: str) -> onnx.ValueInfoProto:
+def _maximum_info(name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, [None])
