@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import onnx
 from onnx import TensorProto, helper
 
+from .._bundle.session_options import session_options
 from .._graphs.edits import refill
 from .._graphs.onnx_file import write
 from .._graphs.traced import DOMAIN, Traced
@@ -81,7 +82,11 @@ class RangeMeter:
         self._session: Any = None
         if maxima:
             write(replace(traced, model=model), folder / "ranges.onnx", check=False)
-            self._session = verify.open_session(folder / "ranges.onnx", provider)
+            ort = verify.check_provider(provider)
+            # fusions of onnxruntime 1.32, such as that of GELU, remove tensors that are read here too
+            level = {"graph_optimization_level": ort.GraphOptimizationLevel.ORT_DISABLE_ALL}
+            options = session_options(ort, level, {})
+            self._session = verify.open_session(folder / "ranges.onnx", provider, session_options=options)
 
     def measure(self, inputs: Arrays) -> dict[Tensor, float]:
         """Return the largest finite magnitude of each tensor; tensors that cannot be measured are missing.
