@@ -24,9 +24,8 @@ from .._graphs.edits import keep
 from .._graphs.loop_state import capture_unchanged
 from .._graphs.patterns import inferred
 from .._graphs.traced import CONTRIB, Traced, Weights
-from .._graphs.walk import all_graphs, graphs_in, names_used
+from .._graphs.walk import all_graphs, all_nodes, graphs_in, names_used
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
-from .ranges import Tensor
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
 _OF_DEVICES = {(CONTRIB, "MultiHeadAttention"), ("", "Attention")}
@@ -37,10 +36,10 @@ class Float16Model(NamedTuple):
     """A float16 model, and the computed tensors that have a float16 form there, by their names in the float32 model."""
 
     traced: Traced
-    tensors: set[Tensor]
+    tensors: set[str]
 
 
-def to_float16(traced: Traced, provider: str = "cpu", wide: Collection[Tensor] = ()) -> Float16Model:
+def to_float16(traced: Traced, provider: str = "cpu", wide: Collection[str] = ()) -> Float16Model:
     """Return a copy of a model that computes in float16 where that is safe; inputs and outputs keep their types.
 
     Args:
@@ -48,31 +47,26 @@ def to_float16(traced: Traced, provider: str = "cpu", wide: Collection[Tensor] =
         provider: Where it is to run. On a GPU attention by an operator of onnxruntime's computes in float16 too.
         wide: Tensors beyond the range of float16. Operators that read or return a wide tensor compute in float32.
     """
-    converted, tensors = deepcopy(traced.model), set[Tensor]()
-    wide_functions = {function for function, _ in wide}
-    for function in converted.functions if provider == "cuda" else ():
-        # a float16 bias may not hold what it has for masked keys
-        if "bias" not in function.input and function.name not in wide_functions:
-            tensors |= {(function.name, name) for name in _halve_attention(function)}
+    converted = deepcopy(traced.model)
     _hoist_constants(converted.graph)
     capture_unchanged(converted.graph)
     weights = dict(traced.weights)
-    in_graph = {name for function, name in wide if not function}
-    scope = _Scope(converted.graph, _element_types(converted, weights), None, weights, in_graph)
+    scope = _Scope(converted.graph, _element_types(converted, weights), None, weights, {*wide})
+    for function in converted.functions if provider == "cuda" else ():
+        if "bias" not in function.input:  # of which a float16 may not hold what it has for masked keys
+            scope.halve_calls(function)
     scope.convert()
-    tensors |= {("", name) for name in scope.half}
-    return Float16Model(replace(traced, model=converted, weights=weights), tensors)
+    return Float16Model(replace(traced, model=converted, weights=weights), scope.half)
 
 
-def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> set[str]:
-    """Let operators of attention compute in float16, where a GPU has its fastest kernels; return what they exchange."""
-    nodes, tensors = [], set[str]()
+def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> None:
+    """Let operators of attention compute in float16, where a GPU has its fastest kernels."""
+    nodes = []
     for node in graph.node:
         for inner in graphs_in(node):
-            tensors |= _halve_attention(inner)
+            _halve_attention(inner)
         nodes.append(node)
         if (node.domain, node.op_type) in _OF_DEVICES:
-            tensors |= {*node.input[:3], node.output[0]}
             for place, name in enumerate(node.input[:3]):
                 node.input[place] = cast = f"{node.output[0]}/{name}/float16"
                 nodes.insert(-1, helper.make_node("Cast", [name], [cast], name=f"{node.name}/cast_{place}", to=HALF))
@@ -80,7 +74,6 @@ def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> set[str]:
             nodes.append(helper.make_node("Cast", [node.output[0]], [given], name=f"{node.name}/cast_back", to=FULL))
     del graph.node[:]
     graph.node.extend(nodes)
-    return tensors
 
 
 def _hoist_constants(graph: onnx.GraphProto) -> None:
@@ -141,6 +134,15 @@ class _Scope:
         del self._graph.value_info[:]
         if self._outer is None:
             self._drop_unused_constants()
+
+    def halve_calls(self, function: onnx.FunctionProto) -> None:
+        """Let attention in a function compute in float16 unless a call reads a wide tensor."""
+        calls = [node for node in all_nodes(self._graph) if node.op_type == function.name]
+        # The function only moves queries, keys and values before attention, so that no tensor is larger in it.
+        read = {name for node in calls for name in node.input if self._is_float(name)}
+        if read.isdisjoint(self._wide):
+            _halve_attention(function)
+            self.half |= read - self._constants.keys()
 
     def _add(self, original: onnx.NodeProto) -> None:
         node = deepcopy(original)

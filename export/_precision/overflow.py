@@ -26,7 +26,7 @@ from .._model.golden_cases import LARGE, POISONED
 from .._report.scopes import node_paths, shown
 from .._standalone.verify import Case
 from .float16 import to_float16
-from .ranges import RangeMeter, Tensor, largest
+from .ranges import RangeMeter, largest
 
 LIMIT = float(np.finfo(np.float16).max)
 WIDE = 0.9 * LIMIT  # float16 may differ by a tenth from the float32 that is measured before the report warns
@@ -63,18 +63,14 @@ def to_measured_float16(
     first = next((case for case in cases if case.name in runs and case.name not in (LARGE, "samples")), cases[0])
     overflowing = {name: _overflowing(meter, first, name, converted.tensors) for name in drawn}
     layers = _layers(traced)
-
-    def layer(tensor: Tensor) -> str:
-        return layers.get(tensor[0] or tensor[1], tensor[1])
-
     return converted.traced, {
-        "float32_layers": largest((layer(tensor), ranges.get(tensor, math.inf)) for tensor in sorted(wide)),
-        "near_limit": largest((layer(tensor), usual[tensor]) for tensor in sorted(near)),
-        "drawn_inputs": {name: layer(tensor) for name, tensor in overflowing.items() if tensor is not None},
+        "float32_layers": largest((layers.get(name, name), ranges.get(name, math.inf)) for name in sorted(wide)),
+        "near_limit": largest((layers.get(name, name), usual[name]) for name in sorted(near)),
+        "drawn_inputs": {name: layers.get(tensor, tensor) for name, tensor in overflowing.items() if tensor},
     }
 
 
-def _overflowing(meter: RangeMeter, case: Case, name: str, tensors: Collection[Tensor]) -> Tensor | None:
+def _overflowing(meter: RangeMeter, case: Case, name: str, tensors: Collection[str]) -> str | None:
     """Return the first float16 tensor that overflows if an input is larger than in a case, or `None`."""
     array = case.inputs[name]
     most = float(np.finfo(array.dtype).max)
@@ -90,10 +86,10 @@ def _overflowing(meter: RangeMeter, case: Case, name: str, tensors: Collection[T
 
 
 def _layers(traced: Traced) -> dict[str, str]:
-    """Return the layer of each tensor or function: the layer that computes it, or else the first that reads it."""
+    """Return the layer of each tensor: the layer that computes it, or else the first that reads it."""
     graph = traced.model.graph
     nodes = [*all_nodes(graph)]
     paths = node_paths(nodes, {*traced.weights, *(each.name for each in graph.initializer if len(each.dims) > 1)})
     pairs = [(node, shown(*path)) for node, path in zip(nodes, paths, strict=True) if path]
     layers = {name: layer for node, layer in reversed(pairs) for name in node.input}
-    return layers | {name: layer for node, layer in pairs for name in (node.op_type, *node.output)}
+    return layers | {name: layer for node, layer in pairs for name in node.output}

@@ -15,7 +15,6 @@ from keras_attn_export._model.golden_cases import LARGE, POISONED
 from keras_attn_export._options import BATCHED
 from keras_attn_export._precision.float16 import to_float16
 from keras_attn_export._precision.overflow import to_measured_float16
-from keras_attn_export._precision.ranges import RangeMeter
 from keras_attn_export._standalone.verify import MODEL, Case
 
 EYE = np.eye(4, dtype="float32")
@@ -66,14 +65,11 @@ def test_masked_garbage_does_not_count_and_large_values_give_no_warning(tmp_path
     assert ranges["near_limit"] == {"a": 3e4, "x": 3e4}
 
 
-def test_attention_of_wide_queries_stays_float32_on_a_gpu(tmp_path):
+def test_attention_of_wide_queries_stays_float32_on_a_gpu():
     call = Plan(size=8, value_size=8).call()
     traced = Traced(model_of(call, bodies.function_of(call, BATCHED, 18, "cuda"), 18))
-    tensors = to_float16(traced, "cuda").tensors
-    inputs = {name: np.full((2, 5, 8), 7e4, "float32") for name in ("queries", "keys", "values")}
-    ranges = RangeMeter(traced, tensors, "cpu", tmp_path).measure(inputs)
-    assert {name for (_, name), most in ranges.items() if most == np.float32(7e4)} >= {*inputs}
-    assert not to_float16(traced, "cuda", ranges).tensors
+    assert to_float16(traced, "cuda").tensors == {"queries", "keys", "values"}
+    assert not to_float16(traced, "cuda", {"queries"}).tensors
 
 
 def raw_columns(variance):
