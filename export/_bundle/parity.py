@@ -26,7 +26,7 @@ from .._standalone.verify import (
     problem_of,
     provider_of,
 )
-from .unproven import calibrated, ranged, slower, warnings_of
+from .unproven import calibrated, range_warnings, slower, warnings_of
 
 _DISTANCES = ("max_abs", "max_rel")
 _SHARES = ("rounding", "rounding_in_precision", "seen_in_precision", "ties")
@@ -171,7 +171,7 @@ class ParityReport:
     @property
     def _left_open(self) -> tuple[str, ...]:
         found = () if self.coverage is None else warnings_of(self.coverage)
-        return (*found, *calibrated(self.precision), *ranged(self.precision))
+        return (*found, *calibrated(self.precision), *range_warnings(self.precision))
 
     @property
     def passed(self) -> bool:

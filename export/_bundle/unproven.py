@@ -72,7 +72,7 @@ def calibrated(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def ranged(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
+def range_warnings(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return a sentence for each layer near the end of float16 and for each input of unknown range."""
     ranges = (precision or {}).get("ranges", {"near_limit": {}, "drawn_inputs": {}})
     near = (

@@ -213,7 +213,7 @@ def _check_form(folder: Path, form: Lowered, reference: Reference, options: Opti
     scratch.mkdir()
     if options.precision == "float16":
         cases = reference.converted_cases
-        large, _ = to_measured_float16(large, cases, options.provider, scratch)
+        large = to_measured_float16(large, cases, options.provider, scratch)[0]
     elif options.precision != FLOAT32:
         limits = NO_MORE  # what is in a function stays float32
     cases = [case for case in cases if case.name not in reference.golden.trials]

@@ -25,15 +25,14 @@ LOOP = """y = Loop <body = step (int64 i, bool on, float[k, 4] state) => (bool s
 BRANCHES = """l = ReduceMax <keepdims = 0> (x) b = Greater (l, c)
     y = If (b) <then_branch = t () => (float[n, 4] p) { q = MatMul (x, w) p = MatMul (q, w) },
         else_branch = e () => (float[n, 4] r) { r = MatMul (x, w) }>"""
-
 GELU = """a = MatMul (x, w) h = Mul (half, a) p = Pow (a, three) m = Mul (c, p) s = Add (a, m) k = Mul (r, s)
     t = Tanh (k) o = Add (one, t) g = Mul (h, o) y = MatMul (g, w)"""
 OF_GELU = {"half": 0.5, "three": 3, "c": 0.044715, "r": 0.7978846, "one": 1}
 
 
-def measured(model, **runs):
+def measured(folder, model, **runs):
     cases = [Case(name, {"x": x}, {}) for name, x in runs.items()]
-    return lambda folder: to_measured_float16(Traced(model), cases, "cpu", folder, ["x"])
+    return to_measured_float16(Traced(model), cases, "cpu", folder, ["x"])
 
 
 @pytest.mark.parametrize(
@@ -50,18 +49,18 @@ def measured(model, **runs):
     ids=["graph", "loop", "branch", "gelu"],
 )
 def test_tensor_beyond_float16_stays_float32(model, wide, tmp_path):
-    converted, ranges = measured(model, usual=X)(tmp_path)
+    converted, ranges = measured(tmp_path, model, usual=X)
     assert ranges["float32_layers"] == wide
-    (want,), (have,) = (ReferenceEvaluator(each).run(None, {"x": X}) for each in (model, converted.model))
+    (want,), (have,) = (ReferenceEvaluator(graph).run(None, {"x": X}) for graph in (model, converted.model))
     np.testing.assert_allclose(have, want, rtol=1e-3)
 
 
 def test_masked_garbage_does_not_count_and_large_values_give_no_warning(tmp_path):
     model = small_graph("a = MatMul (x, w) y = Tanh (a)", w=EYE)
     garbage = np.full_like(X, 1e30)
-    _, ranges = measured(model, **{"usual": X, LARGE: X * 100, POISONED: garbage})(tmp_path)
+    _, ranges = measured(tmp_path, model, **{"usual": X, LARGE: X * 100, POISONED: garbage})
     assert ranges == {"float32_layers": {}, "near_limit": {}, "drawn_inputs": {"x": "x"}}
-    _, ranges = measured(model, usual=X * 100, infinite=X * np.inf)(tmp_path)
+    _, ranges = measured(tmp_path, model, usual=X * 100, infinite=X * np.inf)
     assert ranges["near_limit"] == {"a": 3e4, "x": 3e4}
 
 
