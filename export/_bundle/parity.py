@@ -26,7 +26,7 @@ from .._standalone.verify import (
     problem_of,
     provider_of,
 )
-from .unproven import calibrated, slower, warnings_of
+from .unproven import calibrated, range_warnings, slower, warnings_of
 
 _DISTANCES = ("max_abs", "max_rel")
 _SHARES = ("rounding", "rounding_in_precision", "seen_in_precision", "ties")
@@ -64,6 +64,11 @@ _REPORT = {
             "float32_milliseconds?": NUMBER,
             "timed_case?": TEXT,
             "top1?": {"*": {"agreement": NUMBER, "rows": COUNT}},
+            "ranges?": {
+                "float32_layers": {"*": _MEASURE},
+                "near_limit": {"*": _MEASURE},
+                "drawn_inputs": {"*": TEXT},
+            },
             "calibration?": {
                 "rows": COUNT,
                 "int8_layers": Each(TEXT),
@@ -136,8 +141,10 @@ class ParityReport:
             `max_rel` between it and the float32 clone that was exported and compared.
         precision: For a precision other than float32: its `name`; `bytes` and `milliseconds` of the converted file and
             of the float32 file, their ratios, and the `timed_case`; the largest `float32_max_abs` and
-            `float32_max_rel` before the conversion; and for class scores the `top1` agreement. An int8 file with fixed
-            ranges has its `calibration` too: the number of rows, which layers are int8 and which stayed float32, and
+            `float32_max_rel` before the conversion; and for class scores the `top1` agreement. A float16
+            file has `ranges`: the largest magnitude in `float32_layers`, beyond float16, and in layers `near_limit`,
+            and for each of the `drawn_inputs` the layer that larger values overflow. An int8 file with fixed ranges has
+            its `calibration` too: the number of rows, which layers are int8 and which stayed float32, and
             how far each of the `outputs` is from float32 on these rows. The `rows` of such a report compare the file
             with what its own graph specifies.
         refused: Cases that Keras itself could not run, with its reason; they were not compared.
@@ -163,7 +170,8 @@ class ParityReport:
 
     @property
     def _left_open(self) -> tuple[str, ...]:
-        return (*(() if self.coverage is None else warnings_of(self.coverage)), *calibrated(self.precision))
+        found = () if self.coverage is None else warnings_of(self.coverage)
+        return (*found, *calibrated(self.precision), *range_warnings(self.precision))
 
     @property
     def passed(self) -> bool:

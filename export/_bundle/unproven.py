@@ -72,6 +72,22 @@ def calibrated(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(found)
 
 
+def range_warnings(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return a sentence for each layer near the end of float16 and for each input of unknown range."""
+    ranges = (precision or {}).get("ranges", {"near_limit": {}, "drawn_inputs": {}})
+    near = (
+        f"In float16 layer `{layer}` computes numbers of up to {largest:.3g}, and float16 ends at 65504. Pass "
+        "`sample_inputs` with the largest values that are expected: a layer beyond the end stays float32."
+        for layer, largest in ranges["near_limit"].items()
+    )
+    unknown = (
+        f"Input `{name}` has no samples, and its values decide the range of layer `{layer}`, which computes in "
+        f"float16, up to 65504. Pass values as they will be: `sample_inputs={{{name!r}: ...}}` (`--samples`)."
+        for name, layer in ranges["drawn_inputs"].items()
+    )
+    return (*near, *unknown)
+
+
 def slower(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return a sentence where a converted file took longer than that in float32; see `gains` for what is read."""
     if precision is None or precision["time_ratio"] <= SLOWER or precision.get("float32_milliseconds", TOLD) < TOLD:

@@ -44,8 +44,8 @@ from .._options import (
     lowest_onnxruntime,
 )
 from .._precision.calibration import calibration_batches
-from .._precision.float16 import to_float16
 from .._precision.lower_precision import converted
+from .._precision.overflow import to_measured_float16
 from .._progress import Progress
 from .._standalone import verify
 from .._standalone.verify import Arrays, Manifest, Spec, dtype_name
@@ -151,7 +151,7 @@ def _write(
     if options.strict:
         report.raise_if_warned()
     if options.precision != FLOAT32:
-        report = converted(folder, report, reference.converted_cases, options, step, batches)
+        report = converted(folder, report, reference.converted_cases, options, step, batches, golden.drawn)
         of_cases = _without(golden.trials, report.saved_model_rows)  # which a coarser precision is not held to
         report = replace(report, saved_model_rows=of_cases)
     if not {*LARGE_UNSEEN}.isdisjoint(lowered.lowerings.values()):
@@ -243,12 +243,13 @@ def _check_large_forms(folder: Path, lowered: Lowered, reference: Reference, opt
 def _check_form(folder: Path, form: Lowered, reference: Reference, options: Options, opset: int) -> None:
     large, _ = form.finished(reference.golden, opset)
     cases, limits, scratch = reference.golden.cases, options.tolerance, folder.with_name("large")
+    scratch.mkdir()
     if options.precision == "float16":
-        large, cases = to_float16(large, options.provider), reference.converted_cases
+        cases = reference.converted_cases
+        large = to_measured_float16(large, cases, options.provider, scratch)[0]
     elif options.precision != FLOAT32:
         limits = NO_MORE  # what is in a function stays float32
     cases = [case for case in cases if case.name not in reference.golden.trials]
-    scratch.mkdir()
     write(large, scratch / verify.MODEL)
     rows = compared(cases, verify.run_cases(scratch / verify.MODEL, cases, options.provider), limits, options.provider)
     shutil.rmtree(scratch)  # the weights, once more

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from .._graphs.collected_rows import with_rows
 from .._graphs.onnx_file import write
 from .._graphs.traced import DOMAIN, Traced
-from .._graphs.walk import graphs_in
 from .._model.dynamic_axes import BATCH
 from .._model.golden_cases import Cases
 from .._model.long_cases import LONG, NOT_RUN
@@ -21,7 +21,6 @@ from .._standalone import verify
 from .._tracing.attention_calls import Call
 from . import adaptive
 
-_NO_ROWS, _ROW = "sizes/none", "sizes/row"
 TRIED = 3  # cases, those with the longest axes
 
 
@@ -60,74 +59,18 @@ def _longest(golden: Cases, number: int) -> int:
 
 def _with_sizes(model: onnx.ModelProto, calls: Iterable[Call]) -> onnx.ModelProto:
     """Return a model whose outputs are how many queries and values each call gets, a row each time it is computed."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    graph = changed.graph
-    for name, array in ((_NO_ROWS, np.empty((0, 2), np.int64)), (_ROW, np.array([1, 2]))):
-        graph.initializer.append(numpy_helper.from_array(array, name))
-    rows = _Rows(calls).of(graph)
-    del graph.output[:]
-    for op, name in rows.items():
-        graph.node.append(helper.make_node("Identity", [name], [f"{op}/sizes"]))
-        graph.output.append(_value(f"{op}/sizes"))
-    return changed
+    sources = {call.op: [list(call.shapes).index(name) for name in ("queries", "values")] for call in calls}
 
+    def add(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:
+        rows = {}
+        for node in [each for each in graph.node if each.domain == DOMAIN and each.op_type in sources]:
+            shape, pair, joined, row = new_name(), [new_name(), new_name()], new_name(), new_name()
+            for name, number in zip(pair, sources[node.op_type], strict=True):
+                graph.node.append(helper.make_node("Shape", [node.input[number]], [name], start=-2, end=-1))
+            graph.node.append(helper.make_node("Concat", pair, [joined], axis=0))
+            graph.node.append(helper.make_node("Constant", [], [shape], value_ints=[1, 2]))
+            graph.node.append(helper.make_node("Reshape", [joined, shape], [row]))
+            rows[f"{node.op_type}/sizes"] = row
+        return rows
 
-class _Rows:
-    """Puts nodes into a graph and those in it that collect sizes: rows of the numbers of queries and values."""
-
-    def __init__(self, calls: Iterable[Call]) -> None:
-        self._sources = {call.op: [list(call.shapes).index(name) for name in ("queries", "values")] for call in calls}
-        self._made = 0
-
-    def of(self, graph: onnx.GraphProto) -> dict[str, str]:
-        """Return, by the op of each call in a graph, the name of the tensor of its rows."""
-        found: dict[str, str] = {}
-        for node in list(graph.node):
-            if node.domain == DOMAIN and node.op_type in self._sources:
-                found[node.op_type] = self._of_call(graph, node)
-            elif node.op_type == "Loop":
-                found |= self._of_loop(node)
-            elif node.op_type == "If":
-                found |= self._of_branches(node)
-        return found
-
-    def _of_call(self, graph: onnx.GraphProto, node: onnx.NodeProto) -> str:
-        pair, joined, row = [self._name(), self._name()], self._name(), self._name()
-        for name, number in zip(pair, self._sources[node.op_type], strict=True):
-            graph.node.append(helper.make_node("Shape", [node.input[number]], [name], start=-2, end=-1))
-        graph.node.append(helper.make_node("Concat", pair, [joined], axis=0))
-        graph.node.append(helper.make_node("Reshape", [joined, _ROW], [row]))
-        return row
-
-    def _of_loop(self, node: onnx.NodeProto) -> dict[str, str]:
-        (body,) = graphs_in(node)
-        found = {}
-        for op, name in self.of(body).items():
-            before, after, found[op] = self._name(), self._name(), self._name()
-            body.node.append(helper.make_node("Concat", [before, name], [after], axis=0))
-            state = len(node.input) - 2  # scan outputs come behind it
-            node.input.append(_NO_ROWS)
-            node.output.insert(state, found[op])
-            body.input.append(_value(before))
-            body.output.insert(state + 1, _value(after))
-        return found
-
-    def _of_branches(self, node: onnx.NodeProto) -> dict[str, str]:
-        branches = [(branch, self.of(branch)) for branch in graphs_in(node)]
-        found = {op: self._name() for op in dict.fromkeys(op for _, rows in branches for op in rows)}
-        node.output.extend(found.values())
-        for branch, rows in branches:
-            for op in found:
-                name = self._name()  # a branch gives what is made in it
-                branch.node.append(helper.make_node("Identity", [rows.get(op, _NO_ROWS)], [name]))
-                branch.output.append(_value(name))
-        return found
-
-    def _name(self) -> str:
-        self._made += 1
-        return f"sizes/{self._made}"
-
-
-def _value(name: str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.INT64, [None, 2])
+    return with_rows(model, np.empty((0, 2), np.int64), add)

@@ -75,6 +75,7 @@ class Cases:
         lengths: Of inputs that are lengths, the name of the axis along which they count.
         others: Cases with infinities and NaN, which are compared at export and do not travel in the bundle.
         trials: What is tried in cases of special values, by the name of the case.
+        drawn: Float inputs without samples, whose range is unknown; a mask is none of them.
     """
 
     axes: Shapes
@@ -88,6 +89,7 @@ class Cases:
     lengths: dict[str, str] = field(default_factory=dict)
     others: list[Case] = field(default_factory=list)
     trials: dict[str, list[Trial]] = field(default_factory=dict)
+    drawn: tuple[str, ...] = ()
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""
@@ -142,7 +144,7 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
     drawer = Drawer(signature, made)
     axes = name_axes(signature, given, drawer, options)
     drawer.refuse_unsteady(axes.sizes(axes.base))
-    result = Cases(axes.shapes, multiples=axes.multiples, static=axes.static)
+    result = Cases(axes.shapes, multiples=axes.multiples, static=axes.static, drawn=drawer.floats)
 
     mistaken: set[str] = set()
 

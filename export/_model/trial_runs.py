@@ -80,9 +80,15 @@ class Drawer:
 
         A mask stays one.
         """
-        fixed = {name for name, source in self._made.items() if source.sampled or source.ids or source.draw is mask}
-        drawn = [name for name, array in inputs.items() if array.dtype.kind == "f" and name not in fixed]
+        drawn = self.floats
         return inputs | {name: inputs[name] * inputs[name].dtype.type(100) for name in drawn} if drawn else None
+
+    @property
+    def floats(self) -> tuple[str, ...]:
+        """Float inputs that are drawn, except masks and numbers that are looked up."""
+        fixed = {name for name, source in self._made.items() if source.sampled or source.ids or source.draw is mask}
+        dtypes = {spec.name: numpy_dtype(spec.dtype) for spec in self._signature.inputs if spec.name not in fixed}
+        return tuple(name for name, dtype in dtypes.items() if dtype.kind == "f")
 
     def _number_of_keys(self, name: str, arrays: Arrays, sizes: Sizes) -> int:
         source = self._made[name]

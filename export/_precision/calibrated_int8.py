@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._bundle.parity import ParityError, ParityReport
-from .._graphs.onnx_file import describe, read, write
+from .._graphs.onnx_file import read, write
 from .._graphs.traced import Traced
 from .._progress import Progress
 from .._standalone import verify
@@ -75,9 +75,7 @@ def to_calibrated_int8(
         "outputs": outputs,
         "limit": limit,
     }
-    found = model.quantized(taken)
-    describe(found.model, source.model.graph.name, "int8", source.model.producer_version)
-    return CalibratedFile(found, about)
+    return CalibratedFile(model.quantized(taken), about)
 
 
 def check_limit(report: ParityReport) -> None:

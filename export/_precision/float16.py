@@ -11,8 +11,10 @@ as soon as an op is kept in float32 they wrote models that onnxruntime refuses, 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -22,7 +24,7 @@ from .._graphs.edits import keep
 from .._graphs.loop_state import capture_unchanged
 from .._graphs.patterns import inferred
 from .._graphs.traced import CONTRIB, Traced, Weights
-from .._graphs.walk import all_graphs, graphs_in, names_used
+from .._graphs.walk import all_graphs, all_nodes, graphs_in, names_used
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -30,23 +32,31 @@ _OF_DEVICES = {(CONTRIB, "MultiHeadAttention"), ("", "Attention")}
 _LARGEST, _SMALLEST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).tiny)
 
 
-def to_float16(traced: Traced, provider: str = "cpu") -> Traced:
+class Float16Model(NamedTuple):
+    """A float16 model, and the computed tensors that have a float16 form there, by their names in the float32 model."""
+
+    traced: Traced
+    tensors: set[str]
+
+
+def to_float16(traced: Traced, provider: str = "cpu", wide: Collection[str] = ()) -> Float16Model:
     """Return a copy of a model that computes in float16 where that is safe; inputs and outputs keep their types.
 
     Args:
         traced: The model.
         provider: Where it is to run. On a GPU attention by an operator of onnxruntime's computes in float16 too.
+        wide: Tensors beyond the range of float16. Operators that read or return a wide tensor compute in float32.
     """
     converted = deepcopy(traced.model)
-    if provider == "cuda":
-        for function in converted.functions:
-            if "bias" not in function.input:  # of which a float16 may not hold what it has for masked keys
-                _halve_attention(function)
     _hoist_constants(converted.graph)
     capture_unchanged(converted.graph)
     weights = dict(traced.weights)
-    _Scope(converted.graph, _element_types(converted, weights), None, weights).convert()
-    return replace(traced, model=converted, weights=weights)
+    scope = _Scope(converted.graph, _element_types(converted, weights), None, weights, {*wide})
+    for function in converted.functions if provider == "cuda" else ():
+        if "bias" not in function.input:  # of which a float16 may not hold what it has for masked keys
+            scope.halve_calls(function)
+    scope.convert()
+    return Float16Model(replace(traced, model=converted, weights=weights), scope.half)
 
 
 def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> None:
@@ -99,9 +109,15 @@ class _Scope:
     """
 
     def __init__(
-        self, graph: onnx.GraphProto, types: dict[str, int], outer: _Scope | None, weights: dict[str, np.ndarray]
+        self,
+        graph: onnx.GraphProto,
+        types: dict[str, int],
+        outer: _Scope | None,
+        weights: dict[str, np.ndarray],
+        wide: set[str],
     ) -> None:
-        self._graph, self._types, self._outer, self._weights = graph, types, outer, weights
+        self._graph, self._types, self._outer, self._weights, self._wide = graph, types, outer, weights, wide
+        self.half: set[str] = set() if outer is None else outer.half  # computed tensors that have a float16 form
         self._constants = {each.name: each for each in graph.initializer} | dict.fromkeys(weights)
         self._native = {value.name: FULL for value in graph.input} | dict.fromkeys(self._constants, FULL)
         self._names: dict[tuple[str, int], str] = {(name, FULL): name for name in self._native}
@@ -119,17 +135,27 @@ class _Scope:
         if self._outer is None:
             self._drop_unused_constants()
 
+    def halve_calls(self, function: onnx.FunctionProto) -> None:
+        """Let attention in a function compute in float16 unless a call reads a wide tensor."""
+        calls = [node for node in all_nodes(self._graph) if node.op_type == function.name]
+        # The function only moves queries, keys and values before attention, so that no tensor is larger in it.
+        read = {name for node in calls for name in node.input if self._is_float(name)}
+        if read.isdisjoint(self._wide):
+            _halve_attention(function)
+            self.half |= read - self._constants.keys()
+
     def _add(self, original: onnx.NodeProto) -> None:
         node = deepcopy(original)
         kind = HALF if self._runs_in_half(node) else FULL
         for inner in graphs_in(node):
-            _Scope(inner, self._types, self, {}).convert()
+            _Scope(inner, self._types, self, {}, self._wide).convert()
         for index, name in enumerate(node.input):
             if self._is_float(name):
                 node.input[index] = self._owner(name)._named(name, kind)
         casts = []
         for index, name in enumerate(node.output):
             self._native[name], self._names[name, kind] = kind, name
+            self.half |= {name} if kind == HALF and self._is_float(name) else set()
             if kind == HALF and self._is_float(name) and name in self._outputs:
                 node.output[index] = self._names[name, HALF] = f"{name}/float16"
                 self._names[name, FULL] = name
@@ -161,6 +187,7 @@ class _Scope:
             elif (constant := self._constant(name)) is not None:
                 self._graph.initializer.append(numpy_helper.from_array(constant.astype(np.float16), cast))
             else:
+                self.half.add(name)
                 source = self._names[name, self._native[name]]
                 self._nodes.append(helper.make_node("Cast", [source], [cast], name=f"{cast}/cast", to=kind))
             self._names[name, kind] = cast
@@ -172,6 +199,8 @@ class _Scope:
         floats = [name for name in node.input if self._is_float(name)]
         constants = {name: self._constant(name) for name in floats}
         computed = [name for name in floats if constants[name] is None]
+        if not self._wide.isdisjoint([*computed, *node.output]):
+            return False
         if not floats or not all(_is_safe(each) for each in constants.values() if each is not None):
             return False
         if node.op_type in TABLES and constants[floats[0]] is not None:

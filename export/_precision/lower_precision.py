@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,15 @@ from typing import Any
 from .._bundle.parity import ParityReport, ParityRow, compared
 from .._graphs.external_data import DATA
 from .._graphs.onnx_file import describe, read, write
-from .._graphs.traced import Traced
 from .._model.coverage import left_to_rounding
 from .._options import Options
 from .._progress import Progress
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
 from .calibrated_int8 import check_limit, to_calibrated_int8
-from .float16 import to_float16
 from .gains import gains, top1
 from .int8 import to_int8
+from .overflow import to_measured_float16
 from .qdq_oracle import with_oracle
 
 
@@ -30,6 +29,7 @@ def converted(
     options: Options,
     step: Progress,
     batches: Sequence[Arrays] = (),
+    drawn: Collection[str] = (),
 ) -> ParityReport:
     """Replace a bundle's float32 ONNX file by one in another precision, and compare that one with Keras in turn.
 
@@ -40,6 +40,7 @@ def converted(
         options: The precision, `"float16"` or `"int8"`, and the tolerance for the converted file.
         step: Is told what is being done.
         batches: What an int8 file is calibrated on, if it is: such a file is compared with what its own graph says.
+        drawn: Float inputs without samples.
 
     Returns:
         The report with the rows of the converted file, and with its `precision`.
@@ -52,12 +53,16 @@ def converted(
     scratch.mkdir()
     step(f"Converting to {precision}")
     about: dict[str, Any] = {"name": precision}
+    source = read(float32)
     if batches:
         made, about["calibration"] = to_calibrated_int8(float32, batches, options.limit, scratch, step)
         step("Computing what the int8 graph says without integers")
         cases = with_oracle(made.model, cases, report.provider, scratch)
+    elif precision == "int8":
+        made = to_int8(source, scratch)
     else:
-        made = convert(read(float32), precision, scratch, report.provider)
+        made, about["ranges"] = to_measured_float16(source, cases, report.provider, scratch, drawn)
+    describe(made.model, source.model.graph.name, precision, source.model.producer_version)
     write(made, scratch / verify.MODEL)
     step(f"Running onnxruntime on the golden cases in {precision}")
     actual = verify.run_cases(scratch / verify.MODEL, cases, report.provider)
@@ -110,20 +115,3 @@ def _with_limits(coverage: dict[str, Any] | None, cases: Sequence[Case]) -> dict
         for name, known in coverage["outputs"].items()
     }
     return coverage | {"inputs": inputs, "outputs": outputs}
-
-
-def convert(traced: Traced, precision: str, folder: Path, provider: str = "cpu") -> Traced:
-    """Return a float32 model in another precision; its inputs and outputs keep their types.
-
-    Args:
-        traced: The float32 model; it is not changed.
-        precision: `"float16"` or `"int8"`.
-        folder: An empty folder, where a quantizer writes while it works.
-        provider: Where it is to run.
-
-    Raises:
-        UnsupportedModelError: onnxruntime's quantizer fails on the model.
-    """
-    found = to_float16(traced, provider) if precision == "float16" else to_int8(traced, folder)
-    describe(found.model, traced.model.graph.name, precision, traced.model.producer_version)
-    return found

@@ -23,7 +23,7 @@ from keras_attn_export._lowerings import given
 from keras_attn_export._lowerings.operators import op
 from keras_attn_export._precision.float16_rules import PRODUCTS
 from keras_attn_export._precision.int8 import silent_logging
-from keras_attn_export._precision.lower_precision import convert
+from keras_attn_export._precision.overflow import to_measured_float16
 from keras_attn_export._standalone.verify import CASES, MODEL, load_cases
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
@@ -222,12 +222,12 @@ def test_a_row_does_not_depend_on_the_others_of_its_batch(attending):
 
 def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):
     def wrong(model, *rest):
-        converted = convert(model, *rest)
+        converted, ranges = to_measured_float16(model, *rest)
         tensor = max(converted.model.graph.initializer, key=lambda each: len(each.raw_data))
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(1.5), tensor.name))
-        return converted
+        return converted, ranges
 
-    monkeypatch.setattr("keras_attn_export._precision.lower_precision.convert", wrong)
+    monkeypatch.setattr("keras_attn_export._precision.lower_precision.to_measured_float16", wrong)
     model = small_model()
     steps = []
     with pytest.raises(ParityError, match=r"ONNX in float16 output `.*` is outside the tolerance") as caught:

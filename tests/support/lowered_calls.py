@@ -343,7 +343,7 @@ def model_of(call, written, opset=18, precision="float32"):
     model = with_functions(model, [written])
     model.ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", opset)])
     if precision == "float16":
-        model = to_float16(Traced(inliner.inline_local_functions(model))).model
+        model = to_float16(Traced(inliner.inline_local_functions(model))).traced.model
     onnx.checker.check_model(model, full_check=True)
     return model
 
