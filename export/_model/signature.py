@@ -123,6 +123,8 @@ def model_signature(model: keras.Model, samples: Any = None, file: Path | None =
     functional = functional_of(model)
     if samples is not None and not isinstance(samples, Mapping):
         samples = by_name(SAMPLES, samples, _names_in_order(model, functional, samples))
+    if samples is not None:
+        samples = {name: value for name, value in samples.items() if value is not None}  # optional arguments
     if functional is None and isinstance(model, keras.Sequential):
         return model_signature(with_input(model, samples), samples)
     _refuse_layers(model)
@@ -204,7 +206,12 @@ def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[
     def call(inputs: Mapping[str, Any]) -> Tensors:
         packed = keras.tree.pack_sequence_as(structure, [inputs[spec.name] for spec in specs])
         found = keras.tree.flatten(model(packed, training=False))
-        for tensor, known in zip(found, keras.tree.flatten(outputs_structure(functional)), strict=True):
+        for name, tensor, known in zip(outputs, found, keras.tree.flatten(outputs_structure(functional)), strict=True):
+            if tensor is None:
+                raise UnsupportedModelError(
+                    f"Output `{name}` of `{model.name}` is None when the model runs, although its layer declares a "
+                    f"tensor of shape {known.shape}. Leave the output out: `keras.Model(model.inputs, other_outputs)`."
+                )
             # TensorFlow forgets in a loop how often it runs.
             if hasattr(tensor, "set_shape") and tensor.shape.is_compatible_with(known.shape):
                 tensor.set_shape(known.shape)
@@ -245,7 +252,8 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
     outputs = output_names(structure, names)
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
-        return dict(zip(outputs, keras.tree.flatten(raw(inputs)), strict=True))
+        tensors = [tensor for tensor in keras.tree.flatten(raw(inputs)) if tensor is not None]
+        return dict(zip(outputs, tensors, strict=True))
 
     check_inputs([(spec.name, spec.dtype) for spec in specs])
     return Signature(model, None, samples, specs, outputs, call)

@@ -95,6 +95,8 @@ class Drawer:
         try:
             inputs = self.inputs(sizes)
             outputs = self._signature.run(inputs)
+        except UnsupportedModelError:
+            raise
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             said = first_line(error)
             return Problem(said, f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {said}")
@@ -119,8 +121,7 @@ class Drawer:
             return False
         with quiet_keras():
             inner = self._of_every_layer(inputs)
-        told = self._every_layer.outputs
-        empty = any(0 in found.shape and 0 not in each.shape for found, each in zip(inner, told, strict=True))
+        empty = any(0 in output.shape and 0 not in tensor.shape for tensor, output in inner)
         if not empty:
             self._filled.append(shapes)
         return empty
@@ -168,14 +169,17 @@ class Drawer:
             first = self._of_every_layer(inputs)
             for _ in range(RUNS_OF_RANDOM):
                 again = self._of_every_layer(inputs)
-                for tensor, a, b in zip(self._every_layer.outputs, first, again, strict=True):
+                for (tensor, a), (_, b) in zip(first, again, strict=True):
                     if not _same_again(a, b):
                         return f"Layer `{operation_of(tensor).name}`"
         return "A layer of the model"
 
-    def _of_every_layer(self, inputs: Arrays) -> list[Any]:
-        outputs = self._every_layer(self._signature.packed(inputs))  # Keras gives one alone as it is
-        return list(keras.tree.flatten(outputs))
+    def _of_every_layer(self, inputs: Arrays) -> list[tuple[Any, Any]]:
+        """Return each tensor of the functional model with its value; a layer may declare a tensor and return None."""
+        # `training=True` is the default of some layers, behind which BatchNormalization would change its averages
+        outputs = keras.tree.flatten(self._every_layer(self._signature.packed(inputs), training=False))
+        tensors = self._every_layer.outputs
+        return [(tensor, value) for tensor, value in zip(tensors, outputs, strict=True) if value is not None]
 
     @cached_property
     def _every_layer(self) -> Any:
