@@ -32,7 +32,8 @@ def policy_of(layer: Any) -> Any:
 @contextmanager
 def names_of_policies_kept(layer: Any) -> Iterator[None]:
     """Restore the names of the policies within a layer: Keras deletes them when it serializes a map of policies."""
-    policies = [each.dtype_policy for each in layers_of(layer)]
+    layers = layers_of(layer) if isinstance(layer, keras.Layer) else []  # `keras.ops` in functional models are none
+    policies = [each.dtype_policy for each in layers]
     policies += [inner for policy in policies if isinstance(policy, Mapping) for inner in policy.values()]
     attributes = [dict(vars(policy)) for policy in policies]
     try:

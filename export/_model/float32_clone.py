@@ -160,9 +160,11 @@ def _pair_layers(layer: Any, clone: Any) -> Iterator[tuple[Any, Any]]:
     yield layer, clone
     sources, copies = children_of(layer), children_of(clone)
     if (functional := functional_of(layer)) is not None:
-        # Names are unique in a graph. The clone of a subclass has no layers that are attributes only.
+        # Names are unique in a graph, and a subclass of a functional model holds layers beside it, which a clone lacks.
+        # Only a clone from `__init__` may have other names, which Keras chose, and then it has all layers in order.
         by_name = {source.name: source for source in (*sources, *functional.operations)}
-        sources = [by_name[copy.name] for copy in copies if copy.name in by_name]
+        if all(copy.name in by_name for copy in copies):
+            sources = [by_name[copy.name] for copy in copies]
     if len(sources) != len(copies):
         raise ValueError(
             f"Layer `{layer.name}` ({type(layer).__name__}) holds {len(sources)} layers, and the layer from its "
