@@ -141,6 +141,8 @@ def _copy_weights(model: Any, clone: Any) -> None:
         ValueError: If layers or weights of the clone have no counterpart.
     """
     for layer, layer_clone in _pair_layers(model, clone):
+        if getattr(layer, "lora_enabled", False) and not layer_clone.lora_enabled:
+            layer_clone.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)  # not in `get_config` of a container
         weights, copies = own_weights_of(layer), own_weights_of(layer_clone)
         if sorted(weight.name for weight in weights) == sorted(weight.name for weight in copies):
             # quantization after LoRA changes the order

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from export_models import shared_with_nested_model
 from keras import layers, ops
 from test_rounding import numbers
 
@@ -30,6 +31,12 @@ def test_a_dense_layer_in_float64():
     (found,) = outputs_in_float64(model_signature(model), [case])
     kernel, bias = (np.asarray(weight, "float64") for weight in model.get_weights())
     np.testing.assert_allclose(found["out"], case.inputs["x"].astype("float64") @ kernel + bias, rtol=1e-14, atol=1e-14)
+
+
+def test_layer_shared_with_a_nested_model_has_its_weights_in_float64():
+    case = case_of(shared_with_nested_model(), numbers(2, 3, 6))
+    (found,) = outputs_in_float64(model_signature(shared_with_nested_model()), [case])
+    np.testing.assert_allclose(found["out"], case.outputs["out"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["x", None])
