@@ -23,17 +23,11 @@ def quantization_of(layer: Any) -> str | None:
     return getattr(layer, "quantization_mode", None)
 
 
-def policy_of(layer: Any) -> Any:
-    """Return the dtype policy of a layer itself, if it has a map of policies by path."""
-    policy = layer.dtype_policy
-    return policy[layer.path or ""] if isinstance(policy, keras.dtype_policies.DTypePolicyMap) else policy
-
-
 @contextmanager
-def names_of_policies_kept(layer: Any) -> Iterator[None]:
-    """Restore the names of the policies within a layer: Keras deletes them when it serializes a map of policies."""
-    layers = layers_of(layer) if isinstance(layer, keras.Layer) else []  # `keras.ops` in functional models are none
-    policies = [each.dtype_policy for each in layers]
+def preserve_policy_names(operation: Any) -> Iterator[None]:
+    """Restore the names of dtype policies: Keras deletes them in the layers when it serializes a map of policies."""
+    layers = layers_of(operation) if isinstance(operation, keras.Layer) else []
+    policies = [layer.dtype_policy for layer in layers]
     policies += [inner for policy in policies if isinstance(policy, Mapping) for inner in policy.values()]
     attributes = [dict(vars(policy)) for policy in policies]
     try:

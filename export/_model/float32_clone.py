@@ -15,10 +15,10 @@ from .._errors import UnsupportedModelError
 from .._internals.keras_internals import (
     functional_of,
     inputs_structure,
-    names_of_policies_kept,
     operation_of,
     own_weights_of,
-    policy_of,
+    preserve_policy_names,
+    quantization_of,
 )
 from .._options import NO_MORE
 from .._standalone.verify import Case, compare
@@ -38,15 +38,13 @@ FLOAT32_INSTEAD = (
 
 def half_policies(signature: Signature) -> list[str]:
     """Return the names of the half-precision policies in a model, sorted."""
-    policies = [policy_of(layer) for layer in signature.layers]
-    return sorted({_policy_name(policy) for policy in policies if policy.compute_dtype in HALF})
+    return sorted({_policy_name(layer) for layer in signature.layers if layer.compute_dtype in HALF})
 
 
-def _policy_name(policy: Any) -> str:
-    """Return the name of a policy from its dtypes: a policy that was part of a saved map has no name."""
-    compute, mode = policy.compute_dtype, policy.quantization_mode
-    source = compute if compute == policy.variable_dtype else f"mixed_{compute}"
-    return f"{mode}_from_{source}" if mode else source
+def _policy_name(layer: Any) -> str:
+    """Return the name of a layer's policy from its dtypes: Keras deletes names when it serializes a map of policies."""
+    source = layer.compute_dtype if layer.compute_dtype == layer.variable_dtype else f"mixed_{layer.compute_dtype}"
+    return f"{mode}_from_{source}" if (mode := quantization_of(layer)) else source
 
 
 def float32_clone(signature: Signature) -> Signature:
@@ -88,11 +86,11 @@ def clone_with_policies(
         return keras.Input(batch_shape=tensor.shape, dtype=kind, name=operation_of(tensor).name)
 
     def clone_layer(layer: Any) -> Any:
-        with names_of_policies_kept(layer):
+        with preserve_policy_names(layer):
             config = _with_policies(layer.get_config(), dtype, replaced)
         return type(layer).from_config(config)
 
-    def clone_each_layer(model: Any) -> Any:
+    def clone_by_layer(model: Any) -> Any:
         inputs = keras.tree.map_structure(input_of, inputs_structure(signature.functional)) if inputs_too else None
         return keras.models.clone_model(model, input_tensors=inputs, clone_function=clone_layer)
 
@@ -111,24 +109,16 @@ def clone_with_policies(
         if not signature.is_functional:
             return with_weights(clone_layer(model))
         try:
-            return with_weights(clone_each_layer(model))
+            return with_weights(clone_by_layer(model))
         except Exception:
-            if not _has_own_config(model):
+            if type(model).get_config.__module__.startswith("keras.src."):
                 raise
+            # A backbone of KerasHub stores policies of quantized layers at any depth, and constructs layers from
+            # arguments that `get_config` of these layers lacks.
             return with_weights(clone_layer(model))
     finally:
         keras.config.set_dtype_policy(policy)
         random.setstate(drawn)  # Keras takes seeds from it for the weights that are then replaced
-
-
-def _has_own_config(model: Any) -> bool:
-    """Tell whether the class of a functional model defines `get_config`.
-
-    A backbone of KerasHub stores the policies of quantized layers there, at any depth, and constructs layers from
-    arguments that `get_config` of these layers lacks.
-    """
-    classes = type(model).__mro__
-    return any("get_config" in vars(kind) and not kind.__module__.startswith("keras.src.") for kind in classes)
 
 
 def _copy_weights(model: Any, clone: Any) -> None:
@@ -147,12 +137,11 @@ def _copy_weights(model: Any, clone: Any) -> None:
         if sorted(weight.name for weight in weights) == sorted(weight.name for weight in copies):
             # quantization after LoRA changes the order
             weights, copies = (sorted(variables, key=lambda weight: weight.name) for variables in (weights, copies))
-        shapes, copied_shapes = ([tuple(weight.shape) for weight in variables] for variables in (weights, copies))
-        if shapes != copied_shapes:
-            raise ValueError(
-                f"Layer `{layer.name}` ({type(layer).__name__}) has weights of shapes {shapes}, and the layer from its "
-                f"`get_config` has {copied_shapes}"
-            )
+        _check_same(
+            layer,
+            "weights of shapes",
+            *([tuple(weight.shape) for weight in variables] for variables in (weights, copies)),
+        )
         for weight, copy in zip(weights, copies, strict=True):
             copy.assign(keras.ops.cast(weight, copy.dtype))
 
@@ -167,13 +156,18 @@ def _pair_layers(layer: Any, clone: Any) -> Iterator[tuple[Any, Any]]:
         by_name = {source.name: source for source in (*sources, *functional.operations)}
         if all(copy.name in by_name for copy in copies):
             sources = [by_name[copy.name] for copy in copies]
-    if len(sources) != len(copies):
-        raise ValueError(
-            f"Layer `{layer.name}` ({type(layer).__name__}) holds {len(sources)} layers, and the layer from its "
-            f"`get_config` holds {len(copies)}"
-        )
+    _check_same(layer, "inner layers:", len(sources), len(copies))
     for source, copy in zip(sources, copies, strict=True):
         yield from _pair_layers(source, copy)
+
+
+def _check_same(layer: Any, part: str, original: object, clone: object) -> None:
+    """Raise ValueError if a part of a layer and of its clone differ."""
+    if original != clone:
+        raise ValueError(
+            f"Layer `{layer.name}` ({type(layer).__name__}) has {part} {original}, and the layer from its `get_config` "
+            f"has {clone}"
+        )
 
 
 def distance(signature: Signature, cases: Iterable[Case]) -> dict[str, Any]:

@@ -174,7 +174,7 @@ class NoConfig(Scale):
     [
         (Scale, "float32 clone of .* gives other outputs"),
         (lambda: NoConfig(2), "`half_model` computes in mixed_float16 and has no float32 clone.*precision='float16'"),
-        (lambda: Pair(*[layers.Dense(3)] * 2), "holds 1 layers, and the layer from its `get_config` holds 2"),
+        (lambda: Pair(*[layers.Dense(3)] * 2), "has inner layers: 1, and the layer from its `get_config` has 2"),
     ],
 )
 def test_a_model_without_a_clone_of_its_outputs_is_refused(layer, message, tmp_path):
