@@ -86,6 +86,22 @@ def _with_prefix_and_domains(graph: Any, scope: str) -> None:
 
 
 controlflow.prefix_graph = _with_prefix_and_domains
+_list_nodes = tf_loader.tflist_to_onnx
+
+
+def _list_nodes_with_shapes_of_branches(graph: Any, shape_override: Any, **options: Any) -> Any:
+    """List the nodes of a graph; tf2onnx 1.17 counts the condition of `If` as an input of its branches.
+
+    Shapes then belong to the wrong inputs, and a convolution within a branch fails, whose kernel has no shape.
+    """
+    *lists, functions = _list_nodes(graph, shape_override, **options)
+    for node in graph.get_operations():
+        for branch in ("then_branch", "else_branch") if node.type in ("If", "StatelessIf") else ():
+            functions[node.get_attr(branch).name] = [tensor.get_shape() for tensor in node.inputs[1:]]
+    return (*lists, functions)
+
+
+tf_loader.tflist_to_onnx = _list_nodes_with_shapes_of_branches
 
 
 def mended(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:

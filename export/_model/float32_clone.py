@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_attn._keras.private import children_of
+
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import inputs_structure, operation_of
+from .._internals.keras_internals import (
+    functional_of,
+    inputs_structure,
+    operation_of,
+    own_weights_of,
+    preserve_policy_names,
+    quantization_of,
+)
 from .._options import NO_MORE
 from .._standalone.verify import Case, compare
 from .golden_cases import LARGE
+from .keras_messages import first_line
 from .signature import Signature, model_signature
 
 FAR = 0.25  # relative; bfloat16 has 8 bits, and a deep model loses a few of them
 
 HALF = ("mixed_float16", "mixed_bfloat16", "bfloat16", "float16")  # the longer names first: they hold the shorter
 
+FLOAT32_INSTEAD = (
+    "`get_config` of each layer must hold all arguments of `__init__`. Or build or load the model with "
+    "`dtype='float32'` and its weights, and export it with `precision='float16'` for a file in half precision."
+)
+
 
 def half_policies(signature: Signature) -> list[str]:
     """Return the names of the half-precision policies in a model, sorted."""
-    names = {layer.dtype_policy.name for layer in signature.layers}
-    return sorted(name for name in names if name.endswith(HALF))
+    return sorted({_policy_name(layer) for layer in signature.layers if layer.compute_dtype in HALF})
+
+
+def _policy_name(layer: Any) -> str:
+    """Return the name of a layer's policy from its dtypes: Keras deletes names when it serializes a map of policies."""
+    source = layer.compute_dtype if layer.compute_dtype == layer.variable_dtype else f"mixed_{layer.compute_dtype}"
+    return f"{mode}_from_{source}" if (mode := quantization_of(layer)) else source
 
 
 def float32_clone(signature: Signature) -> Signature:
@@ -45,7 +65,7 @@ def float32_clone(signature: Signature) -> Signature:
         # from_config, get_config and build are the user's own code
         raise UnsupportedModelError(
             f"Model `{signature.model.name}` computes in {', '.join(half_policies(signature))} and has no float32 "
-            f"clone: {error}"
+            f"clone: {first_line(error).rstrip('.')}. {FLOAT32_INSTEAD}"
         ) from error
 
 
@@ -66,26 +86,88 @@ def clone_with_policies(
         return keras.Input(batch_shape=tensor.shape, dtype=kind, name=operation_of(tensor).name)
 
     def clone_layer(layer: Any) -> Any:
-        return type(layer).from_config(_with_policies(layer.get_config(), dtype, replaced))
+        with preserve_policy_names(layer):
+            config = _with_policies(layer.get_config(), dtype, replaced)
+        return type(layer).from_config(config)
 
-    model, functional = signature.model, signature.functional
-    policy, drawn = keras.config.dtype_policy(), random.getstate()
-    keras.config.set_dtype_policy(dtype)  # for layers that a subclass makes without saying their dtype
-    try:
-        if signature.is_functional:
-            inputs = keras.tree.map_structure(input_of, inputs_structure(functional)) if inputs_too else None
-            clone = keras.models.clone_model(model, input_tensors=inputs, clone_function=clone_layer)
-        else:
-            clone = clone_layer(model)
+    def clone_by_layer(model: Any) -> Any:
+        inputs = keras.tree.map_structure(input_of, inputs_structure(signature.functional)) if inputs_too else None
+        return keras.models.clone_model(model, input_tensors=inputs, clone_function=clone_layer)
+
+    def with_weights(clone: Any) -> Signature:
         cloned = model_signature(clone, signature.samples)  # a subclass has no weights before this, its first call
-        clone.set_weights([_float32_array(weight) for weight in model.weights])
+        _copy_weights(model, clone)
         for layer in cloned.layers:
             if hasattr(layer, "finalize_state"):
                 layer.finalize_state()  # preprocessing layers compute with what they make of their weights here
+        return cloned
+
+    model = signature.model
+    policy, drawn = keras.config.dtype_policy(), random.getstate()
+    keras.config.set_dtype_policy(dtype)  # for layers that a subclass makes without saying their dtype
+    try:
+        if not signature.is_functional:
+            return with_weights(clone_layer(model))
+        try:
+            return with_weights(clone_by_layer(model))
+        except Exception:
+            if type(model).get_config.__module__.startswith("keras.src."):
+                raise
+            # A backbone of KerasHub stores policies of quantized layers at any depth, and constructs layers from
+            # arguments that `get_config` of these layers lacks.
+            return with_weights(clone_layer(model))
     finally:
         keras.config.set_dtype_policy(policy)
         random.setstate(drawn)  # Keras takes seeds from it for the weights that are then replaced
-    return cloned
+
+
+def _copy_weights(model: Any, clone: Any) -> None:
+    """Assign to each weight of a clone the value of its counterpart in the model.
+
+    Weights are paired layer by layer, since `Model.weights` of the two differ in order and length: a layer that a model
+    shares with a model nested in it is a single layer there and two in the clone.
+
+    Raises:
+        ValueError: If layers or weights of the clone have no counterpart.
+    """
+    for layer, layer_clone in _pair_layers(model, clone):
+        if getattr(layer, "lora_enabled", False) and not layer_clone.lora_enabled:
+            layer_clone.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)  # not in `get_config` of a container
+        weights, copies = own_weights_of(layer), own_weights_of(layer_clone)
+        if sorted(weight.name for weight in weights) == sorted(weight.name for weight in copies):
+            # quantization after LoRA changes the order
+            weights, copies = (sorted(variables, key=lambda weight: weight.name) for variables in (weights, copies))
+        _check_same(
+            layer,
+            "weights of shapes",
+            *([tuple(weight.shape) for weight in variables] for variables in (weights, copies)),
+        )
+        for weight, copy in zip(weights, copies, strict=True):
+            copy.assign(keras.ops.cast(weight, copy.dtype))
+
+
+def _pair_layers(layer: Any, clone: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield a layer with its clone, then all layers within, at any depth, with their clones."""
+    yield layer, clone
+    sources, copies = children_of(layer), children_of(clone)
+    if (functional := functional_of(layer)) is not None:
+        # Names are unique in a graph, and a subclass of a functional model holds layers beside it, which a clone lacks.
+        # Only a clone from `__init__` may have other names, which Keras chose, and then it has all layers in order.
+        by_name = {source.name: source for source in (*sources, *functional.operations)}
+        if all(copy.name in by_name for copy in copies):
+            sources = [by_name[copy.name] for copy in copies]
+    _check_same(layer, "inner layers:", len(sources), len(copies))
+    for source, copy in zip(sources, copies, strict=True):
+        yield from _pair_layers(source, copy)
+
+
+def _check_same(layer: Any, part: str, original: object, clone: object) -> None:
+    """Raise ValueError if a part of a layer and of its clone differ."""
+    if original != clone:
+        raise ValueError(
+            f"Layer `{layer.name}` ({type(layer).__name__}) has {part} {original}, and the layer from its `get_config` "
+            f"has {clone}"
+        )
 
 
 def distance(signature: Signature, cases: Iterable[Case]) -> dict[str, Any]:
@@ -111,7 +193,8 @@ def distance(signature: Signature, cases: Iterable[Case]) -> dict[str, Any]:
     if worst["max_rel"] > FAR:
         raise UnsupportedModelError(
             f"The float32 clone of `{signature.model.name}`, a model in {', '.join(policies)}, gives other outputs "
-            f"(max rel {worst['max_rel']:.1e}): a layer holds something that is neither in `get_config` nor a weight."
+            f"(max rel {worst['max_rel']:.1e}): a layer holds something that is neither in `get_config` nor a weight. "
+            f"{FLOAT32_INSTEAD}"
         )
     return {"policies": policies, **worst}
 
@@ -122,12 +205,14 @@ def _float32_array(tensor: Any) -> np.ndarray:
 
 def _with_policies(value: Any, dtype: str, replaced: Sequence[str]) -> Any:
     """Return a layer's configuration with a dtype in its own policy, and in those of layers within it."""
+    if isinstance(value, keras.DTypePolicy):
+        value = keras.dtype_policies.serialize(value)
     if isinstance(value, list | tuple):
         return type(value)(_with_policies(each, dtype, replaced) for each in value)
     if not isinstance(value, dict):
         return value
     mapped = {key: _with_policies(each, dtype, replaced) for key, each in value.items()}
-    if str(value.get("class_name")).endswith("DTypePolicy"):  # quantized policies too: int8_from_mixed_float16
+    if "DTypePolicy" in str(value.get("class_name")):  # quantized policies and maps too: int8_from_mixed_float16
         mapped["config"] = {key: _renamed(each, dtype, replaced) for key, each in mapped["config"].items()}
     return mapped
 

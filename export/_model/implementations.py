@@ -125,7 +125,9 @@ def layer_differing_in_predict(signature: Signature, case: Case) -> str | None:
         return None
     names, eager = zip(*signature.layer_outputs(case.inputs), strict=True)
     predicted = _predicted(signature, signature.every_layer, case.inputs)
-    return None if predicted is None else first_differing_layer(names, eager, predicted)
+    if predicted is None or len(predicted) != len(names):
+        return None
+    return first_differing_layer(names, eager, predicted)
 
 
 def _predicted(signature: Signature, model: keras.Model, inputs: Arrays) -> list[np.ndarray] | None:

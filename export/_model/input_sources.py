@@ -174,7 +174,10 @@ def _fitting(value: Any, spec: InputSpec) -> np.ndarray:
         want in (None, have) for want, have in zip(spec.shape, array.shape, strict=True)
     )
     if not fits or 0 in array.shape:
-        raise InputError(f"Sample `{spec.name}` must have shape {spec.shape}, no axis empty. Received: {array.shape}.")
+        raise InputError(
+            f"Sample `{spec.name}` must have shape {spec.shape}, no axis empty. Received: {array.shape}. Pass at least "
+            "one element along each axis, or leave this sample out: numbers are then drawn for the input."
+        )
     return array
 
 
@@ -310,7 +313,8 @@ def _uses(model: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
         if type(operation).__name__ == "Cast":  # keras.ops.cast: what it feeds, the input feeds
             yield from _uses(model, node.output_tensors[0], inner)
             continue
-        bound = inspect.signature(operation.call).bind(*arguments.args, **arguments.kwargs).arguments
+        options = {name: value for name, value in arguments.kwargs.items() if name != "training"}  # `call` may lack it
+        bound = inspect.signature(operation.call).bind(*arguments.args, **options).arguments
         for name, value in bound.items():
             if any(leaf is tensor for leaf in keras.tree.flatten(value)):
                 yield _Use(operation, name, bound, inner)

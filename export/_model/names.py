@@ -59,12 +59,14 @@ def output_names(structure: Any, inputs: Sequence[str], layers: Sequence[str] = 
     """Name outputs by their dict keys, else by the layers that made them, else by position; each name once.
 
     Args:
-        structure: The outputs, nested as the model returns them.
+        structure: The outputs, nested as the model returns them; None among them has no name.
         inputs: The names of its inputs: an ONNX graph cannot give two tensors one name.
         layers: The names of the layers, in the order of the outputs, if they are known.
     """
     names: list[str] = []
-    for index, (path, _) in enumerate(keras.tree.flatten_with_path(structure)):
+    for index, (path, tensor) in enumerate(keras.tree.flatten_with_path(structure)):
+        if tensor is None:
+            continue
         keyed = any(isinstance(part, str) for part in path)
         name = "_".join(map(str, path)) if keyed else (layers[index] if layers else f"output_{index}")
         if name in inputs:

@@ -104,12 +104,16 @@ class Signature:
         return keras.Model(inputs_structure(self.functional), outputs)
 
     def layer_outputs(self, inputs: Arrays) -> list[tuple[str, np.ndarray]]:
-        """Return the name of the layer and the value of each output of `every_layer`, by an eager call."""
+        """Return the name of the layer and the value of each output of `every_layer`, by an eager call.
+
+        A layer may declare a tensor and return None, which is left out.
+        """
         with quiet_keras(), discarded_updates():
             # without `training`, layers such as `RandomFlip` put the rest of the model into training mode: keras#23166
             outputs = keras.tree.flatten(self.every_layer(self.packed(inputs), training=False))
-        names = [operation_of(tensor).name for tensor in self.every_layer.outputs]
-        return list(zip(names, map(keras.ops.convert_to_numpy, outputs), strict=True))
+        pairs = zip(self.every_layer.outputs, outputs, strict=True)
+        returned = [(operation_of(tensor).name, value) for tensor, value in pairs if value is not None]
+        return [(name, keras.ops.convert_to_numpy(value)) for name, value in returned]
 
     def run(self, inputs: Arrays) -> Arrays:
         """Return what Keras gives for arrays, as arrays."""
@@ -137,6 +141,8 @@ def model_signature(model: keras.Model, samples: Any = None, file: Path | None =
     functional = functional_of(model)
     if samples is not None and not isinstance(samples, Mapping):
         samples = by_name(SAMPLES, samples, _names_in_order(model, functional, samples))
+    if samples is not None:
+        samples = {name: value for name, value in samples.items() if value is not None}  # optional arguments
     if functional is None and isinstance(model, keras.Sequential):
         return model_signature(with_input(model, samples), samples)
     _refuse_layers(model)
@@ -221,7 +227,12 @@ def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[
     def call(inputs: Mapping[str, Any]) -> Tensors:
         with discarded_updates():
             found = keras.tree.flatten(model(packed(inputs), training=False))
-        for tensor, known in zip(found, keras.tree.flatten(outputs_structure(functional)), strict=True):
+        for name, tensor, known in zip(outputs, found, keras.tree.flatten(outputs_structure(functional)), strict=True):
+            if tensor is None:
+                raise UnsupportedModelError(
+                    f"Output `{name}` of `{model.name}` is None when the model runs, although its layer declares a "
+                    f"tensor of shape {known.shape}. Leave the output out: `keras.Model(model.inputs, other_outputs)`."
+                )
             # TensorFlow forgets in a loop how often it runs.
             if hasattr(tensor, "set_shape") and tensor.shape.is_compatible_with(known.shape):
                 tensor.set_shape(known.shape)
@@ -263,7 +274,8 @@ def _subclass_signature(model: keras.Model, samples: Mapping[str, Any]) -> Signa
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
         with discarded_updates():
-            return dict(zip(outputs, keras.tree.flatten(raw(inputs)), strict=True))
+            tensors = [tensor for tensor in keras.tree.flatten(raw(inputs)) if tensor is not None]
+        return dict(zip(outputs, tensors, strict=True))
 
     check_inputs([(spec.name, spec.dtype) for spec in specs])
 

@@ -106,6 +106,8 @@ class Drawer:
         try:
             inputs = self.inputs(sizes)
             outputs = self._signature.run(inputs)
+        except UnsupportedModelError:
+            raise
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             said = first_line(error)
             return Problem(said, f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {said}")

@@ -21,6 +21,17 @@ def empty(graph: Any, node: Any) -> None:
     write.last("ConstantOfShape", write("Cast", *write.inputs, to=TensorProto.INT64), value=zero)
 
 
+def reshape(graph: Any, node: Any) -> None:
+    """`Reshape`; of an empty tensor only the shape is written, since a size of 0 in ONNX copies that of the input."""
+    if 0 not in (graph.get_shape(node.output[0]) or ()) or graph.get_dtype(node.output[0]) == TensorProto.STRING:
+        map_as_it_does(graph, node)
+        return
+    write = Replacement(graph, node)
+    zero = helper.make_tensor("value", write.dtype, [1], [0])
+    sizes = write("Max", write("Cast", write.inputs[1], to=TensorProto.INT64), [0])  # -1 is the axis that is empty
+    write.last("ConstantOfShape", sizes, value=zero)
+
+
 def rolled(graph: Any, node: Any) -> None:
     """`Roll` along axes that are known; an axis of 0 has no place to go to."""
     if not node.inputs[2].is_const():

@@ -139,6 +139,7 @@ NUMBERS = (
 PLACES = (
     Operator("XlaDynamicUpdateSlice", slices.update, "no mapping; `keras.ops.slice_update`"),
     Operator("InvertPermutation", matrices.inverted, "int64 where it is int32"),
+    Operator("Reshape", moves.reshape, "a size of 0 copies that of the input"),
     Operator("Roll", moves.rolled, "fails on an axis of 0"),
     Operator("ReverseSequence", moves.reversed_sequences, "onnxruntime takes the first two axes alone"),
     Operator("StridedSlice", moves.cut_out, "an end of 0 behind a negative begin is taken for none"),

@@ -8,6 +8,7 @@ from export_models import (
     dict_inputs_and_outputs,
     implicit_mask_and_encoders,
     nested_model,
+    shared_with_nested_model,
     two_argument_samples,
 )
 from keras import layers
@@ -56,6 +57,71 @@ def test_quantized_layers_keep_their_quantization():
     clone = float32_clone(model_signature(model))
     assert clone.model.layers[-1].W_q.dtype_policy.name == "int8_from_float32"
     assert half_policies(clone) == []
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_clone_has_the_weights_of_a_layer_shared_with_a_nested_model(policy):
+    clone = float32_clone(model_signature(under(policy, shared_with_nested_model))).model
+    x = np.random.default_rng(0).normal(size=(2, 3, 6)).astype("float32")
+    np.testing.assert_allclose(clone(x)["out"], shared_with_nested_model()(x)["out"], rtol=1e-6, atol=1e-6)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Block(layers.Layer):
+    """A layer that stores the policies of layers within it in a map by path, as backbones of KerasHub do."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.inner = layers.Dense(4, dtype=self.dtype_policy, name="inner")
+
+    def build(self, shape):
+        self.inner.build(shape)
+
+    def call(self, x):
+        return self.inner(x)
+
+    def get_config(self):
+        policies = keras.dtype_policies.DTypePolicyMap(None, {self.inner.path: self.inner.dtype_policy})
+        return super().get_config() | {"dtype": policies if self.inner.quantization_mode else self.dtype_policy}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_quantized_container_keeps_its_policies_and_is_cloned_after_it_was_serialized(mode):
+    x = keras.Input((6,), name="x")
+    model = under("mixed_bfloat16", lambda: keras.Model(x, Block(name="block")(x)))
+    inner = model.get_layer("block").inner
+    inner.enable_lora(2)
+    inner.quantize(mode)
+    policy = inner.dtype_policy.name
+    expected = {weight.name: np.asarray(weight) for weight in inner.weights}
+    float32_clone(model_signature(model))
+    assert inner.dtype_policy.name == policy
+    keras.saving.serialize_keras_object(model)  # deletes the name
+    assert half_policies(model_signature(model)) == [f"{mode}_from_mixed_bfloat16", "mixed_bfloat16"]
+    clone = float32_clone(model_signature(model)).model.get_layer("block").inner
+    assert (clone.quantization_mode, clone.compute_dtype) == (mode, "float32")
+    for weight in clone.weights:
+        np.testing.assert_array_equal(weight, expected[weight.name])
+
+
+class Pair(layers.Layer):
+    """Two layers from arguments, which may be the same layer."""
+
+    def __init__(self, first, second, **options):
+        super().__init__(**options)
+        self.first, self.second = first, second
+
+    def call(self, x):
+        return self.second(self.first(x))
+
+    def get_config(self):
+        return super().get_config() | {"first": self.first, "second": self.second}
+
+    @classmethod
+    def from_config(cls, config):
+        first, second = (layers.Dense.from_config(config[name].get_config()) for name in ("first", "second"))
+        return cls(first, second, name=config["name"])
 
 
 def test_a_clone_of_a_subclass_is_in_float32_under_a_global_policy_too():
@@ -107,7 +173,8 @@ class NoConfig(Scale):
     ("layer", "message"),
     [
         (Scale, "float32 clone of .* gives other outputs"),
-        (lambda: NoConfig(2), "`half_model` computes in mixed_float16 and has no float32 clone"),
+        (lambda: NoConfig(2), "`half_model` computes in mixed_float16 and has no float32 clone.*precision='float16'"),
+        (lambda: Pair(*[layers.Dense(3)] * 2), "has inner layers: 1, and the layer from its `get_config` has 2"),
     ],
 )
 def test_a_model_without_a_clone_of_its_outputs_is_refused(layer, message, tmp_path):

@@ -40,6 +40,11 @@ def qkvl_shapes(batch, queries, keys):
     return {"queries": (batch, queries), "keys": (batch, keys), "values": (batch, keys), "valid_lens": (batch,)}
 
 
+def test_training_is_no_argument_of_a_layer_without_it():
+    drawer = drawer_of(ids_and(lambda ids: layers.Embedding(5, 2)(ids, training=False)))
+    assert {*drawn_by(drawer, ids=(5, 20))["ids"].flat} == set(range(5))
+
+
 def test_floats_are_normal():
     drawn = drawn_by(drawer_of(additive()), **qkvl_shapes(50, 20, 30))
     assert drawn["keys"].dtype == np.float32

@@ -152,3 +152,14 @@ def test_unnamed_inputs_have_one_name_in_memory_and_in_a_file(build, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert model_signature(model, None).inputs == model_signature(loaded, None).inputs
+
+
+class OptionalArgument(keras.Model):
+    def call(self, x, y=None):
+        return {"doubled": x * 2, "y": y, "pair": [None, x]}
+
+
+def test_none_among_arguments_and_outputs_of_a_subclass_is_left_out():
+    signature = model_signature(OptionalArgument(), {"x": ONES, "y": None})
+    assert names(signature) == ["x"]
+    assert list(signature.run({"x": ONES})) == ["doubled", "pair_1"]

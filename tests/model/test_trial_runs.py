@@ -45,6 +45,23 @@ def drawer_of(model):
     return Drawer(signature, sources(signature, {}))
 
 
+class DeclaredPair(layers.Layer):
+    """A layer that declares two tensors and returns the second one as None, as the encoder of KerasHub's XLNet does."""
+
+    def call(self, x):
+        return x * 2, None
+
+    def compute_output_shape(self, shape):
+        return shape, shape
+
+
+def test_none_among_outputs_of_a_layer_is_skipped():
+    x = keras.Input((4,), name="x")
+    assert drawer_of(keras.Model(x, DeclaredPair()(x)[0])).problem({("x", 0): 3}) is None
+    with pytest.raises(UnsupportedModelError, match=r"Output `none` .* is None when the model runs"):
+        drawer_of(keras.Model(x, {"none": DeclaredPair()(x)[1]})).problem({("x", 0): 3})
+
+
 def refused(layer):
     drawer_of(model_with(layer)).refuse_unsteady({("x", 0): 3})
 

@@ -34,3 +34,8 @@ def test_rows_pick_their_own_numbers():
     assert "GatherElements" in {node.op_type for node in converted.model.graph.node}
     np.testing.assert_array_equal(converted.assert_same(), np.take_along_axis(X, at, -1))
     assert converted.assert_same(x=X[:0], at=at[:0]).shape == (0, 3, 7)
+
+
+def test_reshape_to_a_size_of_zero_is_empty():
+    converted = Converted(lambda x: keras.ops.reshape(x[..., :0], (keras.ops.shape(x)[0], 0, 7)), x=X)
+    assert converted.assert_same().shape == (2, 0, 7)

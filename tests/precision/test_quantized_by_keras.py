@@ -26,6 +26,13 @@ def wide():
     return keras.Model(x, layers.Dense(8, name="dense")(x))
 
 
+def tied():
+    """Return a model that reads words and scores words with one matrix."""
+    keras.utils.set_random_seed(0)
+    ids, embed = keras.Input((None,), dtype="int32", name="ids"), layers.ReversibleEmbedding(20, 16)
+    return keras.Model(ids, embed(layers.Dense(16, activation="tanh")(embed(ids)), reverse=True))
+
+
 def with_low_rank(model):
     rng = np.random.default_rng(0)
     for layer in model._flatten_layers():
@@ -67,6 +74,7 @@ MODELS = {
     "int4 in blocks": lambda: quantized(wide(), "int4"),
     "LoRA": lambda: with_low_rank(sequences()),
     "LoRA on int8": lambda: quantized(with_low_rank(sequences()), "int8"),
+    "LoRA on int4, tied": lambda: quantized(with_low_rank(tied()), "int4"),
     "gptq": lambda: by_activations("gptq"),
     "awq": lambda: by_activations("awq"),
 }
@@ -84,6 +92,36 @@ def test_what_keras_made_of_a_model_is_exported_and_matches(made, tmp_path):
     expected = model.predict(x, verbose=0)
     got = next(iter(bundle.run({spec["name"]: x}).values()))
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+SMALL = {"vocabulary_size": 20, "num_layers": 1, "hidden_dim": 16, "intermediate_dim": 32}
+HEADS = SMALL | {"num_heads": 2, "max_sequence_length": 64}
+GROUPS = SMALL | {"num_query_heads": 4, "num_key_value_heads": 2}
+BACKBONES = {"Llama": GROUPS, "Gemma": GROUPS | {"head_dim": 8}, "Mistral": GROUPS, "GPT2": HEADS, "Bert": HEADS}
+
+
+@pytest.mark.zoo
+@pytest.mark.needs("keras_hub")
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_quantized_backbone_is_exported_after_it_was_saved(name, mode, tmp_path):
+    from keras_hub import models
+
+    dtype = "mixed_bfloat16" if name == "Llama" else "float32"
+    model = getattr(models, f"{name}Backbone")(**BACKBONES[name], dtype=dtype)
+    if dtype != "float32":
+        model.enable_lora(2)
+    model.quantize(mode)
+    model.save(tmp_path / "model.keras")  # which deletes the names of policies
+    bundle = export_model(model, tmp_path / "bundle")
+    rng = np.random.default_rng(1)
+    arrays = {key: rng.integers(1, 2 if key == "padding_mask" else 20, (3, 7)).astype("int32") for key in model.input}
+    arrays |= {"segment_ids": arrays["padding_mask"]} if "segment_ids" in arrays else {}
+    expected = keras.tree.flatten(keras.tree.map_structure(np.float32, model.predict(arrays, verbose=0)))
+    limit = 1e-3 if dtype == "float32" else 0.1  # 8 bits of bfloat16
+    for output, right in zip(bundle.run(arrays).values(), expected, strict=True):
+        np.testing.assert_allclose(output, right, rtol=limit, atol=limit * np.abs(right).max())
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")

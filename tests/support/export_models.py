@@ -181,6 +181,15 @@ def nested_model():
     return keras.Model([q, k, v, lens], out)
 
 
+def shared_with_nested_model():
+    """Return a model that applies a layer before, within and after a nested model."""
+    keras.utils.set_random_seed(0)
+    shared, inner_input, x = layers.Dense(6), keras.Input((None, 6)), keras.Input((None, 6), name="x")
+    inner = keras.Model(inner_input, layers.Dense(6, activation="tanh")(shared(inner_input)))
+    attended = AdditiveAttention(4)(*[inner(shared(x))] * 3)
+    return keras.Model(x, {"out": layers.Dense(3)(shared(attended * 2))})
+
+
 def static_shapes():
     q = keras.Input((2, 4), batch_size=3, name="queries")
     k = keras.Input((5, 4), batch_size=3, name="keys")

@@ -49,6 +49,19 @@ def test_conditions_that_are_known_are_resolved(length):
     assert "If" not in {node.op_type for node in converted.model.graph.node}
 
 
+def test_convolution_in_a_branch_has_the_shape_of_its_kernel():
+    kernel = tf.Variable(np.arange(8, dtype="float32").reshape(2, 2, 1, 2))
+
+    def convolved(x):
+        return tf.nn.bias_add(ops.conv(x, kernel, strides=2), [1.0, 2.0])
+
+    def chosen(x):
+        return ops.cond(ops.shape(x)[1] == 0, lambda: tf.zeros((1, 1, 1, 2)), lambda: convolved(x))
+
+    x = np.arange(16, dtype="float32").reshape(1, 4, 4, 1)
+    Converted(chosen, x=x).assert_same()
+
+
 def test_a_branch_may_give_a_tensor_twice():
     def chosen(x):
         return tf.stack(ops.cond(ops.sum(x) > 0, lambda: (x, x), lambda: (x * 2, x * 3)))

@@ -115,3 +115,23 @@ listed("t5", "Raffel et al., 2020: T5, Exploring the Limits of Transfer Learning
 listed("bart", "Lewis et al., 2020: BART, Denoising Sequence-to-Sequence Pre-training", "BartBackbone", SHORT)
 WHISPER = "Radford et al., 2023: Whisper, Robust Speech Recognition via Large-Scale Weak Supervision"
 listed("whisper", WHISPER, "WhisperBackbone", SOUND)
+XLNET = "Yang et al., 2019: XLNet, Generalized Autoregressive Pretraining"
+listed("xlnet", XLNET, "XLNetBackbone", HEADS)
+
+
+@architecture()
+def recurrent_receptance(token_ids=(16, "int32"), padding_mask=(16, "int32")):
+    """Peng et al., 2025: RWKV-7 "Goose"; keras_hub, texts of 16 tokens, since its length is a number in Python."""
+    ranks = dict.fromkeys(["gate_lora", "mv_lora", "aaa_lora", "decay_lora"], 8)
+    sizes = {"vocabulary_size": WORDS, "hidden_size": 32, "head_size": 16, "num_layers": 1, "intermediate_dim": 32}
+    return hub().RWKV7Backbone(**sizes, **ranks)({"token_ids": token_ids, "padding_mask": padding_mask})
+
+
+@architecture()
+def gated_delta_net(token_ids=(8, "int32"), padding_mask=(8, "int32")):
+    """Yang et al., 2025: Gated Delta Networks, as in Qwen3.5; keras_hub, texts of 8 tokens, as RWKV-7."""
+    heads = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8}
+    backbone = hub().Qwen3_5Backbone(
+        **FEW, **heads, linear_value_head_dim=8, layer_types=["linear_attention", "full_attention"]
+    )
+    return backbone({"token_ids": token_ids, "padding_mask": padding_mask})

@@ -48,3 +48,42 @@ WINDOWS = {"embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size":
 listed("hub_swin", "Liu et al., 2021: Swin Transformer", "SwinTransformerBackbone", IMAGE | WINDOWS)
 DISTILLED = "Touvron et al., 2021: DeiT, Training Data-efficient Image Transformers"
 listed("hub_distilled_vision", DISTILLED, "DeiTBackbone", {**PATCHES, "intermediate_dim": 32})
+
+
+@architecture()
+def hub_deep_lab(image=(64, 64, 3)):
+    """Chen et al., 2018: DeepLabV3+, Encoder-Decoder with Atrous Separable Convolution; keras_hub."""
+    first = {"input_conv_filters": [64], "input_conv_kernel_sizes": [3]}
+    encoder = hub().ResNetBackbone(**first, **STAGES, block_type="basic_block", image_shape=(64, 64, 3))
+    backbone = hub().DeepLabV3Backbone(
+        image_encoder=encoder, spatial_pyramid_pooling_key="P3", low_level_feature_key="P2", upsampling_size=2,
+        dilation_rates=[6, 12, 18],
+    )  # fmt: skip
+    return hub().DeepLabV3ImageSegmenter(backbone, num_classes=3, preprocessor=None)(image)
+
+
+@architecture()
+def variational_autoencoder(image=(16, 16, 3)):
+    """Kingma and Welling, 2014: Auto-Encoding Variational Bayes; keras_hub's of Stable Diffusion 3, without noise."""
+    from keras_hub.src.models.vae.vae_backbone import VAEBackbone  # without a public name
+
+    filters, blocks = [32, 32], [1, 1]
+    return VAEBackbone(filters, blocks, filters, blocks, sampler_method="mode", sample_channels=8)(image)
+
+
+@architecture()
+def segment_anything():
+    """Kirillov et al., 2023: Segment Anything, prompts of any number of points, boxes and masks; keras_hub."""
+    from keras_hub.src.models.sam.sam_mask_decoder import SAMMaskDecoder  # without a public name
+    from keras_hub.src.models.sam.sam_prompt_encoder import SAMPromptEncoder
+
+    encoder = hub().ViTDetBackbone(
+        hidden_size=16, num_layers=2, intermediate_dim=32, num_heads=2, global_attention_layer_indices=[1],
+        patch_size=16, num_output_channels=8, window_size=2, image_shape=(64, 64, 3),
+    )  # fmt: skip
+    sizes = {"hidden_size": 8, "num_heads": 2, "num_layers": 1, "intermediate_dim": 32, "embedding_dim": 8}
+    decoder = SAMMaskDecoder(**sizes, num_multimask_outputs=3, iou_head_depth=2, iou_head_hidden_dim=8)
+    prompts = SAMPromptEncoder(
+        hidden_size=8, image_embedding_size=(4, 4), input_image_size=(64, 64), mask_in_channels=16
+    )
+    return hub().SAMBackbone(image_encoder=encoder, prompt_encoder=prompts, mask_decoder=decoder)
