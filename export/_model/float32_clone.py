@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -14,13 +14,11 @@ from keras_attn._keras.private import children_of
 from .._errors import UnsupportedModelError
 from .._internals.keras_internals import (
     functional_of,
-    inputs_structure,
-    operation_of,
     own_weights_of,
     preserve_policy_names,
     quantization_of,
 )
-from .._options import NO_MORE
+from .._options import FLOAT32, NO_MORE
 from .._standalone.verify import Case, compare
 from .golden_cases import LARGE
 from .keras_messages import first_line
@@ -60,7 +58,7 @@ def float32_clone(signature: Signature) -> Signature:
         UnsupportedModelError: The model cannot be made again from its configuration.
     """
     try:
-        return clone_with_policies(signature, "float32", HALF)
+        return _clone(signature)
     except Exception as error:
         # from_config, get_config and build are the user's own code
         raise UnsupportedModelError(
@@ -69,30 +67,11 @@ def float32_clone(signature: Signature) -> Signature:
         ) from error
 
 
-def clone_with_policies(
-    signature: Signature, dtype: str, replaced: Sequence[str], *, inputs_too: bool = False
-) -> Signature:
-    """Return the model with the same weights, and with a dtype in the place of some others in every policy.
-
-    Args:
-        signature: A model of any kind.
-        dtype: `"float32"` or `"float64"`.
-        replaced: How the names of policies end that are replaced; a longer one before one that it ends with.
-        inputs_too: Whether inputs of a functional model change their dtype likewise.
-    """
-
-    def input_of(tensor: keras.KerasTensor) -> keras.KerasTensor:
-        kind = dtype if tensor.dtype in replaced else tensor.dtype
-        return keras.Input(batch_shape=tensor.shape, dtype=kind, name=operation_of(tensor).name)
-
+def _clone(signature: Signature) -> Signature:
     def clone_layer(layer: Any) -> Any:
         with preserve_policy_names(layer):
-            config = _with_policies(layer.get_config(), dtype, replaced)
+            config = _with_float32(layer.get_config())
         return type(layer).from_config(config)
-
-    def clone_by_layer(model: Any) -> Any:
-        inputs = keras.tree.map_structure(input_of, inputs_structure(signature.functional)) if inputs_too else None
-        return keras.models.clone_model(model, input_tensors=inputs, clone_function=clone_layer)
 
     def with_weights(clone: Any) -> Signature:
         cloned = model_signature(clone, signature.samples)  # a subclass has no weights before this, its first call
@@ -104,12 +83,12 @@ def clone_with_policies(
 
     model = signature.model
     policy, drawn = keras.config.dtype_policy(), random.getstate()
-    keras.config.set_dtype_policy(dtype)  # for layers that a subclass makes without saying their dtype
+    keras.config.set_dtype_policy(FLOAT32)  # for layers that a subclass makes without saying their dtype
     try:
         if not signature.is_functional:
             return with_weights(clone_layer(model))
         try:
-            return with_weights(clone_by_layer(model))
+            return with_weights(keras.models.clone_model(model, clone_function=clone_layer))
         except Exception:
             if type(model).get_config.__module__.startswith("keras.src."):
                 raise
@@ -203,20 +182,20 @@ def _float32_array(tensor: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32")))
 
 
-def _with_policies(value: Any, dtype: str, replaced: Sequence[str]) -> Any:
-    """Return a layer's configuration with a dtype in its own policy, and in those of layers within it."""
+def _with_float32(value: Any) -> Any:
+    """Return a layer's configuration with float32 in its own policy, and in those of layers within it."""
     if isinstance(value, keras.DTypePolicy):
         value = keras.dtype_policies.serialize(value)
     if isinstance(value, list | tuple):
-        return type(value)(_with_policies(each, dtype, replaced) for each in value)
+        return type(value)(map(_with_float32, value))
     if not isinstance(value, dict):
         return value
-    mapped = {key: _with_policies(each, dtype, replaced) for key, each in value.items()}
+    mapped = {key: _with_float32(part) for key, part in value.items()}
     if "DTypePolicy" in str(value.get("class_name")):  # quantized policies and maps too: int8_from_mixed_float16
-        mapped["config"] = {key: _renamed(each, dtype, replaced) for key, each in mapped["config"].items()}
+        mapped["config"] = {key: _float32_name(name) for key, name in mapped["config"].items()}
     return mapped
 
 
-def _renamed(name: Any, dtype: str, replaced: Sequence[str]) -> Any:
-    end = next((end for end in replaced if isinstance(name, str) and name.endswith(end)), None)
-    return name if end is None else name.removesuffix(end) + dtype
+def _float32_name(name: Any) -> Any:
+    end = next((end for end in HALF if isinstance(name, str) and name.endswith(end)), None)
+    return name if end is None else name.removesuffix(end) + FLOAT32
