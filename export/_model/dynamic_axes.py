@@ -12,13 +12,12 @@ from .._options import Options
 from .._standalone.verify import Arrays
 from .axis_groups import Axis, Group, apart_sizes, find_groups
 from .signature import InputSpec, Signature
-from .trial_runs import Drawer
+from .trial_runs import LENGTHS_TO_TRY, NAN, Drawer, Problem
 
 BATCH = "batch"
 BATCH_SIZE = 3
-# Tried for lengths that are not known, in turn. The multiples are for images that are halved and doubled, for patches
-# and windows: of 2, 4, 8, 16 and 32, of 3, 5, 6, 7, 9, 10, 12 and 14. The last are for sound and sequences of DNA.
-LENGTHS_TO_TRY = (6, 16, 28, 36, 60, 64, 224, 256, 1024, 2**14)
+LONGEST = 2**14  # tried last, for sound and sequences of DNA
+FEW_POSITIONS = 3  # that a layer output has along an open axis: padding at both ends, and a position between
 MOST = 2**22  # numbers in an input that is tried: no image is so long on each side
 ASKED = "as asked"
 Shapes = dict[str, tuple[str | int, ...]]  # of every input; a string names a dynamic axis
@@ -117,22 +116,48 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
     batch = _batch_axes(free, given)
     sampled = {given[name].shape[axis] for name, axis in free if name in given and axis > 0}
     batches = (BATCH_SIZE, *{given[name].shape[0] for name, _ in batch if name in given})
-    first = None
-    tried: list[dict[Axis, int]] = []
+    candidates: list[dict[Axis, int]] = []
     # first not below 2: an axis of size 1 broadcasts, and what must agree would seem not to
-    for length, lowest, rows in itertools.product((*sorted(sampled), *LENGTHS_TO_TRY), (2, 1), batches):
+    for length, lowest, rows in itertools.product((*sorted(sampled), *LENGTHS_TO_TRY, LONGEST), (2, 1), batches):
         sizes = _sizes(signature, free, given, length, lowest) | dict.fromkeys(batch, rows)
-        if sizes in tried or (tried and _largest(signature, sizes) > MOST):
-            continue
-        tried.append(sizes)
+        if sizes not in candidates and (not candidates or _largest(signature, sizes) <= MOST):
+            candidates.append(sizes)
+    problems: list[Problem] = []
+    for sizes in candidates if sampled else _many_positions_first(candidates, drawer):
+        if LONGEST in sizes.values() and {problem.said for problem in problems} == {NAN}:
+            break  # more positions give no other numbers
         if (found := drawer.problem(sizes)) is None:
             return sizes
-        first = first or found
-    assert first is not None
+        problems.append(found)
     raise InputError(
-        f"{first.sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else the fault "
-        "is in the model."
+        f"{problems[0].sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else the "
+        "fault is in the model."
     )
+
+
+def _many_positions_first(candidates: list[dict[Axis, int]], drawer: Drawer) -> Iterator[dict[Axis, int]]:
+    """Yield sizes; sizes with few positions in a layer output come late, if the output has more at larger sizes.
+
+    At such sizes padding is all that a strided convolution reads, and most of its kernel stays unused.
+    """
+    usual = [sizes for sizes in candidates if LONGEST not in sizes.values()]
+    largest_first = sorted(usual, key=lambda sizes: max(sizes.values()), reverse=True)
+    most: list[float] | None = None
+    late = []
+    for sizes in usual:
+        positions = drawer.positions(sizes)
+        if positions and min(positions) < FEW_POSITIONS:
+            most = most or next(filter(None, map(drawer.positions, largest_first)))
+        if positions is None or _has_few(positions, most or positions):
+            late.append(sizes)
+        else:
+            yield sizes
+    yield from reversed(late)
+    yield from (sizes for sizes in candidates if sizes not in usual)
+
+
+def _has_few(positions: list[float], most: list[float]) -> bool:
+    return any(number < min(FEW_POSITIONS, largest) for number, largest in zip(positions, most, strict=True))
 
 
 def _largest(signature: Signature, sizes: Mapping[Axis, int]) -> int:
