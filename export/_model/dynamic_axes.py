@@ -238,16 +238,27 @@ def _apart(varying: Mapping[str, Group], base: Mapping[Axis, int], drawer: Drawe
     return {name: base[group.axes[0]] for name, group in varying.items()}
 
 
+def _no_size(symbol: str, reason: str, size: int) -> str:
+    return (
+        f"Axis `{symbol}` is open in the model, and needs one size in the file. {reason.removesuffix('.')}. Choose the "
+        f"size: pass `sample_inputs=` (`--samples`), or `static_axes={{{symbol!r}: {size}}}` (`--static "
+        f"{symbol}={size}`)."
+    )
+
+
 def _with_static(axes: Axes, options: Options, given: Arrays, drawer: Drawer) -> Axes:
     """Return the axes with some of them static, at the size that was asked for, or the samples', or the base's."""
     if unknown := sorted(set(options.static_axes) - set(axes.base)):
         raise InputError(f"`static_axes` names {unknown}. The dynamic axes of this model are {list(axes.base)}.")
     fixed: dict[Axis, int] = {}
     reasons = {**dict.fromkeys(options.static_axes, ASKED), **options.untraceable}
-    for symbol in reasons:
+    for symbol, reason in reasons.items():
         places = [axis for axis, each in named_axes(axes.shapes) if each == symbol]
-        sampled = (given[name].shape[axis] for name, axis in places if name in given)
-        fixed |= dict.fromkeys(places, options.static_axes.get(symbol, next(sampled, axes.base[symbol])))
+        sampled = next((given[name].shape[axis] for name, axis in places if name in given), None)
+        size = options.static_axes.get(symbol, sampled)
+        if size is None:
+            raise InputError(_no_size(symbol, reason, axes.base[symbol]))
+        fixed |= dict.fromkeys(places, size)
 
     def left(named: Mapping[str, int]) -> dict[str, int]:
         return {name: size for name, size in named.items() if name not in reasons}
