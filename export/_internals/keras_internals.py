@@ -54,17 +54,7 @@ def nodes_of(model: Any) -> Iterator[Any]:
 def through_operations(
     functional: Any, inputs: Sequence[Any], call: Callable[..., Any], record: Callable[[Any, Any], None]
 ) -> Any:
-    """Evaluate a functional model with `call(operation, *args, **kwargs)` in place of each operation.
-
-    Args:
-        functional: A functional model.
-        inputs: A value for each input tensor.
-        call: Returns the outputs of an operation.
-        record: Receives each output tensor of an operation with its value.
-
-    Returns:
-        The values of the outputs, nested as the model nests outputs.
-    """
+    """Evaluate a functional model by `call(operation, *args, **kwargs)`, and pass tensors and values to `record`."""
     values = {id(tensor): value for tensor, value in zip(functional.inputs, inputs, strict=True)}
     for node in nodes_of(functional):
         if node.is_input:

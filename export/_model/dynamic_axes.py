@@ -12,10 +12,14 @@ from .._options import Options
 from .._standalone.verify import Arrays
 from .axis_groups import Axis, Group, apart_sizes, find_groups
 from .signature import InputSpec, Signature
-from .trial_runs import LENGTHS_TO_TRY, NAN, Drawer, Problem
+from .trial_runs import NAN, Drawer, Problem
 
 BATCH = "batch"
 BATCH_SIZE = 3
+# Tried for unknown lengths, in turn. The multiples are for images that are halved and doubled, for patches and windows:
+# of 2, 4, 8, 16 and 32, of 3, 5, 6, 7, 9, 10, 12 and 14. Three positions at a stride of 32 need 96 pixels, or 160 with
+# 'valid' convolutions. 4, 3 and 2 are for tables of few positions; multiples show more.
+LENGTHS_TO_TRY = (6, 12, 16, 28, 32, 36, 60, 64, 4, 3, 2, 96, 160, 224, 256, 1024)
 LONGEST = 2**14  # tried last, for sound and sequences of DNA
 FEW_POSITIONS = 3  # that a layer output has along an open axis: padding at both ends, and a position between
 MOST = 2**22  # numbers in an input that is tried: no image is so long on each side
@@ -122,6 +126,7 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
         sizes = _sizes(signature, free, given, length, lowest) | dict.fromkeys(batch, rows)
         if sizes not in candidates and (not candidates or _largest(signature, sizes) <= MOST):
             candidates.append(sizes)
+    drawer.infers_shapes = any(drawer.positions(sizes) is not None for sizes in candidates)
     problems: list[Problem] = []
     for sizes in candidates if sampled else _many_positions_first(candidates, drawer):
         if LONGEST in sizes.values() and {problem.said for problem in problems} == {NAN}:
@@ -148,16 +153,13 @@ def _many_positions_first(candidates: list[dict[Axis, int]], drawer: Drawer) -> 
         positions = drawer.positions(sizes)
         if positions and min(positions) < FEW_POSITIONS:
             most = most or next(filter(None, map(drawer.positions, largest_first)))
-        if positions is None or _has_few(positions, most or positions):
+        limits = zip(positions or (), most or positions or (), strict=False)
+        if positions is None or any(number < min(FEW_POSITIONS, largest) for number, largest in limits):
             late.append(sizes)
         else:
             yield sizes
     yield from reversed(late)
     yield from (sizes for sizes in candidates if sizes not in usual)
-
-
-def _has_few(positions: list[float], most: list[float]) -> bool:
-    return any(number < min(FEW_POSITIONS, largest) for number, largest in zip(positions, most, strict=True))
 
 
 def _largest(signature: Signature, sizes: Mapping[Axis, int]) -> int:
@@ -238,14 +240,6 @@ def _apart(varying: Mapping[str, Group], base: Mapping[Axis, int], drawer: Drawe
     return {name: base[group.axes[0]] for name, group in varying.items()}
 
 
-def _no_size(symbol: str, reason: str, size: int) -> str:
-    return (
-        f"Axis `{symbol}` is open in the model, and needs one size in the file. {reason.removesuffix('.')}. Choose the "
-        f"size: pass `sample_inputs=` (`--samples`), or `static_axes={{{symbol!r}: {size}}}` (`--static "
-        f"{symbol}={size}`)."
-    )
-
-
 def _with_static(axes: Axes, options: Options, given: Arrays, drawer: Drawer) -> Axes:
     """Return the axes with some of them static, at the size that was asked for, or the samples', or the base's."""
     if unknown := sorted(set(options.static_axes) - set(axes.base)):
@@ -257,7 +251,11 @@ def _with_static(axes: Axes, options: Options, given: Arrays, drawer: Drawer) ->
         sampled = next((given[name].shape[axis] for name, axis in places if name in given), None)
         size = options.static_axes.get(symbol, sampled)
         if size is None:
-            raise InputError(_no_size(symbol, reason, axes.base[symbol]))
+            raise InputError(
+                f"Axis `{symbol}` is open in the model, and needs one size in the file. {reason.removesuffix('.')}. "
+                f"Choose the size: pass `sample_inputs=` (`--samples`), or `static_axes={{{symbol!r}: "
+                f"{axes.base[symbol]}}}` (`--static {symbol}={axes.base[symbol]}`)."
+            )
         fixed |= dict.fromkeys(places, size)
 
     def left(named: Mapping[str, int]) -> dict[str, int]:

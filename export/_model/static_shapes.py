@@ -7,9 +7,8 @@ kernel, the output is memory of a wrong shape instead of an error. Static infere
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -34,46 +33,24 @@ class LayerShape(NamedTuple):
     @property
     def positions(self) -> list[float]:
         """The sizes of the open axes behind the batch; infinity if the size depends on values."""
-        axes = zip(self.declared[1:], self.inferred[1:], strict=True)
+        axes = zip(self.declared[1:], self.inferred[1:], strict=False)
         return [math.inf if size is None else size for declared, size in axes if declared is None]
 
 
 def infer_shapes(signature: Signature, shapes: Sequence[Shape]) -> list[LayerShape]:
-    """Infer the shapes of all layer outputs of a functional model; of a subclass infer none, and only reject shapes.
-
-    Args:
-        signature: The model.
-        shapes: A shape for each input.
+    """Infer the shapes of all layer outputs of a functional model, for shapes of its inputs; of a subclass infer none.
 
     Raises:
         Exception: If a layer rejects the shapes; the type depends on the layer.
     """
     pairs = zip(signature.inputs, shapes, strict=True)
     tensors = {spec.name: keras.KerasTensor(shape, spec.dtype) for spec, shape in pairs}
+    found: list[LayerShape] = []
     if signature.is_functional:
-        found: list[LayerShape] = []
         _infer_functional(signature.functional, list(tensors.values()), found)
-        return found
-    if _has_valid_padding(signature.model):  # a trace takes as long as a run, and other layers check shapes eagerly
+    elif _has_valid_padding(signature.model):  # a trace takes as long as a run, and other layers need none
         traced_spec(signature.call, tensors)
-    return []
-
-
-def can_infer(signature: Signature, lengths: Iterable[int]) -> bool:
-    """Return whether static inference accepts some size: if not, a layer of the user's does not support it.
-
-    Args:
-        signature: The model.
-        lengths: The sizes to try, for all open axes at once.
-    """
-    for length in lengths:
-        shapes = [tuple(length if size is None else size for size in spec.shape) for spec in signature.inputs]
-        with contextlib.suppress(Exception):  # the question is whether it fails, whatever it fails with
-            infer_shapes(signature, shapes)
-            return True
-        if not signature.is_functional:  # whose shapes are those of the samples
-            return False
-    return False
+    return found
 
 
 def _has_valid_padding(operation: Any) -> bool:

@@ -11,20 +11,16 @@ import numpy as np
 
 from .._alike import alike
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import inputs_structure, layers_of, nodes_of, operation_of, outputs_structure
+from .._internals.keras_internals import inputs_structure, layers_of, nodes_of, operation_of
 from .._standalone.verify import Arrays, numpy_dtype
 from .axis_groups import Axis
 from .draws import mask
 from .input_sources import LENGTHS, Source
 from .keras_messages import first_line, quiet_keras
 from .signature import InputSpec, Signature
-from .static_shapes import LayerShape, can_infer, infer_shapes
+from .static_shapes import LayerShape, infer_shapes
 
 Sizes = Mapping[Axis, int]
-# Tried for unknown lengths, in turn. The multiples are for images that are halved and doubled, for patches and windows:
-# of 2, 4, 8, 16 and 32, of 3, 5, 6, 7, 9, 10, 12 and 14. Three positions at a stride of 32 need 96 pixels, or 160 with
-# 'valid' convolutions. 4, 3 and 2 are for tables of few positions; multiples show more.
-LENGTHS_TO_TRY = (6, 12, 16, 28, 32, 36, 60, 64, 4, 3, 2, 96, 160, 224, 256, 1024)
 NAN = "NaN or nothing"
 RUNS_OF_RANDOM = 30  # of a layer that drops one example in ten, all but 1 in 20 models show it
 
@@ -43,6 +39,7 @@ class Drawer:
         self._signature = signature
         self._made = made
         self._rng = np.random.default_rng(0)
+        self.infers_shapes = True  # unless static inference rejects all sizes, because a layer does not support it
         self._accepted: list[list[tuple[int, ...]]] = []  # shapes of inputs that static inference accepts
         self._layer_shapes: dict[tuple[tuple[int, ...], ...], list[LayerShape]] = {}
         self._keys = {
@@ -124,50 +121,35 @@ class Drawer:
         try:
             inferred = self._inferred(shapes)
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
-            return first_line(error) if self._can_infer else None
+            return first_line(error)
         if any(shape.is_empty for shape in inferred):
             return "the output of a layer is empty"
         self._accepted.append(shapes)
         return None
 
     def positions(self, sizes: Sizes) -> list[float] | None:
-        """Return the sizes of the open axes of all layer outputs, or `None` if static inference rejects the sizes.
-
-        Without static inference there are none to return.
-        """
+        """Return the sizes of the open axes of all layer outputs, or `None` if static inference rejects the sizes."""
         shapes = [self._shape(spec, sizes) for spec in self._signature.inputs]
         try:
             return [size for shape in self._inferred(shapes) for size in shape.positions]
         except Exception:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
-            return None if self._can_infer else []
+            return None
 
     def _inferred(self, shapes: Sequence[tuple[int, ...]]) -> list[LayerShape]:
         key = tuple(shapes)
         if key not in self._layer_shapes:
             with quiet_keras():
-                self._layer_shapes[key] = infer_shapes(self._signature, shapes)
+                self._layer_shapes[key] = infer_shapes(self._signature, shapes) if self.infers_shapes else []
         return self._layer_shapes[key]
-
-    @cached_property
-    def _can_infer(self) -> bool:
-        with quiet_keras():
-            return can_infer(self._signature, LENGTHS_TO_TRY)
 
     def _shape(self, spec: InputSpec, sizes: Sizes) -> tuple[int, ...]:
         return tuple(sizes.get((spec.name, axis), size) for axis, size in enumerate(spec.shape))  # type: ignore[misc]
 
     def is_degenerate(self, outputs: Arrays) -> bool:
-        """Tell whether an output holds NaN, or is empty although the model does not declare an empty output."""
-        functional = self._signature.functional
-        declared = (
-            keras.tree.flatten(outputs_structure(functional)) if functional is not None else [None] * len(outputs)
-        )
-        for array, tensor in zip(outputs.values(), declared, strict=True):
-            if np.issubdtype(array.dtype, np.floating) and np.isnan(array).any():
-                return True
-            if 0 in array.shape and 0 not in getattr(tensor, "shape", ()):
-                return True
-        return False
+        """Tell whether an output holds NaN, or is empty where static inference does not look for empty outputs."""
+        if any(array.dtype.kind == "f" and np.isnan(array).any() for array in outputs.values()):
+            return True
+        return not self._signature.is_functional and any(0 in array.shape for array in outputs.values())
 
     def refuse_unsteady(self, sizes: Sizes) -> None:
         """Refuse a model that does not give the same outputs again, naming the first layer whose output changes.

@@ -9,6 +9,8 @@ from keras import layers as L  # noqa: N812 - these files consist of them
 
 from .registry import HALF, Architecture, add
 
+FAMILIES: dict[str, Callable[..., keras.Model]] = {}
+
 
 def member(name: str, source: str, application: Any, size: int = 32, precisions: tuple[str, ...] = (), **options: Any):
     """Put a member on the list: with weights drawn by Keras, pooled, and five classes on top."""
@@ -18,6 +20,7 @@ def member(name: str, source: str, application: Any, size: int = 32, precisions:
         body = application(weights=None, include_top=False, pooling="avg", input_tensor=image, **options)
         return keras.Model(image, {"classes": L.Dense(5, activation="softmax", name="classes")(body.output)})
 
+    FAMILIES[name] = application
     add("applications", name, source, make, precisions=precisions)
 
 
@@ -44,24 +47,8 @@ member("nas_net_mobile", "Zoph et al., 2018: NASNet, Learning Transferable Archi
 member("conv_next", "Liu et al., 2022: A ConvNet for the 2020s.", K.ConvNeXtTiny)
 
 
-# As documentation shows the models, beside the members above: with default arguments, as a body for images of any size,
-# and below new classes. `test_applications` exports them; the table of docs/models.md has the members only.
-FAMILIES: dict[str, Callable[..., keras.Model]] = {
-    "mobile_net": K.MobileNet,
-    "mobile_net_v2": K.MobileNetV2,
-    "mobile_net_v3_small": K.MobileNetV3Small,
-    "efficient_net": K.EfficientNetB0,
-    "efficient_net_v2": K.EfficientNetV2B0,
-    "dense_net": K.DenseNet121,
-    "nas_net_mobile": K.NASNetMobile,
-    "residual_net": K.ResNet50,
-    "residual_net_v2": K.ResNet50V2,
-    "inception_v3": K.InceptionV3,
-    "inception_residual_net": K.InceptionResNetV2,
-    "xception": K.Xception,
-    "vgg": K.VGG16,
-    "conv_next": K.ConvNeXtTiny,
-}
+# Below are the models as documentation shows them: with default arguments, as bodies for images of any size, and under
+# new classes. `test_applications` exports them; the table of docs/models.md has the members only.
 BODIES = ("mobile_net_v2", "mobile_net_v3_small", "efficient_net", "residual_net")
 
 
