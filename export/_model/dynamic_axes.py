@@ -146,7 +146,7 @@ def _many_positions_first(candidates: list[dict[Axis, int]], drawer: Drawer) -> 
     At such sizes padding is all that a strided convolution reads, and most of its kernel stays unused.
     """
     usual = [sizes for sizes in candidates if LONGEST not in sizes.values()]
-    largest_first = sorted(usual, key=lambda sizes: max(sizes.values()), reverse=True)
+    largest_first = sorted(usual, key=lambda sizes: sum(sizes.values()), reverse=True)
     most: list[float] | None = None
     late = []
     for sizes in usual:
