@@ -70,6 +70,27 @@ def nodes_of(model: Any) -> Iterator[Any]:
         yield from by_depth[depth]
 
 
+def through_operations(
+    functional: Any, inputs: Sequence[Any], call: Callable[..., Any], record: Callable[[Any, Any], None]
+) -> Any:
+    """Evaluate a functional model by `call(operation, *args, **kwargs)`, and pass tensors and values to `record`."""
+    values = {id(tensor): value for tensor, value in zip(functional.inputs, inputs, strict=True)}
+    for node in nodes_of(functional):
+        if node.is_input:
+            continue
+        args, kwargs = node.arguments.fill_in(values)
+        outputs = keras.tree.flatten(call(node.operation, *args, **kwargs))
+        for tensor, value in zip(node.outputs, outputs, strict=False):
+            values[id(tensor)] = value
+            record(tensor, value)
+    return keras.tree.map_structure(lambda tensor: values[id(tensor)], outputs_structure(functional))
+
+
+def traced_spec(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return the outputs of a function of `KerasTensor`s, by a trace on the backend; no variable changes."""
+    return keras.src.backend.compute_output_spec(function, *args, **kwargs)
+
+
 def operation_of(tensor: keras.KerasTensor) -> Any:
     """Return the operation that made a tensor of a functional model."""
     return tensor._keras_history.operation

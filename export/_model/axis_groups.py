@@ -59,7 +59,9 @@ def find_groups(free: Sequence[Axis], base: Mapping[Axis, int], problem: Problem
         held = mentioned or [block for block in blocks if _is_not_named(block, base, problem)] or blocks
         stuck += held
         blocks = [block for block in blocks if block not in held]
-    alone = [(block, _moved(block, base, problem)) for block in [*blocks, *stuck]]
+    # the size 1 broadcasts, so an axis that must agree with another would seem not to
+    lowest = 1 if len(free) == 1 else 2
+    alone = [(block, _moved(block, base, problem, lowest)) for block in [*blocks, *stuck]]
     groups = [group for _, group in alone if group is not None]
     return groups + _joined([block for block, group in alone if group is None], base, problem)
 
@@ -194,19 +196,19 @@ def _wording(said: str) -> str:
     return re.sub(r"\d+", "", said)
 
 
-def _moved(block: Block, base: Mapping[Axis, int], problem: Problem) -> Group | None:
+def _moved(block: Block, base: Mapping[Axis, int], problem: Problem, lowest: int = 2) -> Group | None:
     """Return the group of a block that can change while all other axes stay, `None` if it cannot."""
     sizes = {axis: base[axis] for axis in block}
-    for change in _changes(min(sizes.values())):
+    for change in _changes(min(sizes.values()), lowest):
         if problem({axis: size + change for axis, size in sizes.items()}) is None:
             return Group(block, max(change, 1), sizes[block[0]] + change)
     return None
 
 
-def _changes(size: int) -> Iterator[int]:
+def _changes(size: int, lowest: int) -> Iterator[int]:
     """Yield by how much to change a size: by one, by what divides it, or down, if it is the largest that will do."""
     yield from _divisors(size)
-    if size > 2:
+    if size > lowest:
         yield -1
 
 

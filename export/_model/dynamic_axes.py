@@ -12,13 +12,16 @@ from .._options import Options
 from .._standalone.verify import Arrays
 from .axis_groups import Axis, Group, apart_sizes, find_groups
 from .signature import InputSpec, Signature
-from .trial_runs import Drawer
+from .trial_runs import NAN, Drawer, Problem
 
 BATCH = "batch"
 BATCH_SIZE = 3
-# Tried for lengths that are not known, in turn. The multiples are for images that are halved and doubled, for patches
-# and windows: of 2, 4, 8, 16 and 32, of 3, 5, 6, 7, 9, 10, 12 and 14. The last are for sound and sequences of DNA.
-LENGTHS_TO_TRY = (6, 16, 28, 36, 60, 64, 224, 256, 1024, 2**14)
+# Tried for unknown lengths, in turn. The multiples are for images that are halved and doubled, for patches and windows:
+# of 2, 4, 8, 16 and 32, of 3, 5, 6, 7, 9, 10, 12 and 14. Three positions at a stride of 32 need 96 pixels, or 160 with
+# 'valid' convolutions. 4, 3 and 2 are for tables of few positions; multiples show more.
+LENGTHS_TO_TRY = (6, 12, 16, 28, 32, 36, 60, 64, 4, 3, 2, 96, 160, 224, 256, 1024)
+LONGEST = 2**14  # tried last, for sound and sequences of DNA
+FEW_POSITIONS = 3  # that a layer output has along an open axis: padding at both ends, and a position between
 MOST = 2**22  # numbers in an input that is tried: no image is so long on each side
 ASKED = "as asked"
 Shapes = dict[str, tuple[str | int, ...]]  # of every input; a string names a dynamic axis
@@ -117,22 +120,46 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
     batch = _batch_axes(free, given)
     sampled = {given[name].shape[axis] for name, axis in free if name in given and axis > 0}
     batches = (BATCH_SIZE, *{given[name].shape[0] for name, _ in batch if name in given})
-    first = None
-    tried: list[dict[Axis, int]] = []
+    candidates: list[dict[Axis, int]] = []
     # first not below 2: an axis of size 1 broadcasts, and what must agree would seem not to
-    for length, lowest, rows in itertools.product((*sorted(sampled), *LENGTHS_TO_TRY), (2, 1), batches):
+    for length, lowest, rows in itertools.product((*sorted(sampled), *LENGTHS_TO_TRY, LONGEST), (2, 1), batches):
         sizes = _sizes(signature, free, given, length, lowest) | dict.fromkeys(batch, rows)
-        if sizes in tried or (tried and _largest(signature, sizes) > MOST):
-            continue
-        tried.append(sizes)
+        if sizes not in candidates and (not candidates or _largest(signature, sizes) <= MOST):
+            candidates.append(sizes)
+    drawer.infers_shapes = any(drawer.positions(sizes) is not None for sizes in candidates)
+    problems: list[Problem] = []
+    for sizes in candidates if sampled else _many_positions_first(candidates, drawer):
+        if LONGEST in sizes.values() and {problem.said for problem in problems} == {NAN}:
+            break  # more positions give no other numbers
         if (found := drawer.problem(sizes)) is None:
             return sizes
-        first = first or found
-    assert first is not None
+        problems.append(found)
     raise InputError(
-        f"{first.sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else the fault "
-        "is in the model."
+        f"{problems[0].sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else the "
+        "fault is in the model."
     )
+
+
+def _many_positions_first(candidates: list[dict[Axis, int]], drawer: Drawer) -> Iterator[dict[Axis, int]]:
+    """Yield sizes; sizes with few positions in a layer output come late, if the output has more at larger sizes.
+
+    At such sizes padding is all that a strided convolution reads, and most of its kernel stays unused.
+    """
+    usual = [sizes for sizes in candidates if LONGEST not in sizes.values()]
+    largest_first = sorted(usual, key=lambda sizes: sum(sizes.values()), reverse=True)
+    most: list[float] | None = None
+    late = []
+    for sizes in usual:
+        positions = drawer.positions(sizes)
+        if positions and min(positions) < FEW_POSITIONS:
+            most = most or next(filter(None, map(drawer.positions, largest_first)))
+        limits = zip(positions or (), most or positions or (), strict=False)
+        if positions is None or any(number < min(FEW_POSITIONS, largest) for number, largest in limits):
+            late.append(sizes)
+        else:
+            yield sizes
+    yield from reversed(late)
+    yield from (sizes for sizes in candidates if sizes not in usual)
 
 
 def _largest(signature: Signature, sizes: Mapping[Axis, int]) -> int:
@@ -219,10 +246,17 @@ def _with_static(axes: Axes, options: Options, given: Arrays, drawer: Drawer) ->
         raise InputError(f"`static_axes` names {unknown}. The dynamic axes of this model are {list(axes.base)}.")
     fixed: dict[Axis, int] = {}
     reasons = {**dict.fromkeys(options.static_axes, ASKED), **options.untraceable}
-    for symbol in reasons:
+    for symbol, reason in reasons.items():
         places = [axis for axis, each in named_axes(axes.shapes) if each == symbol]
-        sampled = (given[name].shape[axis] for name, axis in places if name in given)
-        fixed |= dict.fromkeys(places, options.static_axes.get(symbol, next(sampled, axes.base[symbol])))
+        sampled = next((given[name].shape[axis] for name, axis in places if name in given), None)
+        size = options.static_axes.get(symbol, sampled)
+        if size is None:
+            raise InputError(
+                f"Axis `{symbol}` is open in the model, and needs one size in the file. {reason.removesuffix('.')}. "
+                f"Choose the size: pass `sample_inputs=` (`--samples`), or `static_axes={{{symbol!r}: "
+                f"{axes.base[symbol]}}}` (`--static {symbol}={axes.base[symbol]}`)."
+            )
+        fixed |= dict.fromkeys(places, size)
 
     def left(named: Mapping[str, int]) -> dict[str, int]:
         return {name: size for name, size in named.items() if name not in reasons}

@@ -153,13 +153,16 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
             inputs = draw()
             if inputs is None:
                 return
+            if not may_be_degenerate and (rejected := drawer.static_problem(inputs)):
+                result.refused[name] = rejected
+                return
             with mistaken_biases() as biases:
                 outputs = signature.run(inputs)
         except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
             result.refused[name] = first_line(error)
             return
-        if not may_be_degenerate and drawer.is_degenerate(inputs, outputs):
-            result.refused[name] = "Keras gives NaN, or an empty tensor on the way"
+        if not may_be_degenerate and drawer.is_degenerate(outputs):
+            result.refused[name] = "Keras gives NaN, or an empty output"
             return
         if any(biases):
             mistaken.add(name)

@@ -20,10 +20,12 @@ from .._standalone.verify import Arrays, numpy_dtype
 from .axis_groups import Axis
 from .draws import mask
 from .input_sources import LENGTHS, Source
-from .keras_messages import first_line
-from .signature import Signature
+from .keras_messages import first_line, quiet_keras
+from .signature import InputSpec, Signature
+from .static_shapes import LayerShape, infer_shapes
 
 Sizes = Mapping[Axis, int]
+NAN = "NaN or nothing"
 RUNS_OF_RANDOM = 30  # of a layer that drops one example in ten, all but 1 in 20 models show it
 
 
@@ -41,7 +43,9 @@ class Drawer:
         self._signature = signature
         self._made = made
         self._rng = np.random.default_rng(0)
-        self._filled: list[list[tuple[int, ...]]] = []  # shapes of inputs with which no layer's output is empty
+        self.infers_shapes = True  # unless static inference rejects all sizes, because a layer does not support it
+        self._accepted: list[list[tuple[int, ...]]] = []  # shapes of inputs that static inference accepts
+        self._layer_shapes: dict[tuple[tuple[int, ...], ...], list[LayerShape]] = {}
         self._keys = {
             name: keras.Model(inputs_structure(signature.functional), source.keys)
             for name, source in made.items()
@@ -52,8 +56,8 @@ class Drawer:
         """Return arrays whose free axes have `sizes`, and whose lengths follow the pattern called `lengths`."""
         arrays = {}
         for spec in self._signature.inputs:
-            shape = tuple(sizes.get((spec.name, axis), size) for axis, size in enumerate(spec.shape))
-            arrays[spec.name] = self._made[spec.name].draw(shape, self._rng).astype(numpy_dtype(spec.dtype))  # type: ignore[arg-type]
+            drawn = self._made[spec.name].draw(self._shape(spec, sizes), self._rng)
+            arrays[spec.name] = drawn.astype(numpy_dtype(spec.dtype))
         for spec in self._signature.inputs:
             if self._made[spec.name].lengths:
                 cycle = np.array(LENGTHS[lengths](self._number_of_keys(spec.name, arrays, sizes)))
@@ -105,36 +109,60 @@ class Drawer:
         inputs: Arrays = {}
         try:
             inputs = self.inputs(sizes)
-            outputs = self._signature.run(inputs)
+            said = self.static_problem(inputs)
+            outputs = self._signature.run(inputs) if said is None else {}
         except UnsupportedModelError:
             raise
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             said = first_line(error)
+        if said is not None:
             return Problem(said, f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {said}")
-        if self.is_degenerate(inputs, outputs):
-            return Problem("NaN or nothing", f"Keras gives NaN or nothing on inputs{_shapes(inputs)}")
+        if self.is_degenerate(outputs):
+            return Problem(NAN, f"Keras gives NaN or nothing on inputs{_shapes(inputs)}")
         return None
 
-    def is_degenerate(self, inputs: Arrays, outputs: Arrays) -> bool:
-        """Tell whether an output holds NaN, or the output of any layer is empty that need not be.
+    def static_problem(self, inputs: Arrays) -> str | None:
+        """Return why static shape inference rejects the shapes of inputs, or `None` if it accepts them.
 
-        So it is when a convolution runs out of positions: TensorFlow goes on with the empty tensor, and what comes out
-        at the end is nothing to compare with. With larger inputs it has no fewer. A layer may also give out an empty
-        tensor in any case, as the DeiT of keras_hub does where no attention scores are asked for.
+        A layer output that is empty, although the model does not declare an empty output, is rejected too: kernels
+        continue with an empty tensor, and the outputs at the end are nothing to compare with. Larger inputs than
+        accepted ones have no fewer positions, and are not inferred again.
         """
-        for output in outputs.values():
-            if np.issubdtype(output.dtype, np.floating) and np.isnan(output).any():
-                return True
-        if not self._signature.is_functional:
-            return any(0 in output.shape for output in outputs.values())
         shapes = [inputs[spec.name].shape for spec in self._signature.inputs]
-        if any(_within(smaller, shapes) for smaller in self._filled):
-            return False
-        pairs = zip(self._signature.layer_outputs(inputs), self._signature.every_layer.outputs, strict=True)
-        empty = any(0 in array.shape and 0 not in tensor.shape for (_, array), tensor in pairs)
-        if not empty:
-            self._filled.append(shapes)
-        return empty
+        if any(_within(smaller, shapes) for smaller in self._accepted):
+            return None
+        try:
+            inferred = self._inferred(shapes)
+        except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+            return first_line(error)
+        if any(shape.is_empty for shape in inferred):
+            return "the output of a layer is empty"
+        self._accepted.append(shapes)
+        return None
+
+    def positions(self, sizes: Sizes) -> list[float] | None:
+        """Return the sizes of the open axes of all layer outputs, or `None` if static inference rejects the sizes."""
+        shapes = [self._shape(spec, sizes) for spec in self._signature.inputs]
+        try:
+            return [size for shape in self._inferred(shapes) for size in shape.positions]
+        except Exception:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+            return None
+
+    def _inferred(self, shapes: Sequence[tuple[int, ...]]) -> list[LayerShape]:
+        key = tuple(shapes)
+        if key not in self._layer_shapes:
+            with quiet_keras():
+                self._layer_shapes[key] = infer_shapes(self._signature, shapes) if self.infers_shapes else []
+        return self._layer_shapes[key]
+
+    def _shape(self, spec: InputSpec, sizes: Sizes) -> tuple[int, ...]:
+        return tuple(sizes.get((spec.name, axis), size) for axis, size in enumerate(spec.shape))  # type: ignore[misc]
+
+    def is_degenerate(self, outputs: Arrays) -> bool:
+        """Tell whether an output holds NaN, or is empty where static inference does not look for empty outputs."""
+        if any(array.dtype.kind == "f" and np.isnan(array).any() for array in outputs.values()):
+            return True
+        return not self._signature.is_functional and any(0 in array.shape for array in outputs.values())
 
     def refuse_unsteady(self, sizes: Sizes) -> None:
         """Refuse a model that changes its weights in inference, or does not return the same outputs again.

@@ -111,7 +111,8 @@ def test_half_precision_is_cloned_on_its_own_backend(folder):
     assert 1e-6 < report.float32_clone["max_rel"] < 0.05
 
 
-def test_an_axis_that_tensorflow_cannot_trace_is_static(folder):
+def test_an_axis_that_tensorflow_cannot_trace_is_static(folder, found):
+    assert "or `static_axes={'x_length': 6}`" in found["without a size"]["message"]
     manifest = load_bundle(folder / "looping").manifest
     assert [axis for spec in manifest["inputs"] for axis in spec["shape"]] == ["batch", 6, 5]
     assert "cannot trace it" in manifest["static"]["x_length"]

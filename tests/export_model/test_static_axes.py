@@ -6,7 +6,7 @@ import pytest
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention
-from keras_attn_export import export_model
+from keras_attn_export import InputError, export_model
 from keras_attn_export._export.export import StaticAxisWarning
 
 B, STEPS, SOURCE, WORDS, HIDDEN, LAYERS = 3, 2, 5, 11, 8, 2
@@ -99,3 +99,32 @@ def test_what_is_static_is_so_in_the_saved_model_too(tmp_path):
     x = keras.Input((4, 6), name="x")
     bundle = export_model(keras.Model(x, Parts()(x)), tmp_path / "bundle", static_axes={"batch": 2})
     assert shapes(bundle) == {"x": [2, 4]}
+
+
+class Chunks(layers.Layer):
+    """Computes with the size of an axis as a Python number, as RWKV7 of keras_hub does with a length."""
+
+    def __init__(self, axis, **kwargs):
+        super().__init__(**kwargs)
+        self.axis = axis
+
+    def call(self, x):
+        return x * sum(2.0**-step for step in range(ops.shape(x)[self.axis]))
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, x.dtype)
+
+
+@pytest.mark.parametrize(("axis", "name", "size"), [(1, "x_length", 6), (0, "batch", 3)])
+def test_size_that_python_reads_is_chosen_by_the_user(axis, name, size, tmp_path):
+    x = keras.Input((None, 4), name="x")
+    model = keras.Model(x, layers.Dense(2)(Chunks(axis)(x)))
+    choices = rf"`sample_inputs=` .*`static_axes={{'{name}': {size}}}`"
+    with pytest.raises(InputError, match=rf"^Axis `{name}` is open in the model.*{choices}"):
+        export_model(model, tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    bundle = export_model(model, tmp_path / "asked", static_axes={name: 4})
+    assert shapes(bundle)["x"][axis] == 4
+    with pytest.warns(StaticAxisWarning, match=rf"^Axis `{name}` is static in the bundle\. TensorFlow cannot trace"):
+        bundle = export_model(model, tmp_path / "sampled", sample_inputs=np.ones((5, 5, 4), "f"))
+    assert shapes(bundle)["x"][axis] == 5

@@ -86,11 +86,12 @@ def everything():
     half = dict_inputs_and_outputs()
     keras.config.set_dtype_policy("float32")
     export_model(half, FOLDER / "half")
-    export_model(models.looping(), FOLDER / "looping")
+    export_model(models.looping(), FOLDER / "looping", sample_inputs={"x": np.ones((2, 6, 5), "float32")})
 
     return found | {
         "golden is ours": golden_is_ours,
         "steps": steps,
+        "without a size": error_of(models.looping()),
         "in the script": error_of(models.through(InTheScript())),
         "in a function": error_of(models.through(models.made_in_a_function())),
         "other numbers": error_of(models.through(models.Slope())),

@@ -1,12 +1,15 @@
 """Every family of keras.applications, by its smallest member at a small size of image."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import applications as K  # noqa: N812 - this file consists of them
 from keras import layers as L  # noqa: N812 - these files consist of them
 
-from .registry import HALF, add
+from .registry import HALF, Architecture, add
+
+FAMILIES: dict[str, Callable[..., keras.Model]] = {}
 
 
 def member(name: str, source: str, application: Any, size: int = 32, precisions: tuple[str, ...] = (), **options: Any):
@@ -17,6 +20,7 @@ def member(name: str, source: str, application: Any, size: int = 32, precisions:
         body = application(weights=None, include_top=False, pooling="avg", input_tensor=image, **options)
         return keras.Model(image, {"classes": L.Dense(5, activation="softmax", name="classes")(body.output)})
 
+    FAMILIES[name] = application
     add("applications", name, source, make, precisions=precisions)
 
 
@@ -41,3 +45,36 @@ member("xception", "Chollet, 2017: Xception.", K.Xception, 71)
 member("vgg", "Simonyan and Zisserman, 2015: Very Deep Convolutional Networks.", K.VGG16)
 member("nas_net_mobile", "Zoph et al., 2018: NASNet, Learning Transferable Architectures.", K.NASNetMobile)
 member("conv_next", "Liu et al., 2022: A ConvNet for the 2020s.", K.ConvNeXtTiny)
+
+
+# Below are the models as documentation shows them: with default arguments, as bodies for images of any size, and under
+# new classes. `test_applications` exports them; the table of docs/models.md has the members only.
+BODIES = ("mobile_net_v2", "mobile_net_v3_small", "efficient_net", "residual_net")
+
+
+def body_of_any_size(application: Callable[..., keras.Model], **options: Any) -> keras.Model:
+    # NASNet has 224 x 224 pixels if nothing else is asked for
+    return application(weights=None, include_top=False, input_shape=(None, None, 3), **options)
+
+
+def transfer_learning(application: Callable[..., keras.Model], **options: Any) -> keras.Model:
+    """Put augmentation in front of a body, and new classes behind it, as in Keras's guide to transfer learning."""
+    image = keras.Input((None, None, 3), name="image")
+    augmented = L.RandomRotation(0.1)(L.RandomFlip("horizontal")(image))
+    features = body_of_any_size(application, **options)(L.Rescaling(1 / 127.5, offset=-1)(augmented), training=False)
+    return keras.Model(image, L.Dense(5, name="classes")(L.Dropout(0.2)(L.GlobalAveragePooling2D()(features))))
+
+
+def documented(name: str, make: Callable[..., keras.Model], application: Any, **options: Any) -> Architecture:
+    return Architecture(name, lambda: make(application, **options), "applications", "keras.io/api/applications")
+
+
+SMALL = [
+    documented("small_body", body_of_any_size, K.MobileNetV2, alpha=0.35),
+    documented("small_transfer", transfer_learning, K.MobileNetV2, alpha=0.35),
+]
+DOCUMENTED = [
+    *(documented(f"{name}_default", lambda make: make(weights=None), make) for name, make in FAMILIES.items()),
+    *(documented(f"{name}_body", body_of_any_size, make) for name, make in FAMILIES.items()),
+    *(documented(f"{name}_transfer", transfer_learning, FAMILIES[name]) for name in BODIES),
+]
