@@ -89,19 +89,15 @@ def layer_differing_from(file: Path, signature: Signature, cases: Sequence[Case]
         if list(names) != list(saved["names"]):
             return None
         theirs = [saved[f"arr_{index}"] for index in range(len(names))]
-    return first_differing_layer(names, [*map(_numbers, ours)], theirs)
+    return _first_differing_layer(signature, names, [*map(_numbers, ours)], theirs)
 
 
-def first_differing_layer(names: Sequence[str], ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> str | None:
-    """Return the name of the first layer whose outputs differ by a share of the largest difference.
-
-    Args:
-        names: The layer of each output, in the order of the model; the last ones are those of the model.
-        ours: Outputs of layers.
-        theirs: The same of another implementation.
-    """
+def _first_differing_layer(
+    signature: Signature, names: Sequence[str], ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]
+) -> str | None:
+    """Return the name of the first layer whose outputs differ by a share of the difference of the model's outputs."""
     shares = [_relative_difference(*pair) for pair in zip(ours, theirs, strict=True)]
-    threshold = max(SHARE * shares[-1], ROUNDING)
+    threshold = max(SHARE * max(shares[-len(signature.outputs) :]), ROUNDING)
     return next((name for name, share in zip(names, shares, strict=True) if share > threshold), None)
 
 
@@ -127,7 +123,7 @@ def layer_differing_in_predict(signature: Signature, case: Case) -> str | None:
     predicted = _predicted(signature, signature.every_layer, case.inputs)
     if predicted is None or len(predicted) != len(names):
         return None
-    return first_differing_layer(names, eager, predicted)
+    return _first_differing_layer(signature, names, eager, predicted)
 
 
 def _predicted(signature: Signature, model: keras.Model, inputs: Arrays) -> list[np.ndarray] | None:
