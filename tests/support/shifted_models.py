@@ -52,10 +52,10 @@ def normalized(x):
 SOURCES = {each.__name__: each for each in (dense, saturated, long_sum, cancelling, normalized)}
 
 
-def shifted(source, shift):
+def shifted(source, shift, length=None):
     """Return the model of a source with a shift behind it."""
     keras.utils.set_random_seed(0)
-    x = keras.Input((None, 6), name="x")
+    x = keras.Input((length, 6), name="x")
     return keras.Model(x, {"y": Shifted(shift, name="shifted")(SOURCES[source](x))})
 
 
