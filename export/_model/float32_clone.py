@@ -21,7 +21,7 @@ from .._internals.keras_internals import (
 from .._options import FLOAT32, NO_MORE
 from .._standalone.verify import Case, compare
 from .golden_cases import LARGE
-from .keras_messages import first_line
+from .keras_messages import first_line, quiet_keras
 from .signature import Signature, model_signature
 
 FAR = 0.25  # relative; bfloat16 has 8 bits, and a deep model loses a few of them
@@ -162,7 +162,8 @@ def distance(signature: Signature, cases: Iterable[Case]) -> dict[str, Any]:
     for case in cases:
         if case.name == LARGE:
             continue  # at scores of 1e4 half precision resolves whole numbers only
-        outputs = signature.call(case.inputs).values()
+        with quiet_keras():
+            outputs = signature.call(case.inputs).values()
         actual = {key: _float32_array(output) for key, output in zip(case.outputs, outputs, strict=True)}
         wide = {key: np.asarray(array, np.float32) for key, array in case.outputs.items()}
         rows += compare(Case(case.name, {}, wide), actual, NO_MORE)
