@@ -9,6 +9,7 @@ listed = partial(with_sizes, "hub_images")
 IMAGE = {"image_shape": (32, 32, 3)}
 PATCHES = {**IMAGE, "patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 16}
 STAGES = {"stackwise_num_filters": [64, 64], "stackwise_num_blocks": [1, 1], "stackwise_num_strides": [1, 2]}
+VAE_BLOCKS = {"filters": [32, 32], "blocks": [1, 1]}
 WORDS = "Dosovitskiy et al., 2021: An Image is Worth 16x16 Words"
 listed("hub_vision_transformer", WORDS, "ViTBackbone", {**PATCHES, "mlp_dim": 32})
 
@@ -42,6 +43,15 @@ def seg_former():
     return hub().SegFormerImageSegmenter(
         hub().SegFormerBackbone(image_encoder=backbone, projection_filters=8), num_classes=3, preprocessor=None
     )
+
+
+@architecture()
+def variational_autoencoder():
+    """Kingma and Welling, 2013: Auto-Encoding Variational Bayes; keras_hub's for Stable Diffusion 3, any size."""
+    from keras_hub.src.models.vae.vae_backbone import VAEBackbone  # which is not in `keras_hub.models`
+
+    blocks = {f"{part}_num_{what}": sizes for part in ("encoder", "decoder") for what, sizes in VAE_BLOCKS.items()}
+    return VAEBackbone(**blocks, sampler_method="mode")
 
 
 WINDOWS = {"embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4}
