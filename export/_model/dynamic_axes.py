@@ -153,13 +153,16 @@ def _many_positions_first(candidates: list[dict[Axis, int]], drawer: Drawer) -> 
         positions = drawer.positions(sizes)
         if positions and min(positions) < FEW_POSITIONS:
             most = most or next(filter(None, map(drawer.positions, largest_first)))
-        limits = zip(positions or (), most or positions or (), strict=False)
-        if positions is None or any(number < min(FEW_POSITIONS, largest) for number, largest in limits):
+        if positions is None or _has_few(positions, most or positions):
             late.append(sizes)
         else:
             yield sizes
     yield from reversed(late)
     yield from (sizes for sizes in candidates if sizes not in usual)
+
+
+def _has_few(positions: list[float], most: list[float]) -> bool:
+    return any(number < min(FEW_POSITIONS, largest) for number, largest in zip(positions, most, strict=False))
 
 
 def _largest(signature: Signature, sizes: Mapping[Axis, int]) -> int:

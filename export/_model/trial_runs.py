@@ -156,7 +156,7 @@ class Drawer:
         return self._layer_shapes[key]
 
     def _shape(self, spec: InputSpec, sizes: Sizes) -> tuple[int, ...]:
-        return tuple(sizes.get((spec.name, axis), size) for axis, size in enumerate(spec.shape))  # type: ignore[arg-type]
+        return tuple(sizes.get((spec.name, axis), size or 0) for axis, size in enumerate(spec.shape))
 
     def is_degenerate(self, outputs: Arrays) -> bool:
         """Tell whether an output holds NaN, or is empty where static inference does not look for empty outputs."""

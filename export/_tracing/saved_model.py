@@ -88,7 +88,8 @@ def traced_run(signature: Signature) -> Callable[[Arrays], Arrays]:
 def said_against(error: Exception) -> str:
     """Return what TensorFlow says where a trace, or a run of it, fails."""
     ran = re.search(r"(.+)\n\s*\[\[\{\{node ", str(error))  # where a graph runs, the message is not the first line
-    return ran[1].strip() if ran else first_line(error)
+    said = ran[1].strip() if ran else first_line(error)
+    return said.partition(" You can attempt the following resolutions")[0]  # for code of `tf.function`, not of layers
 
 
 def _failing_layers(signature: Signature, error: Exception) -> str:

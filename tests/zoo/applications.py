@@ -52,16 +52,16 @@ member("conv_next", "Liu et al., 2022: A ConvNet for the 2020s.", K.ConvNeXtTiny
 BODIES = ("mobile_net_v2", "mobile_net_v3_small", "efficient_net", "residual_net")
 
 
-def body_of_any_size(application: Callable[..., keras.Model], **options: Any) -> keras.Model:
-    # NASNet has 224 x 224 pixels if nothing else is asked for
-    return application(weights=None, include_top=False, input_shape=(None, None, 3), **options)
+def body_of(application: Callable[..., keras.Model], **options: Any) -> keras.Model:
+    """Return a body for images of any size; NASNet takes 224 x 224 pixels, and Keras runs no other NASNet."""
+    return application(weights=None, include_top=False, **options)
 
 
 def transfer_learning(application: Callable[..., keras.Model], **options: Any) -> keras.Model:
     """Put augmentation in front of a body, and new classes behind it, as in Keras's guide to transfer learning."""
     image = keras.Input((None, None, 3), name="image")
     augmented = L.RandomRotation(0.1)(L.RandomFlip("horizontal")(image))
-    features = body_of_any_size(application, **options)(L.Rescaling(1 / 127.5, offset=-1)(augmented), training=False)
+    features = body_of(application, **options)(L.Rescaling(1 / 127.5, offset=-1)(augmented), training=False)
     return keras.Model(image, L.Dense(5, name="classes")(L.Dropout(0.2)(L.GlobalAveragePooling2D()(features))))
 
 
@@ -70,11 +70,11 @@ def documented(name: str, make: Callable[..., keras.Model], application: Any, **
 
 
 SMALL = [
-    documented("small_body", body_of_any_size, K.MobileNetV2, alpha=0.35),
+    documented("small_body", body_of, K.MobileNetV2, alpha=0.35),
     documented("small_transfer", transfer_learning, K.MobileNetV2, alpha=0.35),
 ]
 DOCUMENTED = [
     *(documented(f"{name}_default", lambda make: make(weights=None), make) for name, make in FAMILIES.items()),
-    *(documented(f"{name}_body", body_of_any_size, make) for name, make in FAMILIES.items()),
+    *(documented(f"{name}_body", body_of, make) for name, make in FAMILIES.items()),
     *(documented(f"{name}_transfer", transfer_learning, FAMILIES[name]) for name in BODIES),
 ]

@@ -9,6 +9,7 @@ listed = partial(with_sizes, "hub_images")
 IMAGE = {"image_shape": (32, 32, 3)}
 PATCHES = {**IMAGE, "patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 16}
 STAGES = {"stackwise_num_filters": [64, 64], "stackwise_num_blocks": [1, 1], "stackwise_num_strides": [1, 2]}
+VAE_BLOCKS = {"filters": [32, 32], "blocks": [1, 1]}
 WORDS = "Dosovitskiy et al., 2021: An Image is Worth 16x16 Words"
 listed("hub_vision_transformer", WORDS, "ViTBackbone", {**PATCHES, "mlp_dim": 32})
 
@@ -44,6 +45,15 @@ def seg_former():
     )
 
 
+@architecture()
+def variational_autoencoder():
+    """Kingma and Welling, 2013: Auto-Encoding Variational Bayes; keras_hub's for Stable Diffusion 3, any size."""
+    from keras_hub.src.models.vae.vae_backbone import VAEBackbone  # which is not in `keras_hub.models`
+
+    blocks = {f"{part}_num_{what}": sizes for part in ("encoder", "decoder") for what, sizes in VAE_BLOCKS.items()}
+    return VAEBackbone(**blocks, sampler_method="mode")
+
+
 WINDOWS = {"embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4}
 listed("hub_swin", "Liu et al., 2021: Swin Transformer", "SwinTransformerBackbone", IMAGE | WINDOWS)
 DISTILLED = "Touvron et al., 2021: DeiT, Training Data-efficient Image Transformers"
@@ -60,15 +70,6 @@ def hub_deep_lab(image=(64, 64, 3)):
         dilation_rates=[6, 12, 18],
     )  # fmt: skip
     return hub().DeepLabV3ImageSegmenter(backbone, num_classes=3, preprocessor=None)(image)
-
-
-@architecture()
-def variational_autoencoder(image=(16, 16, 3)):
-    """Kingma and Welling, 2014: Auto-Encoding Variational Bayes; keras_hub's of Stable Diffusion 3, without noise."""
-    from keras_hub.src.models.vae.vae_backbone import VAEBackbone  # without a public name
-
-    filters, blocks = [32, 32], [1, 1]
-    return VAEBackbone(filters, blocks, filters, blocks, sampler_method="mode", sample_channels=8)(image)
 
 
 @architecture()
