@@ -141,28 +141,28 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
 
 
 def _many_positions_first(candidates: list[dict[Axis, int]], drawer: Drawer) -> Iterator[dict[Axis, int]]:
-    """Yield sizes; sizes with few positions in a layer output come late, if the output has more at larger sizes.
+    """Yield sizes; sizes with few positions in a layer output come last, if the output has more at larger sizes.
 
     At such sizes padding is all that a strided convolution reads, and most of its kernel stays unused.
     """
-    usual = [sizes for sizes in candidates if LONGEST not in sizes.values()]
-    largest_first = sorted(usual, key=lambda sizes: sum(sizes.values()), reverse=True)
-    most: list[float] | None = None
-    late = []
-    for sizes in usual:
+    short = [sizes for sizes in candidates if LONGEST not in sizes.values()]
+    descending = sorted(short, key=lambda sizes: sum(sizes.values()), reverse=True)
+    at_largest: list[float] | None = None
+    with_few = []
+    for sizes in short:
         positions = drawer.positions(sizes)
         if positions and min(positions) < FEW_POSITIONS:
-            most = most or next(filter(None, map(drawer.positions, largest_first)))
-        if positions is None or _has_few(positions, most or positions):
-            late.append(sizes)
+            at_largest = at_largest or next(filter(None, map(drawer.positions, descending)))
+        if positions is None or _has_few(positions, at_largest or positions):
+            with_few.append(sizes)
         else:
             yield sizes
-    yield from reversed(late)
-    yield from (sizes for sizes in candidates if sizes not in usual)
+    yield from reversed(with_few)
+    yield from (sizes for sizes in candidates if sizes not in short)
 
 
-def _has_few(positions: list[float], most: list[float]) -> bool:
-    return any(number < min(FEW_POSITIONS, largest) for number, largest in zip(positions, most, strict=False))
+def _has_few(positions: list[float], at_largest: list[float]) -> bool:
+    return any(size < min(FEW_POSITIONS, largest) for size, largest in zip(positions, at_largest, strict=False))
 
 
 def _largest(signature: Signature, sizes: Mapping[Axis, int]) -> int:

@@ -153,8 +153,8 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
             inputs = draw()
             if inputs is None:
                 return
-            if not may_be_degenerate and (rejected := drawer.static_problem(inputs)):
-                result.refused[name] = rejected
+            if not may_be_degenerate and (problem := drawer.static_problem(inputs)):
+                result.refused[name] = problem
                 return
             with mistaken_biases() as biases:
                 outputs = signature.run(inputs)

@@ -27,12 +27,12 @@ class LayerShape(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the output is empty, unless the model declares an empty output."""
+        """Return True if the output is empty, although the model declares no empty output."""
         return 0 in self.inferred and 0 not in self.declared
 
     @property
     def positions(self) -> list[float]:
-        """The sizes of the open axes behind the batch; infinity if the size depends on values."""
+        """Return the sizes of the open axes behind the batch; infinity if a size depends on values."""
         axes = zip(self.declared[1:], self.inferred[1:], strict=False)
         return [math.inf if size is None else size for declared, size in axes if declared is None]
 
@@ -45,27 +45,27 @@ def infer_shapes(signature: Signature, shapes: Sequence[Shape]) -> list[LayerSha
     """
     pairs = zip(signature.inputs, shapes, strict=True)
     tensors = {spec.name: keras.KerasTensor(shape, spec.dtype) for spec, shape in pairs}
-    found: list[LayerShape] = []
+    layer_shapes: list[LayerShape] = []
     if signature.is_functional:
-        _infer_functional(signature.functional, list(tensors.values()), found)
+        _infer_functional(signature.functional, list(tensors.values()), layer_shapes)
     elif _has_valid_padding(signature.model):  # a trace takes as long as a run, and other layers need none
         traced_spec(signature.call, tensors)
-    return found
+    return layer_shapes
 
 
 def _has_valid_padding(operation: Any) -> bool:
-    """Return whether a layer contains a layer with 'valid' padding; functions of `keras.ops` are no layers."""
+    """Return True if a layer contains a layer with 'valid' padding; functions of `keras.ops` are not layers."""
     inner = layers_of(operation, include_self=False) if isinstance(operation, keras.Layer) else []
     return any(getattr(layer, "padding", None) == "valid" for layer in inner)
 
 
-def _infer_functional(functional: Any, inputs: Sequence[Any], found: list[LayerShape]) -> Any:
+def _infer_functional(functional: Any, inputs: Sequence[Any], layer_shapes: list[LayerShape]) -> Any:
     """Return the specs of the outputs of a functional model, and add the shapes of its layer outputs to a list."""
 
     def infer(operation: Any, *args: Any, **kwargs: Any) -> Any:
         nested, tensors = functional_of(operation), keras.tree.flatten(args)
         if nested is not None and len(tensors) == len(nested.inputs):
-            return _infer_functional(nested, tensors, found)
+            return _infer_functional(nested, tensors, layer_shapes)
         if _has_valid_padding(operation):
             # `compute_output_shape` of a layer with convolutions inside is often a rough formula
             return traced_spec(operation.call, *args, **kwargs)
@@ -73,6 +73,6 @@ def _infer_functional(functional: Any, inputs: Sequence[Any], found: list[LayerS
 
     def record(declared: Any, inferred: Any) -> None:
         if hasattr(declared, "shape") and hasattr(inferred, "shape"):
-            found.append(LayerShape(tuple(declared.shape), tuple(inferred.shape)))
+            layer_shapes.append(LayerShape(tuple(declared.shape), tuple(inferred.shape)))
 
     return through_operations(functional, inputs, infer, record)

@@ -159,7 +159,7 @@ class Drawer:
         return tuple(sizes.get((spec.name, axis), size or 0) for axis, size in enumerate(spec.shape))
 
     def is_degenerate(self, outputs: Arrays) -> bool:
-        """Tell whether an output holds NaN, or is empty where static inference does not look for empty outputs."""
+        """Return True if an output holds NaN, or if an output of a subclass, which has no static shapes, is empty."""
         if any(array.dtype.kind == "f" and np.isnan(array).any() for array in outputs.values()):
             return True
         return not self._signature.is_functional and any(0 in array.shape for array in outputs.values())
