@@ -140,8 +140,9 @@ def _write(
         hint = special.hint(error, actual, exact)
         if failed is not None and not hint:
             case = next(case for case in golden.cases if case.name == failed)
+            hint = f" TensorFlow's graph differs from an eager call of Keras on {reference.backend}."
             if is_here:
-                hint = begins_in(layer_differing_in_predict(signature, case))
+                hint += begins_in(layer_differing_in_predict(signature, case))
             else:
                 save_layer_outputs(signature, case, folder.with_name(LAYER_OUTPUTS))
         raise ParityError(f"{error}{hint}", report) from None

@@ -18,7 +18,13 @@ import numpy as np
 from .._bundle.parity import ParityError
 from .._errors import ExportError, UnsupportedModelError
 from .._internals.keras_internals import preserve_policy_names
-from .._model.implementations import LAYER_OUTPUTS, begins_in, layer_differing_from, layer_differing_in_predict
+from .._model.implementations import (
+    LAYER_OUTPUTS,
+    PredictError,
+    begins_in,
+    layer_differing_from,
+    layer_differing_in_predict,
+)
 from .._model.keras_messages import first_line
 from .._model.reference import Reference
 from .._model.signature import Signature
@@ -75,12 +81,12 @@ def write_contents_on_tensorflow(
             process.carry_out(task, step)
         except ParityError as error:
             cases = reference.golden.cases
-            if not error.report.saved_model_rows:  # the report of `check_predict`
+            if isinstance(error, PredictError):
                 begins = begins_in(layer_differing_in_predict(signature, cases[0]))
             else:
                 layer = layer_differing_from(folder.with_name(LAYER_OUTPUTS), signature, cases)
                 begins = begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
-            raise ParityError(f"{error}{begins}", error.report) from None
+            raise type(error)(f"{error}{begins}", error.report) from None
 
 
 def checked_places(model: keras.Model) -> Places:

@@ -1,8 +1,8 @@
 """Compare the implementations of a Keras model: an eager call, `predict`, and another backend.
 
 Golden outputs are those of eager calls. A user runs `predict`, which traces a graph on TensorFlow and JAX, and a model
-on JAX or torch is traced on TensorFlow. A layer that computes otherwise in one of them has no right output: a file can
-match only one implementation.
+on JAX or torch is traced on TensorFlow. A layer whose result depends on the implementation has no single correct
+output: a file can match only one implementation.
 """
 
 from __future__ import annotations
@@ -20,49 +20,54 @@ from .choices import difference
 from .keras_messages import quiet_keras
 from .signature import Signature
 
-# A difference begins in the first layer that has this share of the difference of the outputs, and more than the usual
-# rounding of a layer, which is a few ulps of its largest number.
+# A difference begins in the first layer whose relative difference exceeds SHARE times that of the model's outputs, and
+# ROUNDING, which layers with long sums reach.
 SHARE = 0.1
 ROUNDING = 20 * float(np.finfo(np.float32).eps)
 LAYER_OUTPUTS = "layer_outputs.npz"
 NO_TRAINING = (
-    " `{}` takes no `training`, so `predict` leaves layers such as `RandomFlip`, and those behind them, in training "
-    "mode (keras#23166): give it `training=None` and pass that on."
+    " If the model has layers such as `RandomFlip`: `{}` takes no `training`, so `predict` leaves these layers, and "
+    "those behind them, in training mode (keras#23166). Give `call` the argument `training=None`, and pass it on."
 )
 
 
-def outputs_of_predict(signature: Signature, case: Case) -> Arrays | None:
-    """Return the outputs of `predict` for the inputs of a golden case; the states of seed generators may change.
+class PredictError(ParityError):
+    """Outputs of `predict` differ from those of an eager call. `report` holds this comparison alone."""
 
-    They are `None` for a model with a `predict_step` of its own, which may return anything; for a model that `predict`
-    cannot run, as one with several arguments; and for a distributed model, whose replicas are concatenated.
+
+def outputs_of_predict(signature: Signature, case: Case) -> Arrays | None:
+    """Return the outputs of `predict` for a golden case; states of seed generators may change.
+
+    Returns:
+        `None` if the model has its own `predict_step`, which may return anything; if `predict` raises, as for a `call`
+        with several arguments; or if shapes differ, since the outputs of replicas of the model are concatenated.
     """
     if type(signature.model).predict_step is not keras.Model.predict_step:
         return None
     outputs = _predicted(signature, signature.model, case.inputs) or []
-    same = [output.shape for output in outputs] == [array.shape for array in case.outputs.values()]
-    return dict(zip(case.outputs, outputs, strict=True)) if same else None
+    has_same_shapes = [output.shape for output in outputs] == [array.shape for array in case.outputs.values()]
+    return dict(zip(case.outputs, outputs, strict=True)) if has_same_shapes else None
 
 
-def check_predict(model: keras.Model, rows: Sequence[ParityRow], layer: Callable[[], str | None]) -> None:
+def check_predict(model: keras.Model, rows: Sequence[ParityRow], find_layer: Callable[[], str | None]) -> None:
     """Check that `predict` gives the outputs of an eager call.
 
     Args:
         model: The model.
         rows: The comparison of the outputs of both.
-        layer: Returns the first layer that differs, if that is known.
+        find_layer: Returns the first layer that differs, if that is known.
 
     Raises:
-        ParityError: An output differs by more than rounding. The report of the error has `rows` alone.
+        PredictError: If an output differs by more than rounding.
     """
     row = next((row for row in rows if not row.passed), None)
     if row is not None:
         takes_training = "training" in signature_of(model.call).parameters
         advice = "" if takes_training else NO_TRAINING.format(f"{type(model).__name__}.call")
-        raise ParityError(
+        raise PredictError(
             f"`predict` and an eager call of `{model.name}` differ in output `{row.name}`, which {row.problem} in case "
             f"`{row.case}` (max abs {row.max_abs:.1e}, max rel {row.max_rel:.1e}), so no file can match both."
-            f"{begins_in(layer())}{advice}",
+            f"{begins_in(find_layer())}{advice}",
             ParityReport("cpu", tuple(rows)),
         )
 
@@ -76,7 +81,7 @@ def save_layer_outputs(signature: Signature, case: Case, file: Path) -> None:
     """Save the outputs of every layer of a functional model in a golden case, for `layer_differing_from`."""
     if signature.is_functional:
         names, arrays = zip(*signature.layer_outputs(case.inputs), strict=True)
-        np.savez(file, *map(_numbers, arrays), case=np.array(case.name), names=np.array(names))
+        np.savez(file, *map(_without_texts, arrays), case=np.array(case.name), names=np.array(names))
 
 
 def layer_differing_from(file: Path, signature: Signature, cases: Sequence[Case]) -> str | None:
@@ -89,19 +94,19 @@ def layer_differing_from(file: Path, signature: Signature, cases: Sequence[Case]
         if list(names) != list(saved["names"]):
             return None
         theirs = [saved[f"arr_{index}"] for index in range(len(names))]
-    return _first_differing_layer(signature, names, [*map(_numbers, ours)], theirs)
+    return _first_differing_layer(signature, names, ours, theirs)
 
 
 def _first_differing_layer(
     signature: Signature, names: Sequence[str], ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]
 ) -> str | None:
     """Return the name of the first layer whose outputs differ by a share of the difference of the model's outputs."""
-    shares = [_relative_difference(*pair) for pair in zip(ours, theirs, strict=True)]
+    shares = [_relative_difference(*map(_without_texts, pair)) for pair in zip(ours, theirs, strict=True)]
     threshold = max(SHARE * max(shares[-len(signature.outputs) :]), ROUNDING)
     return next((name for name, share in zip(names, shares, strict=True) if share > threshold), None)
 
 
-def _numbers(array: np.ndarray) -> np.ndarray:
+def _without_texts(array: np.ndarray) -> np.ndarray:
     """Return an array, or an empty one in place of texts, which `np.load` refuses without pickle."""
     return array if array.dtype.kind in "biuf" else np.zeros(0)
 
@@ -128,12 +133,12 @@ def layer_differing_in_predict(signature: Signature, case: Case) -> str | None:
 
 def _predicted(signature: Signature, model: keras.Model, inputs: Arrays) -> list[np.ndarray] | None:
     """Return the outputs of `predict` of a model for one batch, or `None` if `predict` does not take the inputs."""
-    before = model.predict_function
+    predict_function = model.predict_function
     try:
         with quiet_keras():
             outputs = model.predict_on_batch(signature.packed(inputs))
-            return [np.asarray(decoded(output)) for output in keras.tree.flatten(outputs)]
+            return [np.asarray(decoded(array)) for array in keras.tree.flatten(outputs) if array is not None]
     except Exception:  # noqa: BLE001 - whatever the model's own code raises in `predict`; the export needs no `predict`
         return None
     finally:
-        model.predict_function = before
+        model.predict_function = predict_function

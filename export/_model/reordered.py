@@ -21,6 +21,7 @@ from .choices import note, widen
 from .keras_messages import quiet_keras
 from .rounding import blank, choice_thresholds, likely
 from .signature import Signature
+from .trial_runs import is_same_model
 
 RUNS = 8  # of two numbers that matter, three runs may move both alike each time
 MULTIPLE = 4  # of what was seen: each move is a whole unit, where rounding is off by half a one at most
@@ -55,12 +56,7 @@ def with_reordering(signature: Signature, cases: Sequence[Case], near: Collectio
             if has_calls(signature):
                 return list(cases)
             run = _perturbed_graph(signature)
-            return [
-                _widened(case, run(case.inputs, [], 0), [run(case.inputs, [], 1) for _ in range(RUNS)])
-                if case.name in near
-                else case
-                for case in cases
-            ]
+            return [_widened(case, run) if case.name in near else case for case in cases]
     except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
         return list(cases)
 
@@ -100,10 +96,14 @@ def _nudged(op: str, tensor: Any, size: Any, seed: int) -> Any:
     return moved
 
 
-def _widened(case: Case, unperturbed: Arrays, runs: Sequence[Arrays]) -> Case:
+def _widened(case: Case, run: Callable[[Arrays, Sequence[Any], float], Arrays]) -> Case:
+    unperturbed = run(case.inputs, [], 0)
+    if not is_same_model(run(case.inputs, [], 0), unperturbed):
+        return case  # a layer draws random numbers in the graph, which are no rounding
     seen, of_choices = ({name: blank(array) for name, array in unperturbed.items()} for _ in range(2))
-    for run in runs:
-        note(unperturbed, run, seen, of_choices, choice_thresholds(unperturbed), rounds=True)
+    for _ in range(RUNS):
+        perturbed = run(case.inputs, [], 1)
+        note(unperturbed, perturbed, seen, of_choices, choice_thresholds(unperturbed), rounds=True)
     limits = dict(case.rounding)
     for name, expected in case.outputs.items():
         if unperturbed[name].shape != expected.shape or not expected.size:

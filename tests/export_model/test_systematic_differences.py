@@ -5,8 +5,9 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
-from shifted_models import SOURCES, TIES, choosing, shifted
+from shifted_models import SOURCES, TIES, Shifted, choosing, shifted
 
 from keras_attn_export import ParityError, export_model, verify_bundle
 from keras_attn_export._model.reference import reference_of
@@ -32,22 +33,27 @@ def test_difference_of_three_limits_is_found(source, tmp_path):
 
 
 def test_difference_of_three_limits_is_found_on_samples(tmp_path):
-    bundle = export_model(shifted("cancelling", 0.0), tmp_path / "bundle")
+    bundle = export_model(shifted("dense", 0.0), tmp_path / "bundle")
     samples = {"x": np.random.default_rng(0).standard_normal((3, 5, 6)).astype("float32")}
-    report = verify_bundle(bundle.path, samples=samples, model=shifted("cancelling", 0.0))
-    limit = max(row.max_abs / max(row.of_limit, 1e-3) for row in report.rows if row.case == "samples")
-    other = keras.Sequential([keras.Input((None, 6), name="x"), layers.Rescaling(1.0, 3 * max(limit, 1e-2), name="y")])
+    other = shifted("dense", 0.0)
+    other.get_layer(index=1).bias.assign([3 * widest_limit(other)] * 3)
     with pytest.raises(ParityError, match="`y` is outside the tolerance in case `samples`"):
         verify_bundle(bundle.path, samples=samples, model=other)
 
 
-class InFloat64(layers.Layer):
-    """Another function in float64."""
-
+class RandomInGraph(layers.Layer):
     def call(self, x):
-        return x * (1.005 if self.compute_dtype == "float64" else 1.0)
+        return x if tf.executing_eagerly() else x * (1 + 0.1 * tf.random.uniform(tf.shape(x)))
 
 
-def test_function_that_differs_in_float64_widens_no_limit():
+def test_noise_of_a_graph_is_no_rounding(tmp_path):
     x = keras.Input((6,), name="x")
-    assert widest_limit(keras.Model(x, {"y": InFloat64()(x)})) < 1e-3
+    with pytest.raises(ParityError, match="in layer `noise`"):
+        export_model(keras.Model(x, layers.Dense(2)(RandomInGraph(name="noise")(x))), tmp_path / "bundle")
+
+
+def test_layer_behind_texts_is_named(tmp_path):
+    x = keras.Input((3,), dtype="string", name="x")
+    rows = layers.Embedding(4, 2)(layers.StringLookup(vocabulary=["a", "b"])(x))
+    with pytest.raises(ParityError, match="in layer `shifted`"):
+        export_model(keras.Model(x, Shifted(0.1, name="shifted")(rows)), tmp_path / "bundle")
