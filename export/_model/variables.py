@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import keras
-import numpy as np
 
 from .._errors import UnsupportedModelError
 
@@ -37,6 +37,8 @@ def unchanged_variables(model: keras.Model) -> Iterator[None]:
         )
 
 
-def _is_equal(variable: object, value: object) -> bool:
-    now, before = keras.ops.convert_to_numpy(variable), keras.ops.convert_to_numpy(value)
-    return np.array_equal(now, before) or bool(now.tobytes() == before.tobytes())  # NaN equals itself
+def _is_equal(variable: Any, value: Any) -> bool:
+    if bool(keras.ops.all(keras.ops.equal(variable.value, value))):  # without copies
+        return True
+    now, before = (keras.ops.convert_to_numpy(tensor) for tensor in (variable.value, value))
+    return bool(now.tobytes() == before.tobytes())  # NaN equals itself
