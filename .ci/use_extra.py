@@ -151,10 +151,6 @@ def use_convert_gpu() -> None:
     no_device()
 
 
-def use_litert() -> None:
-    command("convert bundle model.tflite --to litert")
-
-
 def use_plot() -> None:
     python("import numpy as np, keras_attn\nkeras_attn.show_heatmaps(np.eye(3)[None, None]).savefig('map.png')")
 
@@ -184,7 +180,6 @@ USES = {
     "gpu": use_gpu,
     "convert,gpu": use_convert_gpu,
     "openvino": use_openvino,
-    "export,litert": use_litert,
     "export,plot": use_plot,
     "runtime,ray": use_ray,
     "runtime,sign": use_sign,

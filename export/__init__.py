@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from ._bundle.parity import ParityError, ParityReport
     from ._bundle.signing import sign_bundle
     from ._errors import BundleError, ExportError, InputError, ProviderError, UnsupportedModelError
-    from ._export.convert_bundle import convert_bundle
     from ._export.export import export_model
     from ._export.verify_bundle import verify_bundle
     from ._loaded_bundle import Bundle, load_bundle
@@ -25,7 +24,6 @@ __all__ = [
     "Predictions",
     "ProviderError",
     "UnsupportedModelError",
-    "convert_bundle",
     "export_model",
     "load_bundle",
     "predict",
@@ -38,16 +36,20 @@ _MODULES = {
     "ParityError": "_bundle.parity",
     "ParityReport": "_bundle.parity",
     "Predictions": "_batch.predict",
-    "convert_bundle": "_export.convert_bundle",
     "export_model": "_export.export",
     "load_bundle": "_loaded_bundle",
     "predict": "_batch.predict",
     "sign_bundle": "_bundle.signing",
     "verify_bundle": "_export.verify_bundle",
 }
+_REPLACEMENTS = {  # of removed names
+    "convert_bundle": 'Keras\'s own `model.export("model.tflite", format="litert")`',
+}
 
 
 def __getattr__(name: str) -> object:
+    if name in _REPLACEMENTS:
+        raise AttributeError(f"`{name}` was removed: use {_REPLACEMENTS[name]}.")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

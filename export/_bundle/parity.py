@@ -134,7 +134,7 @@ class ParityReport:
     """The comparison of a bundle with the outputs that Keras gave.
 
     Attributes:
-        provider: Where the ONNX file ran, such as `"cpu"`; `"litert"` for a file that `convert_bundle` made.
+        provider: Where the ONNX file ran, such as `"cpu"`.
         rows: ONNX in onnxruntime compared with Keras, one row for each output of each case.
         saved_model_rows: The SavedModel, in a fresh process, compared with Keras; empty when a bundle is replayed.
         float32_clone: For a model that computes in half precision: its `policies`, and the largest `max_abs` and

@@ -25,7 +25,6 @@ PURPOSES = {
     "plot": "heat maps",
     "sign": "signatures",
     "ray": "tables on a cluster",
-    "litert": "LiteRT files",
 }
 BACKENDS = ("tensorflow", "jax", "torch")
 INSTALL_RUNTIME = 'pip install "keras-attn[runtime]"'

@@ -16,10 +16,13 @@ from typing import NoReturn
 from .._errors import ExportError
 from .._standalone import verify as standalone
 from .._standalone.verify import in_one_line, printable, say
-from . import bench, convert, doctor, export, inspect, layout, predict, report, run, sign, verify
+from . import bench, doctor, export, inspect, layout, predict, report, run, sign, verify
 
 # One module each: its parser and its main.
-COMMANDS = (export, verify, sign, run, predict, inspect, report, convert, layout, bench, doctor)
+COMMANDS = (export, verify, sign, run, predict, inspect, report, layout, bench, doctor)
+REPLACEMENTS = {  # of removed commands
+    "convert": 'Keras\'s own `model.export("model.tflite", format="litert")`',
+}
 
 
 def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
@@ -39,6 +42,9 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
             import argcomplete
 
             argcomplete.autocomplete(parser)
+    argv = sys.argv[1:] if argv is None else argv
+    if argv and argv[0] in REPLACEMENTS:
+        parser.error(f"`{argv[0]}` was removed: use {REPLACEMENTS[argv[0]]}")
     arguments = parser.parse_args(argv)
     code = 1
     with (

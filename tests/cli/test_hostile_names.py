@@ -18,7 +18,7 @@ from keras_attn_export._analysis.bench_bundle import Bench, Timing
 from keras_attn_export._analysis.first_difference import Comparison, Difference, LayerRow
 from keras_attn_export._bundle.folder import REPORT, seal
 from keras_attn_export._bundle.parity import ParityReport, rows_of
-from keras_attn_export._cli import bench, convert, export, inspect, layout, predict, sign
+from keras_attn_export._cli import bench, export, inspect, layout, predict, sign
 from keras_attn_export._cli import verify as verify_command
 from keras_attn_export._cli.main import main
 from keras_attn_export._progress import shown_progress
@@ -172,13 +172,6 @@ def test_layout(hostile, printed, monkeypatch):
     monkeypatch.setattr(layout, "write_layout", lambda *_, **__: made)
     printed("layout", hostile, FILE, "--target", "triton")
     printed("layout", hostile, FILE, "--target", "triton", "--json")
-
-
-def test_convert(hostile, printed, tmp_path, monkeypatch):
-    monkeypatch.setattr(convert, "convert_bundle", lambda *_, **__: hostile_report([HOSTILE]))
-    (tmp_path / FILE).touch()
-    printed("convert", hostile, FILE, "--to", "litert")
-    printed("convert", hostile, FILE, "--to", "litert", "--json")
 
 
 def test_bench(hostile, printed, monkeypatch):

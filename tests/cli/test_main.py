@@ -14,12 +14,11 @@ from interrupts import heeding_interrupts
 from keras_attn_export._cli import inspect
 from keras_attn_export._cli.main import main
 from keras_attn_export._cli.shared import quiet_backend
-from keras_attn_export._export import convert_bundle
 from keras_attn_export._serving import copying
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
-COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "convert", "layout", "bench", "doctor")
+COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "layout", "bench", "doctor")
 
 
 @pytest.mark.parametrize(
@@ -41,14 +40,17 @@ COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "
         "inspect bundle --trace",
         "bench bundle --threads all",
         "bench bundle other.onnx",
-        "convert bundle out",
-        "convert bundle out --to coreml",
         "layout bundle models",
         "layout bundle models --target torchserve",
     ],
 )
 def test_wrong_usage(arguments, wrong_usage):
     wrong_usage(*arguments.split())
+
+
+def test_a_removed_command_names_its_replacement(wrong_usage):
+    err = wrong_usage("convert", "bundle", "model.tflite", "--to", "litert")
+    assert "`convert` was removed: use Keras's own `model.export(" in err
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=" ".join)
@@ -146,11 +148,9 @@ def test_errors_that_nobody_foresaw(exported, call, fails, monkeypatch):
 def test_ctrl_c(exported, call, tmp_path, monkeypatch):
     monkeypatch.setattr(inspect, "load_bundle", raising(KeyboardInterrupt()))
     monkeypatch.setattr(copying.shutil, "copyfile", raising(KeyboardInterrupt()))
-    monkeypatch.setattr(convert_bundle, "check_litert", raising(KeyboardInterrupt()))
     for command in (
         ["inspect", exported],
         ["layout", exported, tmp_path / "models", "--target", "triton"],
-        ["convert", exported, tmp_path / "x", "--to", "litert"],
     ):
         assert call(*command) == (130, "", "interrupted: nothing was written\n")
     assert names(tmp_path) == []

@@ -23,13 +23,11 @@ pytest_plugins = ("command_fixtures",)
 COMMANDS = {  # what is given before the place
     "run": "run bundle --inputs x.npz --outputs",
     "report": "report bundle --output",
-    "convert": "convert bundle --to litert --overwrite",
     "sign": "sign bundle --key key.pem --signature",
 }
 OF_ITS_KIND = {
     "run": lambda place: write_arrays(place, {"earlier": np.ones(2)}),
     "report": lambda place: place.write_text(f'<!doctype html>\n<meta name="generator" content="{GENERATOR}">'),
-    "convert": lambda place: place.write_bytes(b"\x1c\0\0\0TFL3 and more"),
     "sign": lambda place: place.write_text(json.dumps({"verificationMaterial": {}, "dsseEnvelope": {}})),
 }
 

@@ -29,7 +29,7 @@ PUBLIC = {
     """,
     "keras_attn_export": """
         Bundle BundleError ExportError InputError ParityError ParityReport Predictions ProviderError
-        UnsupportedModelError convert_bundle export_model load_bundle predict sign_bundle verify_bundle
+        UnsupportedModelError export_model load_bundle predict sign_bundle verify_bundle
     """,
 }
 NAMES = {package: names.split() for package, names in PUBLIC.items()}
@@ -67,7 +67,6 @@ keras_attn.coverage(weights, *, mask=None)
 keras_attn_export.export_model(model, path, *, sample_inputs=None, opset=None, lowering='adaptive',
     precision='float32', provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True, strict=False,
     static_axes=None, calibration=None, limit=None, report=False, target=None)
-keras_attn_export.convert_bundle(path, out, *, to='litert', overwrite=False)
 keras_attn_export.predict(bundle, source, destination, *, engine='local', batch_size=None, workers=None, key=None,
     provider='cpu', outputs=None, limit_memory=None, resume=True, progress=None)
 keras_attn_export.load_bundle(path)
@@ -111,6 +110,11 @@ def test_public_names_are_what_was_promised_and_have_docstrings_of_their_own(pac
         if inspect.isclass(item):
             assert all(item.__doc__ != base.__doc__ for base in item.__mro__[1:]), item
             assert issubclass(item, keras_attn_export.ExportError) or not issubclass(item, BaseException), item
+
+
+def test_a_removed_name_raises_with_its_replacement():
+    with pytest.raises(AttributeError, match=r"`convert_bundle` was removed: use Keras's own `model\.export\("):
+        _ = keras_attn_export.convert_bundle
 
 
 @pytest.mark.parametrize("path", SIGNATURES)
