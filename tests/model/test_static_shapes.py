@@ -109,3 +109,20 @@ def test_model_without_static_inference_gets_sizes_by_runs():
     x = sequence()
     found = cases_of(keras.Model(x, WithoutInference()(x)))
     assert found.axes["x"] == ("batch", "x_length", 4)
+
+
+class RoughFormula(layers.Layer):
+    """A layer whose declared length is shorter than the length of its output."""
+
+    def call(self, x):
+        return x * 2
+
+    def compute_output_shape(self, shape):
+        return (shape[0], shape[1] and shape[1] - 4, *shape[2:])
+
+
+def test_samples_that_static_inference_rejects_are_run():
+    x = sequence()
+    found = cases_of(keras.Model(x, RoughFormula()(x)), {"x": np.ones((2, 4, 4), "f")})
+    assert found.axes["x"] == ("batch", "x_length", 4)
+    assert found.cases[0].inputs["x"].shape == (2, 4, 4)

@@ -9,7 +9,7 @@ from keras_attn_export import UnsupportedModelError
 from keras_attn_export._model import trial_runs
 from keras_attn_export._model.input_sources import sources
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.static_shapes import infer_shapes
+from keras_attn_export._model.static_shapes import infer_positions
 from keras_attn_export._model.trial_runs import Drawer
 
 
@@ -74,14 +74,17 @@ def test_nothing_is_no_answer_unless_a_layer_always_gives_nothing():
     assert drawer_of(keras.Model(x, layers.Dense(3)(with_scores(x)[0]))).problem({("x", 0): 3}) is None
     x = keras.Input((None, 4), name="x")
     found = drawer_of(keras.Model(x, ops.sum(x[:, 5:], 1))).problem({("x", 0): 3, ("x", 1): 5})
-    assert found.said == "the output of a layer is empty"
+    assert found.sentence == (
+        "Static shape inference rejects inputs of shapes `x` (3, 5, 4): layer `get_item` has an empty output of shape "
+        "(3, 0, 4)"
+    )
 
 
 def test_larger_inputs_are_not_inferred_again_and_smaller_inputs_are(monkeypatch):
     x = keras.Input((None, 4), name="x")
     drawer = drawer_of(keras.Model(x, ops.sum(x[:, 5:], 1)))
     inferred = []
-    monkeypatch.setattr(trial_runs, "infer_shapes", lambda *args: inferred.append(1) or infer_shapes(*args))
+    monkeypatch.setattr(trial_runs, "infer_positions", lambda *args: inferred.append(1) or infer_positions(*args))
     for length, (counted, is_refused) in {7: (1, False), 9: (1, False), 6: (2, False), 5: (3, True)}.items():
         assert (drawer.problem({("x", 0): 3, ("x", 1): length}) is not None) == is_refused
         assert len(inferred) == counted
