@@ -2,7 +2,7 @@
 
 import keras
 import pytest
-from golden import cases_of
+from golden import cases_of, sequence
 from keras import layers, ops
 
 from keras_attn_export import UnsupportedModelError
@@ -90,6 +90,23 @@ def test_larger_inputs_are_not_inferred_again_and_smaller_inputs_are(monkeypatch
         assert len(inferred) == counted
     assert drawer.problem({("x", 0): 2, ("x", 1): 9}) is None  # fewer examples
     assert len(inferred) == 4
+
+
+class WithoutInference(layers.Layer):
+    """A layer that static shape inference does not support."""
+
+    def call(self, x):
+        return x * 2
+
+    def compute_output_spec(self, x):
+        if x.shape[1] is not None:
+            raise ValueError("no spec")
+        return keras.KerasTensor(x.shape, x.dtype)
+
+
+def test_model_without_static_inference_is_run():
+    x = sequence()
+    assert cases_of(keras.Model(x, WithoutInference()(x))).axes["x"] == ("batch", "x_length", 4)
 
 
 def test_a_model_that_is_its_input():
