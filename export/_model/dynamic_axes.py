@@ -11,7 +11,7 @@ from .._errors import InputError
 from .._options import Options
 from .._standalone.verify import Arrays
 from .axis_groups import Axis, Group, apart_sizes, find_groups
-from .signature import InputSpec, Signature
+from .signature import Signature
 from .trial_runs import NAN, Drawer, Problem
 
 BATCH = "batch"
@@ -98,16 +98,10 @@ def _free_axes(signature: Signature) -> list[Axis]:
     A subclassed model says nothing of its axes. There the last axis of floats is their features, and whether the others
     vary is to be found out.
     """
-    return [
-        (spec.name, axis)
-        for spec in signature.inputs
-        for axis in range(len(spec.shape) - (not signature.is_functional and _is_float(spec) and len(spec.shape) > 1))
-        if not signature.is_functional or spec.shape[axis] is None
-    ]
-
-
-def _is_float(spec: InputSpec) -> bool:
-    return spec.dtype.startswith(("float", "bfloat"))
+    if signature.is_functional:
+        return [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
+    features = {spec.name: "float" in spec.dtype and len(spec.shape) > 1 for spec in signature.inputs}
+    return [(spec.name, axis) for spec in signature.inputs for axis in range(len(spec.shape) - features[spec.name])]
 
 
 def _batch_axes(free: Iterable[Axis], given: Arrays) -> list[Axis]:
@@ -130,8 +124,17 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
     # A layer may not support inference or declare a wrong shape. If no size is accepted (with samples, the candidates
     # have the sizes of the samples), only runs of Keras decide.
     drawer.infers_shapes = any(drawer.positions(sizes) is not None for sizes in candidates)
+
+    def scarcity(sizes: dict[Axis, int]) -> float:
+        positions = None if LONGEST in sizes.values() else drawer.positions(sizes)
+        return math.inf if positions is None else -sum(min(MIN_POSITIONS, size) for size in positions)
+
+    first = drawer.positions(candidates[0])
+    if not sampled and (first is None or min(first, default=MIN_POSITIONS) < MIN_POSITIONS):
+        # At such sizes a strided convolution reads mostly padding, so most of its kernel is untested.
+        candidates.sort(key=scarcity)
     problems: list[Problem] = []
-    for sizes in candidates if sampled else _many_positions_first(candidates, drawer):
+    for sizes in candidates:
         if LONGEST in sizes.values() and {problem.said for problem in problems} == {NAN}:
             break  # NaN at all shorter lengths: a longer input will not help
         if (found := drawer.problem(sizes)) is None:
@@ -141,23 +144,6 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
         f"{problems[0].sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else the "
         "fault is in the model."
     )
-
-
-def _many_positions_first(candidates: list[dict[Axis, int]], drawer: Drawer) -> Iterator[dict[Axis, int]]:
-    """Yield sizes; first the smallest sizes at which most open axes of layer outputs have `MIN_POSITIONS`.
-
-    At smaller sizes a strided convolution reads mostly padding, so most of its kernel is untested.
-    """
-
-    def few(sizes: dict[Axis, int]) -> float:
-        positions = drawer.positions(sizes)
-        return math.inf if positions is None else -sum(min(MIN_POSITIONS, size) for size in positions)
-
-    short = [sizes for sizes in candidates if LONGEST not in sizes.values()]
-    first = drawer.positions(short[0])
-    is_usual = first is not None and min(first, default=MIN_POSITIONS) >= MIN_POSITIONS
-    yield from short if is_usual else sorted(short, key=few)
-    yield from (sizes for sizes in candidates if sizes not in short)
 
 
 def _largest(signature: Signature, sizes: Mapping[Axis, int]) -> int:

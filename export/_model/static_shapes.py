@@ -16,10 +16,8 @@ import keras
 from .._internals.keras_internals import functional_of, layers_of, through_nodes, traced_spec
 from .signature import Signature
 
-Shape = tuple[int | None, ...]
 
-
-def infer_positions(signature: Signature, shapes: Sequence[Shape]) -> list[float]:
+def infer_positions(signature: Signature, shapes: Sequence[tuple[int, ...]]) -> list[float]:
     """Infer the sizes of the open axes behind the batch of all layer outputs; infinity if a size depends on values.
 
     For a subclassed model, only check that a trace accepts the shapes, and return [].
