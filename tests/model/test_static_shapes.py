@@ -87,18 +87,9 @@ def test_table_of_few_positions_limits_lengths(limit):
     assert {1, min(limit, 4)} <= {sizes["ids_length"] for sizes in found.sizes}
 
 
-class RoughFormula(layers.Layer):
-    """A layer whose declared length is shorter than the length of its output."""
-
-    def call(self, x):
-        return x * 2
-
-    def compute_output_shape(self, shape):
-        return (shape[0], shape[1] and shape[1] - 4, *shape[2:])
-
-
 def test_samples_that_static_inference_rejects_are_run():
     x = sequence()
-    found = cases_of(keras.Model(x, RoughFormula()(x)), {"x": np.ones((2, 4, 4), "f")})
+    declares_less = layers.Lambda(lambda x: x * 2, lambda shape: (shape[0], shape[1] and shape[1] - 4, shape[2]))
+    found = cases_of(keras.Model(x, declares_less(x)), {"x": np.ones((2, 4, 4), "f")})
     assert found.axes["x"] == ("batch", "x_length", 4)
     assert found.cases[0].inputs["x"].shape == (2, 4, 4)
