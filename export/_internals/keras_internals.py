@@ -70,19 +70,14 @@ def nodes_of(model: Any) -> Iterator[Any]:
         yield from by_depth[depth]
 
 
-def through_operations(
-    functional: Any, inputs: Sequence[Any], call: Callable[..., Any], record: Callable[[Any, Any], None]
-) -> Any:
-    """Evaluate a functional model by `call(operation, *args, **kwargs)`, and pass tensors and values to `record`."""
+def through_nodes(functional: Any, inputs: Sequence[Any], call: Callable[..., Any]) -> Any:
+    """Evaluate a functional model by `call(node, *args, **kwargs)`, and return its outputs."""
     values = {id(tensor): value for tensor, value in zip(functional.inputs, inputs, strict=True)}
     for node in nodes_of(functional):
-        if node.is_input:
-            continue
-        args, kwargs = node.arguments.fill_in(values)
-        outputs = keras.tree.flatten(call(node.operation, *args, **kwargs))
-        for tensor, value in zip(node.outputs, outputs, strict=False):
-            values[id(tensor)] = value
-            record(tensor, value)
+        if not node.is_input:
+            args, kwargs = node.arguments.fill_in(values)
+            outputs = keras.tree.flatten(call(node, *args, **kwargs))
+            values |= zip(map(id, node.outputs), outputs, strict=False)
     return keras.tree.map_structure(lambda tensor: values[id(tensor)], outputs_structure(functional))
 
 

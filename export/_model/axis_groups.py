@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Axis = tuple[str, int]  # an input's name and the number of one of its axes
@@ -199,17 +199,12 @@ def _wording(said: str) -> str:
 def _moved(block: Block, base: Mapping[Axis, int], problem: Problem, lowest: int = 2) -> Group | None:
     """Return the group of a block that can change while all other axes stay, `None` if it cannot."""
     sizes = {axis: base[axis] for axis in block}
-    for change in _changes(min(sizes.values()), lowest):
+    smallest = min(sizes.values())
+    decrease = [-1] if smallest > lowest else []  # for the largest size that will do
+    for change in (*_divisors(smallest), *decrease):
         if problem({axis: size + change for axis, size in sizes.items()}) is None:
             return Group(block, max(change, 1), sizes[block[0]] + change)
     return None
-
-
-def _changes(size: int, lowest: int) -> Iterator[int]:
-    """Yield by how much to change a size: by one, by what divides it, or down, if it is the largest that will do."""
-    yield from _divisors(size)
-    if size > lowest:
-        yield -1
 
 
 def _joined(blocks: list[Block], base: Mapping[Axis, int], problem: Problem) -> list[Group]:

@@ -11,17 +11,18 @@ from .._errors import InputError
 from .._options import Options
 from .._standalone.verify import Arrays
 from .axis_groups import Axis, Group, apart_sizes, find_groups
-from .signature import InputSpec, Signature
+from .signature import Signature
 from .trial_runs import NAN, Drawer, Problem
 
 BATCH = "batch"
 BATCH_SIZE = 3
 # Tried for unknown lengths, in turn. The multiples are for images that are halved and doubled, for patches and windows:
 # of 2, 4, 8, 16 and 32, of 3, 5, 6, 7, 9, 10, 12 and 14. Three positions at a stride of 32 need 96 pixels, or 160 with
-# 'valid' convolutions. 4, 3 and 2 are for tables of few positions; multiples show more.
+# 'valid' convolutions. The sizes for tables of few positions, 4, 3 and 2, come late because larger sizes reveal
+# required multiples.
 LENGTHS_TO_TRY = (6, 12, 16, 28, 32, 36, 60, 64, 4, 3, 2, 96, 160, 224, 256, 1024)
 LONGEST = 2**14  # tried last, for sound and sequences of DNA
-FEW_POSITIONS = 3  # that a layer output has along an open axis: padding at both ends, and a position between
+MIN_POSITIONS = 3  # of a layer output: two padded border positions and one inner position per open axis
 MOST = 2**22  # numbers in an input that is tried: no image is so long on each side
 ASKED = "as asked"
 Shapes = dict[str, tuple[str | int, ...]]  # of every input; a string names a dynamic axis
@@ -97,16 +98,10 @@ def _free_axes(signature: Signature) -> list[Axis]:
     A subclassed model says nothing of its axes. There the last axis of floats is their features, and whether the others
     vary is to be found out.
     """
-    return [
-        (spec.name, axis)
-        for spec in signature.inputs
-        for axis in range(len(spec.shape) - (not signature.is_functional and _is_float(spec) and len(spec.shape) > 1))
-        if not signature.is_functional or spec.shape[axis] is None
-    ]
-
-
-def _is_float(spec: InputSpec) -> bool:
-    return spec.dtype.startswith(("float", "bfloat"))
+    if signature.is_functional:
+        return [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
+    features = {spec.name: "float" in spec.dtype and len(spec.shape) > 1 for spec in signature.inputs}
+    return [(spec.name, axis) for spec in signature.inputs for axis in range(len(spec.shape) - features[spec.name])]
 
 
 def _batch_axes(free: Iterable[Axis], given: Arrays) -> list[Axis]:
@@ -126,11 +121,22 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
         sizes = _sizes(signature, free, given, length, lowest) | dict.fromkeys(batch, rows)
         if sizes not in candidates and (not candidates or _largest(signature, sizes) <= MOST):
             candidates.append(sizes)
+    # A layer may not support inference or declare a wrong shape. If no size is accepted (with samples, the candidates
+    # have the sizes of the samples), only runs of Keras decide.
     drawer.infers_shapes = any(drawer.positions(sizes) is not None for sizes in candidates)
+
+    def scarcity(sizes: dict[Axis, int]) -> float:
+        positions = None if LONGEST in sizes.values() else drawer.positions(sizes)
+        return math.inf if positions is None else -sum(min(MIN_POSITIONS, size) for size in positions)
+
+    first = drawer.positions(candidates[0])
+    if not sampled and (first is None or min(first, default=MIN_POSITIONS) < MIN_POSITIONS):
+        # At such sizes a strided convolution reads mostly padding, so most of its kernel is untested.
+        candidates.sort(key=scarcity)
     problems: list[Problem] = []
-    for sizes in candidates if sampled else _many_positions_first(candidates, drawer):
+    for sizes in candidates:
         if LONGEST in sizes.values() and {problem.said for problem in problems} == {NAN}:
-            break  # more positions give no other numbers
+            break  # NaN at all shorter lengths: a longer input will not help
         if (found := drawer.problem(sizes)) is None:
             return sizes
         problems.append(found)
@@ -138,31 +144,6 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
         f"{problems[0].sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else the "
         "fault is in the model."
     )
-
-
-def _many_positions_first(candidates: list[dict[Axis, int]], drawer: Drawer) -> Iterator[dict[Axis, int]]:
-    """Yield sizes; sizes with few positions in a layer output come last, if the output has more at larger sizes.
-
-    At such sizes padding is all that a strided convolution reads, and most of its kernel stays unused.
-    """
-    short = [sizes for sizes in candidates if LONGEST not in sizes.values()]
-    descending = sorted(short, key=lambda sizes: sum(sizes.values()), reverse=True)
-    at_largest: list[float] | None = None
-    with_few = []
-    for sizes in short:
-        positions = drawer.positions(sizes)
-        if positions and min(positions) < FEW_POSITIONS:
-            at_largest = at_largest or next(filter(None, map(drawer.positions, descending)))
-        if positions is None or _has_few(positions, at_largest or positions):
-            with_few.append(sizes)
-        else:
-            yield sizes
-    yield from reversed(with_few)
-    yield from (sizes for sizes in candidates if sizes not in short)
-
-
-def _has_few(positions: list[float], at_largest: list[float]) -> bool:
-    return any(size < min(FEW_POSITIONS, largest) for size, largest in zip(positions, at_largest, strict=False))
 
 
 def _largest(signature: Signature, sizes: Mapping[Axis, int]) -> int:

@@ -10,21 +10,17 @@ import numpy as np
 
 from .._alike import alike
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import (
-    KeptUpdates,
-    discarded_updates,
-    inputs_structure,
-    layers_of,
-)
+from .._internals.keras_internals import KeptUpdates, discarded_updates, inputs_structure, layers_of
 from .._standalone.verify import Arrays, numpy_dtype
 from .axis_groups import Axis
 from .draws import mask
 from .input_sources import LENGTHS, Source
 from .keras_messages import first_line, quiet_keras
 from .signature import InputSpec, Signature
-from .static_shapes import LayerShape, infer_shapes
+from .static_shapes import infer_positions
 
 Sizes = Mapping[Axis, int]
+Shapes = tuple[tuple[int, ...], ...]
 NAN = "NaN or nothing"
 RUNS_OF_RANDOM = 30  # of a layer that drops one example in ten, all but 1 in 20 models show it
 
@@ -43,9 +39,8 @@ class Drawer:
         self._signature = signature
         self._made = made
         self._rng = np.random.default_rng(0)
-        self.infers_shapes = True  # unless static inference rejects all sizes, because a layer does not support it
-        self._accepted: list[list[tuple[int, ...]]] = []  # shapes of inputs that static inference accepts
-        self._layer_shapes: dict[tuple[tuple[int, ...], ...], list[LayerShape]] = {}
+        self.infers_shapes = True
+        self._positions: dict[Shapes, list[float]] = {}  # by shapes of inputs that static inference accepts
         self._keys = {
             name: keras.Model(inputs_structure(signature.functional), source.keys)
             for name, source in made.items()
@@ -109,13 +104,13 @@ class Drawer:
         inputs: Arrays = {}
         try:
             inputs = self.inputs(sizes)
-            said = self.static_problem(inputs)
-            outputs = self._signature.run(inputs) if said is None else {}
+            if (said := self.static_problem(inputs)) is not None:
+                return Problem(said, f"Static shape inference rejects inputs{_shapes(inputs)}: {said}")
+            outputs = self._signature.run(inputs)
         except UnsupportedModelError:
             raise
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             said = first_line(error)
-        if said is not None:
             return Problem(said, f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {said}")
         if self.is_degenerate(outputs):
             return Problem(NAN, f"Keras gives NaN or nothing on inputs{_shapes(inputs)}")
@@ -124,45 +119,40 @@ class Drawer:
     def static_problem(self, inputs: Arrays) -> str | None:
         """Return why static shape inference rejects the shapes of inputs, or `None` if it accepts them.
 
-        A layer output that is empty, although the model does not declare an empty output, is rejected too: kernels
-        continue with an empty tensor, and the outputs at the end are nothing to compare with. Larger inputs than
-        accepted ones have no fewer positions, and are not inferred again.
+        An empty layer output is rejected too: kernels continue with an empty tensor, and the outputs at the end show
+        nothing. Larger inputs than accepted ones have no fewer positions, and are not inferred again.
         """
-        shapes = [inputs[spec.name].shape for spec in self._signature.inputs]
-        if any(_within(smaller, shapes) for smaller in self._accepted):
-            return None
+        shapes = tuple(inputs[spec.name].shape for spec in self._signature.inputs)
         try:
-            inferred = self._inferred(shapes)
+            if not any(_within(smaller, shapes) for smaller in self._positions):
+                self._inferred(shapes)
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             return first_line(error)
-        if any(shape.is_empty for shape in inferred):
-            return "the output of a layer is empty"
-        self._accepted.append(shapes)
         return None
 
     def positions(self, sizes: Sizes) -> list[float] | None:
         """Return the sizes of the open axes of all layer outputs, or `None` if static inference rejects the sizes."""
-        shapes = [self._shape(spec, sizes) for spec in self._signature.inputs]
         try:
-            return [size for shape in self._inferred(shapes) for size in shape.positions]
+            return self._inferred(tuple(self._shape(spec, sizes) for spec in self._signature.inputs))
         except Exception:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             return None
 
-    def _inferred(self, shapes: Sequence[tuple[int, ...]]) -> list[LayerShape]:
-        key = tuple(shapes)
-        if key not in self._layer_shapes:
+    def _inferred(self, shapes: Shapes) -> list[float]:
+        if shapes not in self._positions:
             with quiet_keras():
-                self._layer_shapes[key] = infer_shapes(self._signature, shapes) if self.infers_shapes else []
-        return self._layer_shapes[key]
+                self._positions[shapes] = infer_positions(self._signature, shapes) if self.infers_shapes else []
+        return self._positions[shapes]
 
     def _shape(self, spec: InputSpec, sizes: Sizes) -> tuple[int, ...]:
         return tuple(sizes.get((spec.name, axis), size or 0) for axis, size in enumerate(spec.shape))
 
     def is_degenerate(self, outputs: Arrays) -> bool:
-        """Return True if an output holds NaN, or if an output of a subclass, which has no static shapes, is empty."""
-        if any(array.dtype.kind == "f" and np.isnan(array).any() for array in outputs.values()):
-            return True
-        return not self._signature.is_functional and any(0 in array.shape for array in outputs.values())
+        """Return True if an output holds NaN, or if an output is empty and static inference cannot show it."""
+        infers = self.infers_shapes and self._signature.is_functional
+        return any(
+            (array.dtype.kind == "f" and np.isnan(array).any()) or (0 in array.shape and not infers)
+            for array in outputs.values()
+        )
 
     def refuse_unsteady(self, sizes: Sizes) -> None:
         """Refuse a model that changes its weights in inference, or does not return the same outputs again.

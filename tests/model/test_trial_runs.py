@@ -2,14 +2,14 @@
 
 import keras
 import pytest
-from golden import cases_of
+from golden import cases_of, sequence
 from keras import layers, ops
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._model import trial_runs
 from keras_attn_export._model.input_sources import sources
 from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.static_shapes import infer_shapes
+from keras_attn_export._model.static_shapes import infer_positions
 from keras_attn_export._model.trial_runs import Drawer
 
 
@@ -47,21 +47,13 @@ def drawer_of(model):
     return Drawer(signature, sources(signature, {}))
 
 
-class DeclaredPair(layers.Layer):
-    """A layer that declares two tensors and returns the second one as None, as the encoder of KerasHub's XLNet does."""
-
-    def call(self, x):
-        return x * 2, None
-
-    def compute_output_shape(self, shape):
-        return shape, shape
-
-
 def test_none_among_outputs_of_a_layer_is_skipped():
+    """The encoder of KerasHub's XLNet declares two tensors too and returns the second one as None."""
     x = keras.Input((4,), name="x")
-    assert drawer_of(keras.Model(x, DeclaredPair()(x)[0])).problem({("x", 0): 3}) is None
+    first, second = layers.Lambda(lambda x: (x * 2, None), lambda shape: (shape, shape))(x)
+    assert drawer_of(keras.Model(x, first)).problem({("x", 0): 3}) is None
     with pytest.raises(UnsupportedModelError, match=r"Output `none` .* is None when the model runs"):
-        drawer_of(keras.Model(x, {"none": DeclaredPair()(x)[1]})).problem({("x", 0): 3})
+        drawer_of(keras.Model(x, {"none": second})).problem({("x", 0): 3})
 
 
 def refused(layer):
@@ -74,19 +66,28 @@ def test_nothing_is_no_answer_unless_a_layer_always_gives_nothing():
     assert drawer_of(keras.Model(x, layers.Dense(3)(with_scores(x)[0]))).problem({("x", 0): 3}) is None
     x = keras.Input((None, 4), name="x")
     found = drawer_of(keras.Model(x, ops.sum(x[:, 5:], 1))).problem({("x", 0): 3, ("x", 1): 5})
-    assert found.said == "the output of a layer is empty"
+    assert found.sentence == (
+        "Static shape inference rejects inputs of shapes `x` (3, 5, 4): layer `get_item` has an empty output of shape "
+        "(3, 0, 4)"
+    )
 
 
 def test_larger_inputs_are_not_inferred_again_and_smaller_inputs_are(monkeypatch):
     x = keras.Input((None, 4), name="x")
     drawer = drawer_of(keras.Model(x, ops.sum(x[:, 5:], 1)))
     inferred = []
-    monkeypatch.setattr(trial_runs, "infer_shapes", lambda *args: inferred.append(1) or infer_shapes(*args))
+    monkeypatch.setattr(trial_runs, "infer_positions", lambda *args: inferred.append(1) or infer_positions(*args))
     for length, (counted, is_refused) in {7: (1, False), 9: (1, False), 6: (2, False), 5: (3, True)}.items():
         assert (drawer.problem({("x", 0): 3, ("x", 1): length}) is not None) == is_refused
         assert len(inferred) == counted
     assert drawer.problem({("x", 0): 2, ("x", 1): 9}) is None  # fewer examples
     assert len(inferred) == 4
+
+
+def test_model_without_static_inference_is_run():
+    x = sequence()
+    raises_at_known_lengths = layers.Lambda(lambda x: x * 2, lambda shape: (None, shape[1] and 1 // 0, 4))
+    assert cases_of(keras.Model(x, raises_at_known_lengths(x))).axes["x"] == ("batch", "x_length", 4)
 
 
 def test_a_model_that_is_its_input():

@@ -1,13 +1,14 @@
 """Every family of keras.applications, by its smallest member at a small size of image."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
 from keras import applications as K  # noqa: N812 - this file consists of them
 from keras import layers as L  # noqa: N812 - these files consist of them
 
-from .registry import HALF, Architecture, add
+from .registry import HALF, add
 
 FAMILIES: dict[str, Callable[..., keras.Model]] = {}
 
@@ -48,33 +49,26 @@ member("conv_next", "Liu et al., 2022: A ConvNet for the 2020s.", K.ConvNeXtTiny
 
 
 # Below are the models as documentation shows them: with default arguments, as bodies for images of any size, and under
-# new classes. `test_applications` exports them; the table of docs/models.md has the members only.
-BODIES = ("mobile_net_v2", "mobile_net_v3_small", "efficient_net", "residual_net")
-
-
-def body_of(application: Callable[..., keras.Model], **options: Any) -> keras.Model:
-    """Return a body for images of any size; NASNet takes 224 x 224 pixels, and Keras runs no other NASNet."""
-    return application(weights=None, include_top=False, **options)
+# new classes. `test_applications` exports them; the table of docs/models.md has the members only. Keras runs NASNet at
+# 224 x 224 pixels only.
+BODY = {"weights": None, "include_top": False}
 
 
 def transfer_learning(application: Callable[..., keras.Model], **options: Any) -> keras.Model:
     """Put augmentation in front of a body, and new classes behind it, as in Keras's guide to transfer learning."""
     image = keras.Input((None, None, 3), name="image")
     augmented = L.RandomRotation(0.1)(L.RandomFlip("horizontal")(image))
-    features = body_of(application, **options)(L.Rescaling(1 / 127.5, offset=-1)(augmented), training=False)
+    features = application(**BODY, **options)(L.Rescaling(1 / 127.5, offset=-1)(augmented), training=False)
     return keras.Model(image, L.Dense(5, name="classes")(L.Dropout(0.2)(L.GlobalAveragePooling2D()(features))))
 
 
-def documented(name: str, make: Callable[..., keras.Model], application: Any, **options: Any) -> Architecture:
-    return Architecture(name, lambda: make(application, **options), "applications", "keras.io/api/applications")
-
-
-SMALL = [
-    documented("small_body", body_of, K.MobileNetV2, alpha=0.35),
-    documented("small_transfer", transfer_learning, K.MobileNetV2, alpha=0.35),
-]
-DOCUMENTED = [
-    *(documented(f"{name}_default", lambda make: make(weights=None), make) for name, make in FAMILIES.items()),
-    *(documented(f"{name}_body", body_of, make) for name, make in FAMILIES.items()),
-    *(documented(f"{name}_transfer", transfer_learning, FAMILIES[name]) for name in BODIES),
-]
+SMALL = {
+    "small_body": partial(K.MobileNetV2, **BODY, alpha=0.35),
+    "small_transfer": partial(transfer_learning, K.MobileNetV2, alpha=0.35),
+}
+BODIES = ("mobile_net_v2", "mobile_net_v3_small", "efficient_net", "residual_net")
+DOCUMENTED = {
+    **{f"{name}_default": partial(make, weights=None) for name, make in FAMILIES.items()},
+    **{f"{name}_body": partial(make, **BODY) for name, make in FAMILIES.items()},
+    **{f"{name}_transfer": partial(transfer_learning, FAMILIES[name]) for name in BODIES},
+}

@@ -26,25 +26,7 @@ TEXTS = [
     "the\u0301 THE the## ##the [UNK] 不the𠀀",
     "é" * 50 + " " + "é" * 51,  # as long as a word may be, and longer
 ]
-VOCABULARY = [
-    "[PAD]",
-    "[UNK]",
-    "the",
-    "##the",
-    "#",
-    "##",
-    "a",
-    "##b",
-    "ς",
-    "\u03c3",
-    "##\u03c3",
-    "不",
-    "中",
-    "é",
-    "##é",
-    "हि",
-    "##न्दी",
-]
+VOCABULARY = "[PAD] [UNK] the ##the # ## a ##b ς \u03c3 ##\u03c3 不 中 é ##é हि ##न्दी".split()  # noqa: SIM905
 
 
 def tokenizers():

@@ -6,9 +6,9 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
+from variables_kept import variables_kept
 
 from keras_attn_export import ExportError, export_model
 
@@ -29,14 +29,12 @@ LOWERED = {"bert": "MultiHeadAttention", "gpt2": "CachedMultiHeadAttention"}  # 
 @pytest.mark.parametrize(("each", "precision"), EXPORTS)
 def test_is_exported(each, precision, tmp_path):
     model, options = each.model(), {"sample_inputs": each.sample_inputs(), "precision": precision}
-    variables = [np.array(variable.value) for variable in model.variables]
     if each.refused:
         with pytest.raises(ExportError, match=each.refused):
             export_model(model, tmp_path / "bundle", **options)
         return
-    bundle = export_model(model, tmp_path / "bundle", **options)
-    for variable, before in zip(model.variables, variables, strict=True):
-        np.testing.assert_array_equal(variable.value, before, err_msg=variable.path)
+    with variables_kept(model):
+        bundle = export_model(model, tmp_path / "bundle", **options)
     assert bundle.report.passed
     # sizes that Keras itself cannot run are few: a length of 1 that is halved by pooling
     assert len({row.case for row in bundle.report.rows}) > 2 * len(bundle.report.refused)
