@@ -79,10 +79,10 @@ class RangeMeter:
         self._session = verify.open_session(folder / "ranges.onnx", provider, session_options=options)
 
     def measure(self, inputs: Arrays) -> Ranges:
-        """Return the largest finite magnitude of each tensor; tensors that cannot be measured are missing.
+        """Return the largest finite magnitude of each tensor; tensors that no node computes in the run are missing.
 
         Raises:
             ExportError: If onnxruntime cannot run the model on the inputs.
         """
         outputs = verify.run_session(self._session, inputs) if self._tensors else {}
-        return largest((self._tensors[output], float(rows.max(initial=0.0))) for output, rows in outputs.items())
+        return largest((self._tensors[output], float(rows.max())) for output, rows in outputs.items() if rows.size)

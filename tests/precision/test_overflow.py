@@ -1,5 +1,7 @@
 """Float16 files hold no tensor beyond 65504 on any device: measured ranges, and the reference evaluator of onnx."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -40,13 +42,14 @@ def measured(folder, model, **runs):
     [
         (small_graph(GRAM, w=EYE, c=np.float32(1e-5)), {"g": 3 * 300**2}),
         (small_graph(LOOP, w=EYE * 10, count=np.int64(3), yes=np.bool_(True)), {"new": 300 * 10**3}),
-        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(0)), {"p": 300 * 100**2}),
+        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(0)), {"p": 300 * 100**2, "r": math.inf}),
+        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(1e3)), {"p": math.inf, "q": math.inf}),
         (  # onnxruntime's fusion of GELU removes `h`, although another node reads it
             small_graph(GELU, w=EYE * 300, **{name: np.float32(value) for name, value in OF_GELU.items()}),
             {"a": 9e4, "g": 9e4, "y": 2.7e7},
         ),
     ],
-    ids=["graph", "loop", "branch", "gelu"],
+    ids=["graph", "loop", "branch", "other branch", "gelu"],
 )
 def test_tensor_beyond_float16_stays_float32(model, wide, tmp_path):
     converted, ranges = measured(tmp_path, model, usual=X)
