@@ -17,7 +17,6 @@ import numpy as np
 
 from .._bundle.parity import ParityError
 from .._errors import ExportError, UnsupportedModelError
-from .._internals.keras_internals import preserve_policy_names
 from .._model.implementations import LAYER_OUTPUTS, begins_in, layer_differing_from, layer_differing_in_predict
 from .._model.keras_messages import first_line
 from .._model.reference import Reference
@@ -96,8 +95,7 @@ def checked_places(model: keras.Model) -> Places:
 @contextlib.contextmanager
 def _saving(model: keras.Model) -> Iterator[None]:
     try:
-        with preserve_policy_names(model):
-            yield
+        yield
     except UnsupportedModelError:
         raise
     except Exception as error:
