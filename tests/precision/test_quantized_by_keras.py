@@ -97,7 +97,7 @@ def test_what_keras_made_of_a_model_is_exported_and_matches(made, tmp_path):
 SMALL = {"vocabulary_size": 20, "num_layers": 1, "hidden_dim": 16, "intermediate_dim": 32}
 HEADS = SMALL | {"num_heads": 2, "max_sequence_length": 64}
 GROUPS = SMALL | {"num_query_heads": 4, "num_key_value_heads": 2}
-BACKBONES = {"Llama": GROUPS, "Gemma": GROUPS | {"head_dim": 8}, "Mistral": GROUPS, "GPT2": HEADS, "Bert": HEADS}
+BACKBONES = {"Llama": GROUPS, "Gemma": GROUPS | {"head_dim": 8}, "GPT2": HEADS, "Bert": HEADS}
 
 
 @pytest.mark.zoo
