@@ -1,4 +1,4 @@
-"""Collect rows in a graph, its loops and its branches: numbers of which an array of two axes has one row per run.
+"""Collect rows of numbers from a graph, its loops and its branches in arrays with one row for each run of a node.
 
 A tensor in a body or a branch cannot be an output of the model. So a loop carries the rows of its iterations as state,
 and a branch without a node returns no rows for it.
