@@ -17,7 +17,6 @@ import numpy as np
 
 from .._bundle.parity import ParityError
 from .._errors import ExportError, UnsupportedModelError
-from .._internals.keras_internals import preserve_policy_names
 from .._model.implementations import (
     LAYER_OUTPUTS,
     PredictError,
@@ -102,8 +101,7 @@ def checked_places(model: keras.Model) -> Places:
 @contextlib.contextmanager
 def _saving(model: keras.Model) -> Iterator[None]:
     try:
-        with preserve_policy_names(model):
-            yield
+        yield
     except UnsupportedModelError:
         raise
     except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,20 +21,6 @@ def layers_of(layer: keras.layers.Layer, *, include_self: bool = True) -> list[A
 def quantization_of(layer: Any) -> str | None:
     """Return what `quantize` made of a layer: "int8", "int4", "float8", "gptq" or "awq"."""
     return getattr(layer, "quantization_mode", None)
-
-
-@contextmanager
-def preserve_policy_names(operation: Any) -> Iterator[None]:
-    """Restore the names of dtype policies: Keras deletes them in the layers when it serializes a map of policies."""
-    layers = layers_of(operation) if isinstance(operation, keras.Layer) else []
-    policies = [layer.dtype_policy for layer in layers]
-    policies += [inner for policy in policies if isinstance(policy, Mapping) for inner in policy.values()]
-    attributes = [dict(vars(policy)) for policy in policies]
-    try:
-        yield
-    finally:
-        for policy, names in zip(policies, attributes, strict=True):
-            vars(policy).update(names)
 
 
 def own_weights_of(layer: Any) -> list[Any]:

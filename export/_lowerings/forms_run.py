@@ -1,4 +1,4 @@
-"""Whether golden cases ran the form of attention for large sizes, where a file decides by the sizes of a request."""
+"""Find the layers whose form of attention for large sizes no golden case runs, in files that choose forms by size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .._standalone import verify
 from .._tracing.attention_calls import Call
 from . import adaptive
 
-TRIED = 3  # cases, those with the longest axes
+MAX_RUNS = 3  # of the cases with the longest axes
 
 
 def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: Path) -> list[str]:
@@ -33,24 +33,23 @@ def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: 
         golden: The golden cases.
         scratch: A folder for a file that is not kept; it is removed.
     """
-    thresholds = {call: least for call in calls if (least := adaptive.threshold(call)) is not None}
-    refused = golden.refused.get(LONG, NOT_RUN)  # what Keras cannot run so long no request can
-    if not thresholds or not refused.startswith(NOT_RUN):
+    unmet = {call: least for call in calls if (least := adaptive.threshold(call)) is not None}
+    refused = golden.refused.get(LONG, NOT_RUN)  # a request as long as the case that Keras cannot run is impossible
+    if not unmet or not refused.startswith(NOT_RUN):
         return []
     scratch.mkdir(exist_ok=True)
     file = scratch / "sizes.onnx"
-    write(replace(finished, model=_with_sizes(finished.model, thresholds)), file, check=False)
+    write(replace(finished, model=_with_sizes(finished.model, unmet)), file, check=False)
     session = verify.open_session(file, "cpu")
     shutil.rmtree(scratch)  # the weights, once more
-    left = dict(thresholds)
-    for number in sorted(range(len(golden.cases)), key=lambda number: _longest(golden, number))[-TRIED:]:
+    for number in sorted(range(len(golden.cases)), key=lambda number: _longest(golden, number))[-MAX_RUNS:]:
         sizes = verify.run_session(session, golden.cases[number].inputs)
-        left = {
+        unmet = {
             call: least
-            for call, least in left.items()
-            if not any(least.is_met(*each) for each in sizes.get(f"{call.op}/sizes", np.empty((0, 2))).tolist())
+            for call, least in unmet.items()
+            if not any(least.is_met(*row) for row in sizes.get(f"{call.op}/sizes", ()))
         }
-    return sorted({call.layer for call in left})
+    return sorted({call.layer for call in unmet})
 
 
 def _longest(golden: Cases, number: int) -> int:
@@ -58,7 +57,7 @@ def _longest(golden: Cases, number: int) -> int:
 
 
 def _with_sizes(model: onnx.ModelProto, calls: Iterable[Call]) -> onnx.ModelProto:
-    """Return a model whose outputs are how many queries and values each call gets, a row each time it is computed."""
+    """Return a model whose outputs are the numbers of queries and values of each call, with a row for each run."""
     sources = {call.op: [list(call.shapes).index(name) for name in ("queries", "values")] for call in calls}
 
     def add(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:

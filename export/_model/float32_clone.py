@@ -12,12 +12,7 @@ import numpy as np
 from keras_attn._keras.private import children_of
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import (
-    functional_of,
-    own_weights_of,
-    preserve_policy_names,
-    quantization_of,
-)
+from .._internals.keras_internals import functional_of, own_weights_of, quantization_of
 from .._options import FLOAT32, NO_MORE
 from .._standalone.verify import Case, compare
 from .golden_cases import LARGE
@@ -41,8 +36,9 @@ def half_policies(signature: Signature) -> list[str]:
 
 def _policy_name(layer: Any) -> str:
     """Return the name of a layer's policy from its dtypes: Keras deletes names when it serializes a map of policies."""
-    source = layer.compute_dtype if layer.compute_dtype == layer.variable_dtype else f"mixed_{layer.compute_dtype}"
-    return f"{mode}_from_{source}" if (mode := quantization_of(layer)) else source
+    mixed = "" if layer.compute_dtype == layer.variable_dtype else "mixed_"
+    quantization = quantization_of(layer)
+    return f"{quantization}_from_{mixed}{layer.compute_dtype}" if quantization else f"{mixed}{layer.compute_dtype}"
 
 
 def float32_clone(signature: Signature) -> Signature:
@@ -69,13 +65,12 @@ def float32_clone(signature: Signature) -> Signature:
 
 def _clone(signature: Signature) -> Signature:
     def clone_layer(layer: Any) -> Any:
-        with preserve_policy_names(layer):
-            config = _with_float32(layer.get_config())
-        return type(layer).from_config(config)
+        return type(layer).from_config(_with_float32(layer.get_config()))
 
-    def with_weights(clone: Any) -> Signature:
+    def build_and_copy_weights(clone: Any) -> Signature:
         cloned = model_signature(clone, signature.samples)  # a subclass has no weights before this, its first call
-        _copy_weights(model, clone)
+        for original, copy in _pair_layers(model, clone):
+            _copy_weights(original, copy)
         for layer in cloned.layers:
             if hasattr(layer, "finalize_state"):
                 layer.finalize_state()  # preprocessing layers compute with what they make of their weights here
@@ -85,68 +80,53 @@ def _clone(signature: Signature) -> Signature:
     policy, drawn = keras.config.dtype_policy(), random.getstate()
     keras.config.set_dtype_policy(FLOAT32)  # for layers that a subclass makes without saying their dtype
     try:
-        if not signature.is_functional:
-            return with_weights(clone_layer(model))
-        try:
-            return with_weights(keras.models.clone_model(model, clone_function=clone_layer))
-        except Exception:
-            if type(model).get_config.__module__.startswith("keras.src."):
-                raise
-            # A backbone of KerasHub stores policies of quantized layers at any depth, and constructs layers from
-            # arguments that `get_config` of these layers lacks.
-            return with_weights(clone_layer(model))
+        if signature.is_functional:
+            try:
+                return build_and_copy_weights(keras.models.clone_model(model, clone_function=clone_layer))
+            except Exception:
+                # A backbone of KerasHub stores policies of quantized layers at any depth, and constructs layers from
+                # arguments that `get_config` of these layers lacks: only its own `get_config` has all arguments.
+                if type(model).get_config.__module__.startswith("keras.src."):
+                    raise
+        return build_and_copy_weights(clone_layer(model))
     finally:
         keras.config.set_dtype_policy(policy)
         random.setstate(drawn)  # Keras takes seeds from it for the weights that are then replaced
 
 
-def _copy_weights(model: Any, clone: Any) -> None:
-    """Assign to each weight of a clone the value of its counterpart in the model.
-
-    Weights are paired layer by layer, since `Model.weights` of the two differ in order and length: a layer that a model
-    shares with a model nested in it is a single layer there and two in the clone.
-
-    Raises:
-        ValueError: If layers or weights of the clone have no counterpart.
-    """
-    for layer, layer_clone in _pair_layers(model, clone):
-        if getattr(layer, "lora_enabled", False) and not layer_clone.lora_enabled:
-            layer_clone.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)  # not in `get_config` of a container
-        weights, copies = own_weights_of(layer), own_weights_of(layer_clone)
-        if sorted(weight.name for weight in weights) == sorted(weight.name for weight in copies):
-            # quantization after LoRA changes the order
-            weights, copies = (sorted(variables, key=lambda weight: weight.name) for variables in (weights, copies))
-        _check_same(
-            layer,
-            "weights of shapes",
-            *([tuple(weight.shape) for weight in variables] for variables in (weights, copies)),
-        )
-        for weight, copy in zip(weights, copies, strict=True):
-            copy.assign(keras.ops.cast(weight, copy.dtype))
+def _copy_weights(layer: Any, clone: Any) -> None:
+    """Assign to each weight that a clone itself holds the value of its counterpart in the layer."""
+    if getattr(layer, "lora_enabled", False) and not clone.lora_enabled:
+        clone.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)  # not in `get_config` of a container
+    weights, copies = own_weights_of(layer), own_weights_of(clone)
+    if {weight.name for weight in weights} == {copy.name for copy in copies}:
+        # LoRA before quantization changes the order of weights; names are unique within a layer
+        weights.sort(key=lambda weight: weight.name)
+        copies.sort(key=lambda copy: copy.name)
+    for weight, copy in zip(weights, copies, strict=True):
+        copy.assign(keras.ops.cast(weight, copy.dtype))
 
 
 def _pair_layers(layer: Any, clone: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield a layer with its clone, then all layers within, at any depth, with their clones."""
+    """Yield a layer with its clone, then all layers within, at any depth, with their clones.
+
+    `Model.weights` of the two may differ in order and length: a layer that a model shares with a model nested in it is
+    a single layer there and two in the clone.
+
+    Raises:
+        ValueError: If layers of the clone have no counterpart.
+    """
     yield layer, clone
     sources, copies = children_of(layer), children_of(clone)
     if (functional := functional_of(layer)) is not None:
-        # Names are unique in a graph, and a subclass of a functional model holds layers beside it, which a clone lacks.
-        # Only a clone from `__init__` may have other names, which Keras chose, and then it has all layers in order.
+        # A functional clone is paired by name: names are unique in a graph, and a subclass of a functional model holds
+        # layers beside the graph, which the clone lacks. A clone from `__init__` is paired by order: Keras may choose
+        # other names for its layers, but none is missing.
         by_name = {source.name: source for source in (*sources, *functional.operations)}
         if all(copy.name in by_name for copy in copies):
             sources = [by_name[copy.name] for copy in copies]
-    _check_same(layer, "inner layers:", len(sources), len(copies))
     for source, copy in zip(sources, copies, strict=True):
         yield from _pair_layers(source, copy)
-
-
-def _check_same(layer: Any, part: str, original: object, clone: object) -> None:
-    """Raise ValueError if a part of a layer and of its clone differ."""
-    if original != clone:
-        raise ValueError(
-            f"Layer `{layer.name}` ({type(layer).__name__}) has {part} {original}, and the layer from its `get_config` "
-            f"has {clone}"
-        )
 
 
 def distance(signature: Signature, cases: Iterable[Case]) -> dict[str, Any]:

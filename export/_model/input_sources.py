@@ -175,8 +175,8 @@ def _fitting(value: Any, spec: InputSpec) -> np.ndarray:
     )
     if not fits or 0 in array.shape:
         raise InputError(
-            f"Sample `{spec.name}` must have shape {spec.shape}, no axis empty. Received: {array.shape}. Pass at least "
-            "one element along each axis, or leave this sample out: numbers are then drawn for the input."
+            f"Sample `{spec.name}` must have shape {spec.shape}, with at least one element along each axis. Received: "
+            f"{array.shape}."
         )
     return array
 

@@ -1,5 +1,7 @@
 """Float16 files hold no tensor beyond 65504 on any device: measured ranges, and the reference evaluator of onnx."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -40,28 +42,34 @@ def measured(folder, model, **runs):
     [
         (small_graph(GRAM, w=EYE, c=np.float32(1e-5)), {"g": 3 * 300**2}),
         (small_graph(LOOP, w=EYE * 10, count=np.int64(3), yes=np.bool_(True)), {"new": 300 * 10**3}),
-        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(0)), {"p": 300 * 100**2}),
+        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(0)), {"p": 300 * 100**2, "r": math.inf}),
+        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(1e3)), {"p": math.inf, "q": math.inf}),
         (  # onnxruntime's fusion of GELU removes `h`, although another node reads it
             small_graph(GELU, w=EYE * 300, **{name: np.float32(value) for name, value in OF_GELU.items()}),
             {"a": 9e4, "g": 9e4, "y": 2.7e7},
         ),
     ],
-    ids=["graph", "loop", "branch", "gelu"],
+    ids=["graph", "loop", "branch", "other branch", "gelu"],
 )
 def test_tensor_beyond_float16_stays_float32(model, wide, tmp_path):
     converted, ranges = measured(tmp_path, model, usual=X)
     assert ranges["float32_layers"] == wide
-    (want,), (have,) = (ReferenceEvaluator(graph).run(None, {"x": X}) for graph in (model, converted.model))
-    np.testing.assert_allclose(have, want, rtol=1e-3)
+    (expected,), (actual,) = (ReferenceEvaluator(graph).run(None, {"x": X}) for graph in (model, converted.model))
+    np.testing.assert_allclose(actual, expected, rtol=1e-3)
 
 
-def test_masked_garbage_does_not_count_and_large_values_give_no_warning(tmp_path):
-    model = small_graph("a = MatMul (x, w) y = Tanh (a)", w=EYE)
-    garbage = np.full_like(X, 1e30)
-    _, ranges = measured(tmp_path, model, **{"usual": X, LARGE: X * 100, POISONED: garbage})
-    assert ranges == {"float32_layers": {}, "near_limit": {}, "drawn_inputs": {"x": "x"}}
-    _, ranges = measured(tmp_path, model, usual=X * 100, infinite=X * np.inf)
-    assert ranges["near_limit"] == {"a": 3e4, "x": 3e4}
+@pytest.mark.parametrize(
+    ("cases", "near_limit"),
+    [
+        ({"usual": X, LARGE: X * 100}, {}),
+        ({"usual": X, POISONED: np.full_like(X, 1e30)}, {}),
+        ({"usual": X * 100, "infinite": X * np.inf}, {"a": 3e4, "x": 3e4}),
+    ],
+    ids=["large values", "masked garbage", "infinities"],
+)
+def test_only_usual_finite_values_are_reported_near_the_limit(cases, near_limit, tmp_path):
+    _, ranges = measured(tmp_path, small_graph("a = MatMul (x, w) y = Tanh (a)", w=EYE), **cases)
+    assert ranges == {"float32_layers": {}, "near_limit": near_limit, "drawn_inputs": {"x": "x"}}
 
 
 def test_attention_of_wide_queries_stays_float32_on_a_gpu():
@@ -91,7 +99,7 @@ def test_input_of_large_samples_gives_a_finite_file(tmp_path):
     seconds = (1.6e9 + 1e8 * np.random.default_rng(0).random((4, 3))).astype("float32")
     model = raw_columns(1e18)
     bundle = export_model(model, tmp_path / "bundle", precision="float16", sample_inputs={"columns": seconds})
-    (have,) = ReferenceEvaluator(str(bundle.path / MODEL)).run(None, {"columns": seconds})
-    np.testing.assert_allclose(have, model(seconds)["y"], rtol=2e-3, atol=1e-3)
+    (actual,) = ReferenceEvaluator(str(bundle.path / MODEL)).run(None, {"columns": seconds})
+    np.testing.assert_allclose(actual, model(seconds)["y"], rtol=2e-3, atol=1e-3)
     assert {*bundle.report.precision["ranges"]["float32_layers"]} == {"raw"}
     assert not bundle.report.warnings

@@ -10,7 +10,7 @@ from keras_attn_export import UnsupportedModelError, export_model
 
 
 def sequences():
-    """Every layer of Keras that `quantize` knows and that has weights, and attention of ours."""
+    """Return a model of all Keras layers with weights that `quantize` supports, and attention of this package."""
     keras.utils.set_random_seed(0)
     ids = keras.Input((None,), dtype="int32", name="ids")
     x = layers.Embedding(20, 16, name="embed")(ids)
@@ -20,7 +20,7 @@ def sequences():
 
 
 def wide():
-    """A kernel of more rows than one block of int4 has: which block a row is in is a weight of floats."""
+    """Return a model whose kernel has several blocks of int4: a weight of floats holds the block of each row."""
     keras.utils.set_random_seed(0)
     x = keras.Input((200,), name="x")
     return keras.Model(x, layers.Dense(8, name="dense")(x))
@@ -49,7 +49,7 @@ def quantized(model, mode):
 
 
 def by_activations(mode):
-    """A dense layer whose int4 follows what goes through it, as `Model.quantize` does with a text for each layer."""
+    """Return a model whose dense layer is quantized to int4 by its inputs, as `Model.quantize` does with a text."""
     from keras.src.quantizers.awq import AWQ
     from keras.src.quantizers.gptq import GPTQ
 
@@ -90,14 +90,14 @@ def test_what_keras_made_of_a_model_is_exported_and_matches(made, tmp_path):
     x = rng.integers(0, 20, (3, 7)).astype("int32") if spec["dtype"] == "int32" else rng.normal(size=(3, 200))
     x = x.astype(spec["dtype"])
     expected = model.predict(x, verbose=0)
-    got = next(iter(bundle.run({spec["name"]: x}).values()))
-    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+    actual = next(iter(bundle.run({spec["name"]: x}).values()))
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
 SMALL = {"vocabulary_size": 20, "num_layers": 1, "hidden_dim": 16, "intermediate_dim": 32}
 HEADS = SMALL | {"num_heads": 2, "max_sequence_length": 64}
 GROUPS = SMALL | {"num_query_heads": 4, "num_key_value_heads": 2}
-BACKBONES = {"Llama": GROUPS, "Gemma": GROUPS | {"head_dim": 8}, "Mistral": GROUPS, "GPT2": HEADS, "Bert": HEADS}
+BACKBONES = {"Llama": GROUPS, "Mistral": GROUPS, "Gemma": GROUPS | {"head_dim": 8}, "GPT2": HEADS, "Bert": HEADS}
 
 
 @pytest.mark.zoo
