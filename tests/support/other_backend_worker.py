@@ -97,9 +97,19 @@ def everything():
         "other numbers": error_of(models.through(models.Slope())),
         "not on TensorFlow": error_of(models.through(models.Elsewhere())),
         "fatal": error_of(models.through(models.Fatal())),
+        "changed": changed_by_export(models.augmented()),
         "pooled": error_of(models.pooled()) if keras.backend.backend() == "torch" else None,
         "shifted": {source: shifted(source) for source in ("dense", "long_sum")},
     }
+
+
+def changed_by_export(model):
+    """Return the variables that an export changes."""
+    before = [keras.ops.convert_to_numpy(variable).copy() for variable in model.variables]
+    export_model(model, FOLDER / "augmented")
+    now = map(keras.ops.convert_to_numpy, model.variables)
+    pairs = zip(model.variables, before, now, strict=True)
+    return [variable.path for variable, old, new in pairs if not np.array_equal(old, new)]
 
 
 def shifted(source):
