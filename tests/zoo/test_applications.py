@@ -14,7 +14,7 @@ HEIGHT, WIDTH = 96, 128
 
 
 @pytest.mark.filterwarnings("error::UserWarning:keras_attn_export")
-@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.zoo) for name in DOCUMENTED)])
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.nightly) for name in DOCUMENTED)])
 def test_model_runs_at_other_sizes_and_stays_unchanged(name, tmp_path):
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
