@@ -10,7 +10,7 @@ import numpy as np
 
 from .._alike import alike
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import KeptUpdates, discarded_updates, inputs_structure, layers_of
+from .._internals.keras_internals import KeptUpdates, discarded_updates, inputs_structure, layers_of, numbers_of
 from .._standalone.verify import Arrays, numpy_dtype
 from .axis_groups import Axis
 from .draws import mask
@@ -222,9 +222,10 @@ def _shapes(inputs: Arrays) -> str:
 
 def _is_changed(variable: Any, scope: keras.StatelessScope) -> bool:
     """Return whether a run within a scope assigned another value to a variable than the variable has outside."""
+    assigned = numbers_of(scope.get_current_value(variable))  # `None` if a `tf.function` was traced, for instance
     with keras.StatelessScope():
         before = keras.ops.convert_to_numpy(variable.value)
-    return not np.array_equal(before, keras.ops.convert_to_numpy(scope.get_current_value(variable)))
+    return assigned is None or not np.array_equal(before, assigned)
 
 
 def is_same_model(found: Arrays, expected: Arrays) -> bool:
