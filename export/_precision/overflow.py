@@ -50,14 +50,13 @@ _DOMAIN = f"{DOMAIN}.ranges"
 # hence `Pad`.
 _MAXIMUM = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y) {
     row = Constant <value_ints = [1, -1]> ()
-    pads = Constant <value_ints = [0, 1, 0, 0]> ()
     most = Constant <value_float = 3.4028235e38> ()
-    zero = Constant <value_float = 0.0> ()
+    zero = Constant <value = float[1, 1] {0.0}> ()
     flat = Reshape (x, row)
     magnitude = Abs (flat)
     is_finite = LessOrEqual (magnitude, most)
     finite = Where (is_finite, magnitude, zero)
-    padded = Pad (finite, pads)
+    padded = Concat <axis = 1> (finite, zero)
     y = ReduceMax <keepdims = 1> (padded)
 }"""
 
