@@ -170,8 +170,8 @@ class ParityReport:
 
     @property
     def _left_open(self) -> tuple[str, ...]:
-        found = () if self.coverage is None else warnings_of(self.coverage)
-        return (*found, *calibrated(self.precision), *range_warnings(self.precision))
+        of_cases = () if self.coverage is None else warnings_of(self.coverage)
+        return (*of_cases, *calibrated(self.precision), *range_warnings(self.precision))
 
     @property
     def passed(self) -> bool:

@@ -226,8 +226,9 @@ def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
         with discarded_updates():
-            found = keras.tree.flatten(model(packed(inputs), training=False))
-        for name, tensor, known in zip(outputs, found, keras.tree.flatten(outputs_structure(functional)), strict=True):
+            tensors = keras.tree.flatten(model(packed(inputs), training=False))
+        symbolic = keras.tree.flatten(outputs_structure(functional))
+        for name, tensor, known in zip(outputs, tensors, symbolic, strict=True):
             if tensor is None:
                 raise UnsupportedModelError(
                     f"Output `{name}` of `{model.name}` is None when the model runs, although its layer declares a "
@@ -236,7 +237,7 @@ def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[
             # TensorFlow forgets in a loop how often it runs.
             if hasattr(tensor, "set_shape") and tensor.shape.is_compatible_with(known.shape):
                 tensor.set_shape(known.shape)
-        return dict(zip(outputs, found, strict=True))
+        return dict(zip(outputs, tensors, strict=True))
 
     check_inputs([(spec.name, spec.dtype) for spec in specs])
     return Signature(model, functional, samples, tuple(specs), outputs, call, packed)

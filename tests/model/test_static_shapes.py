@@ -43,23 +43,23 @@ WINDOWS = {
 def test_windows_have_three_positions_at_sizes_without_samples(window):
     make_input, make_layer = WINDOWS[window]
     x = make_input()
-    found = cases_of(keras.Model(x, make_layer()(x)))
-    assert all(isinstance(size, str) for size in found.axes["x"][:-1])
-    base = next(case for case in found.cases if case.name == "base")
+    cases = cases_of(keras.Model(x, make_layer()(x)))
+    assert all(isinstance(size, str) for size in cases.axes["x"][:-1])
+    base = next(case for case in cases.cases if case.name == "base")
     (output,) = base.outputs.values()
     assert min(output.shape[1:-1]) >= 3
-    for case in found.cases:  # kernels without a check return memory of the shape of the input
+    for case in cases.cases:  # kernels without a check return memory of the shape of the input
         (output,) = case.outputs.values()
         assert max(output.shape[1:-1]) < max(case.inputs["x"].shape[1:-1])
-    assert {"x_length 1"} <= set(found.refused)
+    assert {"x_length 1"} <= set(cases.refused)
 
 
 def test_samples_set_the_scale_of_sizes():
     x = image()
     model = keras.Model(x, twice(layers.Conv2D, {"filters": 2, "kernel_size": 4})(x))
-    found = cases_of(model, {"x": np.ones((2, 40, 44, 2), "f")})
-    assert found.axes["x"] == ("batch", "x_length", "x_axis_2", 2)
-    base = next(sizes for case, sizes in zip(found.cases, found.sizes, strict=True) if case.name == "base")
+    cases = cases_of(model, {"x": np.ones((2, 40, 44, 2), "f")})
+    assert cases.axes["x"] == ("batch", "x_length", "x_axis_2", 2)
+    base = next(sizes for case, sizes in zip(cases.cases, cases.sizes, strict=True) if case.name == "base")
     assert (base["x_length"], base["x_axis_2"]) == (40, 44)
 
 
@@ -73,23 +73,23 @@ class Strided(keras.Model):
 
 
 def test_subclass_runs_at_no_size_below_its_kernel():
-    found = cases_of(Strided(), {"x": np.ones((2, 8, 3), "f")})
-    assert found.axes["x"] == ("batch", "x_length", 3)
-    assert "Negative dimension size" in found.refused["x_length 1"]
+    cases = cases_of(Strided(), {"x": np.ones((2, 8, 3), "f")})
+    assert cases.axes["x"] == ("batch", "x_length", 3)
+    assert "Negative dimension size" in cases.refused["x_length 1"]
 
 
 @pytest.mark.parametrize("limit", [5, 4, 3, 2])
 def test_table_of_few_positions_limits_lengths(limit):
     table = layers.Lambda(lambda x: x + ops.slice(ops.ones((limit, 4)), (0, 0), (ops.shape(x)[1], 4)))
     ids = integers("ids", None)
-    found = cases_of(keras.Model(ids, table(layers.Embedding(9, 4)(ids))))
-    assert found.axes["ids"] == ("batch", "ids_length")
-    assert {1, min(limit, 4)} <= {sizes["ids_length"] for sizes in found.sizes}
+    cases = cases_of(keras.Model(ids, table(layers.Embedding(9, 4)(ids))))
+    assert cases.axes["ids"] == ("batch", "ids_length")
+    assert {1, min(limit, 4)} <= {sizes["ids_length"] for sizes in cases.sizes}
 
 
 def test_samples_that_static_inference_rejects_are_run():
     x = sequence()
     declares_less = layers.Lambda(lambda x: x * 2, lambda shape: (shape[0], shape[1] and shape[1] - 4, shape[2]))
-    found = cases_of(keras.Model(x, declares_less(x)), {"x": np.ones((2, 4, 4), "f")})
-    assert found.axes["x"] == ("batch", "x_length", 4)
-    assert found.cases[0].inputs["x"].shape == (2, 4, 4)
+    cases = cases_of(keras.Model(x, declares_less(x)), {"x": np.ones((2, 4, 4), "f")})
+    assert cases.axes["x"] == ("batch", "x_length", 4)
+    assert cases.cases[0].inputs["x"].shape == (2, 4, 4)
