@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from .._errors import InputError, UnsupportedModelError
 from .._internals.keras_internals import mistaken_biases
 from .._options import Options
@@ -34,6 +36,7 @@ from .more_cases import (
     with_every_text,
     with_padding_elsewhere,
 )
+from .nan_rows import nan_rows, texts_without_known_word, with_other_rows
 from .signature import InputSpec, Signature
 from .special_values import (
     FINITE,
@@ -56,6 +59,7 @@ LARGE = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
 FULL = "lengths full"
 MISTAKEN = "by sizes that are equal Keras takes a summand for a bias, along another axis: keras PR 20386"
+MAX_NAN_TEXTS = 3  # in the report
 STATIC_CASES = 5  # of a model without a dynamic axis, whose sizes give one only
 
 
@@ -76,6 +80,7 @@ class Cases:
         others: Cases with infinities and NaN, which are compared at export and do not travel in the bundle.
         trials: What is tried in cases of special values, by the name of the case.
         drawn: Float inputs without samples, whose range is unknown; a mask is none of them.
+        nan_texts: By input, texts without a known word for which Keras gives NaN.
     """
 
     axes: Shapes
@@ -90,6 +95,7 @@ class Cases:
     others: list[Case] = field(default_factory=list)
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     drawn: tuple[str, ...] = ()
+    nan_texts: dict[str, list[str]] = field(default_factory=dict)
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""
@@ -158,6 +164,13 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
                 return
             with mistaken_biases() as biases:
                 outputs = signature.run(inputs)
+                if not may_be_degenerate and (rows := nan_rows(inputs, outputs)).any():
+                    result.refused[f"{np.count_nonzero(rows)} rows of {name}"] = "Keras gives NaN"
+                    dropped = {each: array[rows] for each, array in inputs.items()}
+                    for each, texts in texts_without_known_word(made, dropped).items():
+                        result.nan_texts.setdefault(each, []).extend(texts)
+                    inputs = with_other_rows(inputs, rows)
+                    outputs = signature.run(inputs)
         except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
             result.refused[name] = first_line(error)
             return
@@ -211,7 +224,9 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
             raise UnsupportedModelError(
                 f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
             )
-    at = next((index for index, case in enumerate(result.cases) if case.name != "samples"), 0)  # those may be large
+    filled = [name for name, source in made.items() if source.appended is not None]  # an empty state moves nothing
+    drawn_cases = [index for index, case in enumerate(result.cases) if case.name != "samples"]  # samples may be large
+    at = max(drawn_cases or [0], key=lambda index: all(result.cases[index].inputs[name].any() for name in filled))
     again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
     ordinary = [case for case in result.cases if case.name not in result.trials]
     tried = [trial for trials in result.trials.values() for trial in trials]
@@ -221,6 +236,8 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
         usual = [case.inputs[name] for case in ordinary]
         of_it = [trial for trial in tried if trial.input == name]
         result.inputs[name]["values"] = {"drawn": drawn(source, usual, of_it)}
+        if texts := result.nan_texts.get(name):
+            result.inputs[name]["values"]["nan"] = sorted({*texts})[:MAX_NAN_TEXTS]
     result.lengths = _counted_axes(result, made)
     return result
 
@@ -251,7 +268,7 @@ def _counted_axes(result: Cases, made: Mapping[str, Source]) -> dict[str, str]:
     if full is None:
         return {}
     sizes, inputs = result.sizes[full], result.cases[full].inputs  # the sizes differ from each other
-    counting = [name for name, source in made.items() if source.lengths and not source.room]
+    counting = [name for name, source in made.items() if source.lengths and source.appended is None]
     largest = {name: int(inputs[name].max()) for name in counting}
     axes = ((name, axis) for name, most in largest.items() for axis, size in sizes.items() if size == most)
     return {name: axis for name, axis in axes if axis != BATCH}

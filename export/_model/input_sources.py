@@ -37,6 +37,7 @@ LENGTHS: dict[str, Callable[[int], list[int]]] = {
     "every": lambda keys: [0, keys + 1, 1, keys, -2, keys // 2],
 }
 
+BEYOND_KEYS = ("over-full", "every")
 # The arguments of our layers that are lengths, and those whose steps they count.
 COUNTED = {"valid_lens": ("keys", "values", "scores", "memory"), "input_lens": ("inputs",)}
 
@@ -48,10 +49,11 @@ class Source:
     `draw` takes a shape and a generator. For an input of lengths, `keys` is the tensor of the model whose axis -2
     they count (axis -1 for scores), or `None` where only the sizes of the case are known, and `padded` names the inputs
     that are the keys or values themselves: what stands there beyond a length of shape (B,) must not matter. Lengths
-    that feed an `Embedding` too stay `below` its size. `ids` are all numbers that may be looked up, as `table` is where
-    they are not drawn but sampled, and `padding` is what fills the steps that a model skips, which stand at the end of
-    some of the rows that are drawn. `room` is for how many further keys there must be room beyond the length. `words`
-    are what an input of strings holds.
+    that feed an `Embedding` too stay `below` its size, and lengths of states `below` those in samples. `ids` are all
+    numbers that may be looked up, as `table` is where they are not drawn but sampled, and `padding` is what fills the
+    steps that a model skips, which stand at the end of some of the rows that are drawn. `appended` is the tensor whose
+    positions, along axis -2, are appended to a state behind the length, or their number. `words` are what an input of
+    strings holds.
     """
 
     draw: Callable[[Shape, np.random.Generator], np.ndarray]
@@ -64,7 +66,7 @@ class Source:
     ids: Ids | None = None
     table: Ids | None = None
     padding: float | None = None
-    room: int = 0
+    appended: Any = None
     words: Words | None = None
 
 
@@ -208,7 +210,7 @@ def _source(
         padding = attended if len(spec.shape) == 1 and has_features else []
         padded = tuple(name for name, tensor in tensors.items() if any(tensor is each for each in padding))
         return Source(_counts, True, keys, -2 if has_features else -1, padded, below)
-    if spec.dtype.startswith("int") and (source := _source_of_filled(uses_of_it)) is not None:
+    if spec.dtype.startswith("int") and (source := _source_of_filled(uses_of_it, sample)) is not None:
         return source
     is_called_lengths = "valid_lens" in spec.name and np.issubdtype(spec.dtype, np.integer)
     if uses is None and is_called_lengths:
@@ -240,14 +242,16 @@ def _source_of_strings(words: Words, sample: np.ndarray | None) -> Source:
     return Source(lambda shape, rng: resized(sample, shape), sampled=True, words=words)
 
 
-def _source_of_filled(uses: list[_Use]) -> Source | None:
-    """Return the source of how many steps there are in a state of fixed capacity, `None` where it is not used so."""
+def _source_of_filled(uses: list[_Use], sample: np.ndarray | None) -> Source | None:
+    """Return the source of the length of a state with a capacity, or `None` if the input is no such length."""
     states = [(use, state) for use in uses if (state := _state_in(use.bound[use.argument])) is not None]
     if not states:
         return None
     use, state = states[0]
-    is_appended_to = any(use.argument not in ("keys", "values") for use, _ in states)
-    return Source(_counts, True, None if use.inner else state[PROJECTED], room=int(is_appended_to))
+    appending = next((each for each, _ in states if each.argument not in ("keys", "values")), None)
+    appended = None if appending is None else 1 if appending.inner else appending.bound.get("keys", 1)
+    below = None if sample is None else int(sample.max()) + 1
+    return Source(_counts, True, None if use.inner else state[PROJECTED], below=below, appended=appended)
 
 
 def _state_in(argument: Any) -> Mapping[str, Any] | None:

@@ -18,7 +18,6 @@ import numpy as np
 from .._standalone.verify import Arrays
 from .draws import mask, normal
 from .input_sources import Source
-from .texts import ODD
 
 FINITE = "special values"
 NOT_FINITE = "infinities and NaN"
@@ -65,7 +64,9 @@ def drawn(source: Source, arrays: Sequence[np.ndarray], trials: Iterable[Trial])
         return "booleans"
     if source.words is not None:
         seen = {*itertools.chain(*(array.ravel() for array in arrays))}
-        return f"{len(seen)} different strings" + (", in other alphabets too" if {*ODD} & seen else "")
+        return (
+            f"{len(seen)} different strings, {sum(not text.isascii() for text in seen)} with characters outside ASCII"
+        )
     if source.draw is mask:
         return "zeros and ones"
     if source.draw is normal:
@@ -87,7 +88,7 @@ def finite_values(made: Mapping[str, Source], inputs: Arrays) -> list[tuple[str,
 def _finite_values(source: Source, array: np.ndarray) -> Sequence[Value]:
     if source.ids is not None:
         return (-1, source.ids.low, source.ids.high)
-    if array.dtype.kind in "iu" and source.draw is not mask and not source.room:
+    if array.dtype.kind in "iu" and source.draw is not mask and source.appended is None:
         ends = (int(np.iinfo(array.dtype).max), int(np.iinfo(array.dtype).min))
         highest = () if source.table is None else (source.table.high,)
         return ends if source.lengths else (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32, *ends)

@@ -79,10 +79,12 @@ class Words:
         return self._left.pop()
 
     def _sentence(self, rng: np.random.Generator) -> str:
-        text = ""
-        for _ in range(int(rng.integers(1, LONGEST + 1))):
-            word = self._word(rng)
+        text, count = "", int(rng.integers(1, LONGEST + 1))
+        known = int(rng.integers(count)) if self.known else -1  # the mean over a text without a known word is NaN
+        for index in range(count):
+            word = self.known[int(rng.integers(len(self.known)))] if index == known else self._word(rng)
             change = int(rng.integers(0, 8))
-            word = word.upper() if change == 0 else word.capitalize() if change == 1 else word
+            if index != known:
+                word = word.upper() if change == 0 else word.capitalize() if change == 1 else word
             text += word + SEPARATORS[int(rng.integers(0, len(SEPARATORS)))]
         return text

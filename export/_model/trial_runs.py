@@ -14,8 +14,9 @@ from .._internals.keras_internals import KeptUpdates, discarded_updates, inputs_
 from .._standalone.verify import Arrays, numpy_dtype
 from .axis_groups import Axis
 from .draws import mask
-from .input_sources import LENGTHS, Source
+from .input_sources import BEYOND_KEYS, LENGTHS, Source
 from .keras_messages import first_line, quiet_keras
+from .nan_rows import nan_rows
 from .signature import InputSpec, Signature
 from .static_shapes import infer_positions
 
@@ -41,11 +42,7 @@ class Drawer:
         self._rng = np.random.default_rng(0)
         self.infers_shapes = True
         self._positions: dict[Shapes, list[float]] = {}  # by shapes of inputs that static inference accepts
-        self._keys = {
-            name: keras.Model(inputs_structure(signature.functional), source.keys)
-            for name, source in made.items()
-            if source.keys is not None and source.keys.shape[source.keys_axis] is None
-        }
+        self._counted: dict[int, keras.Model] = {}  # by tensor, whose sizes the models compute
 
     def inputs(self, sizes: Sizes, lengths: str = "mixed") -> Arrays:
         """Return arrays whose free axes have `sizes`, and whose lengths follow the pattern called `lengths`."""
@@ -55,7 +52,10 @@ class Drawer:
             arrays[spec.name] = drawn.astype(numpy_dtype(spec.dtype))
         for spec in self._signature.inputs:
             if self._made[spec.name].lengths:
-                cycle = np.array(LENGTHS[lengths](self._number_of_keys(spec.name, arrays, sizes)))
+                keys = self._number_of_keys(spec.name, arrays, sizes)
+                cycle = np.array(LENGTHS[lengths](keys))
+                if self._made[spec.name].appended is not None and lengths not in BEYOND_KEYS:
+                    cycle = np.minimum(cycle, max(keys, 0))  # a state without the room gives NaN
                 if (below := self._made[spec.name].below) is not None:
                     cycle = np.clip(cycle, 0, below - 1)
                 flat = np.resize(cycle, arrays[spec.name].size)
@@ -93,11 +93,19 @@ class Drawer:
         source = self._made[name]
         if source.keys is None:
             return max((size for (_, axis), size in sizes.items() if axis > 0), default=1)
-        keys = source.keys
-        if (model := self._keys.get(name)) is not None:
+        appended = 0 if source.appended is None else self._size(source.appended, -2, arrays)
+        return self._size(source.keys, source.keys_axis, arrays) - appended
+
+    def _size(self, tensor: Any, axis: int, arrays: Arrays) -> int:
+        """Return the size that a tensor of the model has along an axis; an integer is the size itself."""
+        if isinstance(tensor, int):
+            return tensor
+        if tensor.shape[axis] is None:
+            if id(tensor) not in self._counted:
+                self._counted[id(tensor)] = keras.Model(inputs_structure(self._signature.functional), tensor)
             with discarded_updates():
-                keys = model(self._signature.packed(arrays), training=False)
-        return int(keys.shape[source.keys_axis]) - source.room
+                tensor = self._counted[id(tensor)](self._signature.packed(arrays), training=False)
+        return int(tensor.shape[axis])
 
     def problem(self, sizes: Sizes) -> Problem | None:
         """Return why the model gives no numbers on these sizes, or `None` if it does."""
@@ -107,13 +115,15 @@ class Drawer:
             if (said := self.static_problem(inputs)) is not None:
                 return Problem(said, f"Static shape inference rejects inputs{_shapes(inputs)}: {said}")
             outputs = self._signature.run(inputs)
+            if any(source.words for source in self._made.values()) and (rows := nan_rows(inputs, outputs)).any():
+                outputs = {name: array[~rows] for name, array in outputs.items()}
         except UnsupportedModelError:
             raise
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             said = first_line(error)
             return Problem(said, f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {said}")
         if self.is_degenerate(outputs):
-            return Problem(NAN, f"Keras gives NaN or nothing on inputs{_shapes(inputs)}")
+            return Problem(NAN, f"Keras gives NaN or nothing on inputs{_shapes(inputs)}{_integers(inputs)}")
         return None
 
     def static_problem(self, inputs: Arrays) -> str | None:
@@ -218,6 +228,12 @@ def _within(smaller: Sequence[Sequence[int]], larger: Sequence[Sequence[int]]) -
 
 def _shapes(inputs: Arrays) -> str:
     return " of shapes " + ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items()) if inputs else ""
+
+
+def _integers(inputs: Arrays) -> str:
+    """Return the values of integer inputs with one axis, such as lengths, for a message."""
+    few = {name: array.tolist() for name, array in inputs.items() if array.dtype.kind in "iu" and array.ndim == 1}
+    return "".join(f", with `{name}` = {values}" for name, values in few.items())
 
 
 def _is_changed(variable: Any, scope: keras.StatelessScope) -> bool:
