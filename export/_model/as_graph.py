@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -55,14 +55,24 @@ def graph_run(signature: Signature, tracing: Tracing = contextlib.nullcontext) -
 
 
 def has_calls(signature: Signature) -> bool:
-    """Tell whether the graph of a model calls functions, as a layer's own `tf.function`, or Python.
+    """Return True if the graph of a model calls functions that cannot be inlined, or Python.
 
-    They do not see what is changed around them; and to trace a layer's function with a change in it would leave that in
-    what the layer does from then on.
+    Operations in such functions cannot be perturbed from outside.
     """
-    definition = _traced(signature).graph.as_graph_def()
+    definition = _traced(signature, _inlined_functions).graph.as_graph_def()
     nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
     return any(node.op in CALLS for node in nodes)
+
+
+@contextlib.contextmanager
+def _inlined_functions() -> Iterator[None]:
+    """Trace the `tf.function` of a layer into the graph around the call, and leave the layer's own traces unchanged."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def graph_of_weights(
@@ -80,7 +90,7 @@ def graph_of_weights(
 
     def serve(inputs: Mapping[str, Any], values: Sequence[Any], number: Any) -> dict[str, Any]:
         with keras.StatelessScope(state_mapping=list(zip(weights, values, strict=True))), change(number):
-            return endpoint(signature)(inputs)
+            return endpoint(signature, _inlined_functions)(inputs)
 
     function = tf.function(serve, input_signature=signatures, autograph=False).get_concrete_function()
 

@@ -23,6 +23,7 @@ from keras_attn_export import (
 )
 from keras_attn_export._bundle.folder import seal
 from keras_attn_export._model.signature import model_signature
+from keras_attn_export._model.texts import ODD
 from keras_attn_export._standalone import verify
 
 GIVEN = {
@@ -57,14 +58,15 @@ def test_the_manifest_and_the_cases_say_so_without_pickles(bundle):
     assert {spec["name"]: spec["dtype"] for spec in bundle.manifest["outputs"]}["name"] == "string"
     with np.load(bundle.path / verify.CASES, allow_pickle=False) as arrays:
         assert {arrays[name].dtype.kind for name in arrays if "text" in name} == {"U"}
-    told = bundle.report.coverage["inputs"]["text"]["values"]["drawn"]
-    assert told.endswith("different strings, in other alphabets too")
+    cases = [case for case in verify.load_cases(bundle.path / verify.CASES) if case.name != "special values"]
+    seen = {text for case in cases for text in case.inputs["text"]}
+    others = sum(not text.isascii() for text in seen)
+    drawn = bundle.report.coverage["inputs"]["text"]["values"]["drawn"]
+    assert drawn == f"{len(seen)} different strings, {others} with characters outside ASCII"
     assert bundle.report.warnings == ()
 
 
 def test_every_word_and_what_is_odd_was_tried(bundle):
-    from keras_attn_export._model.texts import ODD
-
     cases = {case.name: case.inputs for case in verify.load_cases(bundle.path / verify.CASES)}
     assert {*ODD} <= {*cases["every text"]["text"]}
     assert {"red", "blue", "grün", *ODD} <= {*cases["every text"]["colour"].flat}
@@ -112,6 +114,24 @@ def test_what_is_no_character_is_no_case(bundle, tmp_path):
     np.savez(tmp_path / "cases.npz", **{"cases": np.array(["a"]), "0/inputs/text": codes})
     with pytest.raises(BundleError, match="no character"):
         verify.load_cases(tmp_path / "cases.npz")
+
+
+def test_texts_without_a_known_word_are_left_out_alone_and_warned_of(tmp_path):
+    """Of a mask over no word Keras takes the mean, which is NaN."""
+    text = keras.Input((), dtype="string", name="text")
+    ids = keras.layers.TextVectorization(vocabulary=["the", "cat", "sat"])(text)
+    mean = keras.layers.GlobalAveragePooling1D(name="mean")(keras.layers.Embedding(5, 2, mask_zero=True)(ids))
+    model = keras.Model(text, mean)
+    bundle = export_model(model, tmp_path / "bundle")
+    assert bundle.manifest["inputs"][0]["shape"] == ["batch"]
+    assert bundle.report.warnings == (
+        "Keras gives NaN for a text without a known word in input `text`, such as '' and ' '.",
+    )
+    cases = {case.name: case for case in verify.load_cases(bundle.path / verify.CASES)}
+    assert {*ODD} - {"", " "} <= {*cases["every text"].inputs["text"]}
+    assert np.isfinite(cases["every text"].outputs["mean"]).all()
+    with pytest.raises(ParityError, match="`strict` asks for more: Keras gives NaN"):
+        bundle.report.raise_if_warned()
 
 
 def test_a_single_string(tmp_path):

@@ -1,18 +1,20 @@
 """How many steps there are in a state of fixed capacity is drawn so that there is room for those of a call."""
 
 import keras
+import numpy as np
 import pytest
-from golden import cases_of, sequence
+from golden import cases_of, integers, sequence
 from keras import ops
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
+from keras_attn_export import InputError
 
 CAPACITY, WIDTH = 6, 4
 
 
-def step(attend, *shapes, appends=True, beside=()):
+def step(attend, *shapes, appends=True, beside=(), positions=1):
     attend.build((None, 1, WIDTH), (None, None, WIDTH), (None, None, WIDTH))
-    x = keras.Input((1, WIDTH), name="x")
+    x = keras.Input((positions, WIDTH), name="x")
     names = ("projected_keys", "projected_values")
     past = {name: keras.Input(shape, name=name) for name, shape in zip(names, shapes, strict=True)}
     past["length"] = keras.Input((), dtype="int32", name="filled")
@@ -44,6 +46,31 @@ def test_there_is_room_for_a_step(model):
     assert found["lengths zero"] == {0}
     assert found["lengths over-full"] == {CAPACITY + 2}  # where Keras gives NaN, and so must the file
     assert found["base"] <= set(range(CAPACITY))
+
+
+@pytest.mark.parametrize("positions", [3, None])
+def test_there_is_room_for_several_positions(positions):
+    found = cases_of(with_heads(positions=positions))
+    lengths = {case.name: case.inputs for case in found.cases if case.name in ("base", "x_length 1", "lengths full")}
+    for inputs in lengths.values():
+        assert inputs["filled"].max() == CAPACITY - inputs["x"].shape[1]
+    assert all(found.inputs[name]["moves"] for name in ("projected_keys", "projected_values"))
+
+
+def test_samples_bound_the_lengths_of_a_state():
+    model = with_heads(positions=3)
+    shapes = {tensor.name: (2, *tensor.shape[1:]) for tensor in model.inputs}
+    samples = {name: np.ones(shape, "float32") for name, shape in shapes.items()} | {
+        "filled": np.array([0, 2], "int32")
+    }
+    assert max(case.inputs["filled"].max() for case in cases_of(model, samples).cases) == 2
+
+
+def test_nan_is_refused_with_the_lengths_that_caused_it():
+    length = integers("length")
+    model = keras.Model(length, ops.log(ops.cast(-length, "float32")))
+    with pytest.raises(InputError, match=r"NaN or nothing on .* `length` \(3,\), with `length` = \[4, 9, 4\]"):
+        cases_of(model, {"length": np.array([4, 9], "int32")})
 
 
 def test_without_more_steps_all_may_be_filled():

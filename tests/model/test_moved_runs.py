@@ -9,7 +9,6 @@ from test_rounding import rounding
 
 from keras_attn_export._internals.tensorflow_internals import operations_of
 from keras_attn_export._model import moved_runs as module
-from keras_attn_export._model.as_graph import has_calls
 from keras_attn_export._model.moved_runs import moved_runs
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import is_same_model
@@ -162,14 +161,12 @@ def test_what_cannot_be_traced_runs_one_by_one():
     assert not is_graph(runs)
 
 
-def test_what_tensorflow_has_traced_is_left_as_it_is():
-    """What is traced for the graph would be what the layer does from then on, sigmoids that move and all."""
+def test_the_tf_function_of_a_layer_is_inlined_and_keeps_its_own_traces():
     traced = layers.Lambda(tf.function(lambda x: keras.ops.sigmoid(x)))
     model = model_of(layers.Dense(6), traced)
     runs, *_ = runs_of(model)
-    assert not is_graph(runs)
+    assert is_graph(runs)
     signature = model_signature(model, None)
-    assert has_calls(signature)
     later = tf.function(signature.call, autograph=False)
     definition = later.get_concrete_function({"x": tf.TensorSpec((None, 6))}).graph.as_graph_def()
     nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]

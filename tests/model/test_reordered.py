@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from golden import cases_of, sequence
 from keras import layers, ops
 
@@ -54,6 +55,12 @@ def test_other_limits_stay(build):
     assert widened(keras.Model(x, build(x))) < 2
 
 
+class GatedInFunction(layers.Layer):
+    @tf.function
+    def call(self, x):
+        return ops.glu(x - 300)
+
+
 def summed_in_float64(x):
     return (x / 10).mean((1, 2), "float64")
 
@@ -74,8 +81,9 @@ def with_an_open_gate(x):
         (lambda x: ops.mean(x / 10, (1, 2)), summed_in_float64, (40, 40, 3)),
         (lambda x: ops.softmax(x / 10), with_tenths, (24,)),
         (lambda x: ops.glu(x - 300), with_an_open_gate, (2,)),
+        (lambda x: GatedInFunction()(x), with_an_open_gate, (2,)),
     ],
-    ids=["sum in another order", "product with the reciprocal", "sigmoid that ends at 1e-8"],
+    ids=["sum in another order", "product with the reciprocal", "sigmoid that ends at 1e-8", "within a tf.function"],
 )
 def test_what_may_stand_in_its_place_is_within_limits(build, other, shape):
     """Of whole numbers, which stay while rounding is measured."""
