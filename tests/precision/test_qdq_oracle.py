@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
-from test_static_int8 import CONVOLVED, IMAGES, KERNELS, MATRICES, MULTIPLIED, ROWS, quantized
+from test_static_int8 import CONVOLVED, IMAGES, KERNELS, MATRICES, MULTIPLIED, ROWS, normal, quantized
 
 from keras_attn_export._bundle.parity import compared
 from keras_attn_export._options import NO_MORE
@@ -17,6 +17,12 @@ from keras_attn_export._standalone.verify import Case, run_cases
 GRAPHS = {
     "convolutions": (CONVOLVED, IMAGES, KERNELS, "float[n, 3, 3, 3] y"),
     "products": (MULTIPLIED, ROWS, MATRICES, "float[n, 8] y"),
+    "lookups": (
+        "i = Cast <to = 7> (x) e = Gather (t, i) y = MatMul (e, m)",
+        np.arange(32, dtype="float32")[:, None],
+        {"t": normal(64, 64) * np.linspace(0.5, 3, 64, dtype="float32")[:, None], "m": normal(64, 8)},
+        "float[n, 1, 8] y",
+    ),
 }
 
 
