@@ -75,17 +75,15 @@ def calibrated(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def int8_without_gain(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return a sentence if an int8 file is hardly smaller than float32, and one if it gives the same; see `gains`."""
+    """Return sentences about an int8 file that is hardly smaller than float32, or computes nothing in another way."""
     if precision is None or precision["name"] != "int8":
         return ()
-    found = []
+    sentences = []
     if (ratio := precision.get("size_ratio", 0)) >= SMALLER:
-        found.append(
-            f"The int8 file has {ratio:.2f} times the size of the float32 file, so int8 saves little or nothing."
-        )
+        sentences.append(f"The int8 file has {ratio:.2f} times the size of the float32 file, so int8 saves little.")
     if precision.get("changes_nothing"):
-        found.append("In no golden case does a number of the int8 file differ from the float32 file.")
-    return tuple(found)
+        sentences.append("In no golden case does a number of the int8 file differ from the float32 file.")
+    return tuple(sentences)
 
 
 def range_warnings(precision: Mapping[str, Any] | None) -> tuple[str, ...]:

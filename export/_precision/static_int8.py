@@ -1,9 +1,7 @@
 """Quantize convolutions and products with weights to int8 in QDQ form: ranges from a user's arrays, weights by channel.
 
-Embedding tables become int8 too, without ranges.
-
-onnxruntime's quantizer does it. What is decided here is which nodes are quantized. Activations are unsigned, and take
-their largest and smallest number: percentiles and entropy gave the same on trained models. Weights are signed and have
+onnxruntime's quantizer does it but for embedding tables. What is decided here is which nodes are quantized. Activations
+are unsigned, and take their largest and smallest number: percentiles and entropy gave the same. Weights are signed with
 7 bits: of unsigned with signed numbers x86-64 without VNNI adds two products in 16 bits, which 255 * 64 * 2 fits and
 255 * 127 * 2 does not, so that one file would give two results
 (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range").
@@ -71,8 +69,9 @@ class Calibrated:
         from onnxruntime.quantization import QuantType
         from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-        model = deepcopy(self.traced.model)
         names = {name for layer in layers for name in self.layers[layer]}
+        # before products are quantized: lookups in a table that they share would read it as floats made in each run
+        model = quantize_tables(replace(self.traced, model=deepcopy(self.traced.model)), names).model
         if products := names & {node.name for node in model.graph.node if node.op_type in CALIBRATED}:
             _keep_biases_apart(model.graph, products)
             nodes = [*products, *_carriers(model.graph, products)]
@@ -94,7 +93,7 @@ class Calibrated:
                 model = quantizer.model.model
             del model.graph.value_info[:]  # what the quantizer inferred
             put_in_order(model.graph)
-        return quantize_tables(replace(self.traced, model=model), names)
+        return replace(self.traced, model=model)
 
 
 def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calibrated:
@@ -165,16 +164,15 @@ def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
     shapes = {name: array.shape for name, array in constants.items()}
     nodes, read = [*all_nodes(graph)], names_read_by_value(graph)
     paths = node_paths(nodes, {name for name, shape in shapes.items() if len(shape) > 1})
-    readers = Counter(name for node in nodes for name in node.input)
     weights = {node.name: node.input[0] for node in nodes if is_lookup(node, constants)}
     weights |= {node.name: node.input[1] for node in graph.node if _is_quantizable(node, shapes)}
-    taken = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read)
-    readers = Counter(name for node in nodes for name in node.input)
+    int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read)
+    reads = Counter(name for node in nodes for name in node.input)
     found: dict[str, tuple[str, ...]] = {}
     owners: dict[str, str] = {}
     for node, path in zip(nodes, paths, strict=True):
         weight = weights.get(node.name, "")
-        if 0 < taken[weight] == readers[weight]:
+        if 0 < int8_reads[weight] == reads[weight]:
             layer = owners.setdefault(weight, shown(*path) if path else node.name)
             found[layer] = (*found.get(layer, ()), node.name)
     return found
