@@ -46,6 +46,7 @@ def test_the_oracle_is_the_reference_of_onnx(graph):
     floats = in_floats(model, 0.0, np.random.default_rng(0))
     want, got = (ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (model, floats))
     assert not any("Linear" in node.op_type for node in floats.graph.node)
+    assert onnx.TensorProto.INT8 not in {tensor.data_type for tensor in floats.graph.initializer}
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
 
 
