@@ -26,7 +26,7 @@ from .._standalone.verify import (
     problem_of,
     provider_of,
 )
-from .unproven import calibrated, range_warnings, slower, warnings_of
+from .unproven import calibrated, int8_without_gain, range_warnings, slower, warnings_of
 
 _DISTANCES = ("max_abs", "max_rel")
 _SHARES = ("rounding", "rounding_in_precision", "seen_in_precision", "ties")
@@ -63,6 +63,7 @@ _REPORT = {
             "time_ratio": NUMBER,
             "float32_milliseconds?": NUMBER,
             "timed_case?": TEXT,
+            "changes_nothing?": TRUTH,
             "top1?": {"*": {"agreement": NUMBER, "rows": COUNT}},
             "ranges?": {
                 "float32_layers": {"*": _MEASURE},
@@ -143,10 +144,11 @@ class ParityReport:
             of the float32 file, their ratios, and the `timed_case`; the largest `float32_max_abs` and
             `float32_max_rel` before the conversion; and for class scores the `top1` agreement. A float16
             file has `ranges`: the largest magnitude in `float32_layers`, beyond float16, and in layers `near_limit`,
-            and for each of the `drawn_inputs` the layer that larger values overflow. An int8 file with fixed ranges has
-            its `calibration` too: the number of rows, which layers are int8 and which stayed float32, and
-            how far each of the `outputs` is from float32 on these rows. The `rows` of such a report compare the file
-            with what its own graph specifies.
+            and for each of the `drawn_inputs` the layer that larger values overflow. For int8,
+            `changes_nothing` is whether the file gives the floats of the float32 file in all golden cases. An int8 file
+            with fixed ranges has its `calibration` too: the number of rows, which layers are int8 and which stayed
+            float32, and how far each of the `outputs` is from float32 on these rows. The `rows` of such a report
+            compare the file with what its own graph specifies.
         refused: Cases that Keras itself could not run, with its reason; they were not compared.
         coverage: What the golden cases show of the model: how many `cases` were compared and how many `refused`; the
             sizes of each of the `axes`; for each of the `inputs`, which outputs it `moves` (`None` if it could not be
@@ -171,7 +173,8 @@ class ParityReport:
     @property
     def _left_open(self) -> tuple[str, ...]:
         of_cases = () if self.coverage is None else warnings_of(self.coverage)
-        return (*of_cases, *calibrated(self.precision), *range_warnings(self.precision))
+        of_precision = (calibrated, int8_without_gain, range_warnings)
+        return (*of_cases, *(each for warnings in of_precision for each in warnings(self.precision)))
 
     @property
     def passed(self) -> bool:

@@ -12,6 +12,7 @@ NOISY = 0.01  # of a number, which a fault may then be as large as
 FAR = 0.1  # what float16 or int8 was seen to do
 TIED = 0.01  # of all choices
 FEW = 32  # rows
+SMALLER = 0.9  # times the size of the float32 file, below which int8 saves something
 SLOWER = 1.1  # times as long as in float32
 TOLD = 0.1  # milliseconds from which on a time tells something
 
@@ -62,7 +63,8 @@ def calibrated(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
     found = []
     if not about["int8_layers"]:
         found.append(
-            "Nothing in the model became int8: it has no convolution, and no product with a matrix wide enough."
+            "Nothing in the model became int8: outside of loops it has no convolution, no product with a matrix wide "
+            "enough, and no large embedding."
         )
     elif about["rows"] < FEW:
         found.append(f"int8 was calibrated on {about['rows']} rows: numbers beyond theirs are clipped.")
@@ -73,6 +75,18 @@ def calibrated(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
                 f"number, {output['mean']:.2g} in the mean."
             )
     return tuple(found)
+
+
+def int8_without_gain(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return sentences about an int8 file that is hardly smaller than float32, or computes nothing in another way."""
+    if precision is None or precision["name"] != "int8":
+        return ()
+    sentences = []
+    if (ratio := precision.get("size_ratio", 0)) >= SMALLER:
+        sentences.append(f"The int8 file has {ratio:.2f} times the size of the float32 file, so int8 saves little.")
+    if precision.get("changes_nothing"):
+        sentences.append("In no golden case does a number of the int8 file differ from the float32 file.")
+    return tuple(sentences)
 
 
 def range_warnings(precision: Mapping[str, Any] | None) -> tuple[str, ...]:

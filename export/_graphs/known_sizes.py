@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .axes import WHOLE, Axes, Axis, Known, Spread, known_of, steps_by_one
 from .edits import drop_unread, refill, rename_reads
-from .walk import all_graphs
+from .walk import all_graphs, names_read_by_value
 
 ASKING = {"Cast", "Concat", "Gather", "Reshape", "Shape", "Slice", "Squeeze", "Unsqueeze"}
 
@@ -35,11 +35,13 @@ def with_known_sizes(
     graph = changed.graph
     known = known_of(model, inputs, spread)
     given = {value.name for each in all_graphs(graph) for value in each.output}  # whose names stay
+    read = {*inputs, *names_read_by_value(graph)}
     # the first wins, masks last: one that a session takes with a single column then says nothing of the others
     first = sorted(inputs.items(), key=lambda each: "mask" in each[0])
     places = {size: (name, axis) for name, axes in reversed(first) for axis, size in enumerate(axes)}
     asked: dict[str, onnx.NodeProto] = {}
     renamed: dict[str, str] = {}
+    constants: dict[str, np.ndarray] = {}
     rows = []
     for node in graph.node:
         output = node.output[0] if node.output else ""
@@ -56,10 +58,21 @@ def with_known_sizes(
                 asked |= {each.output[0]: each for each in made}
                 renamed[output] = made[-1].output[0]
                 continue
+            # Keras runs a recurrent cell once more, of which only the shapes of its states are read
+            is_shape = node.op_type == "Shape" and node.input[0] not in read
+            if is_shape and all(isinstance(size, int) or size in places for size in numbers):
+                constants |= {f"size/{size}": np.array([size]) for size in numbers if isinstance(size, int)}
+                for size in filter(lambda size: isinstance(size, str), numbers):
+                    made = _asked(size, places[size], TensorProto.INT64, is_scalar=False)
+                    asked |= {each.output[0]: each for each in made}
+                sizes = [f"size/{size}" for size in numbers]
+                rows.append(helper.make_node("Concat", sizes, [output], name=node.name, axis=0))
+                continue
         if output not in given and _changes_nothing(node, known):
             renamed[output] = renamed.get(node.input[0], node.input[0])
             continue
         rows.append(_with_known_target(node, known, graph))
+    graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
     refill(graph.node, [*asked.values(), *rows])
     rename_reads(graph, renamed)
     drop_unread(graph)

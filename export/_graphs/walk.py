@@ -45,6 +45,17 @@ def names_read(node: onnx.NodeProto) -> Iterator[str]:
         yield from names_used(inner)
 
 
+def names_read_by_value(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of tensors of which the outputs of a graph depend on more than the shape."""
+    read = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        if node.op_type != "Shape" and not read.isdisjoint(node.output):
+            read.update(node.input)
+            for inner in graphs_in(node):
+                read |= names_read_by_value(inner)
+    return read
+
+
 def names_used(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield every name that a node of a graph, or of the graphs within it, reads, and the names of its outputs."""
     yield from (value.name for value in graph.output)

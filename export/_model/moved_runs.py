@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ WORTH_A_GRAPH = 10_000  # operations of all runs together: one by one they take 
 MOST_OF_GRAPH = 2**24  # numbers in weights: beside what more of them take, it is little what operations do
 
 Outputs = Callable[[Arrays], Arrays]
-Move = Callable[[np.ndarray], np.ndarray]
+Move = Callable[[np.ndarray, int], np.ndarray]  # of an array, and the axis along which int8 has one scale
 # gives how to run the model, for units by which what saturates is moved, and how its weights are
 Runs = Callable[[int, Move], AbstractContextManager[Outputs]]
 Way = Callable[[keras.Model, Move], AbstractContextManager[None]]
@@ -80,7 +80,7 @@ def _as_graph(
 
     @contextmanager
     def runs(units: int, move: Move) -> Iterator[Outputs]:
-        values = [keras.ops.convert_to_tensor(move(array), variable.dtype) for variable, array in weights]
+        values = [keras.ops.convert_to_tensor(array, variable.dtype) for variable, array in _moved(weights, move)]
         yield lambda inputs: moved(inputs, values, units)
 
     try:
@@ -88,7 +88,7 @@ def _as_graph(
             if has_calls(signature):
                 return None
             moved = graph_of_weights(signature, [variable for variable, _ in weights], change)
-        with runs(0, lambda array: array) as run:
+        with runs(0, lambda array, _: array) as run:
             base = [run(case.inputs) for case in cases]
     except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
         return None
@@ -104,7 +104,7 @@ def _way_to_move(signature: Signature, case: Case) -> Way:
     if keras.backend.backend() != "tensorflow" or not signature.model.weights:
         return _scoped_weights
     factors = np.array([0.5, 2])
-    with _scoped_weights(signature.model, lambda array: array * np.resize(factors.astype(array.dtype), array.shape)):
+    with _scoped_weights(signature.model, lambda array, _: array * np.resize(factors.astype(array.dtype), array.shape)):
         found = signature.run(case.inputs)
     same = all(
         np.array_equal(found[name], array, equal_nan=array.dtype.kind == "f") for name, array in case.outputs.items()
@@ -116,7 +116,8 @@ def _way_to_move(signature: Signature, case: Case) -> Way:
 def _scoped_weights(model: keras.Model, move: Move) -> Iterator[None]:
     """Let a model compute, within the context, with weights that are moved; its variables stay as they are."""
     values = [
-        (variable, keras.ops.convert_to_tensor(move(array), variable.dtype)) for variable, array in _weights(model)
+        (variable, keras.ops.convert_to_tensor(array, variable.dtype))
+        for variable, array in _moved(_weights(model), move)
     ]
     with keras.StatelessScope(state_mapping=values):
         yield
@@ -127,12 +128,18 @@ def _assigned_weights(model: keras.Model, move: Move) -> Iterator[None]:
     """Do the same by moving the variables, and back."""
     before = [(variable, array.copy()) for variable, array in _weights(model)]
     try:
-        for variable, array in before:
-            variable.assign(move(array))
+        for variable, array in _moved(before, move):
+            variable.assign(array)
         yield
     finally:
         for variable, array in before:
             variable.assign(array)
+
+
+def _moved(weights: Iterable[tuple[Any, np.ndarray]], move: Move) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield weights moved: in int8 the rows of an embedding table have a scale each, and the columns of a matrix."""
+    for variable, array in weights:
+        yield variable, move(array, -1 if variable.name == "embeddings" else -2)
 
 
 def _weights(model: keras.Model) -> Iterator[tuple[Any, np.ndarray]]:

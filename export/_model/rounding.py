@@ -67,7 +67,7 @@ def with_rounding(signature: Signature, cases: Sequence[Case], precision: str) -
 
     def moved(units: int, numbers: Iterable[int]) -> Iterator[tuple[int, Arrays]]:
         move = partial(_moved, units=units, precision=precision, rng=rng)
-        with runs(units, partial(move, axis=-2)) as run:
+        with runs(units, move) as run:
             for number in numbers:
                 yield number, run({name: _moved_input(array, move) for name, array in cases[number].inputs.items()})
 

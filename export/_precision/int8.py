@@ -1,4 +1,4 @@
-"""Quantize the products with weights to int8, with onnxruntime's quantizer and a scale for each row of activations."""
+"""Quantize products with weights and embedding tables to int8, with a scale for each row of activations or a table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from .._graphs.onnx_file import read, write
 from .._graphs.order import in_order, put_in_order
 from .._graphs.traced import Traced
 from .._graphs.walk import all_graphs, graphs_in
+from .embeddings import quantize_tables
 
 FEWEST_COLUMNS = 8
 
 
 def to_int8(traced: Traced, folder: Path) -> Traced:
-    """Return a copy of a model whose products with weights are of integers: dynamic quantization.
+    """Return a copy of a model whose products with weights and embedding tables are of integers: dynamic quantization.
 
     Weights become uint8 with a scale and a zero point a column, unless they have fewer than 8 columns or more than two
     axes. Activations become uint8 as they come, with a scale for each row. Neither is signed: on x86-64 without VNNI
@@ -61,7 +62,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
                 use_external_data_format=bool(traced.weights),
                 extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
             )
-        quantized = read(target)
+        quantized = quantize_tables(read(target))
     except OSError:
         raise  # the disk, not the model
     except Exception as error:

@@ -67,6 +67,11 @@ def converted(
     step(f"Running onnxruntime on the golden cases in {precision}")
     actual = verify.run_cases(scratch / verify.MODEL, cases, report.provider)
     scores = {} if batches else top1(cases, actual)
+    if precision == "int8":
+        pairs = zip(cases, verify.run_cases(float32, cases, report.provider), strict=True)
+        rows = compared((case._replace(outputs=outputs) for case, outputs in pairs), actual, options.tolerance)
+        changes = [row.max_abs for row in rows if row.dtype.startswith("float")]
+        about["changes_nothing"] = bool(changes) and not any(changes)
     about |= {
         **gains(scratch / verify.MODEL, float32, cases, report.provider),
         **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},

@@ -17,10 +17,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 from .._graphs.edits import keep, refill
-from .._graphs.walk import names_used
+from .._graphs.walk import all_nodes, names_used
 from .._model.rounding import with_limits
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
+from .embeddings import INTEGERS
 
 MOVED = 2.0**-16  # of a weight: so much that some numbers pass a half in every run, as one may anywhere
 RUNS = 4
@@ -58,6 +59,11 @@ def in_floats(model: onnx.ModelProto, move: float, rng: np.random.Generator) -> 
     graph = floats.graph
     constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
     nodes: list[onnx.NodeProto] = []
+    for node in all_nodes(graph):
+        if node.input and node.input[0].endswith(f"/{INTEGERS}"):
+            rows = constants[node.input[0]] * (1 + move * rng.choice([-1.0, 1.0], constants[node.input[0]].shape))
+            node.input[0] = f"{node.output[0]}/floats"
+            graph.initializer.append(numpy_helper.from_array(rows.astype(np.float32), node.input[0]))
     for node in graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in constants:
             weight = _dequantized(node, *(constants[name] for name in node.input))

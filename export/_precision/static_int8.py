@@ -1,7 +1,7 @@
 """Quantize convolutions and products with weights to int8 in QDQ form: ranges from a user's arrays, weights by channel.
 
-onnxruntime's quantizer does it. What is decided here is which nodes are quantized. Activations are unsigned, and take
-their largest and smallest number: percentiles and entropy gave the same on trained models. Weights are signed and have
+onnxruntime's quantizer does it but for embedding tables. What is decided here is which nodes are quantized. Activations
+are unsigned, and take their largest and smallest number: percentiles and entropy gave the same. Weights are signed with
 7 bits: of unsigned with signed numbers x86-64 without VNNI adds two products in 16 bits, which 255 * 64 * 2 fits and
 255 * 127 * 2 does not, so that one file would give two results
 (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range").
@@ -26,9 +26,11 @@ from .._graphs.onnx_file import write
 from .._graphs.order import put_in_order
 from .._graphs.patterns import inferred
 from .._graphs.traced import Traced
+from .._graphs.walk import all_nodes, names_read_by_value
 from .._report.scopes import node_paths, shown
 from .._standalone.verify import Arrays
 from .convolutions import fold_into_convolutions
+from .embeddings import constants_of, is_lookup, quantize_tables
 from .int8 import FEWEST_COLUMNS, silent_logging
 
 # What a convolution's integers pass unchanged, or are joined in; each only where all that it takes are integers.
@@ -67,30 +69,30 @@ class Calibrated:
         from onnxruntime.quantization import QuantType
         from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-        model = deepcopy(self.traced.model)
-        products = {name for layer in layers for name in self.layers[layer]}
-        if not products:
-            return replace(self.traced, model=model)
-        _keep_biases_apart(model.graph, products)
-        nodes = [*products, *_carriers(model.graph, products)]
-        kinds = sorted({node.op_type for node in model.graph.node if node.name in {*nodes}})
-        with silent_logging(), _told("quantize"):
-            quantizer = QDQQuantizer(
-                model,
-                per_channel=True,
-                reduce_range=True,
-                weight_qType=QuantType.QInt8,
-                activation_qType=QuantType.QUInt8,
-                tensors_range=self.ranges,
-                nodes_to_quantize=nodes,
-                nodes_to_exclude=[],
-                op_types_to_quantize=kinds,
-                extra_options=OPTIONS,
-            )
-            quantizer.quantize_model()
-            model = quantizer.model.model
-        del model.graph.value_info[:]  # what the quantizer inferred
-        put_in_order(model.graph)
+        names = {name for layer in layers for name in self.layers[layer]}
+        # before products are quantized: lookups in a table that they share would read it as floats made in each run
+        model = quantize_tables(replace(self.traced, model=deepcopy(self.traced.model)), names).model
+        if products := names & {node.name for node in model.graph.node if node.op_type in CALIBRATED}:
+            _keep_biases_apart(model.graph, products)
+            nodes = [*products, *_carriers(model.graph, products)]
+            kinds = sorted({node.op_type for node in model.graph.node if node.name in {*nodes}})
+            with silent_logging(), _told("quantize"):
+                quantizer = QDQQuantizer(
+                    model,
+                    per_channel=True,
+                    reduce_range=True,
+                    weight_qType=QuantType.QInt8,
+                    activation_qType=QuantType.QUInt8,
+                    tensors_range=self.ranges,
+                    nodes_to_quantize=nodes,
+                    nodes_to_exclude=[],
+                    op_types_to_quantize=kinds,
+                    extra_options=OPTIONS,
+                )
+                quantizer.quantize_model()
+                model = quantizer.model.model
+            del model.graph.value_info[:]  # what the quantizer inferred
+            put_in_order(model.graph)
         return replace(self.traced, model=model)
 
 
@@ -123,13 +125,13 @@ def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calib
     graph = prepared.model.graph
     _name_all(graph)
     fold_into_convolutions(graph)
-    layers = _layers(graph)
-    if not layers:
-        return Calibrated(prepared, None, {})
-    _name_types(prepared.model)
+    layers = _layers(prepared)
     nodes = {name for names in layers.values() for name in names}
     nodes |= _carriers(graph, nodes)
-    kinds = sorted({node.op_type for node in graph.node if node.name in nodes})
+    kinds = sorted({node.op_type for node in graph.node if node.name in nodes} & CALIBRATED)
+    if not kinds:  # but lookups, which need no ranges
+        return Calibrated(prepared, None, layers)
+    _name_types(prepared.model)
     (place := folder / "calibrating").mkdir()
     write(prepared, place / "float32.onnx", check=False)
     with silent_logging(), _told("calibrate"):
@@ -153,15 +155,25 @@ def _told(what: str) -> Iterator[None]:
         ) from error
 
 
-def _layers(graph: onnx.GraphProto) -> dict[str, tuple[str, ...]]:
-    """Return the nodes that can be quantized by the layer they are in: convolutions, and products with a matrix."""
-    shapes = {each.name: tuple(each.dims) for each in graph.initializer}
-    nodes = [*graph.node]
+def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
+    """Return the nodes that can be quantized by layer: convolutions, products with a matrix, and lookups in a table.
+
+    All readers of a weight become int8, as one layer, or none does: integers beside the floats would enlarge the file.
+    """
+    graph, constants = traced.model.graph, constants_of(traced)
+    shapes = {name: array.shape for name, array in constants.items()}
+    nodes, read = [*all_nodes(graph)], names_read_by_value(graph)
     paths = node_paths(nodes, {name for name, shape in shapes.items() if len(shape) > 1})
+    weights = {node.name: node.input[0] for node in nodes if is_lookup(node, constants)}
+    weights |= {node.name: node.input[1] for node in graph.node if _is_quantizable(node, shapes)}
+    int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read)
+    reads = Counter(name for node in nodes for name in node.input)
     found: dict[str, tuple[str, ...]] = {}
+    owners: dict[str, str] = {}
     for node, path in zip(nodes, paths, strict=True):
-        if _is_quantizable(node, shapes):
-            layer = shown(*path) if path else node.name
+        weight = weights.get(node.name, "")
+        if 0 < int8_reads[weight] == reads[weight]:
+            layer = owners.setdefault(weight, shown(*path) if path else node.name)
             found[layer] = (*found.get(layer, ()), node.name)
     return found
 
@@ -211,8 +223,9 @@ def _keep_biases_apart(graph: onnx.GraphProto, products: Collection[str]) -> Non
 
 def _name_all(graph: onnx.GraphProto) -> None:
     """Give every node a name of its own, by which the quantizer knows it."""
-    counts = Counter(node.name for node in graph.node)
-    for node in graph.node:
+    nodes = [*all_nodes(graph)]
+    counts = Counter(node.name for node in nodes)
+    for node in nodes:
         if not node.name or counts[node.name] > 1:
             node.name = f"{node.output[0]}/{node.op_type}"
 

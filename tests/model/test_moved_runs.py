@@ -72,7 +72,7 @@ def test_a_long_loop_is_a_graph_and_a_short_one_is_not():
         runs, *_ = runs_of(model_of(Steps(steps)), times=module.WORTH_A_GRAPH // 50)
         found[steps] = is_graph(runs)
     assert found == {2: False, 40: True}
-    with runs(0, lambda array: array) as run:
+    with runs(0, lambda array, _: array) as run:
         assert operations_of(lambda: run({"x": X})) < 5  # a graph is one
 
 
@@ -87,10 +87,10 @@ def test_weights_are_moved_in_the_graph_and_stay_in_the_model():
     before = [np.array(weight) for weight in model.get_weights()]
     runs, (base,), outputs, (case,) = runs_of(model)
     assert is_graph(runs)
-    with runs(0, lambda array: array) as run:  # nothing is moved
+    with runs(0, lambda array, _: array) as run:  # nothing is moved
         np.testing.assert_allclose(run({"x": X})["out"], base["out"], rtol=1e-6)
     np.testing.assert_allclose(base["out"], case.outputs["out"], rtol=1e-6)
-    with runs(0, lambda array: array * 3) as run:
+    with runs(0, lambda array, _: array * 3) as run:
         found = run({"x": X})["out"]
         for weight, kept in zip(model.get_weights(), before, strict=True):
             np.testing.assert_array_equal(weight, kept)
@@ -98,10 +98,19 @@ def test_weights_are_moved_in_the_graph_and_stay_in_the_model():
     np.testing.assert_allclose(found, outputs({"x": X})["out"], rtol=1e-6)
 
 
+def test_rows_of_a_table_and_columns_of_a_matrix_have_a_unit_each():
+    ids = keras.Input((None,), dtype="int32", name="x")
+    runs, *_ = runs_of(keras.Model(ids, {"out": layers.Dense(3)(layers.Embedding(5, 4)(ids))}))
+    axes = {}
+    with runs(0, lambda array, axis: axes.update({array.shape: axis}) or array):
+        pass
+    assert axes == {(5, 4): -1, (4, 3): -2, (3,): -2}
+
+
 def test_what_saturates_moves_by_other_shares_in_each_run_and_number():
     runs, (base,), *_ = runs_of(model_of(layers.Lambda(gates, output_shape=(5, 6))))
     assert is_graph(runs)
-    with runs(10**5, lambda array: array) as run:
+    with runs(10**5, lambda array, _: array) as run:
         found = np.stack([run({"x": X})["out"] - base["out"] for _ in range(2)])  # runs, examples, steps, numbers
     assert len(np.unique(found)) == found.size
     assert 1e-3 < np.abs(found).max() < 0.2
@@ -156,7 +165,7 @@ def test_what_a_graph_does_otherwise_is_no_rounding(monkeypatch):
 def test_what_cannot_be_traced_runs_one_by_one():
     untraceable = layers.Lambda(lambda x: x * float(np.asarray(x).max() > -9), output_shape=(6,))
     runs, (base,), *_ = runs_of(model_of(untraceable))
-    with runs(0, lambda array: array) as run:
+    with runs(0, lambda array, _: array) as run:
         np.testing.assert_array_equal(run({"x": X})["out"], base["out"])
     assert not is_graph(runs)
 

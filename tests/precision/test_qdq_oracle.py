@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
-from test_static_int8 import CONVOLVED, IMAGES, KERNELS, MATRICES, MULTIPLIED, ROWS, quantized
+from test_static_int8 import CONVOLVED, IMAGES, KERNELS, MATRICES, MULTIPLIED, ROWS, normal, quantized
 
 from keras_attn_export._bundle.parity import compared
 from keras_attn_export._options import NO_MORE
@@ -17,6 +17,12 @@ from keras_attn_export._standalone.verify import Case, run_cases
 GRAPHS = {
     "convolutions": (CONVOLVED, IMAGES, KERNELS, "float[n, 3, 3, 3] y"),
     "products": (MULTIPLIED, ROWS, MATRICES, "float[n, 8] y"),
+    "lookups": (
+        "i = Cast <to = 7> (x) e = Gather (t, i) y = MatMul (e, m)",
+        np.arange(32, dtype="float32")[:, None],
+        {"t": normal(64, 64) * np.linspace(0.5, 3, 64, dtype="float32")[:, None], "m": normal(64, 8)},
+        "float[n, 1, 8] y",
+    ),
 }
 
 
@@ -40,6 +46,7 @@ def test_the_oracle_is_the_reference_of_onnx(graph):
     floats = in_floats(model, 0.0, np.random.default_rng(0))
     want, got = (ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (model, floats))
     assert not any("Linear" in node.op_type for node in floats.graph.node)
+    assert onnx.TensorProto.INT8 not in {tensor.data_type for tensor in floats.graph.initializer}
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
 
 

@@ -1,0 +1,94 @@
+"""Embedding tables in int8: their size and accuracy, tables with other readers, and files in which nothing is int8."""
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from keras import layers
+from small_graphs import small_graph
+
+from keras_attn_export import ParityError, export_model
+from keras_attn_export._graphs.traced import Traced
+from keras_attn_export._precision.int8 import to_int8
+from keras_attn_export._precision.static_int8 import calibrated
+
+RNG = np.random.default_rng(0)
+WORDS = 1000
+IDS = RNG.integers(1, WORDS, (4000, 16)).astype("int32")
+LABELS = np.array([np.bincount(row, minlength=4).argmax() for row in IDS % 4])  # the kind of most words
+TABLE = (RNG.standard_normal((128, 64)) * RNG.uniform(0.01, 100, (128, 1))).astype("float32")
+
+
+def test_a_classifier_of_words_is_a_third_as_large_and_as_accurate(tmp_path):
+    keras.utils.set_random_seed(0)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    pooled = layers.GlobalAveragePooling1D()(layers.Embedding(WORDS, 64, mask_zero=True, name="words")(ids))
+    model = keras.Model(ids, layers.Dense(4, activation="softmax", name="kind")(pooled))
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    model.fit(IDS[:2000], LABELS[:2000], epochs=3, batch_size=64, verbose=0)
+    right = np.mean(model.predict(IDS[2000:], verbose=0).argmax(-1) == LABELS[2000:])
+    assert 0.6 < right < 0.99, "some examples are close to a border"
+    for calibration in (None, IDS[:64]):
+        bundle = export_model(model, tmp_path / f"{calibration is None}", precision="int8", calibration=calibration)
+        assert bundle.report.precision["size_ratio"] < 0.35
+        assert abs(np.mean(bundle.run({"ids": IDS[2000:]})["kind"].argmax(-1) == LABELS[2000:]) - right) <= 0.005
+    assert bundle.report.precision["calibration"]["int8_layers"] == ["words"]
+
+
+def test_a_masked_lstm_is_not_called_int8_and_nothing_gained_is_a_warning(tmp_path):
+    """Keras runs the cell once more to learn shapes; its products were int8 beside the float32 weights of the loop."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    hidden = layers.Bidirectional(layers.LSTM(16))(layers.Embedding(20, 8, mask_zero=True)(ids))
+    model = keras.Model(ids, layers.Dense(2, name="y")(hidden))
+    bundle = export_model(model, tmp_path / "bundle", precision="int8", calibration=IDS[:32] % 20)
+    assert bundle.report.precision["calibration"]["int8_layers"] == []
+    assert not [node for node in onnx.load(bundle.path / "model.onnx").graph.node if "cell_1/MatMul" in node.name]
+    with pytest.raises(ParityError, match=r"Nothing in the model became int8.* 1\.0\d times .*In no golden case"):
+        bundle.report.raise_if_warned()
+
+
+LOOKUP = "y = Gather (t, ids)"
+TIED = "e = Gather (t, ids) y = MatMul (e, t)"
+IN_A_LOOP = """
+    e = Gather (t, ids)
+    y = Loop <body = step (int64 i, bool again, float[n, 64] before) => (bool on, float[n, 64] z)
+    { on = Identity (again) same = Gather (t, ids) z = Add (before, same) }> (once, , e)
+"""
+CONSTANTS = {"origin": [0, 0], "width": [64], "once": 1}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "table", "is_int8"),
+    [
+        (LOOKUP, TABLE, True),
+        ("n = Shape (ids) ends = Concat <axis = 0> (n, width) y = Slice (t, origin, ends)", TABLE, True),
+        (IN_A_LOOP, TABLE, True),
+        (TIED, TABLE[:64], True),
+        ("e = Gather (t, ids) w = Transpose (t) y = MatMul (e, w)", TABLE[:64], False),
+        ("e = Gather <axis = 1> (t, ids) y = Transpose (e)", TABLE[:64], False),
+        (LOOKUP, np.where(TABLE > 0, np.inf, TABLE), False),
+        (LOOKUP, TABLE[:32], False),
+    ],
+    ids=["lookup", "slice", "loop", "tied", "tied transposed", "columns", "infinity", "small"],
+)
+@pytest.mark.parametrize("mode", ["dynamic", "calibrated"])
+def test_a_table_is_int8_and_reported_if_all_its_readers_take_integers(nodes, table, is_int8, mode, tmp_path):
+    ids, used = np.arange(len(table)), {name: np.array(each) for name, each in CONSTANTS.items() if name in nodes}
+    float32 = small_graph(nodes, "int64[n] ids", "float[n, 64] y", t=table, **used)
+    if mode == "dynamic":
+        int8 = to_int8(Traced(float32), tmp_path).model
+    else:
+        found = calibrated(Traced(float32), [{"ids": ids}], tmp_path)
+        int8 = found.quantized([*found.layers]).model
+        assert bool(found.layers) == is_int8
+    floats = [each for each in int8.graph.initializer if each.data_type == 1 and [*each.dims] == [*table.shape]]
+    assert bool(floats) != is_int8
+    assert len(int8.SerializeToString()) < (0.7 if is_int8 else 1.05) * len(float32.SerializeToString())
+    sessions = (onnxruntime.InferenceSession(model.SerializeToString()) for model in (float32, int8))
+    want, got = (session.run(None, {"ids": ids})[0] for session in sessions)
+    if is_int8:
+        share, axis = (0.05, None) if nodes == TIED else (0.51 / 127, -1)  # half a step of the row
+        np.testing.assert_array_less(np.abs(got - want).max(axis), share * np.abs(want).max(axis))
+    else:
+        np.testing.assert_array_equal(got, want)
