@@ -34,6 +34,7 @@ from .._model.reordered import NEAR, with_reordering
 from .._model.signature import Signature
 from .._options import (
     ADAPTIVE,
+    FLOAT16,
     FLOAT32,
     LARGE_UNSEEN,
     NO_MORE,
@@ -52,6 +53,7 @@ from .._standalone.verify import Arrays, Manifest, Spec, dtype_name
 from .._tracing.fresh_process import SavedModelRun
 from .._tracing.saved_model import write_saved_model
 from .._tracing.untraceable import untraceable_axes
+from .converted_weights import compare_weights
 from .special import Special, outputs_of
 from .versions import versions_of
 
@@ -146,13 +148,16 @@ def _write(
             else:
                 save_layer_outputs(signature, case, folder.with_name(LAYER_OUTPUTS))
         raise ParityError(f"{error}{hint}", report) from None
+    weights = compare_weights(folder / verify.MODEL, finished.copied, signature.model.variables)
     deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
     unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
-    report = replace(report, coverage=golden.coverage | {"small_only": unseen})
+    report = replace(report, coverage=golden.coverage | {"small_only": unseen, "weights": weights})
     if options.strict:
         report.raise_if_warned()
     if options.precision != FLOAT32:
         report = converted(folder, report, reference.converted_cases, options, step, batches, golden.drawn)
+        if options.precision == FLOAT16:
+            compare_weights(folder / verify.MODEL, finished.copied, signature.model.variables)
         of_cases = _without(golden.trials, report.saved_model_rows)  # which a coarser precision is not held to
         report = replace(report, saved_model_rows=of_cases)
     if not {*LARGE_UNSEEN}.isdisjoint(lowered.lowerings.values()):

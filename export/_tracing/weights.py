@@ -5,7 +5,7 @@ A large weight is an input of the graph while that is optimized, and becomes an 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,23 @@ def move_out(
         node.input[:] = [_renamed(each, renamed) for each in node.input]
         node.attr.pop("_class", None)  # names the constant whose device it shares
     return weights
+
+
+def tables_in_loops(graph: tf.compat.v1.GraphDef, left_out: Mapping[str, tf.Variable]) -> Weights:
+    """Return by their paths the variables of which loops read rows, if nothing else reads the variables."""
+    functions = {function.signature.name: function for function in graph.library.function}
+
+    def readers(nodes: Iterable[Any], name: str) -> Iterator[str]:
+        for node in nodes:
+            for index in [index for index, source in enumerate(node.input) if source.partition(":")[0] == name]:
+                for part in (functions[node.attr[key].func.name] for key in ("cond", "body") if key in node.attr):
+                    yield from readers(part.node_def, part.signature.input_arg[index].name)
+                yield from readers(nodes, node.name) if node.op == "Identity" else [node.op]
+
+    loops, users = {"While", "StatelessWhile"}, _users(graph, left_out)
+    in_loops = [name for name in left_out if not loops.isdisjoint(user.op for user in users[name])]
+    tables = [left_out[name] for name in in_loops if {*readers(graph.node, name)} - loops == {"GatherV2"}]
+    return {_name(variable, "", ()): _array(variable) for variable in tables}
 
 
 def _users(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
