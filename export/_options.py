@@ -60,6 +60,7 @@ class Options:
     tolerance: Mapping[str, float] = field(default_factory=lambda: dict(NO_MORE))
     safe_mode: bool = True
     strict: bool = False
+    saved_model: bool = True
     static_axes: Mapping[str, int] = field(default_factory=dict)
     calibration: Any = None
     limit: float | None = None

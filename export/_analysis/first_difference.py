@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._alike import alike
-from .._bundle.folder import SAVED_MODEL
+from .._bundle.folder import saved_model_of
 from .._bundle.parity import ROUGH, finite
 from .._loaded_bundle import Bundle
 from .._packages import needing
@@ -162,11 +162,12 @@ def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> list[
 
 
 def _saved_graph(bundle: Bundle) -> SavedGraph:
+    folder = saved_model_of(bundle.path, "the search for the first difference")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with needing("export", "Finding the first difference"):
         from .saved_graph import SavedGraph
     layers = [part for each in bundle.entries.layers for part in each["name"].split("/")]
-    return SavedGraph(bundle.path / SAVED_MODEL, bundle.entries.model, layers)
+    return SavedGraph(folder, bundle.entries.model, layers)
 
 
 def _padding(

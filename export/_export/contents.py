@@ -170,6 +170,8 @@ def _write(
     tell(folder, manifest)
     if options.target == STANDARD:
         check_standard(folder / verify.MODEL)
+    if not options.saved_model:
+        shutil.rmtree(saved_model)
     calibrated = (report.precision or {}).get("calibration", {})
     seal(folder, replace(manifest, values=tried, parity={**manifest.parity, "cases": count}, calibration=calibrated))
 

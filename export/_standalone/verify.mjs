@@ -683,6 +683,7 @@ function twoDigits(number) {
 
 // All of it is what verify.py has, which says why.
 const MARKERS = ['*/', '/*']
+const DESKTOP_FILES = ['.DS_Store', 'Thumbs.db'] // files that file managers write into every folder they show
 const MOST_BYTES = 2 ** 31 - 1
 const DEEPEST = 100
 const MOST_FIELDS = 2_000_000
@@ -962,10 +963,10 @@ async function filesIn(fs, path, folder) {
     }
     for (const entry of await fs.readdir(path.join(folder, prefix), { withFileTypes: true })) {
       if (entry.isDirectory()) {
-        waiting.push(`${prefix}${entry.name}/`)
+        if (entry.name !== '__pycache__') waiting.push(`${prefix}${entry.name}/`)
       } else {
         checkFile(entry, path.join(folder, prefix, entry.name))
-        found.push(prefix + entry.name)
+        if (!DESKTOP_FILES.includes(entry.name)) found.push(prefix + entry.name)
       }
     }
   }

@@ -174,6 +174,16 @@ OUTSIDE = ("../outside", "saved_model/../../outside", "{absolute}", "./model.onn
 MORE = ("extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "new/folder/x")
 
 
+def test_files_of_file_managers_and_python_are_no_damage(bundle):
+    for name in (".DS_Store", "saved_model/Thumbs.db", "__pycache__/verify.cpython-311.pyc"):
+        (bundle / name).parent.mkdir(exist_ok=True)
+        (bundle / name).touch()
+    assert verify_bundle(bundle).passed
+    (bundle / "Thumbs.db").symlink_to(MODEL)
+    with pytest.raises(BundleError, match="Thumbs.db is a symbolic link"):
+        verify_bundle(bundle)
+
+
 def exchange(bundle):
     """Each of two files gets the content of the other, whose hash is in the manifest."""
     for old, new in ((MODEL, "aside"), (CASES, MODEL), ("aside", CASES)):
