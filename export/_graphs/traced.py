@@ -26,7 +26,7 @@ class Traced:
         outputs: Static shapes of the outputs.
         weights: Those that are kept out of the graph, by name: its inputs until it is finished, then initializers that
             are put in when it is written.
-        copied: By name, the variables that operators read only as they are; see `compare_weights`.
+        copied: By name, the variables that operators and loops read as they are; see `compare_weights`.
     """
 
     model: onnx.ModelProto
