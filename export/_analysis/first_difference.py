@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._alike import alike
-from .._bundle.folder import saved_model_of
+from .._bundle.folder import SAVED_MODEL
 from .._bundle.parity import ROUGH, finite
+from .._errors import BundleError
 from .._loaded_bundle import Bundle
 from .._packages import needing
 from .._progress import Progress
@@ -162,7 +163,8 @@ def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> list[
 
 
 def _saved_graph(bundle: Bundle) -> SavedGraph:
-    folder = saved_model_of(bundle.path, "the search for the first difference")
+    if not (folder := bundle.path / SAVED_MODEL).is_dir():
+        raise BundleError(f"{bundle.path} has no {SAVED_MODEL}, whose tensors are compared. Export the model with it.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with needing("export", "Finding the first difference"):
         from .saved_graph import SavedGraph

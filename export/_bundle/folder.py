@@ -50,17 +50,6 @@ def _is_in_steps(folder: Path) -> bool:
         return False  # what is wrong with it has been said
 
 
-def saved_model_of(folder: Path, reader: str) -> Path:
-    """Return the SavedModel in a bundle.
-
-    Raises:
-        BundleError: If the bundle was exported without it.
-    """
-    if not (folder / SAVED_MODEL).is_dir():
-        raise BundleError(f"{folder} has no {SAVED_MODEL}, which {reader} reads. Export the model again, with it.")
-    return folder / SAVED_MODEL
-
-
 def is_bundle(folder: Path) -> bool:
     """Tell whether a folder is a bundle, of any schema version, whole or damaged.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from .._bundle.folder import saved_model_of
-from .._errors import ExportError
+from .._bundle.folder import SAVED_MODEL
+from .._errors import BundleError, ExportError
 from .._loaded_bundle import Bundle
 from .copying import copy_files, saved_model_files
 from .specs import unchecked_multiples
@@ -19,8 +19,10 @@ def fill(folder: Path, bundle: Bundle, name: str, provider: str) -> list[str]:
     """Fill the folder of a model; return what its user should know."""
     if provider != "cpu":
         raise ExportError(f"{SERVER} takes the GPU by itself where it is built for one: leave out the provider.")
-    saved_model_of(bundle.path, SERVER)
-    copy_files(bundle, saved_model_files(bundle), folder / "1")
+    files = saved_model_files(bundle)
+    if not files:
+        raise BundleError(f"{bundle.path} has no {SAVED_MODEL}, which {SERVER} reads. Export the model with it.")
+    copy_files(bundle, files, folder / "1")
     return [OPEN, *unchecked_multiples(bundle.entries, SERVER)]
 
 

@@ -445,7 +445,7 @@ def opened_manifest(folder: Path) -> dict[str, Any]:
 MOST_JSON = 16 * 2**20  # bytes
 MOST_VALUES = 2**19
 MOST_DEPTH = 32
-DESKTOP_FILES = (".DS_Store", "Thumbs.db")  # files that file managers write into every folder they show
+UNLISTED = (".DS_Store", "Thumbs.db", "__pycache__")  # what file managers and Python add to folders by themselves
 
 
 def read_json(path: Path) -> tuple[bytes, Any]:
@@ -591,10 +591,7 @@ def check_model(folder: Path, manifest: Mapping[str, Any], *others: str) -> None
 
 
 def _files_in(folder: Path) -> Iterator[str]:
-    """Yield the names of all files below a folder; a link, a pipe or a device is refused unread.
-
-    Files that file managers and Python add by themselves are left out.
-    """
+    """Yield the names of all files below a folder but `UNLISTED`; a link, a pipe or a device is refused unread."""
     waiting = [(folder, "")]
     while waiting:
         place, prefix = waiting.pop()
@@ -602,14 +599,13 @@ def _files_in(folder: Path) -> Iterator[str]:
             raise BundleError(f"{folder} holds folders that are more than {MOST_DEPTH} deep.")
         with os.scandir(place) as entries:
             for entry in entries:
+                if entry.name in UNLISTED and not entry.is_symlink():
+                    continue
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name == "__pycache__":
-                        continue
                     waiting.append((Path(entry.path), f"{prefix}{entry.name}/"))
                 else:
                     _check_mode(Path(entry.path), entry.stat(follow_symlinks=False).st_mode)
-                    if entry.name not in DESKTOP_FILES:
-                        yield prefix + entry.name
+                    yield prefix + entry.name
 
 
 def sha256(path: Path) -> str:

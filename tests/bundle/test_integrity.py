@@ -180,7 +180,7 @@ def test_files_of_file_managers_and_python_are_no_damage(bundle):
         (bundle / name).touch()
     assert verify_bundle(bundle).passed
     (bundle / "Thumbs.db").symlink_to(MODEL)
-    with pytest.raises(BundleError, match="Thumbs.db is a symbolic link"):
+    with pytest.raises(BundleError, match=r"Thumbs\.db is a symbolic link"):
         verify_bundle(bundle)
 
 

@@ -146,7 +146,7 @@ def test_readers_of_a_saved_model_name_it_if_the_bundle_has_none(bundle, models)
     hashes = read_manifest(bundle)["sha256"].items()
     alter_manifest(bundle, sha256={name: digest for name, digest in hashes if not name.startswith("saved_model")})
     refused("has no saved_model, which TensorFlow Serving reads", bundle, models, BundleError, target="tfserving")
-    with pytest.raises(BundleError, match="has no saved_model, which the search for the first difference reads"):
+    with pytest.raises(BundleError, match="has no saved_model, whose tensors are compared"):
         first_difference(load_bundle(bundle), {"base"}, {})
     write_layout(bundle, models, target="triton")
 
