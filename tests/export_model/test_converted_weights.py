@@ -23,9 +23,7 @@ class LookupInLoop(layers.Layer):
         return ops.fori_loop(0, 3, lambda step, total: total + self.table(ids[:, step]), ops.zeros((1, SHAPE[1])))
 
 
-class MaskedDense(layers.Layer):
-    """A kernel times a mask, which becomes a constant that has half of the kernel's values."""
-
+class MaskedDense(layers.Layer):  # its masked kernel becomes a constant that has half of the kernel's values
     def build(self, shape):
         self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))
 

@@ -16,8 +16,8 @@ def test_it_holds_no_order_of_addresses_and_no_random_number(tmp_path):
     shapes = tf.train.load_checkpoint(str(tmp_path / "variables" / "variables")).get_variable_to_shape_map()
     assert sorted(shape[-1] for shape in shapes.values() if shape) == sizes  # each once, though Keras lists it twice
     loaded = tf.saved_model.load(str(tmp_path))
-    assert [variable.shape[-1] for variable in loaded._all_variables] == sizes
-    assert [variable.shape[-1] for variable in loaded.trainable_variables] == sizes
+    for variables in (loaded._all_variables, loaded.trainable_variables):
+        assert [variable.shape[-1] for variable in variables] == sizes
     fingerprint = FingerprintDef.FromString((tmp_path / "fingerprint.pb").read_bytes())
     assert getattr(fingerprint, "uuid", str(fingerprint.saved_model_checksum)) == str(fingerprint.saved_model_checksum)
 
