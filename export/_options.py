@@ -21,7 +21,8 @@ BATCHED = "batched"  # the form of `adaptive` for devices such as GPUs
 IN_BLOCKS = "portable in blocks"  # the form of `portable` for additive scores on a CPU
 LARGE_UNSEEN = (BATCHED, IN_BLOCKS)  # decide by sizes, and golden cases are too small for their form of large ones
 FLOAT32 = "float32"
-PRECISIONS = (FLOAT32, "float16", "int8")
+FLOAT16 = "float16"
+PRECISIONS = (FLOAT32, FLOAT16, "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
 OPSETS = range(TRACED_OPSET, 25)
 FUSED_OPSET = 24
@@ -59,6 +60,7 @@ class Options:
     tolerance: Mapping[str, float] = field(default_factory=lambda: dict(NO_MORE))
     safe_mode: bool = True
     strict: bool = False
+    saved_model: bool = True
     static_axes: Mapping[str, int] = field(default_factory=dict)
     calibration: Any = None
     limit: float | None = None

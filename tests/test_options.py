@@ -28,6 +28,7 @@ def test_defaults_are_those_of_export_model():
     given = inspect.signature(export_model).parameters
     same = {each.name: each.default for each in fields(Options) if each.name in given and each.default is not MISSING}
     plain = {"opset", "lowering", "precision", "provider", "safe_mode", "strict", "target", "calibration", "limit"}
+    plain |= {"saved_model"}
     assert set(same) == plain
     assert {name: given[name].default for name in same} == same
 

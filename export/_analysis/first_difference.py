@@ -17,6 +17,7 @@ import numpy as np
 from .._alike import alike
 from .._bundle.folder import SAVED_MODEL
 from .._bundle.parity import ROUGH, finite
+from .._errors import BundleError
 from .._loaded_bundle import Bundle
 from .._packages import needing
 from .._progress import Progress
@@ -162,11 +163,13 @@ def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> list[
 
 
 def _saved_graph(bundle: Bundle) -> SavedGraph:
+    if not (folder := bundle.path / SAVED_MODEL).is_dir():
+        raise BundleError(f"{bundle.path} has no {SAVED_MODEL}, whose tensors are compared. Export the model with it.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with needing("export", "Finding the first difference"):
         from .saved_graph import SavedGraph
     layers = [part for each in bundle.entries.layers for part in each["name"].split("/")]
-    return SavedGraph(bundle.path / SAVED_MODEL, bundle.entries.model, layers)
+    return SavedGraph(folder, bundle.entries.model, layers)
 
 
 def _padding(

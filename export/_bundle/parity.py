@@ -91,6 +91,7 @@ _REPORT = {
                 "*": {"varies": TRUTH, "seen_in_case?": TEXT, **{f"{key}?": OrNull(_MEASURE) for key in _SHARES}}
             },
             "small_only?": Each(TEXT),
+            "weights?": dict.fromkeys(("variables", "unchanged", "other_constants"), COUNT),
         }
     ),
 }
@@ -153,8 +154,9 @@ class ParityReport:
         coverage: What the golden cases show of the model: how many `cases` were compared and how many `refused`; the
             sizes of each of the `axes`; for each of the `inputs`, which outputs it `moves` (`None` if it could not be
             changed), and how many of its `ids` were used (`ids_seen`); for each of the `outputs`, whether it `varies`,
-            and how much of it is left to `rounding` or `ties`; and in `small_only` the layers whose form for large
-            sizes no case ran.
+            and how much of it is left to `rounding` or `ties`; in `small_only` the layers whose form for large
+            sizes no case ran; and of the `weights` how many floating-point `variables` the model has, how many are
+            `unchanged` in the ONNX file, and how many `other_constants` of 4 KiB or more are in the file.
     """
 
     provider: str

@@ -65,6 +65,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--report", action="store_true", help="write a page that shows the bundle, BUNDLE.html, beside it"
     )
+    parser.add_argument("--no-saved-model", action="store_true", help="leave the SavedModel out of the bundle")
     parser.add_argument("--in-steps", action=_Refused, nargs=0, help=argparse.SUPPRESS)
     parser.add_argument("--overwrite", action="store_true", help="replace a bundle that is there")
     parser.add_argument(
@@ -144,6 +145,7 @@ def main(arguments: argparse.Namespace) -> None:
             progress=False if arguments.json else None,
             safe_mode=not arguments.unsafe,
             strict=arguments.strict,
+            saved_model=not arguments.no_saved_model,
             static_axes=arguments.static,
             calibration=arguments.calibration,
             limit=arguments.limit,

@@ -11,12 +11,15 @@ from typing import Any
 
 import keras
 
+from keras_attn import AttentionPooling, MaskedSoftmax
+
 from .._bundle.folder import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityError, ParityReport, ParityRow, compared
 from .._bundle.tried_values import values_text
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._graphs.onnx_file import check_standard, describe, tell, write
 from .._graphs.traced import Traced
+from .._internals.stock_attention import WITH_HEADS, WITHOUT_HEADS, is_stock_attention
 from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_models
 from .._lowerings.lowered import Lowered
@@ -34,6 +37,7 @@ from .._model.reordered import NEAR, with_reordering
 from .._model.signature import Signature
 from .._options import (
     ADAPTIVE,
+    FLOAT16,
     FLOAT32,
     LARGE_UNSEEN,
     NO_MORE,
@@ -52,14 +56,10 @@ from .._standalone.verify import Arrays, Manifest, Spec, dtype_name
 from .._tracing.fresh_process import SavedModelRun
 from .._tracing.saved_model import write_saved_model
 from .._tracing.untraceable import untraceable_axes
+from .converted_weights import compare_weights
 from .special import Special, outputs_of
 from .versions import versions_of
 
-# of a layer that handed no maths to the export
-NO_FORM = (
-    "plain operators: it has a score of its own, is called for its state alone, is in a `tf.function`, or does not "
-    "compute in float32"
-)
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 OF_TEXTS = ("keras-hub", "tensorflow-text")  # where they are imported; the SavedModel of a tokenizer needs the second
 
@@ -146,13 +146,16 @@ def _write(
             else:
                 save_layer_outputs(signature, case, folder.with_name(LAYER_OUTPUTS))
         raise ParityError(f"{error}{hint}", report) from None
+    weights = compare_weights(folder / verify.MODEL, finished.copied, signature.model.variables)
     deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
     unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
-    report = replace(report, coverage=golden.coverage | {"small_only": unseen})
+    report = replace(report, coverage=golden.coverage | {"small_only": unseen, "weights": weights})
     if options.strict:
         report.raise_if_warned()
     if options.precision != FLOAT32:
         report = converted(folder, report, reference.converted_cases, options, step, batches, golden.drawn)
+        if options.precision == FLOAT16:
+            compare_weights(folder / verify.MODEL, finished.copied, signature.model.variables)
         of_cases = _without(golden.trials, report.saved_model_rows)  # which a coarser precision is not held to
         report = replace(report, saved_model_rows=of_cases)
     if not {*LARGE_UNSEEN}.isdisjoint(lowered.lowerings.values()):
@@ -165,6 +168,8 @@ def _write(
     tell(folder, manifest)
     if options.target == STANDARD:
         check_standard(folder / verify.MODEL)
+    if not options.saved_model:
+        shutil.rmtree(saved_model)
     calibrated = (report.precision or {}).get("calibration", {})
     seal(folder, replace(manifest, values=tried, parity={**manifest.parity, "cases": count}, calibration=calibrated))
 
@@ -264,6 +269,15 @@ def _without(cases: Collection[str], rows: Iterable[ParityRow]) -> tuple[ParityR
     return tuple(row for row in rows if row.case not in cases)
 
 
+def _reason(layer: Any) -> str:
+    """Return why a layer that handed no computation to the exporter is written in plain operators."""
+    if isinstance(layer, MaskedSoftmax):
+        return "it is a softmax alone"
+    if isinstance(layer, AttentionPooling) or is_stock_attention(layer):
+        return "no output of the model depends on its attention"
+    return "its class is derived from an attention layer of Keras, and may compute attention in another way"
+
+
 def _manifest(signature: Signature, reference: Reference, lowered: Lowered, options: Options, opset: int) -> Manifest:
     golden, first = reference.golden, reference.golden.cases[0].outputs
     of_texts = [each for each in OF_TEXTS if each.replace("-", "_") in sys.modules]
@@ -284,11 +298,12 @@ def _manifest(signature: Signature, reference: Reference, lowered: Lowered, opti
                 "name": layer.path,
                 "class": type(layer).__name__,
                 "lowering": PORTABLE,
-                "form": NO_FORM,
+                "form": f"plain operators: {lowered.reasons.get(id(layer)) or _reason(layer)}",
                 "precision": options.precision,
                 **told.get(id(layer), {}),
             }
-            for layer in signature.attention
+            for layer in signature.layers
+            if layer in signature.attention or isinstance(layer, (*WITH_HEADS, *WITHOUT_HEADS))
         ]
         + [{**written, "precision": options.precision} for written in lowered.told_of_written(opset)],
         backend=reference.backend,

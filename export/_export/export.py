@@ -61,6 +61,7 @@ def export_model(
     limit: float | None = None,
     report: bool = False,
     target: str | None = None,
+    saved_model: bool = True,
     **refused: NoReturn,
 ) -> Bundle:
     """Export a Keras model to a bundle, and write it only if its outputs match Keras's on the golden cases.
@@ -112,6 +113,8 @@ def export_model(
             measured whenever the model runs, and convolutions stay float32.
         limit: The largest difference of int8 from float32 that is allowed on `calibration`, as a share of the largest
             number of an output, such as 0.05. `None` allows any, and warns from 0.1 on.
+        saved_model: Whether the bundle holds the SavedModel, which TensorFlow Serving and `verify --trace` need. It is
+            written and compared in any case.
         report: Whether to write a page that shows the bundle (`Bundle.write_report`), beside it and with its name.
         progress: With `None`, a terminal shows the current step, and a terminal or a notebook shows at the end how
             long each step took. `False` shows nothing. A function is called with the name of each step.
@@ -146,6 +149,7 @@ def export_model(
         # the code in a model of the caller's runs already, so only what is in a file may be unsafe
         safe_mode=safe_mode and file is not None,
         strict=strict,
+        saved_model=saved_model,
         static_axes=static_axes,
         target=target,
         calibration=calibration,

@@ -158,6 +158,13 @@ def _is_mistaken(x: tuple[int | None, ...], bias: tuple[int | None, ...]) -> boo
     return axis != (-1 if x[-1] == size else 1 - len(x))
 
 
+def track_once(archive: keras.export.ExportArchive, model: keras.Model) -> None:
+    """Let an archive save the variables of a model once: Keras lists its own objects beside those of TensorFlow."""
+    archive.track(model)
+    for name in ("variables", "trainable_variables", "non_trainable_variables"):
+        setattr(archive._tf_trackable, name, [variable.value for variable in getattr(model, name)])
+
+
 @contextmanager
 def without_default_signature() -> Iterator[None]:
     """Keep Keras from giving TensorFlow, which saves a model, one more function to trace: of sizes all unknown."""

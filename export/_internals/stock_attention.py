@@ -22,6 +22,7 @@ from keras import ops
 WITH_HEADS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 WITHOUT_HEADS = (keras.layers.Attention, keras.layers.AdditiveAttention)
 MEAN, ZEROS, AS_COMPUTED = "mean", "zeros", "as computed"
+DROPS = "it drops weights, since it is called with `training=True`"
 _REPEATING = {"Reshape", "Tile", "ExpandDims", "Identity"}  # the ops of TensorFlow's `repeat`
 
 
@@ -83,6 +84,7 @@ class _Hold(NamedTuple):
 
     evaluate: Evaluate
     parts: dict[int, tuple[Any, _Parts]]
+    reasons: dict[int, str]
 
 
 _HOLD: ContextVar[_Hold | None] = ContextVar("keras_attn_stock_attention", default=None)
@@ -97,12 +99,13 @@ def is_stock_attention(layer: Any) -> bool:
 
 
 @contextmanager
-def through_stock_attention(evaluate: Evaluate) -> Iterator[None]:
+def through_stock_attention(evaluate: Evaluate, reasons: dict[int, str] | None = None) -> Iterator[None]:
     """Let `evaluate` compute, within the context and in this thread, the attention of such layers in float32.
 
-    It gives output and weights, shaped as the layer does, or None for what the layer itself would compute.
+    It gives output and weights, shaped as the layer does, or None for what the layer itself would compute. `reasons`
+    gets, by the identity of a layer, why a call of it is of another kind.
     """
-    hold = _Hold(evaluate, {})
+    hold = _Hold(evaluate, {}, {} if reasons is None else reasons)
     token = _HOLD.set(hold)
     try:
         _replace_methods(hold)
@@ -168,15 +171,16 @@ def _noting_parts(original: Any) -> Any:
     return compute_mask
 
 
-def _through(describe: Callable[..., StockAttention | None], original: Any) -> Any:
+def _through(describe: Callable[..., StockAttention | str], original: Any) -> Any:
     @functools.wraps(original)
     def compute(layer: Any, *args: Any, **kwargs: Any) -> Any:
         hold = _HOLD.get()
-        if hold is not None:
+        if hold is not None and is_stock_attention(layer):
             own = functools.partial(original, layer, *args, **kwargs)
             attention = describe(hold, layer, own, _arguments(original, layer, args, kwargs))
-            found = None if attention is None else hold.evaluate(attention)
-            if found is not None:
+            if isinstance(attention, str):
+                hold.reasons[id(layer)] = attention
+            elif (found := hold.evaluate(attention)) is not None:
                 return found
         return original(layer, *args, **kwargs)
 
@@ -199,29 +203,34 @@ def _through_call(original: Any) -> Any:
     return call
 
 
-def _of_heads(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> StockAttention | None:
-    """Describe a call of `_compute_attention`, or return None where it is of another kind."""
+def _of_heads(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> StockAttention | str:
+    """Describe a call of `_compute_attention`, or return why it is of another kind."""
     queries, keys, values = (given[name] for name in ("query", "key", "value"))
     grouped = isinstance(layer, keras.layers.GroupQueryAttention)
-    if not _has_heads(layer) or not _are_float32(queries, keys, values) or not _have_axes(4, queries, keys, values):
-        return None
     dropout = layer.dropout
     weights = layer._return_attention_scores if grouped else given["return_attention_scores"]
     by_softmax = dropout > 0 or weights
-    if (dropout > 0 and given["training"]) or type(layer._softmax) is not keras.layers.Softmax:
-        return None
-    if layer._flash_attention or not (grouped or layer._attention_axes == (1,)):
-        return None
+    softmax, axes = type(layer._softmax), (1,) if grouped else layer._attention_axes
+    refusals = {
+        f"it computes in {layer.compute_dtype}": not _are_float32(queries, keys, values),
+        DROPS: dropout > 0 and given["training"],
+        f"its softmax is a layer of class {softmax.__name__}": softmax is not keras.layers.Softmax,
+        "it has `flash_attention=True`": layer._flash_attention,
+        f"it attends along the axes {axes}": axes != (1,),
+        f"its queries have {len(queries.shape) - 1} axes": not _have_axes(4, queries, keys, values),
+    }
+    if reason := next((reason for reason, holds in refusals.items() if holds), ""):
+        return reason
     mask, causal = given["attention_mask"], given.get("use_causal_mask", False)
     noted, parts = hold.parts.get(id(mask), (None, None))
     if parts is None or noted is not mask:
         parts = _Parts(pairs=mask)
     if causal:  # the layer has left it to this method
         if mask is not None:
-            return None
+            return "it has a mask beside a causal one"
         parts = _Parts(causal=True)
     if not _fits(parts):
-        return None
+        return f"its `attention_mask` has {len(parts.pairs.shape)} axes"
     if grouped:
         keys, values = (_before_repeating(each, layer.num_key_value_heads) for each in (keys, values))
     return StockAttention(
@@ -254,18 +263,22 @@ def _fits(parts: _Parts) -> bool:
     return len(parts.pairs.shape) == 4 and parts.pairs.shape[1] is not None and alone
 
 
-def _of_one(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> StockAttention | None:
-    """Describe a call of an attention layer without heads, or return None where it is of another kind."""
-    if type(layer) not in WITHOUT_HEADS:
-        return None
+def _of_one(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> StockAttention | str:
+    """Describe a call of an attention layer without heads, or return why it is of another kind."""
     queries, values, *others = given["inputs"]
     keys = others[0] if others else values
     queries_mask, keys_mask = (*(given["mask"] or ()), None, None)[:2]
     masks = [mask for mask in (queries_mask, keys_mask) if mask is not None]
-    if not _are_float32(queries, keys, values) or not _have_axes(3, queries, keys, values) or not _have_axes(2, *masks):
-        return None
-    if (layer.dropout > 0 and given["training"]) or queries.shape[-1] is None or queries.shape[-1] != keys.shape[-1]:
-        return None
+    sizes = {queries.shape[-1], keys.shape[-1]}
+    refusals = {
+        f"it computes in {layer.compute_dtype}": not _are_float32(queries, keys, values),
+        f"its queries have {len(queries.shape)} axes": not _have_axes(3, queries, keys, values),
+        "its masks are of single pairs": not _have_axes(2, *masks),
+        DROPS: layer.dropout > 0 and given["training"],
+        "its queries and keys are not of one known size": None in sizes or len(sizes) > 1,
+    }
+    if reason := next((reason for reason, holds in refusals.items() if holds), ""):
+        return reason
     queries, keys, w_v = _scored(layer, queries, keys)
     return StockAttention(
         layer=layer,

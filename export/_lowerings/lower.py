@@ -45,9 +45,9 @@ def lowered_models(
         UnsupportedModelError: An op has no mapping to ONNX.
         ExportError: A call did not come through as one node.
     """
-    traced, calls = _traced(signature, function, hides_masked=options.precision == "int8")
+    traced, calls, reasons = _traced(signature, function, hides_masked=options.precision == "int8")
     traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
-    lowered = _lowered(traced, calls, options)
+    lowered = replace(_lowered(traced, calls, options), reasons=reasons)
     rotates = takes_rotations(options.lowering, options.written_for, options.precision)
     if _takes_operator(options):
         changed, written = with_written_attention(traced, len(calls), inputs)
@@ -96,8 +96,8 @@ def _is_written_plainly(signature: Signature) -> bool:
     return all(isinstance(layer, MaskedSoftmax) for layer in signature.attention)
 
 
-def _traced(signature: Signature, function: Any, *, hides_masked: bool) -> tuple[Traced, list[Call]]:
-    """Return the model, with each call of an attention layer as a node, and these calls.
+def _traced(signature: Signature, function: Any, *, hides_masked: bool) -> tuple[Traced, list[Call], dict[int, str]]:
+    """Return the model, with each call of an attention layer as a node, these calls, and the reasons of other layers.
 
     Args:
         signature: The model.
@@ -105,8 +105,8 @@ def _traced(signature: Signature, function: Any, *, hides_masked: bool) -> tuple
         hides_masked: Whether padding shares a scale with what is seen, as in int8.
     """
     if _is_written_plainly(signature):
-        return trace(function, signature.layer_names), []
+        return trace(function, signature.layer_names), [], {}
     tagger = Tagger(hides_masked=hides_masked)
     traced = trace(traced_function(signature, tagger.tracing), signature.layer_names, tagger.calls)
     there = {node.op_type for node in all_nodes(traced.model.graph) if node.domain == DOMAIN}
-    return traced, [call for call in tagger.calls if call.op in there]
+    return traced, [call for call in tagger.calls if call.op in there], tagger.reasons

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
@@ -31,6 +31,7 @@ class Lowered:
         written: Those of the calls that no layer made: attention that a package wrote by hand.
         only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
         precision: That of the file.
+        reasons: By the identity of a layer, why a call of it is written in the operators of its own computation.
     """
 
     traced: Traced
@@ -39,6 +40,7 @@ class Lowered:
     written: tuple[Call, ...] = ()
     only_large: bool = False
     precision: str = FLOAT32
+    reasons: Mapping[int, str] = field(default_factory=dict)
 
     def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
         """Return the shape of every output, dynamic axes by name."""

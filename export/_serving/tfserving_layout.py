@@ -21,7 +21,7 @@ def fill(folder: Path, bundle: Bundle, name: str, provider: str) -> list[str]:
         raise ExportError(f"{SERVER} takes the GPU by itself where it is built for one: leave out the provider.")
     files = saved_model_files(bundle)
     if not files:
-        raise BundleError(f"{bundle.path} has no {SAVED_MODEL}, which {SERVER} reads. Export the model again.")
+        raise BundleError(f"{bundle.path} has no {SAVED_MODEL}, which {SERVER} reads. Export the model with it.")
     copy_files(bundle, files, folder / "1")
     return [OPEN, *unchecked_multiples(bundle.entries, SERVER)]
 

@@ -134,11 +134,13 @@ class Tagger:
     Attributes:
         calls: All calls of the latest trace.
         hides_masked: See `keras_attn._pooling.composite.Evaluator`.
+        reasons: By the identity of a layer, why a call of it is none of these.
     """
 
     def __init__(self, *, hides_masked: bool) -> None:
         self.hides_masked = hides_masked
         self.calls: list[Call] = []
+        self.reasons: dict[int, str] = {}
         self._graph: Any = None
 
     @contextlib.contextmanager
@@ -146,13 +148,13 @@ class Tagger:
         """Evaluate the composites of one trace, whose outermost graph is the current one."""
         self._graph = tf.compat.v1.get_default_graph()
         self.calls.clear()
-        with evaluated_by(self), through_stock_attention(self._stock):
+        with evaluated_by(self), through_stock_attention(self._stock, self.reasons):
             yield
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Any, Any]:
         """Return what the composite's function would; see `keras_attn._pooling.composite.Evaluator`."""
         tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in composite.tensors.items()}
-        if not self._is_kept() or tensors["values"].dtype != tf.float32:
+        if not self._is_kept(composite.layer, tensors["values"].dtype.name):
             return composite.function(**tensors)
 
         constants = {name: tf.get_static_value(tensor) for name, tensor in tensors.items()}
@@ -189,7 +191,11 @@ class Tagger:
         return outputs[0], outputs[1] if returns_weights else None
 
     def _stock(self, attention: StockAttention) -> tuple[Any, Any] | None:
-        return evaluated(attention, self) if self._is_kept() else None
+        return evaluated(attention, self) if self._is_kept(attention.layer) else None
 
-    def _is_kept(self) -> bool:
-        return runs_in_place(tf.compat.v1.get_default_graph(), self._graph)
+    def _is_kept(self, layer: Any, dtype: str = "float32") -> bool:
+        reason = "" if dtype == "float32" else f"it computes in {dtype}"
+        if not runs_in_place(tf.compat.v1.get_default_graph(), self._graph):
+            reason = "it is called in a function that TensorFlow traces apart, such as a `tf.function`"
+        self.reasons |= {id(layer): reason} if reason else {}
+        return not reason

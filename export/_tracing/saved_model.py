@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import scans_of_known_length, without_default_signature
+from .._internals.keras_internals import scans_of_known_length, track_once, without_default_signature
 from .._internals.tensorflow_internals import put_variables_in_order, write_same_uuid
 from .._model.as_graph import endpoint, graph_run, specs_of
 from .._model.keras_messages import first_line
@@ -33,7 +33,7 @@ def write_saved_model(signature: Signature, folder: Path) -> Any:
         UnsupportedModelError: TensorFlow cannot trace the model: a layer does what no graph can hold.
     """
     archive = keras.export.ExportArchive()
-    archive.track(signature.model)
+    track_once(archive, signature.model)
     with _tracing(signature):
         serve = archive.add_endpoint(ENDPOINT, endpoint(signature), input_signature=[specs_of(signature.inputs)])
         put_variables_in_order(serve.get_concrete_function())

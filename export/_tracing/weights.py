@@ -20,6 +20,7 @@ LARGE = 2**12  # bytes from which a weight is kept out of the graph: one page
 # makes an LSTM of one only if its weights are constants.
 _TAKE_INPUTS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
 _TAKE_INPUTS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
+_LOOPS = {"StatelessWhile", "While"}
 _LAY_OUT = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
 
 
@@ -30,7 +31,7 @@ def is_large(tensor: Any) -> bool:
 
 def move_out(
     graph: tf.compat.v1.GraphDef, left_out: Mapping[str, tf.Variable], taken: Collection[str], calls: Collection[str]
-) -> Weights:
+) -> tuple[Weights, Weights]:
     """Turn constants without content into inputs of a graph, or give them their content, in place.
 
     Args:
@@ -40,22 +41,26 @@ def move_out(
         calls: Names of functions that take inputs as well as constants.
 
     Returns:
-        The content of each new input by its name, which is the path of the variable.
+        The content of each new input by its name, which is the path of the variable; and, likewise, of the variables
+        that operators and loops read as they are, so that nothing is folded into them.
     """
     whole = fit_in_one_file(sum(map(_bytes, left_out.values())))
     users = _users(graph, left_out)
     taken = {*taken, *(node.name for node in graph.node)}
     renamed: dict[str, str] = {}
     weights: dict[str, np.ndarray] = {}
+    in_loops: dict[str, np.ndarray] = {}
     for node in graph.node:
         if node.name not in left_out:
             continue
         variable = left_out[node.name]
-        if whole and not all(user.op in _TAKE_INPUTS or _called(user) in calls for user in users[node.name]):
-            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(_array(variable)))
-            continue
+        others = {user.op for user in users[node.name] if user.op not in _TAKE_INPUTS and _called(user) not in calls}
         name = _name(variable, node.name, {*taken, *weights})
-        weights[name] = _array(variable)
+        if whole and others:
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(array_of(variable)))
+            in_loops |= {name: array_of(variable)} if others <= _LOOPS else {}
+            continue
+        weights[name] = array_of(variable)
         renamed[node.name] = name
         node.Clear()
         node.name, node.op = name, "Placeholder"
@@ -65,7 +70,7 @@ def move_out(
     for node in graph.node:
         node.input[:] = [_renamed(each, renamed) for each in node.input]
         node.attr.pop("_class", None)  # names the constant whose device it shares
-    return weights
+    return weights, in_loops | weights
 
 
 def _users(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
@@ -101,7 +106,7 @@ def _name(variable: tf.Variable, constant: str, taken: Collection[str]) -> str:
     return constant if path in taken else path
 
 
-def _array(variable: tf.Variable) -> np.ndarray:
+def array_of(variable: tf.Variable) -> np.ndarray:
     """Return the content of a variable, without a copy where it is in this machine's memory."""
     return np.asarray(memoryview(tf.convert_to_tensor(variable)))
 

@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .placeholders import within_int32
+
 
 class CheckedCalls:
     """Goes before a layer of Keras. `CALLED` is an example of a call, for messages."""
@@ -17,6 +19,11 @@ class CheckedCalls:
             TypeError: If an argument is missing or not known; the message names those that there are.
         """
         try:
+            if any(within_int32(value) is not value for value in (*given, *options.values())):
+                bound = inspect.signature(self.call).bind(*given, **options)  # type: ignore[attr-defined]
+                for name in bound.arguments.keys() & {"valid_lens", "input_lens"}:
+                    bound.arguments[name] = within_int32(bound.arguments[name])
+                given, options = bound.args, bound.kwargs
             return super().__call__(*given, **options)  # type: ignore[misc]
         except TypeError:
             if said := self._unfit(given, options):

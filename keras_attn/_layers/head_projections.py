@@ -77,7 +77,17 @@ class HeadProjections(AttentionLayer):
 
     def _projection(self, name: str, units: int, shape: Shape) -> Any:
         dense = projection(self, name, units, use_bias=self.use_bias, bias_initializer=self.bias_initializer)
-        dense.build(shape)
+        try:
+            dense.build(shape)
+        except ValueError as error:
+            if type(error).__name__ != "IndivisibleError":  # of JAX, which names no layer
+                raise
+            raise ValueError(
+                f"Layer `{self.name}` cannot divide the kernel ({shape[-1]}, {units}) of `{name}` evenly on devices. "
+                f"Received: num_heads={self.num_heads}, num_kv_heads={self._kv_heads}, a mesh of devices "
+                f"{keras.distribution.distribution().device_mesh.shape}. Let each device hold all of `{name}`, or "
+                "choose numbers of heads that are multiples of the number of devices."
+            ) from error
         return dense
 
     def _processed(self, heads: Tensor, role: str, offset: Any) -> Tensor:

@@ -6,7 +6,8 @@ import keras
 from keras import ops
 
 from .._checks.tensors import check_attention_mask, check_scores, check_valid_lens
-from .._keras.placeholders import as_lengths, as_mask
+from .._keras.calls import CheckedCalls
+from .._keras.placeholders import as_lengths, as_mask, within_int32
 from .._maths.masks import intersect, lengths_mask
 from .._maths.normalizers import softmax_where
 from .._tensors import Tensor, as_tensor, dtype_of, shape_of
@@ -58,7 +59,7 @@ def check_softmax_inputs(
     """Checks what a masked softmax receives; returns lengths and mask as tensors."""
     check_scores(scores)
     if valid_lens is not None:
-        valid_lens = as_lengths(valid_lens)
+        valid_lens = as_lengths(within_int32(valid_lens))
         check_valid_lens(valid_lens, shape_of(scores))
     if mask is not None:
         mask = as_mask(mask)
@@ -67,7 +68,7 @@ def check_softmax_inputs(
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class MaskedSoftmax(keras.layers.Layer):
+class MaskedSoftmax(CheckedCalls, keras.layers.Layer):
     """Softmax over the keys that take part, as a layer: see `masked_softmax`.
 
     Call arguments:
@@ -85,6 +86,8 @@ class MaskedSoftmax(keras.layers.Layer):
         >>> scores, lens = keras.Input((3, 4)), keras.Input((), dtype="int32")
         >>> model = keras.Model([scores, lens], MaskedSoftmax()(scores, lens))
     """
+
+    CALLED = "`layer(scores, valid_lens)`"
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -23,6 +23,8 @@ def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
     Returns:
         Booleans, `B + (1, Tk)` or `B + (Tq, Tk)`.
     """
+    if keras.backend.backend() == "jax" and dtype_of(valid_lens) == "uint32":
+        valid_lens = ops.clip(valid_lens, 0, num_keys)  # JAX compares with int32 in int32, in which 2**31 is negative
     for _ in range(scores_rank - len(valid_lens.shape)):
         valid_lens = ops.expand_dims(valid_lens, -1)
     return ops.less(ops.arange(num_keys, dtype="int32"), valid_lens)

@@ -103,6 +103,12 @@ def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
         _EVALUATOR.reset(token)
 
 
+def refused(layer: Any, reason: str) -> tuple[Tensor, Tensor | None] | None:
+    """Note in the evaluator's `reasons`, if it has any, why a call of a layer is no composite; return None."""
+    getattr(current_evaluator(), "reasons", {})[id(layer)] = reason
+    return None
+
+
 def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: str = SOFTMAX) -> Composite:
     """The composite of one call.
 

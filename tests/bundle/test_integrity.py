@@ -174,6 +174,13 @@ OUTSIDE = ("../outside", "saved_model/../../outside", "{absolute}", "./model.onn
 MORE = ("extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "new/folder/x")
 
 
+def test_files_of_file_managers_and_python_are_no_damage(bundle):
+    for name in (".DS_Store", "saved_model/Thumbs.db", "__pycache__/verify.cpython-311.pyc"):
+        (bundle / name).parent.mkdir(exist_ok=True)
+        (bundle / name).touch()
+    assert verify_bundle(bundle).passed
+
+
 def exchange(bundle):
     """Each of two files gets the content of the other, whose hash is in the manifest."""
     for old, new in ((MODEL, "aside"), (CASES, MODEL), ("aside", CASES)):
@@ -225,6 +232,7 @@ REFUSED = [  # what is done to a bundle, and what is said of it
     *((with_file(name), rf"bundle holds {name}, which its manifest does not list") for name in MORE),
     *((linked(name), rf"{name} is a symbolic link") for name in (MODEL, MANIFEST, CASES, "saved_model", "parity")),
     *((lambda bundle, to=to: (bundle / "link").symlink_to(to), "link is a symbolic") for to in (MODEL, "nowhere", ".")),
+    (lambda bundle: (bundle / "Thumbs.db").symlink_to(MODEL), r"Thumbs\.db is a symbolic link"),
     # not read, which would wait for ever, or take all memory there is
     (in_place_of(MANIFEST, os.mkfifo), r"manifest\.json is neither a file nor a folder"),
     (in_place_of(MANIFEST, lambda file: file.symlink_to("/dev/zero")), r"manifest\.json is a symbolic link"),

@@ -12,6 +12,7 @@ from bundles import assert_one_line, names, read_manifest
 from other_backend_models import Running
 
 import keras_attn_export
+from keras_attn_export import verify_bundle
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
@@ -19,6 +20,7 @@ pytest_plugins = ("bundle_fixtures", "command_fixtures")
 @pytest.mark.smoke
 def test_export_with_options_prints_only_json(bundle, model_file, samples, tmp_path, succeeds):
     options = ("--opset", 20, "--target", "1.24", "--provider", "CPUExecutionProvider", "--overwrite", "--json")
+    options += ("--no-saved-model",)
     out = succeeds("export", model_file, bundle, "--samples", samples, *options)
     content = json.loads(out)
     assert content["bundle"] == str(bundle)
@@ -28,6 +30,9 @@ def test_export_with_options_prints_only_json(bundle, model_file, samples, tmp_p
     assert content["report"]["provider"] == "cpu"
     assert {"samples", "base"} <= {row["case"] for row in content["report"]["rows"]}
     assert content["report"]["refused"] == {}
+    assert content["report"]["saved_model_rows"]
+    assert not (bundle / "saved_model").exists()
+    assert verify_bundle(bundle).passed
     assert names(tmp_path) == ["bundle", "samples.npz"]
 
 

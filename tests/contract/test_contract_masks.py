@@ -113,9 +113,9 @@ def test_attention_masks_of_every_shape_that_broadcasts(case):
 
 @in_turn("dtype", {dtype: dtype for dtype in ("int8", "uint8", "int16", "int32", "uint32", "int64")}, more=1)
 def test_lengths_in_every_integer_dtype_and_as_a_list(case, dtype):
-    layer, inputs, lengths = case.layer(), case.inputs(Tq=Tq, Tk=Tk), np.array([3, 0], dtype)
+    layer, inputs, lengths = case.layer(), case.inputs(Tq=Tq, Tk=Tk), np.array([np.iinfo(dtype).max, 0], dtype)
     oracle = expected(case, layer, inputs, {"valid_lens": lengths})[0]
-    for given in (lengths, [3, 0]):  # Keras takes a list by keyword only
+    for given in (lengths, [Tk + 1, 0]):  # Keras takes a list by keyword only
         assert_close(as_numpy(layer(**inputs, valid_lens=given)), oracle, "float32")
 
 

@@ -57,7 +57,6 @@ def test_agrees_with_the_oracle(softmax, lengths, mask):
     assert np.array_equal(weights == 0, expected == 0)
 
 
-@in_64_bits
 @both_forms
 @pytest.mark.parametrize(
     "lengths",

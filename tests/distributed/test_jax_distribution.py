@@ -13,6 +13,11 @@ from distributed_processes import Trained, devices_of_jax, processes_of_jax, run
 pytestmark = only_on("jax", reason="keras.distribution acts on JAX; nox -s jax runs this file there")
 
 
+ODD_HEAD = """import pytest
+with pytest.raises(ValueError, match="Layer `odd` cannot divide the kernel .16, 7. of `W_k` .* num_kv_heads=1, "):
+    MultiHeadAttention(CosineAttention(), 2, key_dim=7, num_kv_heads=1, name="odd")(*[keras.Input((None, 16))] * 3)"""
+
+
 @pytest.fixture(scope="module")
 def alone() -> Trained:
     return as_trained(*trained_alone(BRANCHES, last=BATCH))
@@ -50,6 +55,6 @@ def test_the_block_of_the_page_runs(tmp_path):
     """What docs/howto/distributed-training.md shows for JAX, in a process with the devices that it asks for."""
     script = tmp_path / "block.py"
     blocks = block_with("RULES = {"), block_with("ModelParallel(")
-    script.write_text("\n".join(("import keras", *blocks, "print(model.count_params())")))
+    script.write_text("\n".join(("import keras", *blocks, ODD_HEAD, "print(model.count_params())")))
     (told,) = run([[str(script)]], tmp_path, devices_of_jax(4))
     assert int(told.split()[-1]) > 0

@@ -341,6 +341,12 @@ def test_other_integers_ask_for_samples_at_once_and_say_what_is_known():
     assert "sample_inputs={'digit': ..., 'place': ...}" in said
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_bytes_are_all_numbers_of_their_dtype(dtype):
+    drawn = drawn_by(drawer_of(keras.Model(x := integers("x", None, dtype=dtype), ops.cast(x, "float32"))), x=(20, 400))
+    assert np.unique(drawn["x"]).tolist() == [*range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1)]
+
+
 def test_samples_are_cropped_and_repeated():
     digit = integers("digit")
     drawer = drawer_of(keras.Model(digit, ops.one_hot(digit, 5)), {"digit": np.array([4, 1, 3])})

@@ -66,7 +66,7 @@ keras_attn.attention_entropy(weights, *, mask=None)
 keras_attn.coverage(weights, *, mask=None)
 keras_attn_export.export_model(model, path, *, sample_inputs=None, opset=None, lowering='adaptive',
     precision='float32', provider='cpu', tolerance=None, overwrite=False, progress=None, safe_mode=True, strict=False,
-    static_axes=None, calibration=None, limit=None, report=False, target=None)
+    static_axes=None, calibration=None, limit=None, report=False, target=None, saved_model=True)
 keras_attn_export.predict(bundle, source, destination, *, engine='local', batch_size=None, workers=None, key=None,
     provider='cpu', outputs=None, limit_memory=None, resume=True, progress=None)
 keras_attn_export.load_bundle(path)

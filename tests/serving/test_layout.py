@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from bundles import alter_manifest, flip_byte, names, read_manifest, reseal
 
 from keras_attn_export import BundleError, ExportError, ProviderError, load_bundle
+from keras_attn_export._analysis.first_difference import first_difference
 from keras_attn_export._serving import copying
 from keras_attn_export._serving.layout import TARGETS, write_layout
 from keras_attn_export._standalone import verify
@@ -137,6 +139,15 @@ def test_places_that_will_not_do(exported, bundle, tmp_path):
         refused(said, exported, place, target="triton")
     load_bundle(exported)
     assert names(tmp_path) == ["bundle", "file", "linked"]
+
+
+def test_readers_of_a_saved_model_name_it_if_the_bundle_has_none(bundle, models):
+    shutil.rmtree(bundle / "saved_model")
+    hashes = read_manifest(bundle)["sha256"]
+    alter_manifest(bundle, sha256={name: hashes[name] for name in hashes if "saved_model" not in name})
+    refused("has no saved_model, which TensorFlow Serving reads", bundle, models, BundleError, target="tfserving")
+    with pytest.raises(BundleError, match="has no saved_model, whose tensors are compared"):
+        first_difference(load_bundle(bundle), {"base"}, {})
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -32,6 +32,9 @@ def refused(bundle, said, **options):
 
 
 def test_a_bundle_that_matches(bundle):
+    for name in (".DS_Store", "saved_model/Thumbs.db", "__pycache__/verify.pyc"):
+        (bundle / name).parent.mkdir(exist_ok=True)
+        (bundle / name).touch()
     before = sorted(bundle.rglob("*"))
     done = command(bundle)
     assert (done.returncode, done.stderr) == (0, "")

@@ -51,7 +51,7 @@ class Unproven:
     def __init__(self, model, samples=None):
         self.model, self.signature = model, model_signature(model, samples)
         function = traced_function(self.signature, nullcontext) if _is_written_plainly(self.signature) else None
-        self._traced, self.calls = _traced(self.signature, function, hides_masked=False)
+        self._traced, self.calls, _ = _traced(self.signature, function, hides_masked=False)
 
     def written(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
         """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full.

@@ -10,6 +10,8 @@ from keras import ops
 from tolerances import assert_close
 from unproven import Unproven
 
+from keras_attn import DotProductAttention
+from keras_attn_export import export_model
 from keras_attn_export._thresholds import LARGE, From
 
 SIZE, HEADS = 6, 4
@@ -123,3 +125,15 @@ def test_numbers(name, lowering, tmp_path, monkeypatch):
         actual = run(inputs)
         for output, exact in found.expected(inputs).items():
             assert_close(actual[output], exact, "float32", tolerance=1e-5 * max(1, np.abs(exact).max()))
+
+
+def test_a_layer_in_plain_operators_has_the_one_reason_for_it(tmp_path):
+    x = keras.Input((3, SIZE), name="x")
+    outputs = {
+        "its class is derived from an attention layer of Keras": type("Derived", (heads,), {})(2, 4)(x, x),
+        "it attends along the axes (2,)": heads(2, 4, attention_axes=(2,))(x[:, None], x[:, None]),
+        "it computes in float64": DotProductAttention(dtype="float64")(x, x, x),
+    }
+    layers = export_model(keras.Model(x, [*outputs.values()]), tmp_path / "bundle").manifest["layers"]
+    forms = [layer["form"] for layer in layers if layer["class"] != "operations"]
+    assert [form.removeprefix("plain operators: ").partition(", and ")[0] for form in forms] == [*outputs]

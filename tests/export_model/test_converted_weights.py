@@ -1,0 +1,66 @@
+"""The weights in an ONNX file are those of the model, also in rows that no golden case reads."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers, ops
+from onnx import numpy_helper
+
+from keras_attn_export import ExportError, export_model
+from keras_attn_export._export import contents
+from keras_attn_export._graphs.walk import all_graphs
+from keras_attn_export._precision import lower_precision
+
+SHAPE = (20_000, 4)
+
+
+class LookupInLoop(layers.Layer):
+    def build(self, _):
+        self.table = layers.Embedding(*SHAPE, name="table")
+
+    def call(self, ids):
+        return ops.fori_loop(0, 3, lambda step, total: total + self.table(ids[:, step]), ops.zeros((1, SHAPE[1])))
+
+
+class MaskedDense(layers.Layer):  # its masked kernel becomes a constant that has half of the kernel's values
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))
+
+    def call(self, x):
+        return ops.matmul(x, self.kernel * np.tril(np.ones(self.kernel.shape, "float32")))
+
+
+@pytest.mark.parametrize(
+    ("stage", "precision", "layer"),
+    [(contents, "float32", LookupInLoop), (lower_precision, "float16", lambda: layers.Embedding(*SHAPE, name="table"))],
+)
+def test_rows_that_the_conversion_damaged_are_refused(stage, precision, layer, tmp_path, monkeypatch):
+    write = stage.write
+
+    def write_with_fault(traced, path):
+        write(traced, path)
+        model = onnx.load(path)
+        for tensor in (each for graph in all_graphs(model.graph) for each in graph.initializer):
+            if tuple(tensor.dims) == SHAPE:
+                array = numpy_helper.to_array(tensor).copy()
+                array[[7, 7_000, 19_998]] = 0
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        onnx.save(model, path)
+
+    monkeypatch.setattr(stage, "write", write_with_fault)
+    ids = keras.Input((3,), 1, dtype="int32", name="ids")
+    with pytest.raises(ExportError, match=r"weight `.*/embeddings`: 12 of its 80,000 values are missing"):
+        export_model(keras.Model(ids, layer()(ids)), tmp_path / "bundle", precision=precision)
+
+
+def test_folded_and_tied_weights_pass(tmp_path):
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    table = layers.ReversibleEmbedding(64, 32)
+    x = layers.Bidirectional(layers.LSTM(16, return_sequences=True))(table(ids))
+    x = layers.BatchNormalization()(layers.SeparableConv1D(32, 3, padding="same")(x))
+    x = layers.MultiHeadAttention(4, 8)(x, x)
+    model = keras.Model(ids, table(MaskedDense()(x), reverse=True))
+    weights = export_model(model, tmp_path / "bundle").report.coverage["weights"]
+    assert weights["variables"] == len(model.weights)
+    assert weights["variables"] / 2 <= weights["unchanged"] < weights["variables"]
