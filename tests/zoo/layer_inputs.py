@@ -17,7 +17,7 @@ import keras_attn
 
 from .layer_options import Row
 
-Shape = tuple[int | str | None, ...]  # with the dtype at the end if that is not float32
+Shape = tuple[int | None, ...]
 Arrays = dict[str, np.ndarray]
 WORDS = ["a", "b", "c", "a b", "B, c!", "", "d é"]
 
@@ -28,46 +28,34 @@ class Kind:
 
     Attributes:
         shapes: The shapes of the inputs; None is an axis of any size.
-        bounds: The range of the numbers. Integers are from 0 to 5 and floats normal if there is none.
+        dtype: The dtype of all inputs; integers are from 0 to 5.
+        bounds: The range of floats, from which the export gets samples; they are normal if there is none.
         call: Calls a layer with the inputs.
         is_masked: Whether every layer that supports masks is called a second time, with masks.
-        has_samples: Whether the export needs samples, because it cannot find the range itself.
         is_traced: Whether the export runs a graph of the model; loops over time take minutes without one.
     """
 
     shapes: dict[str, Shape]
+    dtype: str = "float32"
     bounds: tuple[float, float] | None = None
     call: Callable[..., Any] = lambda layer, *inputs: layer(*inputs)
     is_masked: bool = False
-    has_samples: bool = False
     is_traced: bool = False
-
-    @property
-    def inputs(self) -> dict[str, tuple[list[Any], str]]:
-        """The shape and the dtype of every input."""
-        parts = {name: (shape[:-1], shape[-1]) for name, shape in self.shapes.items()}
-        return {
-            name: ([*shape], dtype) if isinstance(dtype, str) else ([*shape, dtype], "float32")
-            for name, (shape, dtype) in parts.items()
-        }
 
     def draw(self, seed: int, batch: int, size: int) -> Arrays:
         """Return inputs of a batch, with axes of any size of this size; masked ones end with padding."""
         rng = np.random.default_rng(seed)
-        return {
-            name: self._drawn(rng, (batch, *(n or size for n in shape)), dtype)
-            for name, (shape, dtype) in self.inputs.items()
-        }
+        return {name: self._drawn(rng, (batch, *(n or size for n in shape))) for name, shape in self.shapes.items()}
 
-    def _drawn(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        if dtype == "string":
+    def _drawn(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        if self.dtype == "string":
             return rng.choice(WORDS, shape).astype(object)
-        if dtype != "float32":
-            return rng.integers(0, 6, shape, dtype=dtype)
+        if self.dtype == "int32":
+            return rng.integers(0, 6, shape, dtype=self.dtype)
         drawn = rng.uniform(*self.bounds, shape) if self.bounds else rng.standard_normal(shape)
         if self.is_masked:
             drawn[::2, shape[1] // 2 :] = 0
-        return drawn.astype(dtype)
+        return drawn.astype(self.dtype)
 
 
 def with_states(layer: keras.Layer, x: Any, *states: Any) -> Any:
@@ -93,60 +81,59 @@ def decoded(layer: keras.Layer, x: Any, y: Any) -> Any:
 PAIR: dict[str, Shape] = {"x": (None, 4), "y": (None, 4)}
 FRAMES: dict[str, Any] = {"is_masked": True, "is_traced": True}
 KINDS = {
-    "sequence": Kind({"x": (None, 4)}, is_masked=True),
     "recurrent": Kind({"x": (None, 4)}, is_masked=True, is_traced=True),
-    "encoder": Kind({"x": (None, 4)}, is_masked=True),
     "features": Kind({"x": (None, 4)}),
     "steps": Kind({"x": (5, 4)}, is_masked=True),
     "vector": Kind({"x": (4,)}),
     "matrix": Kind({"x": (None, 3)}, bounds=(0, 1)),
     "cell": Kind({"x": (4,), "h": (3,), "c": (3,)}, call=with_states),
-    "image": Kind({"x": (None, None, 4)}),
-    "pixels": Kind({"x": (None, None, 3)}, bounds=(0, 255), has_samples=True),
-    "volume": Kind({"x": (4, 4, 4, 2)}),
-    "frames1": Kind({"x": (None, 6, 2)}, **FRAMES),
-    "frames2": Kind({"x": (None, 5, 5, 2)}, **FRAMES),
-    "frames3": Kind({"x": (None, 4, 4, 4, 2)}, **FRAMES),
-    "ids": Kind({"x": (None, "int32")}),
-    "indices": Kind({"x": (None, "int32")}),
-    "reversed": Kind({"x": (None, "int32")}, call=reversed_embedding),
-    "words": Kind({"x": (None, "string")}),
-    "texts": Kind({"x": ("string",)}),
-    "pair of ids": Kind({"x": (1, "int32"), "y": (1, "int32")}, call=in_list),
-    "pair of words": Kind({"x": (1, "string"), "y": (1, "string")}, call=in_list),
+    "1D": Kind({"x": (None, 4)}, is_masked=True),
+    "2D": Kind({"x": (None, None, 4)}),
+    "pixels": Kind({"x": (None, None, 3)}, bounds=(0, 255)),
+    "photo": Kind({"x": (8, 8, 3)}, bounds=(0, 255)),
+    "clip": Kind({"x": (2, 8, 8, 3)}, bounds=(0, 255)),
+    "3D": Kind({"x": (4, 4, 4, 2)}),
+    "frames of 1D": Kind({"x": (None, 6, 2)}, **FRAMES),
+    "frames of 2D": Kind({"x": (None, 5, 5, 2)}, **FRAMES),
+    "frames of 3D": Kind({"x": (None, 4, 4, 4, 2)}, **FRAMES),
+    "ids": Kind({"x": (None,)}, "int32"),
+    "reversed": Kind({"x": (None,)}, "int32", call=reversed_embedding),
+    "words": Kind({"x": (None,)}, "string"),
+    "texts": Kind({"x": ()}, "string"),
+    "pair of ids": Kind({"x": (1,), "y": (1,)}, "int32", call=in_list),
+    "segments": Kind({"x": (None,), "y": (None,)}, "int32", call=in_list),
+    "pair of words": Kind({"x": (1,), "y": (1,)}, "string", call=in_list),
     "sound": Kind({"x": (400,)}),
+    "sounds": Kind({"x": (1600,)}),
     "signal": Kind({"x": (40, 1)}),
     "pair": Kind(PAIR, call=in_list, is_masked=True),
-    "list": Kind(PAIR, call=in_list, is_masked=True),
     "query": Kind(PAIR, is_masked=True),
+    "attention": Kind(PAIR, call=lambda layer, x, y: layer(x, y, y), is_masked=True),
     "positions": Kind(PAIR),
     "heads": Kind({"x": (2, None, 4)}, call=lambda layer, x: layer(x, role="queries")),
     "scores": Kind({"x": (2, None, None)}),
     "decoder": Kind(PAIR, call=decoded, is_traced=True),
     "decoders": Kind(PAIR, is_masked=True, is_traced=True),
-    "masked words": Kind({"x": (7, 4), "positions": (2, "int32")}),
-    "boxes": Kind({"x": (6, 4), "classes": (6, 2)}, bounds=(0, 1), has_samples=True),
+    "masked words": Kind({"x": (7, 4)}, call=lambda layer, x: layer(x, ops.argmax(x, axis=1))),
 }
 
 
-def namespace() -> dict[str, Any]:
-    """Return the names that arguments in the table use."""
-    return {**vars(keras), **vars(L), "np": np, "keras_attn": keras_attn, "L": L}
-
-
-def layer_of(row: Row) -> keras.Layer:
-    """Return the layer of a row; its name contains the class and the options."""
-    names = namespace()
-    if row.layer.startswith("keras_hub."):
+def evaluated(text: str, **names: Any) -> Any:
+    """Return the value of a text of the table."""
+    if "keras_hub." in text:
         names["keras_hub"] = import_module("keras_hub").layers
-    (positional, base), (_, options) = (
-        eval(f"(lambda *a, **k: (a, k))({text})", names)
-        for text in (row.base, row.option)
-    )
-    kind = eval(row.layer, names)
-    layer = kind(**(inspect.signature(kind).bind_partial(*positional).arguments | base | options))
-    layer.name = name_of(row)
-    return layer
+    return eval(text, {**vars(keras), **vars(L), "keras_attn": keras_attn, **names})
+
+
+def class_of(row: Row) -> type[keras.Layer]:
+    kind: type[keras.Layer] = evaluated(row.layer)
+    return kind
+
+
+def arguments_of(row: Row) -> dict[str, Any]:
+    """Return the arguments of the constructor by name; the option of a row replaces what all rows have."""
+    bind = inspect.signature(class_of(row)).bind_partial
+    return {**evaluated(f"bind({row.base}).arguments", bind=bind), **evaluated(f"dict({row.option})")}
 
 
 def name_of(row: Row) -> str:
@@ -163,7 +150,8 @@ def as_sequence(tensor: Any) -> Any:
 
 def outputs_of(row: Row, inputs: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Yield names and tensors of the outputs of a row, without masks and with masks."""
-    kind, layer = KINDS[row.kind], layer_of(row)
+    kind, layer = KINDS[row.kind], class_of(row)(**arguments_of(row))
+    layer.name = name_of(row)
     is_turned = "channels_first" in row.option
     if is_turned:
         time = [1] if "frames" in row.kind else []
@@ -183,11 +171,11 @@ def model_of(rows: Sequence[Row]) -> keras.Model:
     keras.utils.set_random_seed(0)
     kind = KINDS[rows[0].kind]
     batch = 2 if "stateful=True" in rows[0].option else None
-    inputs = [keras.Input(shape, batch, dtype, name=name) for name, (shape, dtype) in kind.inputs.items()]
+    inputs = [keras.Input(shape, batch, kind.dtype, name=name) for name, shape in kind.shapes.items()]
     outputs = dict(output for row in rows for output in outputs_of(row, inputs))
     first = next(iter(outputs.values()))
     queries = as_sequence(inputs[0] if first.sparse else first)
-    keys = queries if inputs[0].dtype == "string" else as_sequence(inputs[0])
+    keys = queries if kind.dtype == "string" else as_sequence(inputs[0])
     keys = L.Masking()(keys) if kind.is_masked else keys
     outputs["attention"] = keras_attn.AdditiveAttention(4, name="attention")(queries, keys, keys)
     return perturbed(keras.Model(dict(zip(kind.shapes, inputs, strict=True)), outputs))

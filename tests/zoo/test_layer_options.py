@@ -1,7 +1,11 @@
 """Export of every layer with every option of its constructor that changes a graph, beside an attention layer."""
 
+import inspect
 import itertools
+import re
+from importlib import import_module
 
+import keras
 import numpy as np
 import pytest
 from variables_kept import variables_kept
@@ -10,19 +14,23 @@ from keras_attn_export import ExportError, export_model
 from keras_attn_export._model.as_graph import graph_run
 from keras_attn_export._model.signature import Signature
 
-from .layer_inputs import KINDS, model_of, name_of
-from .layer_options import ROWS
+from .layer_inputs import KINDS, arguments_of, class_of, model_of, name_of
+from .layer_options import NO_CHANGE, NO_ROW, NOT_VARIED, ROWS
 
-ROWS_IN_A_MODEL = 10
+MAX_ROWS = 10  # of a model
 TOLERANCE = 1e-3  # of the largest number of an output
 
 
 def models():
     """Yield the exported rows of every model, with a name."""
-    for kind, rows in itertools.groupby((row for row in ROWS if not row.is_refused), lambda row: row.kind):
-        listed = [*rows]
-        for start in range(0, len(listed), ROWS_IN_A_MODEL):
-            yield pytest.param(listed[start : start + ROWS_IN_A_MODEL], id=f"{kind}-{start}")
+
+    def model(row):
+        return row.kind, row.package == "keras_hub"
+
+    for (kind, is_hub), group in itertools.groupby(sorted((row for row in ROWS if not row.refused), key=model), model):
+        rows, marks = [*group], pytest.mark.needs("keras_hub") if is_hub else ()
+        for start in range(0, len(rows), MAX_ROWS):
+            yield pytest.param(rows[start : start + MAX_ROWS], id=f"{'hub ' * is_hub}{kind}-{start}", marks=marks)
 
 
 def trace_runs(monkeypatch):
@@ -54,7 +62,7 @@ def test_outputs_equal_those_of_keras_at_other_sizes(rows, tmp_path, monkeypatch
     model, kind = model_of(rows), KINDS[rows[0].kind]
     if kind.is_traced:
         trace_runs(monkeypatch)
-    samples = kind.draw(0, 3, 6) if kind.has_samples else None
+    samples = kind.draw(0, 3, 6) if kind.bounds else None
     with variables_kept(model):
         bundle = export_model(model, tmp_path / "bundle", sample_inputs=samples)
     inputs = kind.draw(1, 5, 9)
@@ -64,10 +72,40 @@ def test_outputs_equal_those_of_keras_at_other_sizes(rows, tmp_path, monkeypatch
 
 
 @pytest.mark.zoo
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.title) for row in ROWS if row.is_refused])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.title) for row in ROWS if row.refused])
 def test_refusal_names_layer_and_option(row, tmp_path):
     model = model_of([row])
     with pytest.raises(ExportError) as refusal:
         export_model(model, tmp_path / "bundle")
     print(refusal.value)
     assert name_of(row) in str(refusal.value)
+
+
+def public_layers(package):
+    """Return the public layers of a package by class, with the first of their names."""
+    prefix = "" if package is keras.layers else package.__name__.removesuffix(".layers") + "."
+    classes = [(name, kind) for name, kind in vars(package).items() if isinstance(kind, type)]
+    return {kind: f"{prefix}{name}" for name, kind in reversed(classes) if issubclass(kind, keras.Layer)}
+
+
+def unvaried(kind, name):
+    """Return the options of a layer, or the layer itself, for which the table has neither a row nor a reason."""
+    package = name.rpartition(".")[0]
+    passed = [arguments_of(row) for row in ROWS if row.package == package and class_of(row) is kind]
+    options = [
+        option.name
+        for option in inspect.signature(kind).parameters.values()
+        if all(repr(arguments.get(option.name, option.default)) == repr(option.default) for arguments in passed)
+    ]
+    missing = [f"{name}.{option}" for option in options if not re.fullmatch(NO_CHANGE, option)] if passed else [name]
+    return [title for title in missing if not any(re.fullmatch(reason, title) for reason in {**NOT_VARIED, **NO_ROW})]
+
+
+@pytest.mark.parametrize(
+    "package", ["keras.layers", "keras_attn", pytest.param("keras_hub.layers", marks=pytest.mark.needs("keras_hub"))]
+)
+def test_every_option_of_every_layer_is_in_the_table(package):
+    layers = public_layers(import_module(package))
+    public = {*layers, *public_layers(keras.layers)}
+    inherited = {kind for kind in layers if not {"__init__", "call"} & {*vars(kind)} and kind.__base__ in public}
+    assert not [title for kind, name in layers.items() if kind not in inherited for title in unvaried(kind, name)]
