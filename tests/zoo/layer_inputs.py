@@ -28,8 +28,8 @@ class Kind:
 
     Attributes:
         shapes: The shapes of the inputs; None is an axis of any size.
-        dtype: The dtype of all inputs; integers are from 0 to 5.
-        bounds: The range of floats, from which the export gets samples; they are normal if there is none.
+        dtype: The dtype of all inputs.
+        bounds: The range of the numbers if the export needs samples. Other integers are below 6, other floats normal.
         call: Calls a layer with the inputs.
         is_masked: Whether every layer that supports masks is called a second time, with masks.
         is_traced: Whether the export runs a graph of the model; loops over time take minutes without one.
@@ -37,7 +37,7 @@ class Kind:
 
     shapes: dict[str, Shape]
     dtype: str = "float32"
-    bounds: tuple[float, float] | None = None
+    bounds: tuple[int, int] | None = None
     call: Callable[..., Any] = lambda layer, *inputs: layer(*inputs)
     is_masked: bool = False
     is_traced: bool = False
@@ -51,7 +51,7 @@ class Kind:
         if self.dtype == "string":
             return rng.choice(WORDS, shape).astype(object)
         if self.dtype == "int32":
-            return rng.integers(0, 6, shape, dtype=self.dtype)
+            return rng.integers(*(self.bounds or (0, 6)), shape, dtype=self.dtype)
         drawn = rng.uniform(*self.bounds, shape) if self.bounds else rng.standard_normal(shape)
         if self.is_masked:
             drawn[::2, shape[1] // 2 :] = 0
@@ -79,7 +79,6 @@ def decoded(layer: keras.Layer, x: Any, y: Any) -> Any:
 
 
 PAIR: dict[str, Shape] = {"x": (None, 4), "y": (None, 4)}
-FRAMES: dict[str, Any] = {"is_masked": True, "is_traced": True}
 KINDS = {
     "recurrent": Kind({"x": (None, 4)}, is_masked=True, is_traced=True),
     "features": Kind({"x": (None, 4)}),
@@ -93,15 +92,15 @@ KINDS = {
     "photo": Kind({"x": (8, 8, 3)}, bounds=(0, 255)),
     "clip": Kind({"x": (2, 8, 8, 3)}, bounds=(0, 255)),
     "3D": Kind({"x": (4, 4, 4, 2)}),
-    "frames of 1D": Kind({"x": (None, 6, 2)}, **FRAMES),
-    "frames of 2D": Kind({"x": (None, 5, 5, 2)}, **FRAMES),
-    "frames of 3D": Kind({"x": (None, 4, 4, 4, 2)}, **FRAMES),
-    "ids": Kind({"x": (None,)}, "int32"),
+    "frames of 1D": Kind({"x": (None, 6, 2)}, is_traced=True),
+    "frames of 2D": Kind({"x": (None, 5, 5, 2)}, is_traced=True),
+    "frames of 3D": Kind({"x": (None, 4, 4, 4, 2)}, is_traced=True),
+    "tokens": Kind({"x": (None,)}, "int32"),
+    "ids": Kind({"x": (6,)}, "int32", bounds=(0, 6)),
     "reversed": Kind({"x": (None,)}, "int32", call=reversed_embedding),
-    "words": Kind({"x": (None,)}, "string"),
+    "words": Kind({"x": (6,)}, "string"),
     "texts": Kind({"x": ()}, "string"),
     "pair of ids": Kind({"x": (1,), "y": (1,)}, "int32", call=in_list),
-    "segments": Kind({"x": (None,), "y": (None,)}, "int32", call=in_list),
     "pair of words": Kind({"x": (1,), "y": (1,)}, "string", call=in_list),
     "sound": Kind({"x": (400,)}),
     "sounds": Kind({"x": (1600,)}),
@@ -137,7 +136,7 @@ def arguments_of(row: Row) -> dict[str, Any]:
 
 
 def name_of(row: Row) -> str:
-    return re.sub(r"\W+", "_", f"{row.layer}_{row.option}").strip("_")
+    return re.sub(r"\W+", "_", f"{row.layer}_{row.option}", flags=re.ASCII).strip("_")
 
 
 def as_sequence(tensor: Any) -> Any:
@@ -174,8 +173,8 @@ def model_of(rows: Sequence[Row]) -> keras.Model:
     inputs = [keras.Input(shape, batch, kind.dtype, name=name) for name, shape in kind.shapes.items()]
     outputs = dict(output for row in rows for output in outputs_of(row, inputs))
     first = next(iter(outputs.values()))
-    queries = as_sequence(inputs[0] if first.sparse else first)
-    keys = queries if kind.dtype == "string" else as_sequence(inputs[0])
+    keys = as_sequence(L.Hashing(5)(inputs[0]) if kind.dtype == "string" else inputs[0])
+    queries = keys if rows[0].refused or first.dtype == "string" else as_sequence(first)
     keys = L.Masking()(keys) if kind.is_masked else keys
     outputs["attention"] = keras_attn.AdditiveAttention(4, name="attention")(queries, keys, keys)
     return perturbed(keras.Model(dict(zip(kind.shapes, inputs, strict=True)), outputs))

@@ -138,7 +138,6 @@ CenterCrop(5, 4): height=30 | data_format="channels_first"
 Resizing(7, 5): interpolation={"nearest", "bicubic", "lanczos3", "lanczos5", "area"} | crop_to_aspect_ratio=True |
  pad_to_aspect_ratio=True | pad_to_aspect_ratio=True, fill_value=3.0 | antialias=True |
  antialias=True, interpolation="bicubic" | data_format="channels_first"
-RandomCrop(5, 4): data_format="channels_first"
 Random{Brightness,Contrast,ColorDegeneration,Hue,Rotation,Saturation,Sharpness,Zoom}(0.2):
 Random{ColorJitter,ElasticTransform,Erasing,Flip,GaussianBlur,Grayscale,Invert,Perspective,Shear}():
 RandomPosterization(4):
@@ -149,6 +148,7 @@ keras_hub.ImageConverter(): image_size=(6, 5) | scale=0.5 | offset=[1.0, 2.0, 3.
  image_size=(6, 5), antialias=True | image_size=(6, 5), crop_to_aspect_ratio=False, pad_to_aspect_ratio=True |
  image_size=(6, 5), data_format="channels_first"
 ## photo
+RandomCrop(5, 4): data_format="channels_first"
 ContrastLimitedAdaptiveHistogramEqualization(tile_grid_size=(2, 2)): clip_limit=1.0 | value_range=(0, 300) |
  tile_grid_size=(3, 1) | data_format="channels_first"
 UpSampling2D(): interpolation={"bilinear", "bicubic"}
@@ -164,15 +164,16 @@ keras_hub.VideoConverter(): image_size=(6, 5) | scale=0.5 | offset=[1.0, 2.0, 3.
 ConvLSTM{1,2,3}D(3, 2): $CONVOLUTIONAL
 ## frames of 2D
 TimeDistributed(Conv2D(3, 2)): layer=GlobalAveragePooling2D()
-## ids
+## tokens
 Embedding(7, 3): mask_zero=True | lora_rank=2 | lora_rank=2, lora_alpha=3.0
+keras_hub.TokenAndPositionEmbedding(7, 40, 3): tie_weights=False | mask_zero=True
+## ids
 CategoryEncoding(7): output_mode={"one_hot", "count"} | !sparse=True
 IntegerLookup(vocabulary=[1, 3, 4, 5]): mask_token=0 | $LOOKUP |
  oov_method="farmhash", num_oov_indices=2 | oov_method="farmhash", num_oov_indices=2, salt=3 |
  oov_token=-2, invert=True | num_oov_indices=0, vocabulary=[0, 1, 2, 3, 4, 5]
 Hashing(5): mask_value=0 | salt={7, [3, 4]} | output_mode={"one_hot", "multi_hot", "count"} |
  !output_mode="multi_hot", sparse=True
-keras_hub.TokenAndPositionEmbedding(7, 40, 3): tie_weights=False | mask_zero=True
 !keras_hub.MaskedLMMaskGenerator(7, 0.2, 1, mask_selection_length=2):
 !keras_hub.{RandomDeletion,RandomSwap}(0.2):
 keras_hub.StartEndPacker(6): start_value=1 | end_value=2 | pad_value=3 | return_padding_mask=True | padding_side="left"
@@ -181,8 +182,6 @@ StringLookup(vocabulary=["a", "b", "c", "é"], invert=True): oov_token="?" | mas
 ReversibleEmbedding(7, 3): tie_weights=False | mask_zero=True | logit_soft_cap=2.0 | reverse_dtype="float32"
 ## pair of ids
 HashedCrossing(5): output_mode="one_hot" | !output_mode="one_hot", sparse=True
-## segments
-keras_hub.MultiSegmentPacker(6, 1, 2): sep_value=3 | pad_value=4 | truncate="waterfall" | padding_side="left"
 ## pair of words
 HashedCrossing(5): output_mode="one_hot"
 ## words
@@ -332,5 +331,6 @@ NO_ROW = {  # layers
     "Equalization": "Keras returns its input when it builds a functional model",
     "keras_hub.(NonMaxSuppression|Qwen3_5(Image|Video)Converter)": "a functional model cannot have it: shapes unknown",
     "keras_hub.Gemma(3nAudio|4Video)Converter": "NumPy only, before a model",
+    "keras_hub.MultiSegmentPacker": "does not run in a graph",
     "keras_hub.SAM.*": "parts of models of the zoo",
 }
