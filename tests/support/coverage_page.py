@@ -145,7 +145,7 @@ def of_options() -> str:
     lines = [
         [name, ", ".join(filter(None, exported)), "; ".join(refused)] for name, (exported, refused) in options.items()
     ]
-    reasons = [f"- `{names.replace('|', '`, `')}`: {reason}" for names, reason in NO_ROW.items()]
+    reasons = [f"- `{names.replace(' ', '`, `')}`: {reason}" for names, reason in NO_ROW.items()]
     return table("layer", "exported options", "refused", rows=sorted(lines)) + "\n".join(
         ["\nLeft out:\n", *reasons, ""]
     )

@@ -42,6 +42,11 @@ class Kind:
     is_masked: bool = False
     is_traced: bool = False
 
+    @property
+    def samples(self) -> Arrays | None:
+        """Inputs for the export."""
+        return self.draw(0, 3, 6) if self.bounds else None
+
     def draw(self, seed: int, batch: int, size: int) -> Arrays:
         """Return inputs of a batch, with axes of any size of this size; masked ones end with padding."""
         rng = np.random.default_rng(seed)

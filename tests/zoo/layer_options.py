@@ -32,7 +32,6 @@ REASONS = {  # of refusals, by their options
     "sparse": "only dense tensors can be exported",
     "ragged": "only dense tensors can be exported",
 }
-DRAWS = "draws random numbers whenever it runs"
 
 # Rows under their kinds of input (layer_inputs.py); # is the digit in the name of the layer. A line is a call with the
 # arguments of all rows of the layer, and after the colon the options of the single rows, separated by |. A row has
@@ -49,6 +48,7 @@ Bidirectional(LSTM(3, return_sequences=True)): merge_mode={"sum", "mul", "ave", 
  layer=LSTM(3, return_sequences=True, return_state=True) | layer=SimpleRNN(2), merge_mode="mul" |
  !layer=GRU(3, stateful=True)
 ## steps
+keras_hub.RotaryEmbedding(): feature_axis=1, sequence_axis=2
 Adaptive{Max,Average}Pooling1D(2): data_format="channels_first"
 PReLU(): shared_axes={[1], [2]}
 Permute((2, 1)): dims=(1, 2)
@@ -108,7 +108,7 @@ keras_hub.FNetEncoder(5): activation="gelu" | dropout=0.2 | layer_norm_epsilon=0
 keras_hub.PositionEmbedding(40):
 keras_hub.SinePositionEncoding(): max_wavelength=100
 keras_hub.RMSNormalization(4):
-keras_hub.RotaryEmbedding(): max_wavelength=100 | scaling_factor=2.0 | feature_axis=1, sequence_axis=2 |
+keras_hub.RotaryEmbedding(): max_wavelength=100 | scaling_factor=2.0 |
  rope_type="yarn", scaling_factor=2.0, beta_fast=16.0, beta_slow=2.0, original_max_position_embeddings=8 |
  rope_type="yarn", truncate=False | denominator_dim=8
 ## #D
@@ -174,8 +174,6 @@ IntegerLookup(vocabulary=[1, 3, 4, 5]): mask_token=0 | $LOOKUP |
  oov_token=-2, invert=True | num_oov_indices=0, vocabulary=[0, 1, 2, 3, 4, 5]
 Hashing(5): mask_value=0 | salt={7, [3, 4]} | output_mode={"one_hot", "multi_hot", "count"} |
  !output_mode="multi_hot", sparse=True
-!keras_hub.MaskedLMMaskGenerator(7, 0.2, 1, mask_selection_length=2):
-!keras_hub.{RandomDeletion,RandomSwap}(0.2):
 keras_hub.StartEndPacker(6): start_value=1 | end_value=2 | pad_value=3 | return_padding_mask=True | padding_side="left"
 StringLookup(vocabulary=["a", "b", "c", "é"], invert=True): oov_token="?" | mask_token=""
 ## reversed
@@ -295,9 +293,9 @@ def rows(table: str) -> Iterator[Row]:
         if line.startswith("## "):
             kind = line[3:]
             continue
-        mark, names, base, text = re.fullmatch(r"(!?)((?:{[^}]*}|[\w.])+)\((.*?)\):(.*)", line).groups()
+        names, base, text = re.fullmatch(r"((?:{[^}]*}|[\w.])+)\((.*?)\):(.*)", line).groups()
         for layer in map("".join, itertools.product(*(part.split(",") for part in re.split("[{}]", names)))):
-            row = Row(re.sub("#", "".join(re.findall("[123](?=D)", layer)), kind), layer, base, "", mark and DRAWS)
+            row = Row(re.sub("#", "".join(re.findall("[123](?=D)", layer)), kind), layer, base, "")
             yield row
             for option in filter(None, map(str.strip, text.split(" |"))):
                 for written in alternatives(option.removeprefix("!")):
@@ -307,30 +305,26 @@ def rows(table: str) -> Iterator[Row]:
 
 ROWS = [*rows(TABLE)]
 
-# Options that no row varies.
-NO_CHANGE = "|".join(  # for any layer
-    (
-        r"\w*(initializer|regularizer|constraint)|unit_forget_bias|weights",  # used before and in a training
-        "trainable|momentum|renorm_clipping|renorm_momentum|synchronized|l1|l2|seed",  # used in a training
-        "name|dtype|kwargs|quantization_config|gptq_unpacked_column_size",  # names, and policies of models
-    )
-)
 DRAWN = r"Random(?!Crop)\w+|AugMix|CutMix|MixUp|RandAugment|Solarization"  # identities unless they train
-NOT_VARIED = {  # options of single layers, as Layer.option
+NOT_VARIED = {  # options that no row varies, as Layer.option
+    r".*\.(\w*(initializer|regularizer|constraint)|unit_forget_bias|weights|seed)": "used before or in a training",
+    r".*\.(trainable|momentum|renorm_clipping|renorm_momentum|synchronized|l1|l2)": "used in a training",
+    r".*\.(name|dtype|kwargs|quantization_config|gptq_unpacked_column_size)": "names, and policies of a whole model",
     r"Discretization\.(num_bins|epsilon)": "used by `adapt`",
     r"Resizing\.fill_mode": 'has only the value "constant"',
     r"IntegerLookup\.vocabulary_dtype": 'has only the value "int64"',
     r"keras_hub\.ImageConverter\.bounding_box_format": "of labels",
-    rf"(keras_hub\.)?({DRAWN}|MaskedLMMaskGenerator)\.\w+": "used in a training only",
+    rf"({DRAWN})\.\w+": "used in a training only",
 }
 NO_ROW = {  # layers
-    "Layer|Wrapper|keras_attn.AttentionPooling|keras_hub.AudioConverter": "base class",
+    "Layer Wrapper keras_attn.AttentionPooling keras_hub.AudioConverter": "base classes",
     "InputLayer": "an input of the model",
-    "FlaxLayer|JaxLayer|TFSMLayer|TorchModuleWrapper": "code of another framework, or a SavedModel",
+    "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": "code of other frameworks, or a SavedModel",
     "MaxNumBoundingBoxes": "changes labels",
-    "Equalization": "Keras returns its input when it builds a functional model",
-    "keras_hub.(NonMaxSuppression|Qwen3_5(Image|Video)Converter)": "a functional model cannot have it: shapes unknown",
-    "keras_hub.Gemma(3nAudio|4Video)Converter": "NumPy only, before a model",
+    "Equalization": "Keras builds a model in which the layer does nothing",
+    "keras_hub.NonMaxSuppression keras_hub.Qwen3_5*Converter": "not in functional models, since sizes must be known",
+    "keras_hub.MaskedLMMaskGenerator keras_hub.RandomDeletion keras_hub.RandomSwap": "random changes of training data",
     "keras_hub.MultiSegmentPacker": "does not run in a graph",
-    "keras_hub.SAM.*": "parts of models of the zoo",
+    "keras_hub.Gemma3nAudioConverter keras_hub.Gemma4VideoConverter": "computed by NumPy, before a model",
+    "keras_hub.SAM*": "parts of models that [are exported](models.md#kerashub-images) as a whole",
 }
