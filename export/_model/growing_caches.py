@@ -23,7 +23,14 @@ def growing_axes(shapes: Shapes, cases: Sequence[Case]) -> set[str]:
 
 
 def _grows(name: str, axis: int, cases: Sequence[Case]) -> bool:
-    return any(all(_appends(case, name, output, axis) for case in cases) for output in cases[0].outputs)
+    def is_multiple(output: str) -> bool:
+        """Tell whether the appended part is as long as the input in every case, as where two inputs are joined."""
+        return all(case.outputs[output].shape[axis] % case.inputs[name].shape[axis] == 0 for case in cases)
+
+    return any(
+        all(_appends(case, name, output, axis) for case in cases) and not is_multiple(output)
+        for output in cases[0].outputs
+    )
 
 
 def _appends(case: Case, name: str, output: str, axis: int) -> bool:

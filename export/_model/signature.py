@@ -234,6 +234,13 @@ def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[
                     f"Output `{name}` of `{model.name}` is None when the model runs, although its layer declares a "
                     f"tensor of shape {known.shape}. Leave the output out: `keras.Model(model.inputs, other_outputs)`."
                 )
+            if (kind := type(tensor).__name__.removesuffix("Tensor").lower()) in ("sparse", "ragged"):
+                layer = operation_of(known)
+                advice = f"Leave `{kind}=True` out" if getattr(layer, kind, False) else "Make it dense in the model"
+                raise UnsupportedModelError(
+                    f"Layer `{layer.name}` ({type(layer).__name__}) returns a {kind} tensor, output `{name}`; only "
+                    f"dense tensors can be exported. {advice}."
+                )
             # TensorFlow forgets in a loop how often it runs.
             if hasattr(tensor, "set_shape") and tensor.shape.is_compatible_with(known.shape):
                 tensor.set_shape(known.shape)

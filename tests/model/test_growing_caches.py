@@ -17,7 +17,8 @@ LONGER = np.concatenate([PAST, np.ones((2, 1, 2))], axis=1)
     ("output", "grows"),
     [
         (LONGER, True),
-        (np.concatenate([LONGER, np.full((2, 2, 2), np.nan)], axis=1), True),
+        (np.concatenate([LONGER, np.full((2, 1, 2), np.nan)], axis=1), True),
+        (np.concatenate([PAST, PAST + 1], axis=1), False),  # two inputs of one length
         (PAST, False),
         (LONGER[:, ::-1], False),
         (LONGER.astype("float32"), False),
@@ -25,7 +26,7 @@ LONGER = np.concatenate([PAST, np.ones((2, 1, 2))], axis=1)
         (np.concatenate([PAST, np.ones((2, 3, 1))], axis=2), False),  # longer, but along the features
         (np.concatenate([PAST, PAST[:1]], axis=0), False),  # along the batch
     ],
-    ids=["one more", "some more", "as it is", "turned around", "dtype", "rank", "features", "batch"],
+    ids=["one more", "some more", "as much again", "as it is", "turned around", "dtype", "rank", "features", "batch"],
 )
 def test_an_output_that_holds_an_input_and_more(output, grows):
     shapes = {"past": ("batch", "past_length", 2)}

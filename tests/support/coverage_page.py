@@ -1,10 +1,11 @@
-"""docs/coverage.md: counts of the rows of docs/operators.md and docs/models.md, and the forms of our layers.
+"""docs/coverage.md: options of layers, counts of the rows of docs/operators.md and docs/models.md, and our layers.
 
 `python tests/support/coverage_page.py` writes the page anew, in seconds; nothing is exported for it.
 """
 
 import re
-from collections import Counter, defaultdict
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,12 +38,12 @@ layer is written in plain ONNX operators ([lowerings](export.md#lowerings)). The
 check every layer against what [masking promises](concepts.md#what-masking-promises), on
 TensorFlow, JAX and torch.
 """
-OF_KERAS = """## Layers of Keras
+OPTIONS = """## Layers and their options
 
-Grouped as in the source of Keras. `StringLookup`, `TextVectorization`, `Hashing` and
-`HashedCrossing` are not counted here: they take strings, and are tested in
-`tests/operators/test_string_operators.py`
-([text and tables](howto/text-and-tables.md)).
+Every public layer of Keras, keras-attn and KerasHub, with the options of its constructor that
+change the graph. `tests/zoo/test_layer_options.py` exports each of these calls in a model with one
+of our attention layers, with masks if the layer supports masks, and compares the outputs with
+Keras's on other inputs of other sizes. Every layer was exported with its defaults too.
 """
 OPERATORS = """## Operators
 
@@ -130,16 +131,24 @@ def of_ours() -> str:
     return table("layer", "forms", "tests", rows=rows)
 
 
-def of_keras(rows: list[dict[str, str]]) -> str:
-    families = defaultdict(list)
-    for row in rows:
-        layer = getattr(keras.layers, row["operator"].strip("`"))
-        families[layer.__module__.split(".")[3]].append(row)
-    lines = []
-    for name, found in sorted(families.items()):
-        others = [row["operator"] for row in found if result(row["ours"]) != RESULTS[0]]
-        lines.append([name, *counted(found), ", ".join(others)])
-    return table("family", "layers", *RESULTS, "equal by Keras's exporter", "not equal by ours", rows=lines)
+def of_options() -> str:
+    """Return the table of exported and refused options by layer, and the reasons for layers without a row."""
+    from zoo.layer_options import NO_ROW, ROWS
+
+    options: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for row in ROWS:
+        exported, refused = options.setdefault(f"`{row.layer}`", ({}, {}))
+        text = f"`{row.option}`" if row.option else ""
+        (refused if row.refused else exported)[f"{text}: {row.refused}".removeprefix(": ") if row.refused else text] = (
+            None
+        )
+    lines = [
+        [name, ", ".join(filter(None, exported)), "; ".join(refused)] for name, (exported, refused) in options.items()
+    ]
+    reasons = [f"- `{names.replace(' ', '`, `')}`: {reason}" for names, reason in NO_ROW.items()]
+    return table("layer", "exported options", "refused", rows=sorted(lines)) + "\n".join(
+        ["\nLeft out:\n", *reasons, ""]
+    )
 
 
 def of_models(page: str) -> str:
@@ -160,10 +169,11 @@ def page() -> str:
     models = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     by_package = [[link(title, "operators.md"), *counted(rows)] for title, rows in operators.items()]
     by_package.append(["all", *counted([row for rows in operators.values() for row in rows])])
-    parts = [HEAD, OURS, of_ours(), OF_KERAS, of_keras(operators["keras.layers"]), OPERATORS]
+    parts = [HEAD, OURS, of_ours(), OPTIONS, of_options(), OPERATORS]
     parts.append(table("package", "operators", *RESULTS, "equal by Keras's exporter", rows=by_package))
     return "\n".join([*parts, MODELS, of_models(models)])
 
 
 if __name__ == "__main__":
+    sys.path.append(str(ROOT / "tests"))  # of the package `zoo`
     PAGE.write_text(page(), encoding="utf-8")
