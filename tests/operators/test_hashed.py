@@ -4,7 +4,6 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import tensorflow as tf
-from keras import layers
 from traced_functions import Converted
 
 CHARACTERS = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
@@ -91,25 +90,3 @@ def test_crossed(columns, options):
         return tf.concat([found.values, tf.reshape(found.indices, [-1]), found.dense_shape], 0)
 
     Converted(crossed, **{f"x{number}": column for number, column in enumerate(columns)}).assert_same()
-
-
-FEW = ["the", "a", "Straße"]
-LAYERS = {
-    "strings": (layers.Hashing(7), texts(WORDS)),
-    "a mask": (layers.Hashing(7, mask_value="", output_mode="count"), texts(WORDS)),
-    "numbers": (layers.Hashing(7, mask_value=-1, output_mode="multi_hot"), NUMBERS),
-    "a salt": (layers.Hashing(7, salt=[133, 137]), texts(WORDS)),
-    "other words": (layers.StringLookup(vocabulary=FEW, num_oov_indices=3), texts(FEW + WORDS)),
-    "other numbers": (layers.IntegerLookup(vocabulary=[7, -1], num_oov_indices=3, oov_method="farmhash"), NUMBERS),
-}
-
-
-@pytest.mark.parametrize(("layer", "given"), LAYERS.values(), ids=LAYERS)
-def test_layers(layer, given):
-    Converted(lambda x: layer(x), x=given).assert_same()
-
-
-@pytest.mark.parametrize("mode", ["int", "one_hot"])
-def test_crossed_features(mode):
-    layer = layers.HashedCrossing(5, output_mode=mode)
-    Converted(lambda x, y: layer([x[:, 0], y]), x=NUMBERS, y=texts(*WORDS[:3])).assert_same()

@@ -7,8 +7,6 @@ from keras import layers
 from text_models import COLOURS, of_one_word
 from traced_models import onnx_outputs
 
-from keras_attn_export import UnsupportedModelError
-
 STRINGS = np.array([["red", "grün", "red"], ["[MASK]", "", "Red"], ["[UNK]", "blue", "gru\u0308n"]], object)
 KNOWN = np.array([["red", "grün", "red"], ["blue", "blue", "red"]], object)
 WEIGHTS = {"tf_idf": {"idf_weights": [0.5, 1.5, 2.5]}}
@@ -49,15 +47,6 @@ def test_numbers_of_words_become_numbers_again(tmp_path):
     assert -1 in assert_as_keras(model, {"number": np.array([[0, 1, 2, 99, -1]])}, tmp_path)["found"]
 
 
-@pytest.mark.parametrize("kind", ["sparse", "ragged"])
-def test_outputs_that_are_not_dense_are_refused(kind, tmp_path):
-    text = keras.Input((1,), dtype="string", name="text")
-    options = {"sparse": {"sparse": True, "output_mode": "multi_hot"}, "ragged": {"ragged": True}}[kind]
-    layer = layers.TextVectorization(vocabulary=["a"], **options)
-    with pytest.raises(UnsupportedModelError, match=f"`found` is {kind}"):
-        onnx_outputs(keras.Model(text, {"found": layer(text)}), {"text": TEXTS[:, None]}, tmp_path)
-
-
 @pytest.mark.parametrize("mode", ["int", "one_hot", "multi_hot"])
 def test_numbers_are_looked_up_among_three_for_the_unknown(mode, tmp_path):
     """The shape of what is looked up is known, or that of the mask would be taken for it."""
@@ -72,26 +61,3 @@ def test_a_word_that_keras_refuses_is_refused(mode, tmp_path):
     model = of_one_word(num_oov_indices=0, mask_token="[MASK]", output_mode=mode)
     with pytest.raises(Exception, match="indices element out of data bounds"):
         onnx_outputs(model, {"word": STRINGS}, tmp_path)
-
-
-TEXTS = np.array(["The cat, the mat!", "", "  ", "a\tÄÖÜ cat", "世界 DON'T"], object)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"output_mode": "multi_hot"},
-        {"output_mode": "count", "max_tokens": 20, "pad_to_max_tokens": True},
-        {"output_mode": "tf_idf", "idf_weights": [0.5, 1.5, 2.5, 3.5]},
-        {"ngrams": 2},
-        {"split": "character"},
-        {"split": None, "standardize": "lower"},
-        {"output_sequence_length": 2},
-    ],
-    ids=lambda options: " ".join(map(str, options.values())),
-)
-def test_texts_become_numbers(options, tmp_path):
-    text = keras.Input((1,), dtype="string", name="text")
-    layer = layers.TextVectorization(vocabulary=["the", "cat", "ÄÖÜ", "the cat"], **options)
-    found = assert_as_keras(keras.Model(text, {"found": layer(text)}), {"text": TEXTS[:, None]}, tmp_path)
-    assert len(np.unique(found["found"])) > 1
