@@ -320,10 +320,11 @@ NO_ROW = {  # layers
     "InputLayer": "an input of the model",
     "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": "code of other frameworks, or a SavedModel",
     "MaxNumBoundingBoxes": "changes labels",
-    "Equalization": "Keras builds a model in which the layer does nothing",
+    "Equalization": "Keras 3.15 cannot build a functional model with it: its output is its input",
     "keras_hub.NonMaxSuppression keras_hub.Qwen3_5*Converter": "not in functional models, since sizes must be known",
     "keras_hub.MaskedLMMaskGenerator keras_hub.RandomDeletion keras_hub.RandomSwap": "random changes of training data",
     "keras_hub.MultiSegmentPacker keras_hub.StartEndPacker": "pad ragged tensors, before a model",
     "keras_hub.Gemma3nAudioConverter keras_hub.Gemma4VideoConverter": "computed by NumPy, before a model",
-    "keras_hub.SAM*": "parts of models that [are exported](models.md#kerashub-images) as a whole",
+    "keras_hub.SAMMaskDecoder keras_hub.SAMPromptEncoder": "exported in [a model](models.md#kerashub-images)",
+    "keras_hub.SAM3*": "parts of one large model, not tried",
 }
