@@ -83,6 +83,14 @@ def decoded(layer: keras.Layer, x: Any, y: Any) -> Any:
     return keras_attn.AttentionRNN(layer)(x, y)
 
 
+def masked_words(layer: keras.Layer, x: Any) -> Any:
+    """Call a head of masked words, whose embedding is built before, as in a model that reads the words."""
+    positions = ops.argmax(x, axis=1)
+    if layer.token_embedding is not None:
+        layer.token_embedding(positions)
+    return layer(x, positions)
+
+
 PAIR: dict[str, Shape] = {"x": (None, 4), "y": (None, 4)}
 KINDS = {
     "recurrent": Kind({"x": (None, 4)}, is_masked=True, is_traced=True),
@@ -118,7 +126,7 @@ KINDS = {
     "scores": Kind({"x": (2, None, None)}),
     "decoder": Kind(PAIR, call=decoded, is_traced=True),
     "decoders": Kind(PAIR, is_masked=True, is_traced=True),
-    "masked words": Kind({"x": (7, 4)}, call=lambda layer, x: layer(x, ops.argmax(x, axis=1))),
+    "masked words": Kind({"x": (7, 4)}, call=masked_words),
 }
 
 

@@ -174,7 +174,6 @@ IntegerLookup(vocabulary=[1, 3, 4, 5]): mask_token=0 | $LOOKUP |
  oov_token=-2, invert=True | num_oov_indices=0, vocabulary=[0, 1, 2, 3, 4, 5]
 Hashing(5): mask_value=0 | salt={7, [3, 4]} | output_mode={"one_hot", "multi_hot", "count"} |
  !output_mode="multi_hot", sparse=True
-keras_hub.StartEndPacker(6): start_value=1 | end_value=2 | pad_value=3 | return_padding_mask=True | padding_side="left"
 StringLookup(vocabulary=["a", "b", "c", "é"], invert=True): oov_token="?" | mask_token=""
 ## reversed
 ReversibleEmbedding(7, 3): tie_weights=False | mask_zero=True | logit_soft_cap=2.0 | reverse_dtype="float32"
@@ -321,10 +320,11 @@ NO_ROW = {  # layers
     "InputLayer": "an input of the model",
     "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": "code of other frameworks, or a SavedModel",
     "MaxNumBoundingBoxes": "changes labels",
-    "Equalization": "Keras builds a model in which the layer does nothing",
+    "Equalization": "Keras 3.15 cannot build a functional model with it: its output is its input",
     "keras_hub.NonMaxSuppression keras_hub.Qwen3_5*Converter": "not in functional models, since sizes must be known",
     "keras_hub.MaskedLMMaskGenerator keras_hub.RandomDeletion keras_hub.RandomSwap": "random changes of training data",
-    "keras_hub.MultiSegmentPacker": "does not run in a graph",
+    "keras_hub.MultiSegmentPacker keras_hub.StartEndPacker": "pad ragged tensors, before a model",
     "keras_hub.Gemma3nAudioConverter keras_hub.Gemma4VideoConverter": "computed by NumPy, before a model",
-    "keras_hub.SAM*": "parts of models that [are exported](models.md#kerashub-images) as a whole",
+    "keras_hub.SAMMaskDecoder keras_hub.SAMPromptEncoder": "exported in [a model](models.md#kerashub-images)",
+    "keras_hub.SAM3*": "parts of one large model, not tried",
 }
