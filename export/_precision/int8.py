@@ -23,6 +23,11 @@ from .._graphs.traced import Traced
 from .._graphs.walk import all_graphs, graphs_in
 
 FEWEST_COLUMNS = 8
+OPTIONS = {
+    "MatMulConstBOnly": True,
+    "EnableSubgraph": True,
+    "DefaultTensorType": TensorProto.FLOAT,  # of tensors behind operators of onnxruntime, where onnx infers nothing
+}
 
 
 def to_int8(traced: Traced, folder: Path) -> Traced:
@@ -59,7 +64,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
                 weight_type=QuantType.QUInt8,
                 nodes_to_exclude=list(_left_out(prepared.graph, shapes)),
                 use_external_data_format=bool(traced.weights),
-                extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
+                extra_options=OPTIONS,
             )
         quantized = read(target)
     except OSError:
