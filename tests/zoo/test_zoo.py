@@ -13,6 +13,7 @@ from variables_kept import variables_kept
 from keras_attn_export import ExportError, export_model
 
 from . import ZOO
+from .table import page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 of_hub = pytest.mark.needs("keras_hub")
@@ -45,6 +46,16 @@ def test_is_exported(each, precision, tmp_path):
     if each.name in LOWERED:
         layers = [(layer["class"], layer["lowering"]) for layer in bundle.manifest["layers"]]
         assert layers == [(LOWERED[each.name], "adaptive")] * 2
+
+
+def test_page_keeps_lines_of_models_without_results():
+    present = PAGE.read_text(encoding="utf-8")
+    assert page({"bert": {"float32": {}}}, present) == present  # whose other precisions have no results
+    results = {"weights": 1, "inputs": ["x (?)"], "of_limit": 0.5, "max_rel": 0.125}
+    lines = zip(present.splitlines(), page({"gpt2": {"float32": results}}, present).splitlines(), strict=True)
+    changed = [line for old, line in lines if line != old]
+    assert changed[-1].endswith("| `x (?)` | 1 | 0.50 | 1e-01 | not tried |")
+    assert len(changed) <= 3  # with the counts
 
 
 def test_every_model_is_in_the_table():
