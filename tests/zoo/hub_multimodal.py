@@ -109,4 +109,4 @@ CONCEPTS = {
     "samples": lambda: {"boxes": np.array([[[0, 0.5, 0.5, 0.4, 0.6], [0, 0.3, 0.4, 0.2, 0.5]]], "float32")},
 }
 SAM3 = "Carion et al., 2025: SAM 3, Segment Anything with Concepts, an image and two boxes"
-listed("segment_concepts", SAM3, "SAM3PromptableConceptBackbone", **CONCEPTS)
+listed("segment_concepts", SAM3, "SAM3PromptableConceptBackbone", nightly=True, **CONCEPTS)
