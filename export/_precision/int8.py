@@ -24,6 +24,11 @@ from .._graphs.walk import all_graphs, graphs_in
 from .embeddings import quantize_tables
 
 FEWEST_COLUMNS = 8
+OPTIONS = {
+    "MatMulConstBOnly": True,
+    "EnableSubgraph": True,
+    "DefaultTensorType": TensorProto.FLOAT,  # of tensors behind operators of onnxruntime, where onnx infers nothing
+}
 
 
 def to_int8(traced: Traced, folder: Path) -> Traced:
@@ -60,7 +65,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
                 weight_type=QuantType.QUInt8,
                 nodes_to_exclude=list(_left_out(prepared.graph, shapes)),
                 use_external_data_format=bool(traced.weights),
-                extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
+                extra_options=OPTIONS,
             )
         quantized = quantize_tables(read(target))
     except OSError:

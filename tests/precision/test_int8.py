@@ -58,6 +58,15 @@ def test_a_matrix_for_each_part_of_a_batch_stays_float32(tmp_path):
     assert_near(model, X @ WEIGHTS @ experts, share=0.03)
 
 
+def test_a_product_is_quantized_behind_an_operator_without_inferred_types(tmp_path):
+    nodes = "same = com.microsoft.FusedMatMul (x, identity) p = MatMul (same, w) y = Add (p, b)"
+    given = small_graph(nodes, "float[n, 8] x", "float[n, 8] y", w=WEIGHTS, b=BIAS, identity=np.eye(N, dtype="float32"))
+    given.opset_import.add(domain="com.microsoft", version=1)
+    model = to_int8(Traced(given), tmp_path).model
+    assert b"MatMulInteger" in model.SerializeToString()
+    assert_near(model, X @ WEIGHTS + BIAS)
+
+
 def test_products_with_rows_of_their_own_scale_are_still_fused(tmp_path):
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")

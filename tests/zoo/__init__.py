@@ -4,6 +4,6 @@ from importlib import import_module
 
 from .registry import ZOO as ZOO
 
-KINDS = "applications decoders graphs hub hub_images images ours pixels recommendation series speech tables text"
-for kind in KINDS.split():  # each puts its models on the list
+KINDS = "applications decoders graphs hub hub_images hub_multimodal images ours pixels recommendation series speech"
+for kind in f"{KINDS} tables text".split():  # each puts its models on the list
     import_module(f".{kind}", __name__)

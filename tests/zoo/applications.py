@@ -11,6 +11,7 @@ from keras import layers as L  # noqa: N812 - these files consist of them
 from .registry import HALF, add
 
 FAMILIES: dict[str, Callable[..., keras.Model]] = {}
+SLOW = ("dense_net", "inception_residual_net", "nas_net_mobile", "conv_next")
 
 
 def member(name: str, source: str, application: Any, size: int = 32, precisions: tuple[str, ...] = (), **options: Any):
@@ -22,7 +23,7 @@ def member(name: str, source: str, application: Any, size: int = 32, precisions:
         return keras.Model(image, {"classes": L.Dense(5, activation="softmax", name="classes")(body.output)})
 
     FAMILIES[name] = application
-    add("applications", name, source, make, precisions=precisions)
+    add("applications", name, source, make, precisions=precisions, nightly=name in SLOW)
 
 
 member("mobile_net", "Howard et al., 2017: MobileNets.", K.MobileNet, alpha=0.25, precisions=HALF)

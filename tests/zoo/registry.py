@@ -28,6 +28,7 @@ class Architecture:
         samples: Inputs for the export, where what it would draw does not fit: ranges it cannot know.
         precisions: Beside float32.
         refused: What the export says, where it cannot take the model; a pattern.
+        nightly: Whether its export takes more than 25 s.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Architecture:
     samples: Samples | None = None
     precisions: tuple[str, ...] = ()
     refused: str | None = None
+    nightly: bool = False
 
     def model(self, seed: int = 0) -> keras.Model:
         """Return the model with weights of this seed: no bias is zero, no statistics are fresh."""

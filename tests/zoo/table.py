@@ -41,6 +41,7 @@ TITLES = {
     "graphs": "Graph networks",
     "hub": "KerasHub",
     "hub_images": "KerasHub, images",
+    "hub_multimodal": "KerasHub, images with texts, sound and video",
     "images": "Image and video classification",
     "ours": "Other models with layers of keras-attn",
     "pixels": "Segmentation, detection and generation of images",
@@ -56,21 +57,35 @@ REASONS = {  # by what an error says
 }
 
 
-def page(results: Mapping[str, Results]) -> str:
-    """Return the page: how many models each of the two exports, then a table for each kind of model."""
-    passed = sum("error" not in each["float32"] for each in results.values())
-    keras = [each[KERAS] for each in results.values() if KERAS in each]
-    right = sum("error" not in each and not each["failed"] and each["max_rel"] <= EQUAL for each in keras)
+def page(results: Mapping[str, Results], present: str = "") -> str:
+    """Return the page: the number of models that both exporters export, and a table for each kind of model.
+
+    Models without complete results keep their line of the present page.
+    """
+    lines = {line.split(" | ")[0]: line for line in present.splitlines() if line.startswith("| ")}
+    complete = [ZOO[name] for name, ways in results.items() if set(ZOO[name].ways) <= set(ways)]
+    lines |= {f"| {title(model.name)}": row(model, results[model.name]) for model in complete}
+    kinds: dict[str, list[str]] = {}
+    for model in ZOO.values():
+        if line := lines.get(f"| {title(model.name)}"):
+            kinds.setdefault(model.kind, []).append(line)
+    cells = [line.removesuffix(" |").split(" | ")[-2:] for rows in kinds.values() for line in rows]
+    refused = sum(ours.startswith("refused") for ours, _ in cells)
+    measured = [keras for _, keras in cells if keras != "not tried"]
+    right = sum(bool(re.fullmatch(r"[\d.e+-]+", keras)) and float(keras) <= EQUAL for keras in measured)
     counted = (
-        f"`export_model` exports {passed} of {len(results)} models, and all of these pass the check. Keras's exporter "
-        f"was tried on {len(keras)} models. For {right} of them its file runs on all inputs and is within {EQUAL:g} "
-        "of Keras."
+        f"`export_model` exports {len(cells) - refused} of {len(cells)} models, and all of these pass the check. "
+        f"Keras's exporter was tried on {len(measured)} models. For {right} of them its file runs on all inputs and is "
+        f"within {EQUAL:g} of Keras."
     )
     parts = [HEAD, textwrap.fill(counted, WIDTH, break_on_hyphens=False) + "\n"]
-    for kind in dict.fromkeys(each.kind for each in ZOO.values()):
-        rows = [row(each, results[each.name]) for each in ZOO.values() if each.kind == kind]
+    for kind, rows in kinds.items():
         parts.append(f"## {TITLES.get(kind, kind.capitalize())}\n\n{TABLE}\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
+
+
+def title(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def row(each: Architecture, results: Results) -> str:
@@ -84,7 +99,7 @@ def row(each: Architecture, results: Results) -> str:
         ours = ["", f"refused: {shortened(plain['error'])}"]
     else:
         ours = [f"{plain['of_limit']:.2f}", f"{plain['max_rel']:.0e}" + (f" ({others})" if others else "")]
-    cells = [each.name.replace("_", " "), each.source.rstrip("."), inputs, f"{plain['weights']:,}", *ours]
+    cells = [title(each.name), each.source.rstrip("."), inputs, f"{plain['weights']:,}", *ours]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, keras_cell(results.get(KERAS))]) + " |"
 
 

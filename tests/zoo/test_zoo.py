@@ -13,11 +13,17 @@ from variables_kept import variables_kept
 from keras_attn_export import ExportError, export_model
 
 from . import ZOO
+from .table import page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 of_hub = pytest.mark.needs("keras_hub")
 EXPORTS = [
-    pytest.param(each, precision, id=f"{each.name}-{precision}", marks=of_hub if each.kind.startswith("hub") else ())
+    pytest.param(
+        each,
+        precision,
+        id=f"{each.name}-{precision}",
+        marks=[of_hub] * each.kind.startswith("hub") + [pytest.mark.nightly] * each.nightly,
+    )
     for each in ZOO.values()
     for precision in each.ways
 ]
@@ -45,6 +51,27 @@ def test_is_exported(each, precision, tmp_path):
     if each.name in LOWERED:
         layers = [(layer["class"], layer["lowering"]) for layer in bundle.manifest["layers"]]
         assert layers == [(LOWERED[each.name], "adaptive")] * 2
+
+
+@pytest.mark.zoo
+@of_hub
+def test_every_backbone_of_keras_hub_is_in_the_zoo():
+    from keras_hub import models
+
+    rows = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parent.glob("hub*.py"))
+    exported = {getattr(models, name, None) for name in re.findall(r"\w+Backbone", rows)}
+    backbones = {getattr(models, name) for name in dir(models) if name.endswith("Backbone")}
+    assert backbones - exported == {models.Backbone, models.FeaturePyramidBackbone}  # which are base classes
+
+
+def test_page_keeps_lines_of_models_without_results():
+    present = PAGE.read_text(encoding="utf-8")
+    assert page({"bert": {"float32": {}}}, present) == present  # whose other precisions have no results
+    results = {"weights": 1, "inputs": ["x (?)"], "of_limit": 0.5, "max_rel": 0.125}
+    lines = zip(present.splitlines(), page({"gpt2": {"float32": results}}, present).splitlines(), strict=True)
+    changed = [line for old, line in lines if line != old]
+    assert changed[-1].endswith("| `x (?)` | 1 | 0.50 | 1e-01 | not tried |")
+    assert len(changed) <= 3  # with the counts
 
 
 def test_every_model_is_in_the_table():
