@@ -42,8 +42,6 @@ def test_inspect_shows_multiples(bundle, succeeds):
         {"versions": ["keras"]},
         {"static": ["batch"]},
         {"precision": 7},
-        {"parity": {"tolerance": {"relative": "little", "absolute": 0}}},
-        {"parity": {"tolerance": 0.1}},
     ],
     ids=str,
 )

@@ -8,8 +8,6 @@ import warnings
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from keras.utils import FeatureSpace
 from text_models import NAMES, of_one_word, of_texts
 
 from keras_attn_export import (
@@ -143,11 +141,6 @@ def test_a_single_string(tmp_path):
     assert (found["number"].item(), found["same"].item()) == (2, "bad")
 
 
-def test_a_string_for_a_number_is_told(bundle):
-    with pytest.raises(InputError, match="`numbers` must be of dtype float32"):
-        bundle.run(GIVEN | {"numbers": np.array([["1", "2"]] * 3)})
-
-
 def test_an_unknown_word_is_refused_where_keras_refuses_it(tmp_path):
     bundle = export_model(of_one_word(num_oov_indices=0), tmp_path / "bundle")
     assert bundle.run([["red", "blue", "grün"]])["found"].tolist() == [[0, 1, 2]]
@@ -177,31 +170,3 @@ def test_strings_stay_in_other_precisions(model, tmp_path, precision):
         warnings.simplefilter("ignore")
         bundle = export_model(model, tmp_path / "bundle", precision=precision)
     assert {*bundle.run(GIVEN)["name"]} <= {*NAMES}
-
-
-def test_rows_of_a_feature_space(tmp_path):
-    """Strings, whole numbers and floats, by `keras.utils.FeatureSpace`, with a model behind it."""
-    rng = np.random.default_rng(0)
-    table = {
-        "age": rng.integers(18, 90, (40, 1)).astype("float32"),
-        "income": rng.normal(5e4, 2e4, (40, 1)).astype("float32"),
-        "job": rng.choice(["clerk", "nurse", "Bäcker"], (40, 1)).astype(object),
-        "sex": rng.choice(["f", "m"], (40, 1)).astype(object),
-        "zip": rng.integers(10, 15, (40, 1)),
-    }
-    kinds = {
-        "age": FeatureSpace.float_discretized(4),
-        "income": FeatureSpace.float_normalized(),
-        "job": FeatureSpace.string_categorical(),
-        "sex": FeatureSpace.string_categorical(num_oov_indices=0),
-        "zip": FeatureSpace.integer_categorical(),
-    }
-    space = FeatureSpace(kinds, output_mode="concat")
-    space.adapt(tf.data.Dataset.from_tensor_slices(table).batch(8))
-    model = keras.Model(space.get_inputs(), keras.layers.Dense(2, name="bought")(space.get_encoded_features()))
-    bundle = export_model(model, tmp_path / "bundle")
-    assert bundle.report.warnings == ()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras wants another order of the columns
-        expected = model_signature(model).run(table | {"zip": table["zip"].astype("int32")})
-    np.testing.assert_allclose(bundle.run(table)["bought"], expected["bought"], atol=1e-5)

@@ -25,13 +25,11 @@ def convolutional(first):
 
 AUGMENTATIONS = [
     lambda: layers.CenterCrop(6, 6),
-    lambda: layers.RandomFlip(),
-    lambda: layers.RandomRotation(0.1),
     lambda: keras.Sequential([layers.RandomZoom(0.1), layers.RandomContrast(0.1)]),
 ]
 
 
-@pytest.mark.parametrize("first", AUGMENTATIONS, ids=["crop", "flip", "rotation", "nested"])
+@pytest.mark.parametrize("first", AUGMENTATIONS, ids=["crop", "nested"])
 def test_statistics_behind_augmentation_stay(first, tmp_path):
     model, images = convolutional(first()), np.random.default_rng(1).random((3, 8, 8, 3), "float32")
     predicted = model.predict(images, verbose=0)
@@ -59,22 +57,11 @@ def test_failed_export_leaves_seeds_and_statistics(tmp_path):
         export_model(model, tmp_path / "bundle")
 
 
-RECURRENT = {
-    "lstm": lambda: layers.LSTM(4, return_sequences=True, dropout=0.2),
-    "gru": lambda: layers.GRU(4, return_sequences=True, recurrent_dropout=0.2),
-    "cells": lambda: layers.RNN([layers.SimpleRNNCell(4, dropout=0.2), layers.LSTMCell(4)], return_sequences=True),
-    "bidirectional": lambda: layers.Bidirectional(layers.SimpleRNN(2, return_sequences=True, dropout=0.2)),
-}
-
-
-@pytest.mark.parametrize("recurrent", RECURRENT)
-def test_recurrent_layer_with_dropout_exports_in_front_of_attention(recurrent, tmp_path):
+def test_cells_with_dropout_are_exported_in_front_of_attention(tmp_path):
     x = keras.Input((4, 3), name="x")
-    hidden = RECURRENT[recurrent]()(x)
-    attended = (
-        layers.Attention()([hidden, hidden]) if recurrent == "gru" else keras_attn.AdditiveAttention(4)(*[hidden] * 3)
-    )
-    model = keras.Model(x, layers.Dense(2)(attended))
+    cells = [layers.SimpleRNNCell(4, dropout=0.2), layers.LSTMCell(4)]
+    hidden = layers.RNN(cells, return_sequences=True)(x)
+    model = keras.Model(x, layers.Dense(2)(keras_attn.AdditiveAttention(4)(*[hidden] * 3)))
     series = np.random.default_rng(0).standard_normal((2, 4, 3)).astype("float32")
     predicted = model(series, training=False)  # which counts the seeds on
     with variables_kept(model):

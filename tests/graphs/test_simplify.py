@@ -66,11 +66,7 @@ def over_the_last_axis_which_is_not_known(x):
 
 
 KERNEL = RNG.standard_normal((6, 4)).astype("float32")
-OTHERS = [layers.LayerNormalization(axis=1), layers.LayerNormalization(axis=(1, 2))]
-OTHERS += [layers.LayerNormalization(scale=False), layers.RMSNormalization()]
-OTHERS += [layers.UnitNormalization(), layers.GroupNormalization(2)]
-OTHERS = [(layer, (5, 6), {"LayerNormalization": 0}) for layer in OTHERS]
-OTHERS += [(over_two_axes, (None, 2, 3), {"Reshape": 2}), (over_the_last_axis_which_is_not_known, (5, None), {})]
+OTHERS = [(over_two_axes, (None, 2, 3), {"Reshape": 2}), (over_the_last_axis_which_is_not_known, (5, None), {})]
 
 
 @pytest.mark.parametrize(("outputs", "shape", "some"), OTHERS)

@@ -113,17 +113,6 @@ def test_outputs_are_those_of_the_layer_that_was_trained(name):
         assert_same_outputs(layer, run, inputs_of(*sizes), valid_lens)
 
 
-@pytest.mark.parametrize("source", [of_source(source) for source in TEXTBOOKS if source != "tfa"])
-def test_square_kernels_are_not_turned_round(source):
-    state, run = textbook(source).additive(generator(), U, U, U)
-    layer = from_state(AdditiveAttention(U), state, source, prefix="attention" if source == "tensorflow" else "")
-    inputs = inputs_of(U, U, Dv)
-    assert_same_outputs(layer, run, inputs)
-    layer.W_q.kernel.assign(np.transpose(ops.convert_to_numpy(layer.W_q.kernel)))
-    with pytest.raises(AssertionError, match="Not equal"):
-        assert_same_outputs(layer, run, inputs)
-
-
 def test_a_bilinear_kernel_of_tensorflow():
     kernel = generator().normal(size=(Dk, Dq)).astype("float32")
     ours, theirs = from_state(BilinearAttention(), {"W/kernel": kernel}, "tensorflow"), BilinearAttention()

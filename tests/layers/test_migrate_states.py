@@ -51,15 +51,6 @@ def test_the_layer_itself_is_returned_built_for_values_of_any_size():
         assert layer(*inputs_of(Dq, Dk, size)).shape == (B, Tq, size)
 
 
-def test_a_layer_that_is_built_keeps_its_variables():
-    layer = AdditiveAttention(U)
-    layer(*inputs_of(Dq, Dk, Dv))
-    variables = list(layer.weights)
-    from_state(layer, additive_state(), "torch")
-    assert all(now is before for now, before in zip(layer.weights, variables, strict=True))
-    assert_set(layer, additive_state())
-
-
 def test_a_layer_built_by_a_state_is_saved_and_loaded(tmp_path):
     layer = from_state(AdditiveAttention(U), additive_state(), "torch")
     shapes = [(Tq, Dq), (Tk, Dk), (Tk, Dv)]

@@ -113,11 +113,6 @@ def test_names_with_dots_and_hyphens():
     assert names(model_signature(named_model(*past), None)) == past
 
 
-def stateful_model():
-    x = keras.Input((4, 3), batch_size=2, name="x")
-    return keras.Model(x, layers.GRU(2, stateful=True, name="memory")(x))
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -132,7 +127,6 @@ def stateful_model():
         (lambda: named_model("x", ragged=True), "`x` is ragged"),
         (lambda: named_model("x", sparse=True), "`x` is sparse"),
         (lambda: named_model("x", dtype="bfloat16"), "`x` is bfloat16, which NumPy does not have"),
-        (stateful_model, "`memory` .GRU. is stateful"),
     ],
 )
 def test_refused_by_name(build, message):

@@ -37,11 +37,6 @@ def test_of_no_text_there_are_no_code_points():
         assert converted.assert_same(x=np.array(none, object)).size == 0
 
 
-def test_another_encoding_is_refused():
-    with pytest.raises(UnsupportedModelError, match="`UnicodeDecode`"):
-        Converted(lambda x: tf.strings.unicode_decode(x, "UTF-16-BE").to_tensor(shape=[None, None]), x=TEXTS)
-
-
 def test_bytes_that_stay_texts_are_refused():
     with pytest.raises(UnsupportedModelError, match="`StringSplit`"):
         Converted(lambda x: tf.strings.bytes_split(x).to_tensor(shape=[None, None]), x=TEXTS)

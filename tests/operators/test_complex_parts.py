@@ -1,11 +1,8 @@
 """Complex tensors in ONNX: whatever moves, adds or multiplies their numbers, between what makes and what reads them."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from traced_functions import Converted
-
-from keras_attn_export import UnsupportedModelError
 
 A, B = np.random.default_rng(0).standard_normal((2, 2, 3, 4)).astype("float32")
 FACTOR = tf.constant(2 + 3j, tf.complex64)
@@ -45,8 +42,3 @@ def test_the_magnitude_of_what_float32_cannot_square():
     converted = Converted(lambda a, b: tf.abs(tf.complex(a, b)), a=A, b=B)
     assert np.isfinite(converted.assert_same(a=A * 1e30, b=B * 1e30)).all()
     assert converted.assert_same(a=A * 1e-25, b=B * 1e-25).all()
-
-
-def test_what_has_no_form_is_named():
-    with pytest.raises(UnsupportedModelError, match="Op `ComplexSqrt`"):
-        Converted(lambda a, b: tf.abs(tf.sqrt(tf.complex(a, b))), a=A, b=B)

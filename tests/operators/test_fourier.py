@@ -109,10 +109,3 @@ def test_short_time_transforms(center, tmp_path):
         found, expected = run(model, x=x), keras_model(x)
         for name in operations:
             assert_parts(found, name, expected[f"{name}_real"].numpy() + 1j * expected[f"{name}_imag"].numpy())
-
-
-def test_the_magnitude_of_a_spectrum(tmp_path):
-    x = keras.Input((None,), name="x")
-    model = keras.Model(x, {"out": layers.Lambda(lambda x: tf.abs(tf.signal.rfft(x)), output_shape=(None,))(x)})
-    found = onnx_outputs(model, {"x": drawn(2, 30)}, tmp_path)["out"]
-    np.testing.assert_allclose(found, np.abs(np.fft.rfft(drawn(2, 30))), rtol=1e-5, atol=1e-5)

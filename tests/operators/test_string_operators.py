@@ -126,7 +126,6 @@ ODD_PATTERNS = (
 @pytest.mark.parametrize(
     ("function", "op"),
     [
-        (lambda x: tf.strings.lower(x, encoding="utf-8"), "StringLower"),
         (lambda x: tf.strings.regex_replace(x, "a(b)", r"\1"), "StaticRegexReplace"),
         *(
             (lambda x, pattern=pattern: tf.strings.regex_replace(x, pattern, "-"), "StaticRegexReplace")

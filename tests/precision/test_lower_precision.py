@@ -1,6 +1,5 @@
 """The precisions float16 and int8, through onnxruntime: what matches, what stays exact, what is reported."""
 
-import json
 import logging
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ from keras_attn_export._precision.int8 import silent_logging
 from keras_attn_export._precision.overflow import to_measured_float16
 from keras_attn_export._standalone.verify import CASES, MODEL, load_cases
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
+pytest_plugins = ("bundle_fixtures",)
 
 CONVERTED = ("float16", "int8")
 D = 24
@@ -245,12 +244,6 @@ def test_a_float32_file_that_differs_is_not_converted(tmp_path, monkeypatch):
         export_model(model, tmp_path / "bundle", precision="int8", tolerance=10, progress=steps.append)
     assert not [step for step in steps if "int8" in step]
     assert not list(tmp_path.iterdir())
-
-
-def test_from_the_command_line(model_file, tmp_path, succeeds):
-    told = json.loads(succeeds("export", model_file, tmp_path / "bundle", "--precision", "int8", "--json"))
-    assert told["report"]["precision"]["name"] == "int8"
-    succeeds("verify", tmp_path / "bundle")
 
 
 def test_the_quantizer_is_silent_and_other_threads_log_on(caplog):

@@ -34,12 +34,6 @@ def bias_of_positions():
     return keras.Model([x, lens], attend(y, y, y, lens, score_bias=falling, use_causal_mask=True))
 
 
-def rotary_heads():
-    x, lens = keras.Input((None, 8), name="x"), keras.Input((), dtype="int32", name="valid_lens")
-    attend = MultiHeadAttention(DotProductAttention(), 2, process_heads=RotaryEmbedding(), name="attention")
-    return keras.Model([x, lens], attend(x, x, x, lens, use_causal_mask=True))
-
-
 def queries_from_an_offset():
     q, k, v, _ = qkvl(keys=6)
     first = keras.Input((), dtype="int32", name="first")
@@ -73,7 +67,6 @@ def step_of_fixed_capacity():
 DECODER_PARTS = {
     "bias of pairs": ExportCase(bias_of_pairs),
     "bias of positions": ExportCase(bias_of_positions),
-    "rotary heads": ExportCase(rotary_heads),
     "queries from an offset": ExportCase(queries_from_an_offset, lambda: {"first": np.array([0, 3, 7], "int32")}),
     "step of a growing state": ExportCase(step_of_a_growing_state),
     "step of fixed capacity": ExportCase(step_of_fixed_capacity),

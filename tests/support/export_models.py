@@ -143,29 +143,10 @@ def gelu_norm_dropout_conv():
     return keras.Model([x, lens], layers.Dense(2, activation=keras.activations.gelu)(y))
 
 
-def normalizations():
-    x = keras.Input((None, 6), name="x")
-    lens = keras.Input((), dtype="int32", name="valid_lens")
-    adapted = layers.Normalization()
-    adapted.adapt(np.random.default_rng(0).normal(2, 3, (50, 4, 6)).astype("float32"))
-    y = layers.Normalization(mean=1.0, variance=4.0)(adapted(x))
-    y = layers.GroupNormalization(2)(layers.RMSNormalization()(layers.UnitNormalization()(y)))
-    return keras.Model([x, lens], AdditiveAttention(4)(y, y, y, lens))
-
-
 def compiled_with_xla():
     model = gelu_norm_dropout_conv()
     model.compile("sgd", "mse", jit_compile=True)
     return model
-
-
-def stock_attention_beside_ours():
-    q, k, v, lens = qkvl(keys=6, values=6)
-    ours = AdditiveAttention(4)(q, k, v, lens)
-    theirs = layers.MultiHeadAttention(2, 3)(ours, k)
-    grouped = layers.GroupQueryAttention(3, 4, 2)(theirs, k)
-    pooled = layers.AdditiveAttention()([layers.Attention()([grouped, k]), k])
-    return keras.Model([q, k, v, lens], pooled)
 
 
 def shared_layer():
@@ -262,9 +243,7 @@ EXPORTED = {
     "masked softmax alone": ExportCase(masked_softmax_alone, attention=0),
     "implicit mask and encoders": ExportCase(implicit_mask_and_encoders),
     "gelu, norm, dropout, conv": ExportCase(gelu_norm_dropout_conv),
-    "normalizations": ExportCase(normalizations),
     "compiled with XLA": ExportCase(compiled_with_xla),
-    "stock attention beside ours": ExportCase(stock_attention_beside_ours),
     "shared layer": ExportCase(shared_layer),
     "nested model": ExportCase(nested_model),
     "static shapes": ExportCase(static_shapes),

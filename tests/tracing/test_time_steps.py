@@ -19,7 +19,6 @@ def frames(*sizes, layer):
     ("sizes", "layer"),
     [
         ((6, 6, 2), lambda: layers.Conv2D(3, 3, strides=2, activation="relu", bias_initializer="normal")),
-        pytest.param((6, 6, 2), layers.GlobalAveragePooling2D, marks=pytest.mark.out_of_turn),
         ((None, 4), lambda: layers.Conv1D(5, 3, padding="same")),
         pytest.param((7, 3), lambda: layers.LSTM(4), marks=pytest.mark.out_of_turn),
     ],

@@ -38,18 +38,9 @@ def test_where_keeps_what_is_not_chosen_out(tmp_path):
 
 
 JITTED = layers.Lambda(tf.function(lambda x: tf.nn.relu(x) * 2.0, jit_compile=True))
-SERIES = np.random.default_rng(0).standard_normal((2, 5, 3)).astype("float32")
-EQUALS = [[0.0, -0.0, -1, -2, -3], [-1, -0.0, 0.0, -5, -5], [3, 1, 7, 7, 2], [-2, -1, -3, -4, -1]]
-
-
 NUMBERS = {
-    "exact gelu": (lambda x: ops.gelu(x, approximate=False), np.array([[-9, -3, -1, 0, 1, 3, 9]], "float32")),
     "jit compiled": (JITTED, np.array([[-1, 0, 2.5]], "float32")),
     "jit compiled among others": (lambda x: layers.Dense(4, name="after")(JITTED(x)), np.array([[-1, 0, 2.5]], "f")),
-    "argmax": (lambda x: ops.argmax(x, -1), np.array([EQUALS], "float32")),
-    # a seed may count on
-    "dropout": (lambda x: layers.Bidirectional(layers.LSTM(4, dropout=0.2))(x), SERIES),
-    "recurrent dropout": (layers.GRU(4, recurrent_dropout=0.2), SERIES),
 }
 
 
@@ -59,7 +50,7 @@ def test_numbers(outputs, given, tmp_path):
     model = keras.Model(x, {"out": outputs(x)})
     found, expected = onnx_outputs(model, {"x": given}, tmp_path)["out"], model(given)["out"].numpy()
     assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=1e-5 if given.size > 3 else 1e-6, atol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
 class InLoop(layers.Layer):
