@@ -48,7 +48,6 @@ Bidirectional(LSTM(3, return_sequences=True)): merge_mode={"sum", "mul", "ave", 
  layer=LSTM(3, return_sequences=True, return_state=True) | layer=SimpleRNN(2), merge_mode="mul" |
  !layer=GRU(3, stateful=True)
 ## steps
-keras_hub.RotaryEmbedding(): feature_axis=1, sequence_axis=2
 Adaptive{Max,Average}Pooling1D(2): data_format="channels_first"
 PReLU(): shared_axes={[1], [2]}
 Permute((2, 1)): dims=(1, 2)
@@ -148,6 +147,7 @@ keras_hub.ImageConverter(): image_size=(6, 5) | scale=0.5 | offset=[1.0, 2.0, 3.
  image_size=(6, 5), antialias=True | image_size=(6, 5), crop_to_aspect_ratio=False, pad_to_aspect_ratio=True |
  image_size=(6, 5), data_format="channels_first"
 ## photo
+keras_hub.RotaryEmbedding(feature_axis=1, sequence_axis=2):
 RandomCrop(5, 4): data_format="channels_first"
 ContrastLimitedAdaptiveHistogramEqualization(tile_grid_size=(2, 2)): clip_limit=1.0 | value_range=(0, 300) |
  tile_grid_size=(3, 1) | data_format="channels_first"
