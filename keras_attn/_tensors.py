@@ -7,6 +7,7 @@ is one.
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
+import numpy as np
 from keras import ops
 
 # A tensor of TensorFlow, JAX or torch, or a `keras.KerasTensor`, whose shape may hold None: they share no base class.
@@ -113,3 +114,9 @@ def ceil_div(size: Any, divisor: Any) -> Any:
 
 def _are_known(*sizes: Any) -> bool:
     return all(isinstance(size, int) for size in sizes)
+
+
+def within_int32(lengths: Any) -> Any:
+    """Return lengths clipped to int32 if they are a NumPy array of 64 bits: JAX without x64 wraps 2**40 to 0."""
+    is_wide = isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu" and lengths.itemsize == 8
+    return lengths.clip(0, np.iinfo("int32").max).astype("int32") if is_wide else lengths

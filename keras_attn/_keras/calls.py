@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .placeholders import within_int32
+from .._tensors import within_int32
 
 
 class CheckedCalls:

@@ -5,10 +5,7 @@ of their shapes, and where the call raises an error, all that is not built by th
 that wants integers or booleans thus has to take such a placeholder for what will come.
 """
 
-from typing import Any
-
 import keras
-import numpy as np
 from keras import ops
 
 from .._tensors import Masks, Tensor, as_tensor, dtype_of
@@ -26,12 +23,6 @@ def as_tensors(masks: Masks) -> Masks:
 def as_lengths(lengths: Tensor) -> Tensor:
     """Lengths as a tensor: of integers, if a placeholder stands for them."""
     return _as_tensor_of("int32", lengths)
-
-
-def within_int32(lengths: Any) -> Any:
-    """Lengths that fit int32, of a NumPy array of 64 bits: JAX without x64 would wrap a length of 2**40 to 0."""
-    is_wide = isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu" and lengths.itemsize == 8
-    return lengths.clip(0, np.iinfo("int32").max).astype("int32") if is_wide else lengths
 
 
 def as_mask(mask: Tensor) -> Tensor:

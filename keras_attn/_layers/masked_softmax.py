@@ -7,10 +7,10 @@ from keras import ops
 
 from .._checks.tensors import check_attention_mask, check_scores, check_valid_lens
 from .._keras.calls import CheckedCalls
-from .._keras.placeholders import as_lengths, as_mask, within_int32
+from .._keras.placeholders import as_lengths, as_mask
 from .._maths.masks import intersect, lengths_mask
 from .._maths.normalizers import softmax_where
-from .._tensors import Tensor, as_tensor, dtype_of, shape_of
+from .._tensors import Tensor, as_tensor, dtype_of, shape_of, within_int32
 
 
 def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) -> Tensor:
