@@ -145,6 +145,8 @@ def _write(
                 hint += begins_in(layer_differing_in_predict(signature, case))
             else:
                 save_layer_outputs(signature, case, folder.with_name(LAYER_OUTPUTS))
+            if any("has shape" in (row.problem or "") for row in saved_model_rows):
+                hint += " If a layer computes a shape from sizes in Python, fix the sizes: `static_axes=` (`--static`)."
         raise ParityError(f"{error}{hint}", report) from None
     weights = compare_weights(folder / verify.MODEL, finished.copied, signature.model.variables)
     deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]

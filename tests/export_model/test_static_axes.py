@@ -6,7 +6,7 @@ import pytest
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention
-from keras_attn_export import InputError, export_model
+from keras_attn_export import InputError, ParityError, export_model
 from keras_attn_export._export.export import StaticAxisWarning
 
 B, STEPS, SOURCE, WORDS, HIDDEN, LAYERS = 3, 2, 5, 11, 8, 2
@@ -128,3 +128,12 @@ def test_size_that_python_reads_is_chosen_by_the_user(axis, name, size, tmp_path
     with pytest.warns(StaticAxisWarning, match=rf"^Axis `{name}` is static in the bundle\. TensorFlow cannot trace"):
         bundle = export_model(model, tmp_path / "sampled", sample_inputs=np.ones((5, 5, 4), "f"))
     assert shapes(bundle)["x"][axis] == 5
+
+
+def test_sizes_that_a_layer_computes_with_in_python_are_to_be_fixed(tmp_path):
+    x = keras.Input((None, None, 1), name="x")
+    model = keras.Model(x, layers.CenterCrop(2, 2, name="crop")(x))
+    with pytest.raises(ParityError, match=r"`crop` has shape .* fix the sizes: `static_axes=`"):
+        export_model(model, tmp_path / "bundle")
+    bundle = export_model(model, tmp_path / "bundle", static_axes={"x_length": 4, "x_axis_2": 5})
+    assert bundle.manifest["outputs"][0]["shape"][1:] == [2, 2, 1]

@@ -145,7 +145,8 @@ def class_of(row: Row) -> type[keras.Layer]:
 def arguments_of(row: Row) -> dict[str, Any]:
     """Return the arguments of the constructor by name; the option of a row replaces what all rows have."""
     bind = inspect.signature(class_of(row)).bind_partial
-    return {**evaluated(f"bind({row.base}).arguments", bind=bind), **evaluated(f"dict({row.option})")}
+    arguments = evaluated(f"bind({row.base}).arguments", bind=bind)
+    return arguments.pop("kwargs", {}) | arguments | evaluated(f"dict({row.option})")
 
 
 def name_of(row: Row) -> str:
@@ -187,7 +188,8 @@ def model_of(rows: Sequence[Row]) -> keras.Model:
     outputs = dict(output for row in rows for output in outputs_of(row, inputs))
     first = next(iter(outputs.values()))
     keys = as_sequence(L.Hashing(5)(inputs[0]) if kind.dtype == "string" else inputs[0])
-    queries = keys if rows[0].refused or first.dtype == "string" else as_sequence(first)
+    is_sequence = not rows[0].refused and first.dtype != "string" and first.shape[0] == batch
+    queries = as_sequence(first) if is_sequence else keys
     keys = L.Masking()(keys) if kind.is_masked else keys
     outputs["attention"] = keras_attn.AdditiveAttention(4, name="attention")(queries, keys, keys)
     return perturbed(keras.Model(dict(zip(kind.shapes, inputs, strict=True)), outputs))
