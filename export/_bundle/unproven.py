@@ -40,7 +40,10 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
             found.append(f"Input `{name}` has one value in all cases, so the effect of other values was not compared.")
         if texts := known.get("values", {}).get("nan"):
             examples = " and ".join(map(repr, texts))
-            found.append(f"Keras gives NaN for a text without a known word in input `{name}`, such as {examples}.")
+            found.append(
+                f"Keras gives NaN for texts in input `{name}` such as {examples}. A mean over a text without a known "
+                "word is NaN, for instance."
+            )
     found += differences(coverage)
     for name, known in coverage["outputs"].items():
         if not known["varies"]:

@@ -36,7 +36,7 @@ from .more_cases import (
     with_every_text,
     with_padding_elsewhere,
 )
-from .nan_rows import nan_rows, texts_without_known_word, with_other_rows
+from .nan_rows import nan_rows, texts_of, with_other_rows
 from .signature import InputSpec, Signature
 from .special_values import (
     FINITE,
@@ -80,7 +80,7 @@ class Cases:
         others: Cases with infinities and NaN, which are compared at export and do not travel in the bundle.
         trials: What is tried in cases of special values, by the name of the case.
         drawn: Float inputs without samples, whose range is unknown; a mask is none of them.
-        nan_texts: By input, texts without a known word for which Keras gives NaN.
+        nan_texts: By input, texts for which Keras gives NaN.
     """
 
     axes: Shapes
@@ -164,12 +164,12 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
                 return
             with mistaken_biases() as biases:
                 outputs = signature.run(inputs)
-                can_drop = not may_be_degenerate and name != POISONED
-                if can_drop and (rows := nan_rows(inputs, outputs)).any():
-                    result.refused[f"{np.count_nonzero(rows)} rows of {name}"] = "Keras gives NaN"
-                    dropped = {each: array[rows] for each, array in inputs.items()}
-                    for each, texts in texts_without_known_word(made, dropped).items():
-                        result.nan_texts.setdefault(each, []).extend(texts)
+                has_texts = any(source.words for source in made.values())
+                if has_texts and not may_be_degenerate and (rows := nan_rows(inputs, outputs)).any():
+                    count = int(np.count_nonzero(rows))
+                    result.refused[f"{count} row{'s' * (count > 1)} of {name}"] = "Keras gives NaN"
+                    for input_name, texts in texts_of(made, inputs, rows).items():
+                        result.nan_texts.setdefault(input_name, []).extend(texts)
                     inputs = with_other_rows(inputs, rows)
                     outputs = signature.run(inputs)
         except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
@@ -225,9 +225,11 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
             raise UnsupportedModelError(
                 f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
             )
-    filled = [name for name, source in made.items() if source.appended is not None]  # an empty state moves nothing
+    lengths = [name for name, source in made.items() if source.appended]
     drawn_cases = [index for index, case in enumerate(result.cases) if case.name != "samples"]  # samples may be large
-    at = max(drawn_cases or [0], key=lambda index: all(result.cases[index].inputs[name].any() for name in filled))
+    # keys of an empty state change no output
+    filled = [index for index in drawn_cases if all(result.cases[index].inputs[name].any() for name in lengths)]
+    at = (filled or drawn_cases or [0])[0]
     again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
     ordinary = [case for case in result.cases if case.name not in result.trials]
     tried = [trial for trials in result.trials.values() for trial in trials]
@@ -269,7 +271,7 @@ def _counted_axes(result: Cases, made: Mapping[str, Source]) -> dict[str, str]:
     if full is None:
         return {}
     sizes, inputs = result.sizes[full], result.cases[full].inputs  # the sizes differ from each other
-    counting = [name for name, source in made.items() if source.lengths and source.appended is None]
+    counting = [name for name, source in made.items() if source.lengths and not source.appended]
     largest = {name: int(inputs[name].max()) for name in counting}
     axes = ((name, axis) for name, most in largest.items() for axis, size in sizes.items() if size == most)
     return {name: axis for name, axis in axes if axis != BATCH}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ LENGTHS: dict[str, Callable[[int], list[int]]] = {
     "every": lambda keys: [0, keys + 1, 1, keys, -2, keys // 2],
 }
 
-BEYOND_KEYS = ("over-full", "every")
+BEYOND_KEYS = ("over-full", "every")  # in which a state has no room for what is appended
+
 # The arguments of our layers that are lengths, and those whose steps they count.
 COUNTED = {"valid_lens": ("keys", "values", "scores", "memory"), "input_lens": ("inputs",)}
 
@@ -51,9 +53,9 @@ class Source:
     that are the keys or values themselves: what stands there beyond a length of shape (B,) must not matter. Lengths
     that feed an `Embedding` too stay `below` its size, and lengths of states `below` those in samples. `ids` are all
     numbers that may be looked up, as `table` is where they are not drawn but sampled, and `padding` is what fills the
-    steps that a model skips, which stand at the end of some of the rows that are drawn. `appended` is the tensor whose
-    positions, along axis -2, are appended to a state behind the length, or their number. `words` are what an input of
-    strings holds.
+    steps that a model skips, which stand at the end of some of the rows that are drawn. `appended` are the
+    tensors whose positions, along axis -2, are appended to a state behind the length, or their numbers. `words` are
+    what an input of strings holds.
     """
 
     draw: Callable[[Shape, np.random.Generator], np.ndarray]
@@ -66,7 +68,7 @@ class Source:
     ids: Ids | None = None
     table: Ids | None = None
     padding: float | None = None
-    appended: Any = None
+    appended: tuple[Any, ...] = ()
     words: Words | None = None
 
 
@@ -233,7 +235,7 @@ def _source(
         return _source_of_ids(spec, Ids(0, 1))
     # a table that was not seen at work, as in a loop, and of one size only: what else would be looked up there?
     sizes = {table.input_dim for table in found.unseen}
-    if len(sizes) != 1 and spec.dtype in ("uint8", "int8"):  # pixels and the like, which are all numbers of the dtype
+    if not sizes and spec.dtype in ("uint8", "int8"):  # pixels and the like, which are all numbers of the dtype
         ends = np.iinfo(spec.dtype)
         return Source(lambda shape, rng: rng.integers(ends.min, ends.max, shape, endpoint=True))
     return _source_of_ids(spec, Ids(0, sizes.pop() - 1)) if len(sizes) == 1 else None
@@ -251,8 +253,8 @@ def _source_of_filled(uses: list[_Use], sample: np.ndarray | None) -> Source | N
     if not states:
         return None
     use, state = states[0]
-    appending = next((each for each, _ in states if each.argument not in ("keys", "values")), None)
-    appended = None if appending is None else 1 if appending.inner else appending.bound.get("keys", 1)
+    appending = [other for other, _ in states if other.argument not in ("keys", "values")]
+    appended = tuple(1 if other.inner else other.bound.get("keys", 1) for other in appending)
     below = None if sample is None else int(sample.max()) + 1
     return Source(_counts, True, None if use.inner else state[PROJECTED], below=below, appended=appended)
 
@@ -325,6 +327,10 @@ def _uses(model: Any, tensor: Any, inner: bool = False) -> Iterator[_Use]:
         for name, value in bound.items():
             if any(leaf is tensor for leaf in keras.tree.flatten(value)):
                 yield _Use(operation, name, bound, inner)
+                if name not in ("keys", "values") and _state_in(value) is not None:  # appended to, perhaps once more
+                    lengths = (output for output in node.output_tensors if output.dtype == tensor.dtype)
+                    later = itertools.chain(*(_uses(model, output, inner) for output in lengths))
+                    yield from (use for use in later if _state_in(use.bound[use.argument]) is not None)
 
 
 def _fed_in_decoding(layer: Any, given: Mapping[str, Any], tensor: Any) -> Iterator[tuple[Any, Any]]:

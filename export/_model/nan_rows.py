@@ -30,12 +30,7 @@ def with_other_rows(inputs: Arrays, rows: np.ndarray) -> Arrays:
     return {name: array[index] for name, array in inputs.items()}
 
 
-def texts_without_known_word(sources: Mapping[str, Source], inputs: Arrays) -> dict[str, list[str]]:
-    """Return by input the texts of rows in which no word is of the vocabulary."""
-    texts = {}
-    for name, source in sources.items():
-        if source.words is not None:
-            known = {*source.words.known}
-            rows = [" ".join(row) for row in inputs[name].reshape(len(inputs[name]), -1)]
-            texts[name] = [text for text in rows if known.isdisjoint(text.split())]
-    return texts
+def texts_of(sources: Mapping[str, Source], inputs: Arrays, rows: np.ndarray) -> dict[str, list[str]]:
+    """Return by input of strings the texts in masked rows."""
+    names = [name for name, source in sources.items() if source.words]
+    return {name: [" ".join(row) for row in inputs[name][rows].reshape(np.count_nonzero(rows), -1)] for name in names}

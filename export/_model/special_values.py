@@ -88,7 +88,7 @@ def finite_values(made: Mapping[str, Source], inputs: Arrays) -> list[tuple[str,
 def _finite_values(source: Source, array: np.ndarray) -> Sequence[Value]:
     if source.ids is not None:
         return (-1, source.ids.low, source.ids.high)
-    if array.dtype.kind in "iu" and source.draw is not mask and source.appended is None:
+    if array.dtype.kind in "iu" and source.draw is not mask and not source.appended:
         ends = (int(np.iinfo(array.dtype).max), int(np.iinfo(array.dtype).min))
         highest = () if source.table is None else (source.table.high,)
         return ends if source.lengths else (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32, *ends)

@@ -60,7 +60,9 @@ class Words:
         """What is to be tried of it: all words, as far as a case has room, and what is odd."""
         if self.is_closed:
             return list(self.known[:MOST])
-        others = [change(word) for word in self.known[:20] for change in (str.upper, str.title, "{} ".format)]
+        # without a known word a text may be NaN in Keras, which is no comparison
+        others = [f"{text} {self.known[0]}" for text in ODD if self.known and self.in_sentences]
+        others += [change(word) for word in self.known[:20] for change in (str.upper, str.title, "{} ".format)]
         sentences = [" ".join(self.known[at : at + LONGEST]) for at in range(0, len(self.known), LONGEST)]
         words = sentences if self.in_sentences else self.known
         return [*ODD, *others, *words][:MOST]

@@ -54,8 +54,8 @@ class Drawer:
             if self._made[spec.name].lengths:
                 keys = self._number_of_keys(spec.name, arrays, sizes)
                 cycle = np.array(LENGTHS[lengths](keys))
-                if self._made[spec.name].appended is not None and lengths not in BEYOND_KEYS:
-                    cycle = np.minimum(cycle, max(keys, 0))  # a state without the room gives NaN
+                if self._made[spec.name].appended and lengths not in BEYOND_KEYS:
+                    cycle = np.minimum(cycle, keys)  # a state without room gives NaN
                 if (below := self._made[spec.name].below) is not None:
                     cycle = np.clip(cycle, 0, below - 1)
                 flat = np.resize(cycle, arrays[spec.name].size)
@@ -93,8 +93,8 @@ class Drawer:
         source = self._made[name]
         if source.keys is None:
             return max((size for (_, axis), size in sizes.items() if axis > 0), default=1)
-        appended = 0 if source.appended is None else self._size(source.appended, -2, arrays)
-        return self._size(source.keys, source.keys_axis, arrays) - appended
+        appended = sum(self._size(tensor, -2, arrays) for tensor in source.appended)
+        return max(self._size(source.keys, source.keys_axis, arrays) - appended, 0)
 
     def _size(self, tensor: Any, axis: int, arrays: Arrays) -> int:
         """Return the size that a tensor of the model has along an axis; an integer is the size itself."""

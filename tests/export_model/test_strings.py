@@ -122,9 +122,8 @@ def test_texts_without_a_known_word_are_left_out_alone_and_warned_of(tmp_path):
     model = keras.Model(text, mean)
     bundle = export_model(model, tmp_path / "bundle")
     assert bundle.manifest["inputs"][0]["shape"] == ["batch"]
-    assert bundle.report.warnings == (
-        "Keras gives NaN for a text without a known word in input `text`, such as '' and ' '.",
-    )
+    (warning,) = bundle.report.warnings
+    assert warning.startswith("Keras gives NaN for texts in input `text` such as '' and ' '. ")
     cases = {case.name: case for case in verify.load_cases(bundle.path / verify.CASES)}
     assert {*ODD} - {"", " "} <= {*cases["every text"].inputs["text"]}
     assert np.isfinite(cases["every text"].outputs["mean"]).all()

@@ -12,13 +12,15 @@ from keras_attn_export import InputError
 CAPACITY, WIDTH = 6, 4
 
 
-def step(attend, *shapes, appends=True, beside=(), positions=1):
+def step(attend, *shapes, appends=1, beside=(), positions=1):
     attend.build((None, 1, WIDTH), (None, None, WIDTH), (None, None, WIDTH))
     x = keras.Input((positions, WIDTH), name="x")
     names = ("projected_keys", "projected_values")
     past = {name: keras.Input(shape, name=name) for name, shape in zip(names, shapes, strict=True)}
     past["length"] = keras.Input((), dtype="int32", name="filled")
-    present = attend.append(past, x, x) if appends else past
+    present = past
+    for _ in range(appends):
+        present = attend.append(present, x, x)
     outputs = {"found": attend(x, present)} | ({"next": present["length"]} if appends else {})
     outputs |= {f"sum of {other.name}": ops.sum(other, axis=1) for other in beside}
     return keras.Model([x, *past.values(), *beside], outputs)
@@ -57,6 +59,10 @@ def test_there_is_room_for_several_positions(positions):
     assert all(found.inputs[name]["moves"] for name in ("projected_keys", "projected_values"))
 
 
+def test_there_is_room_for_a_second_append():
+    assert lengths_in(with_heads(positions=2, appends=2))["lengths full"] == {CAPACITY - 4}
+
+
 def test_samples_bound_the_lengths_of_a_state():
     model = with_heads(positions=3)
     shapes = {tensor.name: (2, *tensor.shape[1:]) for tensor in model.inputs}
@@ -74,7 +80,7 @@ def test_nan_is_refused_with_the_lengths_that_caused_it():
 
 
 def test_without_more_steps_all_may_be_filled():
-    assert lengths_in(with_heads(appends=False))["lengths full"] == {CAPACITY}
+    assert lengths_in(with_heads(appends=0))["lengths full"] == {CAPACITY}
 
 
 def test_a_length_counts_along_no_axis_that_is_as_long_by_chance():

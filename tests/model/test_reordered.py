@@ -70,6 +70,11 @@ def with_tenths(x):
     return powers / powers.sum(-1, keepdims=True)
 
 
+def with_another_softplus(x):
+    x = x / 10
+    return np.logaddexp(np.float32(0), x) - np.maximum(x, 0)
+
+
 def with_an_open_gate(x):
     x, gates = np.split(x.astype(float) - 300, 2, axis=-1)
     return x * np.maximum(1 / (1 + np.exp(-gates)), 1e-8)
@@ -80,10 +85,17 @@ def with_an_open_gate(x):
     [
         (lambda x: ops.mean(x / 10, (1, 2)), summed_in_float64, (40, 40, 3)),
         (lambda x: ops.softmax(x / 10), with_tenths, (24,)),
+        (lambda x: ops.softplus(x / 10) - ops.relu(x / 10), with_another_softplus, (2,)),
         (lambda x: ops.glu(x - 300), with_an_open_gate, (2,)),
         (lambda x: GatedInFunction()(x), with_an_open_gate, (2,)),
     ],
-    ids=["sum in another order", "product with the reciprocal", "sigmoid that ends at 1e-8", "within a tf.function"],
+    ids=[
+        "sum in another order",
+        "product with the reciprocal",
+        "difference of equal numbers",
+        "sigmoid that ends at 1e-8",
+        "within a tf.function",
+    ],
 )
 def test_what_may_stand_in_its_place_is_within_limits(build, other, shape):
     """Of whole numbers, which stay while rounding is measured."""
