@@ -117,6 +117,8 @@ def _are_known(*sizes: Any) -> bool:
 
 
 def within_int32(lengths: Any) -> Any:
-    """Return lengths clipped to int32 if they are a NumPy array of 64 bits: JAX without x64 wraps 2**40 to 0."""
+    """Return lengths clipped to int32 if they are NumPy's or Python's of 64 bits: JAX without x64 wraps 2**40 to 0."""
+    if isinstance(lengths, list | tuple) and lengths and all(isinstance(n, int | np.integer) for n in lengths):
+        lengths = np.array(lengths, "int64")
     is_wide = isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu" and lengths.itemsize == 8
     return lengths.clip(0, np.iinfo("int32").max).astype("int32") if is_wide else lengths

@@ -225,10 +225,10 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
             raise UnsupportedModelError(
                 f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
             )
-    lengths = [name for name, source in made.items() if source.appended]
+    state_lengths = [name for name, source in made.items() if source.appended]
     drawn_cases = [index for index, case in enumerate(result.cases) if case.name != "samples"]  # samples may be large
     # keys of an empty state change no output
-    filled = [index for index in drawn_cases if all(result.cases[index].inputs[name].any() for name in lengths)]
+    filled = [index for index in drawn_cases if all(result.cases[index].inputs[name].any() for name in state_lengths)]
     at = (filled or drawn_cases or [0])[0]
     again = partial(drawer.inputs, axes.sizes(result.sizes[at]))
     ordinary = [case for case in result.cases if case.name not in result.trials]

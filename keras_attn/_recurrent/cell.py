@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from .._checks.arguments import check_flag, check_positive_integer, check_switch
+from .._keras.calls import CheckedCalls
 from .._keras.projections import kernel_config, policy_with_quantized_sublayers, projection, set_kernel_options
 from .._pooling.layer import AttentionLayer
 from .._tensors import Tensor, dtype_of, merge_shapes, shape_of
@@ -28,7 +29,7 @@ from .states import CellStates, States
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class AttentionCell(CellStates):
+class AttentionCell(CheckedCalls, CellStates):
     """A recurrent cell that attends to a memory at each step: the decoder of Bahdanau, or that of Luong.
 
     With the input `x`, the states `s` and the context `c = attention(query, memory)`, a step gives the output `o`:
@@ -83,6 +84,8 @@ class AttentionCell(CellStates):
         and Manning 2015, equation 5 and section 3.3. `AttentionWrapper` of TensorFlow Addons is `when="after"` with
         `input_feeding=True` and `attention_size`; its default `attention_layer` has `activation=None`.
     """
+
+    CALLED = "`cell(inputs, states, memory)`"
 
     def __init__(
         self,
