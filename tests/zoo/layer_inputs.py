@@ -107,6 +107,7 @@ KINDS = {
     "3D": Kind({"x": (4, 4, 4, 2)}),
     "frames of 1D": Kind({"x": (None, 6, 2)}, is_traced=True),
     "frames of 2D": Kind({"x": (None, 5, 5, 2)}, is_traced=True),
+    "video": Kind({"x": (None, 5, 5, 2)}),
     "frames of 3D": Kind({"x": (None, 4, 4, 4, 2)}, is_traced=True),
     "tokens": Kind({"x": (None,)}, "int32"),
     "ids": Kind({"x": (6,)}, "int32", bounds=(0, 6)),
