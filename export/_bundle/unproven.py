@@ -12,7 +12,7 @@ NOISY = 0.01  # of a number, which a fault may then be as large as
 FAR = 0.1  # what float16 or int8 was seen to do
 TIED = 0.01  # of all choices
 FEW = 32  # rows
-SMALLER = 0.9  # times the size of the float32 file, below which int8 saves something
+MAX_INT8_SIZE_RATIO = 0.9  # of the int8 file to the float32 file; above it int8 saves little
 SLOWER = 1.1  # times as long as in float32
 TOLD = 0.1  # milliseconds from which on a time tells something
 
@@ -81,11 +81,11 @@ def calibrated(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def int8_without_gain(precision: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return sentences about an int8 file that is hardly smaller than float32, or computes nothing in another way."""
+    """Return sentences about an int8 file that is hardly smaller than float32, or gives the same numbers."""
     if precision is None or precision["name"] != "int8":
         return ()
     sentences = []
-    if (ratio := precision.get("size_ratio", 0)) >= SMALLER:
+    if (ratio := precision.get("size_ratio", 0)) >= MAX_INT8_SIZE_RATIO:
         sentences.append(f"The int8 file has {ratio:.2f} times the size of the float32 file, so int8 saves little.")
     if precision.get("changes_nothing"):
         sentences.append("In no golden case does a number of the int8 file differ from the float32 file.")

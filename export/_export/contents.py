@@ -19,7 +19,7 @@ from .._bundle.tried_values import values_text
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._graphs.onnx_file import check_standard, describe, tell, write
 from .._graphs.traced import Traced
-from .._internals.stock_attention import WITH_HEADS, WITHOUT_HEADS, is_stock_attention
+from .._internals.stock_attention import is_stock_attention
 from .._lowerings.forms_run import small_only
 from .._lowerings.lower import lowered_models
 from .._lowerings.lowered import Lowered
@@ -274,7 +274,7 @@ def _without(cases: Collection[str], rows: Iterable[ParityRow]) -> tuple[ParityR
 def _reason(layer: Any) -> str:
     """Return why a layer that handed no computation to the exporter is written in plain operators."""
     if isinstance(layer, MaskedSoftmax):
-        return "it is a softmax alone"
+        return "it computes a softmax only"
     if isinstance(layer, AttentionPooling) or is_stock_attention(layer):
         return "no output of the model depends on its attention"
     return "its class is derived from an attention layer of Keras, and may compute attention in another way"
@@ -304,10 +304,13 @@ def _manifest(signature: Signature, reference: Reference, lowered: Lowered, opti
                 "precision": options.precision,
                 **told.get(id(layer), {}),
             }
-            for layer in signature.layers
-            if layer in signature.attention or isinstance(layer, (*WITH_HEADS, *WITHOUT_HEADS))
+            for layer in signature.listed
         ]
-        + [{**written, "precision": options.precision} for written in lowered.told_of_written(opset)],
+        + [
+            {"name": call.layer, "class": "operations", **told[call.owner], "precision": options.precision}
+            for call in lowered.written
+            if call.owner not in map(id, signature.listed)
+        ],
         backend=reference.backend,
         versions=versions_of(packages),
         lowest_onnxruntime=lowest_onnxruntime(opset, lowered.lowerings.values()),

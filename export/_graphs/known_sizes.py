@@ -61,10 +61,11 @@ def with_known_sizes(
             # Keras runs a recurrent cell once more, of which only the shapes of its states are read
             is_shape = node.op_type == "Shape" and node.input[0] not in read
             if is_shape and all(isinstance(size, int) or size in places for size in numbers):
-                constants |= {f"size/{size}": np.array([size]) for size in numbers if isinstance(size, int)}
-                for size in filter(lambda size: isinstance(size, str), numbers):
-                    made = _asked(size, places[size], TensorProto.INT64, is_scalar=False)
-                    asked |= {each.output[0]: each for each in made}
+                for size in numbers:
+                    if isinstance(size, int):
+                        constants[f"size/{size}"] = np.array([size])
+                    else:
+                        asked[f"size/{size}"] = _asked(size, places[size], TensorProto.INT64, is_scalar=False)[-1]
                 sizes = [f"size/{size}" for size in numbers]
                 rows.append(helper.make_node("Concat", sizes, [output], name=node.name, axis=0))
                 continue

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_attn._pooling.composite import DROPS
+
 WITH_HEADS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 WITHOUT_HEADS = (keras.layers.Attention, keras.layers.AdditiveAttention)
 MEAN, ZEROS, AS_COMPUTED = "mean", "zeros", "as computed"
-DROPS = "it drops weights, since it is called with `training=True`"
 _REPEATING = {"Reshape", "Tile", "ExpandDims", "Identity"}  # the ops of TensorFlow's `repeat`
 
 
@@ -207,19 +208,17 @@ def _of_heads(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> S
     """Describe a call of `_compute_attention`, or return why it is of another kind."""
     queries, keys, values = (given[name] for name in ("query", "key", "value"))
     grouped = isinstance(layer, keras.layers.GroupQueryAttention)
-    dropout = layer.dropout
     weights = layer._return_attention_scores if grouped else given["return_attention_scores"]
-    by_softmax = dropout > 0 or weights
+    by_softmax = layer.dropout > 0 or weights
     softmax, axes = type(layer._softmax), (1,) if grouped else layer._attention_axes
-    refusals = {
-        f"it computes in {layer.compute_dtype}": not _are_float32(queries, keys, values),
-        DROPS: dropout > 0 and given["training"],
-        f"its softmax is a layer of class {softmax.__name__}": softmax is not keras.layers.Softmax,
-        "it has `flash_attention=True`": layer._flash_attention,
-        f"it attends along the axes {axes}": axes != (1,),
-        f"its queries have {len(queries.shape) - 1} axes": not _have_axes(4, queries, keys, values),
-    }
-    if reason := next((reason for reason, holds in refusals.items() if holds), ""):
+    if reason := _first_reason(
+        (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
+        (layer.dropout > 0 and given["training"], DROPS),
+        (softmax is not keras.layers.Softmax, f"its softmax is a layer of class {softmax.__name__}"),
+        (layer._flash_attention, "it has `flash_attention=True`"),
+        (axes != (1,), f"it attends along the axes {axes}"),
+        (not _have_axes(4, queries, keys, values), f"its queries have {len(queries.shape) - 1} axes"),
+    ):
         return reason
     mask, causal = given["attention_mask"], given.get("use_causal_mask", False)
     noted, parts = hold.parts.get(id(mask), (None, None))
@@ -252,6 +251,11 @@ def _of_heads(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> S
     )
 
 
+def _first_reason(*reasons: tuple[Any, str]) -> str:
+    """Return the first reason whose condition is true, or an empty text."""
+    return next((reason for is_true, reason in reasons if is_true), "")
+
+
 def _fits(parts: _Parts) -> bool:
     """Tell whether a mask of pairs has an axis for each of what it masks.
 
@@ -270,14 +274,13 @@ def _of_one(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> Sto
     queries_mask, keys_mask = (*(given["mask"] or ()), None, None)[:2]
     masks = [mask for mask in (queries_mask, keys_mask) if mask is not None]
     sizes = {queries.shape[-1], keys.shape[-1]}
-    refusals = {
-        f"it computes in {layer.compute_dtype}": not _are_float32(queries, keys, values),
-        f"its queries have {len(queries.shape)} axes": not _have_axes(3, queries, keys, values),
-        "its masks are of single pairs": not _have_axes(2, *masks),
-        DROPS: layer.dropout > 0 and given["training"],
-        "its queries and keys are not of one known size": None in sizes or len(sizes) > 1,
-    }
-    if reason := next((reason for reason, holds in refusals.items() if holds), ""):
+    if reason := _first_reason(
+        (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
+        (not _have_axes(3, queries, keys, values), f"its queries have {len(queries.shape)} axes"),
+        (not _have_axes(2, *masks), "its mask has a value for each pair of query and key"),
+        (layer.dropout > 0 and given["training"], DROPS),
+        (None in sizes or len(sizes) > 1, "the feature sizes of queries and keys are unknown or differ"),
+    ):
         return reason
     queries, keys, w_v = _scored(layer, queries, keys)
     return StockAttention(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,6 +53,7 @@ def lowered_models(
     if _takes_operator(options):
         changed, written = with_written_attention(traced, len(calls), inputs)
         if written:
+            written = [replace(call, owner=_owner(call, signature.listed)) for call in written]
             lowerings = {**lowered.lowerings, **dict.fromkeys(written, FUSED)}
             found = replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written))
             yield _sized(found, inputs, rotates=rotates)
@@ -65,6 +67,13 @@ def _lowered(traced: Traced, calls: Sequence[Call], options: Options) -> Lowered
         if lowering == IN_BLOCKS and call.op not in outermost:  # OpenVINO 2026.4 loads no loop of ours in a loop
             lowerings[call] = PORTABLE
     return Lowered(traced, lowerings, options.written_for, precision=options.precision)
+
+
+def _owner(call: Call, layers: Sequence[Any]) -> int:
+    """Return the identity of the innermost layer around hand-written attention, or of the call if there is none."""
+    path = "/".join(re.sub(r"_\d+$", "", name) for name in call.layer.split("/"))  # without TensorFlow's numbers
+    around = [layer for layer in layers if f"/{layer.path}/" in f"/{path}/"]
+    return id(max(around, key=lambda layer: len(layer.path))) if around else id(call)
 
 
 def takes_rotations(lowering: str, written_for: str, precision: str) -> bool:

@@ -96,21 +96,11 @@ class Lowered:
         return [*of_calls, *text_functions(self.traced.model, opset), *hash_functions(self.traced.model, opset)]
 
     def layers(self, opset: int) -> dict[int, dict[str, Any]]:
-        """Return what the manifest says of each layer that was called, by the layer's identity."""
+        """Return what the manifest says of each layer that was called, by the owner of its calls."""
         told: dict[int, dict[str, Any]] = {}
         for call, lowering in self.lowerings.items():
-            if call in self.written:
-                continue
             name = asked_by(lowering)
             layer = told.setdefault(call.owner, {"lowering": name, "form": form_of(call, lowering, opset)})
             if name not in layer["lowering"].split(" and "):  # a layer that is called twice
                 layer["lowering"] += f" and {name}"
         return told
-
-    def told_of_written(self, opset: int) -> list[dict[str, Any]]:
-        """Return the same of attention that no layer made, by the scopes of its nodes."""
-        return [
-            {"name": call.layer, "class": "operations", "lowering": lowering, "form": form_of(call, lowering, opset)}
-            for call, lowering in self.lowerings.items()
-            if call in self.written
-        ]

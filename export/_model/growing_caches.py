@@ -24,7 +24,7 @@ def growing_axes(shapes: Shapes, cases: Sequence[Case]) -> set[str]:
 
 def _grows(name: str, axis: int, cases: Sequence[Case]) -> bool:
     def is_multiple(output: str) -> bool:
-        """Tell whether the appended part is as long as the input in every case, as where two inputs are joined."""
+        """Return True if the appended part is as long as the input in every case, as where two inputs are joined."""
         return all(case.outputs[output].shape[axis] % case.inputs[name].shape[axis] == 0 for case in cases)
 
     return any(

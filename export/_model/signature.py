@@ -27,7 +27,7 @@ from .._internals.keras_internals import (
     outputs_structure,
     quantization_of,
 )
-from .._internals.stock_attention import is_stock_attention
+from .._internals.stock_attention import WITH_HEADS, WITHOUT_HEADS, is_stock_attention
 from .._standalone.verify import Arrays, decoded
 from .keras_messages import first_line, quiet_keras
 from .names import check_inputs, output_names
@@ -90,6 +90,12 @@ class Signature:
         """The attention layers in it, of ours or of Keras's."""
         own = (AttentionPooling, MaskedSoftmax)
         return [layer for layer in self.layers if isinstance(layer, own) or is_stock_attention(layer)]
+
+    @cached_property
+    def listed(self) -> list[Any]:
+        """The layers of the manifest: attention layers, and layers of classes derived from Keras's."""
+        classes = (AttentionPooling, MaskedSoftmax, *WITH_HEADS, *WITHOUT_HEADS)
+        return [layer for layer in self.layers if isinstance(layer, classes)]
 
     @cached_property
     def weights_size(self) -> int:

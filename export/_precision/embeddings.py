@@ -28,13 +28,14 @@ def constants_of(traced: Traced) -> Weights:
 
 
 def is_lookup(node: onnx.NodeProto, constants: Weights) -> bool:
-    """Tell whether a node reads rows of a finite float32 table of which int8 saves `MIN_SAVED_BYTES`."""
+    """Return True if a node reads rows of a finite float32 table of which int8 saves `MIN_SAVED_BYTES`."""
     if node.op_type not in ("Gather", "Slice") or (table := constants.get(node.input[0])) is None:
         return False
     reads_rows = attribute(node, "axis", 0) == 0
     if node.op_type == "Slice":  # of positions; the column of scales can only be sliced from 0
-        start = constants.get(node.input[1])
-        reads_rows = start is not None and not start[1:].any() and len(node.input) == 3
+        start, axes = (constants.get(name) for name in (node.input[1], [*node.input, ""][3]))
+        of_whole = start is not None and not start[1:].any() and len(node.input) == 3
+        reads_rows = of_whole or (axes is not None and axes.tolist() == [0])
     if not reads_rows or table.dtype != np.float32 or table.ndim != 2:
         return False
     return len(table) * (3 * table.shape[1] - 4) >= MIN_SAVED_BYTES and bool(np.isfinite(_scales(table)).all())
@@ -75,7 +76,7 @@ def quantize_tables(traced: Traced, names: Collection[str] | None = None) -> Tra
 
 
 def _dequantized(node: onnx.NodeProto, tables: Collection[str]) -> list[onnx.NodeProto]:
-    """Return nodes for: rows of integers, as floats, times their scales; the node itself if it reads no such table."""
+    """Return the nodes of a lookup in an int8 table; the node itself if it reads no such table."""
     if not node.input or node.input[0] not in tables:
         return [node]
     lookups = [deepcopy(node), deepcopy(node)]

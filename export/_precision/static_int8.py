@@ -1,9 +1,9 @@
 """Quantize convolutions and products with weights to int8 in QDQ form: ranges from a user's arrays, weights by channel.
 
-onnxruntime's quantizer does it but for embedding tables. What is decided here is which nodes are quantized. Activations
-are unsigned, and take their largest and smallest number: percentiles and entropy gave the same. Weights are signed with
-7 bits: of unsigned with signed numbers x86-64 without VNNI adds two products in 16 bits, which 255 * 64 * 2 fits and
-255 * 127 * 2 does not, so that one file would give two results
+onnxruntime's quantizer converts all weights except embedding tables. What is decided here is which nodes are quantized.
+Activations are unsigned, and take their largest and smallest number: percentiles and entropy gave the same accuracy on
+trained models. Weights are signed with 7 bits: of unsigned with signed numbers x86-64 without VNNI adds two products in
+16 bits, which 255 * 64 * 2 fits and 255 * 127 * 2 does not, so that one file would give two results
 (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range").
 """
 

@@ -26,7 +26,7 @@ class Call:
     Attributes:
         op: The name of its ONNX function, in the domain `alt.keras_attn`.
         layer: The path of the layer.
-        owner: The identity of the layer: two may have the same path.
+        owner: The identity of the layer: two may have the same path. Another number if no layer is around it.
         name: The name of its scoring function.
         shapes: Static shape of each argument by name, in order; see `keras_attn._pooling.composite.Composite`.
         dtypes: Their dtypes.

@@ -21,6 +21,7 @@ from .call import AttentionCall
 ADDITIVE = "additive"
 DOT_PRODUCT = "dot_product"
 DISTANCE = "distance"
+DROPS = "it drops weights, since it is called with `training=True`"  # a reason of calls that are no composites
 
 
 class Scoring(NamedTuple):
@@ -77,9 +78,11 @@ class Evaluator(Protocol):
     Attributes:
         hides_masked: Whether queries and keys that are masked must be zeros before a layer projects them. The result
             does not depend on them; but a file in which they share a scale with others, as in int8, would.
+        reasons: By the identity of a layer, the reason for which a call of the layer is no composite.
     """
 
     hides_masked: bool
+    reasons: dict[int, str]
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Returns the output, and the weights where they are wanted, else None."""
@@ -101,12 +104,6 @@ def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
         yield
     finally:
         _EVALUATOR.reset(token)
-
-
-def refused(layer: Any, reason: str) -> tuple[Tensor, Tensor | None] | None:
-    """Note in the evaluator's `reasons`, if it has any, why a call of a layer is no composite; return None."""
-    getattr(current_evaluator(), "reasons", {})[id(layer)] = reason
-    return None
 
 
 def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: str = SOFTMAX) -> Composite:

@@ -12,7 +12,7 @@ from .._maths.masks import each_sees_itself, hide_masked, hide_rows
 from .._maths.normalizers import SOFTMAX, check_normalizer
 from .._tensors import Pairs, Shape, Tensor, shape_of
 from .call import AttentionCall
-from .composite import composite_of, current_evaluator, pool, refused
+from .composite import DROPS, composite_of, current_evaluator, pool
 from .scoring_layer import ScoringLayer
 from .torch_kernel import fused_pool, is_faster
 
@@ -120,15 +120,15 @@ class AttentionPooling(ScoringLayer):
         evaluate = current_evaluator()
         if evaluate is None:
             return None
-        if not self._is_described:
-            return refused(self, "it has a score of its own")
-        if self._drops(call):
-            return refused(self, "it drops weights, since it is called with `training=True`")
+        if not self._is_described or self._drops(call):
+            evaluate.reasons[id(self)] = DROPS if self._is_described else "it has a score of its own"
+            return None
         if evaluate.hides_masked or self._reads_masks(call):
             call = self._without_masked(call, call.mask())
         scoring = self._scoring(call)
         if scoring.name is None:
-            return refused(self, "its score is known by its operations alone")
+            evaluate.reasons[id(self)] = "its score is known by its operations alone"
+            return None
         output, weights = evaluate(composite_of(call, scoring, self, self.normalizer), call.returns_weights)
         return hide_rows(call.masks.queries_mask, output, weights)
 

@@ -89,7 +89,7 @@ class Bounded(GaussianAttention):
 class Exporter:
     """Takes what it is given by its own function."""
 
-    hides_masked = False
+    hides_masked, reasons = False, {}
 
     def __call__(self, composite, returns_weights):
         return composite.function(**composite.tensors)

@@ -50,19 +50,23 @@ def test_a_masked_lstm_is_not_called_int8_and_nothing_gained_is_a_warning(tmp_pa
 
 LOOKUP = "y = Gather (t, ids)"
 TIED = "e = Gather (t, ids) y = MatMul (e, t)"
+SLICES = """
+    n = Shape (ids) ends = Concat <axis = 0> (n, width)
+    a = Slice (t, origin, ends) b = Slice (t, first, n, axes, stride) y = Add (a, b)
+"""
 IN_A_LOOP = """
     e = Gather (t, ids)
     y = Loop <body = step (int64 i, bool again, float[n, 64] before) => (bool on, float[n, 64] z)
     { on = Identity (again) same = Gather (t, ids) z = Add (before, same) }> (once, , e)
 """
-CONSTANTS = {"origin": [0, 0], "width": [64], "once": 1}
+CONSTANTS = {"origin": [0, 0], "width": [64], "first": [0], "axes": [0], "stride": [1], "once": 1}
 
 
 @pytest.mark.parametrize(
     ("nodes", "table", "is_int8"),
     [
         (LOOKUP, TABLE, True),
-        ("n = Shape (ids) ends = Concat <axis = 0> (n, width) y = Slice (t, origin, ends)", TABLE, True),
+        (SLICES, TABLE, True),
         (IN_A_LOOP, TABLE, True),
         (TIED, TABLE[:64], True),
         ("e = Gather (t, ids) w = Transpose (t) y = MatMul (e, w)", TABLE[:64], False),

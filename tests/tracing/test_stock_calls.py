@@ -134,6 +134,8 @@ def test_a_layer_in_plain_operators_has_the_one_reason_for_it(tmp_path):
         "it attends along the axes (2,)": heads(2, 4, attention_axes=(2,))(x[:, None], x[:, None]),
         "it computes in float64": DotProductAttention(dtype="float64")(x, x, x),
     }
-    layers = export_model(keras.Model(x, [*outputs.values()]), tmp_path / "bundle").manifest["layers"]
-    forms = [layer["form"] for layer in layers if layer["class"] != "operations"]
-    assert [form.removeprefix("plain operators: ").partition(", and ")[0] for form in forms] == [*outputs]
+    model = keras.Model(x, [*outputs.values()])
+    for lowering, recognized in {"portable": 0, "adaptive": 2}.items():
+        layers = export_model(model, tmp_path / lowering, lowering=lowering).manifest["layers"]
+        forms = [layer["form"].removeprefix("plain operators: ").partition(", and ")[0] for layer in layers]
+        assert forms == ["the operator `Attention`"] * recognized + [*outputs][recognized:]

@@ -20,7 +20,7 @@ OPTIONS = {  # common to several layers of the table, which names them with a do
  go_backwards=True | go_backwards=True, return_sequences=True | !stateful=True""",
     "CONVOLUTIONAL": """strides=2 | padding="same" | data_format="channels_first" | dilation_rate=2 | $CELL |
  recurrent_activation="hard_sigmoid" | $RECURRENT""",
-    "HEADS": "dropout=0.2 | use_bias=False | sliding_window=2 | flash_attention=False | use_gate=True",
+    "HEADS": "dropout=0.2 | use_bias=False | sliding_window=2 | use_gate=True",
     "BLOCK": 'dropout=0.2 | activation="gelu" | layer_norm_epsilon=0.1 | normalize_first=True',
     "LOOKUP": """num_oov_indices=2 | output_mode={"one_hot", "multi_hot", "count"} |
  max_tokens=9, pad_to_max_tokens=True, output_mode="multi_hot" | !output_mode="multi_hot", sparse=True |
@@ -102,6 +102,7 @@ NOT_VARIED = {  # options that no row varies, as Layer.option
     r".*\.(\w*(initializer|regularizer|constraint)|unit_forget_bias|weights|seed)": "used before or in a training",
     r".*\.(trainable|momentum|renorm_clipping|renorm_momentum|synchronized|l1|l2)": "used in a training",
     r".*\.(name|dtype|kwargs|quantization_config|gptq_unpacked_column_size)": "names, and policies of a whole model",
+    r".*\.flash_attention": "not supported by Keras on TensorFlow, which runs the exported graph",
     r"Discretization\.(num_bins|epsilon)": "used by `adapt`",
     r"Resizing\.fill_mode": 'has only the value "constant"',
     r"IntegerLookup\.vocabulary_dtype": 'has only the value "int64"',
