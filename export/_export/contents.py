@@ -148,7 +148,7 @@ def _write(
             if any("has shape" in (row.problem or "") for row in saved_model_rows):
                 hint += " If a layer computes a shape from sizes in Python, fix the sizes: `static_axes=` (`--static`)."
         raise ParityError(f"{error}{hint}", report) from None
-    weights = compare_weights(folder / verify.MODEL, finished.copied, signature.model.variables)
+    weights = compare_weights(folder / verify.MODEL, finished.unfolded, signature.model.variables)
     deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
     unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
     report = replace(report, coverage=golden.coverage | {"small_only": unseen, "weights": weights})
@@ -157,7 +157,7 @@ def _write(
     if options.precision != FLOAT32:
         report = converted(folder, report, reference.converted_cases, options, step, batches, golden.drawn)
         if options.precision == FLOAT16:
-            compare_weights(folder / verify.MODEL, finished.copied, signature.model.variables)
+            compare_weights(folder / verify.MODEL, finished.unfolded, signature.model.variables)
         of_cases = _without(golden.trials, report.saved_model_rows)  # which a coarser precision is not held to
         report = replace(report, saved_model_rows=of_cases)
     if not {*LARGE_UNSEEN}.isdisjoint(lowered.lowerings.values()):
@@ -305,7 +305,7 @@ def _manifest(signature: Signature, reference: Reference, lowered: Lowered, opti
                 **told.get(id(layer), {}),
             }
             for layer in signature.layers
-            if layer in signature.attention or isinstance(layer, (*WITH_HEADS, *WITHOUT_HEADS))
+            if layer.path and (layer in signature.attention or isinstance(layer, (*WITH_HEADS, *WITHOUT_HEADS)))
         ]
         + [{**written, "precision": options.precision} for written in lowered.told_of_written(opset)],
         backend=reference.backend,

@@ -10,12 +10,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from .._errors import ExportError
 from .._graphs.edits import keep, refill
 from .._graphs.patterns import attribute
 from .._graphs.traced import Traced, Weights
 from .._graphs.walk import all_graphs, all_nodes, names_used
 
 MIN_SAVED_BYTES = 8192  # several times the 1 kB that the three nodes of a lookup add with their names
+MAX_STEPS = 0.5001  # a half, and what float32 rounds: 127 * 2**-24 in each of a quotient and a product
 INTEGERS, SCALES = "row_int8", "row_scale"  # suffixes of the names of constants
 
 
@@ -72,6 +74,18 @@ def quantize_tables(traced: Traced, names: Collection[str] | None = None) -> Tra
     unread = tables - {*names_used(graph)}
     keep(graph.initializer, lambda tensor: tensor.name not in unread)
     return replace(traced, weights=weights)
+
+
+def check_tables(source: Traced, converted: Traced) -> None:
+    """Raise ExportError if an int8 table differs from the float32 table of its source by more than half a step."""
+    tables, constants = constants_of(source), constants_of(converted)
+    for name in (name for name in tables if f"{name}/{INTEGERS}" in constants):
+        table, restored = tables[name], constants[f"{name}/{INTEGERS}"] * constants[f"{name}/{SCALES}"]
+        if damaged := np.count_nonzero(np.abs(restored - table) > MAX_STEPS * _scales(table)):
+            raise ExportError(
+                f"The conversion to int8 damaged table `{name}`: {damaged:,} of its {table.size:,} values differ by "
+                "more than rounding. This is a fault of keras-attn; please report it with the model."
+            )
 
 
 def _dequantized(node: onnx.NodeProto, tables: Collection[str]) -> list[onnx.NodeProto]:

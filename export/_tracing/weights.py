@@ -41,24 +41,25 @@ def move_out(
         calls: Names of functions that take inputs as well as constants.
 
     Returns:
-        The content of each new input by its name, which is the path of the variable; and, likewise, of the variables
-        that operators and loops read as they are, so that nothing is folded into them.
+        The content of each new input by its name, which is the path of the variable; and, likewise, of all variables
+        into which the converter folds nothing.
     """
     whole = fit_in_one_file(sum(map(_bytes, left_out.values())))
     users = _users(graph, left_out)
     taken = {*taken, *(node.name for node in graph.node)}
     renamed: dict[str, str] = {}
     weights: dict[str, np.ndarray] = {}
-    in_loops: dict[str, np.ndarray] = {}
+    unfolded: dict[str, np.ndarray] = {}
     for node in graph.node:
         if node.name not in left_out:
             continue
         variable = left_out[node.name]
-        others = {user.op for user in users[node.name] if user.op not in _TAKE_INPUTS and _called(user) not in calls}
+        others = [user for user in users[node.name] if user.op not in _TAKE_INPUTS and _called(user) not in calls]
         name = _name(variable, node.name, {*taken, *weights})
         if whole and others:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(array_of(variable)))
-            in_loops |= {name: array_of(variable)} if others <= _LOOPS else {}
+            if all(user.op in _LOOPS or _is_slice_of_unknown_size(user) for user in others):
+                unfolded[name] = array_of(variable)
             continue
         weights[name] = array_of(variable)
         renamed[node.name] = name
@@ -70,7 +71,7 @@ def move_out(
     for node in graph.node:
         node.input[:] = [_renamed(each, renamed) for each in node.input]
         node.attr.pop("_class", None)  # names the constant whose device it shares
-    return weights, in_loops | weights
+    return weights, unfolded | weights
 
 
 def _users(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
@@ -89,6 +90,12 @@ def _users(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, li
                 yield node
 
     return {name: list(behind(name)) for name in names}
+
+
+def _is_slice_of_unknown_size(node: Any) -> bool:
+    """Tell slices that depend on inputs from others, which TensorFlow's optimizers compute, with what reads them."""
+    shapes = node.attr["_output_shapes"].list.shape if node.op in ("Slice", "StridedSlice") else ()
+    return not all(tf.TensorShape(shape).is_fully_defined() for shape in shapes)
 
 
 def _called(node: Any) -> str | None:

@@ -134,6 +134,7 @@ def test_a_layer_in_plain_operators_has_the_one_reason_for_it(tmp_path):
         "it attends along the axes (2,)": heads(2, 4, attention_axes=(2,))(x[:, None], x[:, None]),
         "it computes in float64": DotProductAttention(dtype="float64")(x, x, x),
     }
+    outputs["its class is derived from an attention layer of Keras"].uncalled = heads(2, 4)
     layers = export_model(keras.Model(x, [*outputs.values()]), tmp_path / "bundle").manifest["layers"]
     forms = [layer["form"] for layer in layers if layer["class"] != "operations"]
     assert [form.removeprefix("plain operators: ").partition(", and ")[0] for form in forms] == [*outputs]
