@@ -20,23 +20,19 @@ from .._graphs.traced import Weights
 from .._graphs.walk import all_graphs
 from .._tracing.weights import LARGE, array_of
 
-# The least that a damaged copy has in common with its variable at the same positions: part of all values, above the
-# 0.03 % that unrelated float16 weights have by chance, and different values, above those of two tables of one-hot rows.
-MIN_EQUAL_SHARE = 1e-3
-MIN_DISTINCT_VALUES = 8
-Fingerprint = tuple[Any, int, int, int]
+# Values that a damaged copy has in common with its variable, at the same positions.
+MIN_EQUAL_SHARE = 1e-3  # of all values; unrelated float16 weights have 0.03 % in common by chance
+MIN_DISTINCT_VALUES = 8  # tables of a few values, such as one-hot rows, have more in common, but few different ones
+Fingerprint = tuple[Any, ...]  # dtype, size, sum of all bit patterns, CRC in the order of the values
 
 
 @np.errstate(over="ignore")  # a weight beyond float16 stays float32 in the file
 def compare_weights(path: Path, unfolded: Weights, variables: Iterable[Any]) -> dict[str, int]:
-    """Compare the weights in an ONNX file with the variables of a model, and return their numbers for the report.
+    """Return the numbers of variables of a model and of their copies in an ONNX file, or raise ExportError at damage.
 
     A constant is a damaged copy if it equals no variable and has many values of one at the same positions, in some
     order of the axes. A kernel times a mask and a frozen original beside a fine-tuned table are such constants too,
     without a fault; so only copies of `unfolded` variables that are absent from the file are searched for damage.
-
-    Raises:
-        ExportError: If a constant is a damaged copy.
     """
     traced = read(path)
     tensors = (tensor for graph in all_graphs(traced.model.graph) for tensor in graph.initializer)
@@ -58,7 +54,7 @@ def compare_weights(path: Path, unfolded: Weights, variables: Iterable[Any]) -> 
 
 
 def _fingerprint(array: np.ndarray, dtype: Any) -> Fingerprint:
-    """Return a checksum of an array after a cast: dtype, size, sum of all bit patterns, CRC in the order of values."""
+    """Return a checksum of an array after a cast."""
     values = np.ascontiguousarray(array, dtype)
     return dtype, array.size, int(values.view(f"u{dtype.itemsize}").sum(dtype=np.uint64)), crc32(values)
 

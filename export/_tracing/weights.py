@@ -21,6 +21,7 @@ LARGE = 2**12  # bytes from which a weight is kept out of the graph: one page
 _TAKE_INPUTS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
 _TAKE_INPUTS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
 _LOOPS = {"StatelessWhile", "While"}
+_SLICES = {"Slice", "StridedSlice"}
 _LAY_OUT = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
 
 
@@ -58,8 +59,11 @@ def move_out(
         name = _name(variable, node.name, {*taken, *weights})
         if whole and others:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(array_of(variable)))
-            if all(user.op in _LOOPS or _is_slice_of_unknown_size(user) for user in others):
-                unfolded[name] = array_of(variable)
+            # TensorFlow's optimizers fold a slice of known size into what reads it
+            slices = [user.attr["_output_shapes"].list.shape for user in others if user.op in _SLICES]
+            is_folded = any(tf.TensorShape(shape).is_fully_defined() for shapes in slices for shape in shapes)
+            is_folded |= not {user.op for user in others} <= _LOOPS | _SLICES
+            unfolded |= {} if is_folded else {name: array_of(variable)}
             continue
         weights[name] = array_of(variable)
         renamed[node.name] = name
@@ -90,12 +94,6 @@ def _users(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, li
                 yield node
 
     return {name: list(behind(name)) for name in names}
-
-
-def _is_slice_of_unknown_size(node: Any) -> bool:
-    """Tell slices that depend on inputs from others, which TensorFlow's optimizers compute, with what reads them."""
-    shapes = node.attr["_output_shapes"].list.shape if node.op in ("Slice", "StridedSlice") else ()
-    return not all(tf.TensorShape(shape).is_fully_defined() for shape in shapes)
 
 
 def _called(node: Any) -> str | None:
