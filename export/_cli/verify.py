@@ -9,7 +9,7 @@ from typing import Any
 
 from .._analysis.first_difference import Comparison, first_difference, format_layers
 from .._bundle.parity import ParityError, ParityReport
-from .._errors import InputError
+from .._errors import ExportError, InputError
 from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._loaded_bundle import load_bundle
 from .._progress import shown_progress
@@ -62,9 +62,13 @@ def main(arguments: argparse.Namespace) -> None:
             raise
         failed = {row.case for row in error.report.rows if not row.passed}
         golden = failed - ({SAMPLES, SAMPLES_AGAIN} if arguments.samples else set())  # nothing else can be traced
-        found = _traced(arguments, error.report, golden) if arguments.trace and golden else None
+        found, problem = None, ""
+        try:
+            found = _traced(arguments, error.report, golden) if arguments.trace and golden else None
+        except ExportError as why:  # no SavedModel or no TensorFlow: the table does not need it
+            problem = str(why)
         _show(error.report, found, as_json=arguments.json)
-        raise ParityError(_in_one_line(error.report, arguments, golden), error.report) from error
+        raise ParityError(_in_one_line(error.report, arguments, golden, problem), error.report) from error
     _show(report, None, as_json=arguments.json)
     if arguments.public_key is not None and not arguments.json:
         say(f"signed by the owner of {arguments.public_key}")
@@ -109,12 +113,12 @@ def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> N
         say(*format_layers(found.layers, found.first), *wrapped(found.finding))
 
 
-def _in_one_line(report: ParityReport, arguments: argparse.Namespace, golden: set[str]) -> str:
+def _in_one_line(report: ParityReport, arguments: argparse.Namespace, golden: set[str], problem: str) -> str:
     failed = [row for row in report.rows if not row.passed]
     if not golden:
         remedy = f"All golden cases match: is {arguments.model} the model that was exported?"
     else:
-        remedy = "Export the model again." if arguments.trace else "Add --trace to see where it begins."
+        remedy = problem or "Export the model again." if arguments.trace else "Add --trace to see where it begins."
     return (
         f"{len(failed)} of {len(report.rows)} outputs differ from Keras's: `{failed[0].name}` in case "
         f"`{failed[0].case}` {failed[0].problem}{', and more' if len(failed) > 1 else ''}. {remedy}"

@@ -37,7 +37,6 @@ from .._model.reordered import NEAR, with_reordering
 from .._model.signature import Signature
 from .._options import (
     ADAPTIVE,
-    FLOAT16,
     FLOAT32,
     LARGE_UNSEEN,
     NO_MORE,
@@ -148,7 +147,7 @@ def _write(
             if any("has shape" in (row.problem or "") for row in saved_model_rows):
                 hint += " If a layer computes a shape from sizes in Python, fix the sizes: `static_axes=` (`--static`)."
         raise ParityError(f"{error}{hint}", report) from None
-    weights = compare_weights(folder / verify.MODEL, finished.copied, signature.model.variables)
+    weights = compare_weights(folder / verify.MODEL, finished.unfolded, signature.model.variables)
     deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
     unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
     report = replace(report, coverage=golden.coverage | {"small_only": unseen, "weights": weights})
@@ -156,8 +155,7 @@ def _write(
         report.raise_if_warned()
     if options.precision != FLOAT32:
         report = converted(folder, report, reference.converted_cases, options, step, batches, golden.drawn)
-        if options.precision == FLOAT16:
-            compare_weights(folder / verify.MODEL, finished.copied, signature.model.variables)
+        compare_weights(folder / verify.MODEL, finished.unfolded, signature.model.variables)
         of_cases = _without(golden.trials, report.saved_model_rows)  # which a coarser precision is not held to
         report = replace(report, saved_model_rows=of_cases)
     if not {*LARGE_UNSEEN}.isdisjoint(lowered.lowerings.values()):

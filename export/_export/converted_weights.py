@@ -5,10 +5,11 @@ Golden cases look up few rows of a large table, so they cannot show a fault of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from itertools import permutations, product
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from onnx import numpy_helper
@@ -19,46 +20,56 @@ from .._graphs.traced import Weights
 from .._graphs.walk import all_graphs
 from .._tracing.weights import LARGE, array_of
 
-# A damaged copy shares these with its variable. Unrelated float16 weights have 0.03 % of their values in common by
-# chance; tables of a few values, such as one-hot rows, have more in common, but few different ones.
-MIN_SHARE, MIN_DISTINCT = 1e-3, 8
+# Values that a damaged copy has in common with its variable, at the same positions.
+MIN_EQUAL_SHARE = 1e-3  # of all values; unrelated float16 weights have 0.03 % in common by chance
+MIN_DISTINCT_VALUES = 8  # tables of a few values, such as one-hot rows, have more in common, but few different ones
+Fingerprint = tuple[Any, ...]  # dtype, size, sum of all bit patterns, CRC in the order of the values
 
 
 @np.errstate(over="ignore")  # a weight beyond float16 stays float32 in the file
-def compare_weights(path: Path, copied: Weights, variables: Iterable[Any]) -> dict[str, int]:
-    """Compare the weights in an ONNX file with the variables of a model, and return their numbers for the report.
+def compare_weights(path: Path, unfolded: Weights, variables: Iterable[Any]) -> dict[str, int]:
+    """Return the numbers of variables of a model and of their copies in an ONNX file, or raise ExportError at damage.
 
     A constant is a damaged copy if it equals no variable and has many values of one at the same positions, in some
-    order of the axes. A kernel times a mask is such a constant too, without a fault; so only copies of `copied`, the
-    variables that operators read as they are, are searched for damage.
-
-    Raises:
-        ExportError: If a constant is a damaged copy.
+    order of the axes. A kernel times a mask and a frozen original beside a fine-tuned table are such constants too,
+    without a fault; so only copies of `unfolded` variables that are absent from the file are searched for damage.
     """
     traced = read(path)
     tensors = (tensor for graph in all_graphs(traced.model.graph) for tensor in graph.initializer)
     arrays = (*traced.weights.values(), *map(numpy_helper.to_array, tensors))
     constants = [(_fingerprint(array, array.dtype), array) for array in arrays if array.dtype.kind == "f"]
-    dtypes = {array.dtype for _, array in constants}
+    in_file = {fingerprint for fingerprint, _ in constants}
     values = (array_of(variable.value) for variable in variables if variable.dtype in ("float16", "float32", "float64"))
-    of_variables = [{_fingerprint(array, dtype) for dtype in dtypes} for array in values]
-    known = set().union(*of_variables)
-    others = [array for fingerprint, array in constants if array.nbytes >= LARGE and fingerprint not in known]
-    for constant, (name, array) in product(others, copied.items()):
-        if missing := _missing_values(array, constant):
+    variable_fingerprints = [_fingerprint_in_file(array, in_file) for array in values]
+    large = (constant for constant in constants if constant[1].nbytes >= LARGE)
+    unmatched = [array for fingerprint, array in large if fingerprint not in variable_fingerprints]
+    for constant, (name, array) in product(unmatched, unfolded.items()):
+        if (missing := _missing_values(array, constant)) and _fingerprint_in_file(array, in_file) is None:
             raise ExportError(
                 f"The conversion damaged weight `{name}`: {missing:,} of its {array.size:,} values are missing in the "
                 "ONNX file. This is a fault of keras-attn or tf2onnx; please report it with the model."
             )
-    there = {fingerprint for fingerprint, _ in constants}
-    unchanged = sum(not there.isdisjoint(fingerprints) for fingerprints in of_variables)
-    return {"variables": len(of_variables), "unchanged": unchanged, "other_constants": len(others)}
+    unchanged = len(variable_fingerprints) - variable_fingerprints.count(None)
+    return {"variables": len(variable_fingerprints), "unchanged": unchanged, "other_constants": len(unmatched)}
 
 
-def _fingerprint(array: np.ndarray, dtype: Any) -> tuple[str, int, int]:
-    """Return dtype, size and the sum of all bit patterns, which does not depend on shape and order, after a cast."""
-    bits = np.ascontiguousarray(array, dtype).view(f"u{dtype.itemsize}")
-    return dtype.str, array.size, int(bits.sum(dtype=np.uint64))
+def _fingerprint(array: np.ndarray, dtype: Any) -> Fingerprint:
+    """Return a checksum of an array after a cast."""
+    values = np.ascontiguousarray(array, dtype)
+    return dtype, array.size, int(values.view(f"u{dtype.itemsize}").sum(dtype=np.uint64)), crc32(values)
+
+
+def _fingerprint_in_file(array: np.ndarray, in_file: Set[Fingerprint]) -> Fingerprint | None:
+    """Return the fingerprint that an array has in a file, in some order of the axes; `None` if it is absent."""
+    values = array.squeeze()
+    orders = [*permutations(range(values.ndim))]
+    for dtype in {dtype for dtype, size, *_ in in_file if size == values.size}:
+        for order in (orders[0], *orders[:0:-1]):  # the reversed order and that of ONNX's convolutions come early
+            if (fingerprint := _fingerprint(values.transpose(order), dtype)) in in_file:
+                return fingerprint
+            if not any(fingerprint[:3] == other[:3] for other in in_file):  # nor in any order
+                break
+    return None
 
 
 def _missing_values(array: np.ndarray, constant: np.ndarray) -> int:
@@ -68,6 +79,6 @@ def _missing_values(array: np.ndarray, constant: np.ndarray) -> int:
         if ordered.shape == constant.shape:
             equal = ordered.astype(constant.dtype) == constant
             shared = constant[equal & (constant != 0)]
-            if shared.size > MIN_SHARE * values.size and np.unique(shared).size >= MIN_DISTINCT:
+            if shared.size > MIN_EQUAL_SHARE * values.size and np.unique(shared).size >= MIN_DISTINCT_VALUES:
                 return int(values.size - np.count_nonzero(equal))
     return 0

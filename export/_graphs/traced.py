@@ -26,10 +26,10 @@ class Traced:
         outputs: Static shapes of the outputs.
         weights: Those that are kept out of the graph, by name: its inputs until it is finished, then initializers that
             are put in when it is written.
-        copied: By name, the variables that operators and loops read as they are; see `compare_weights`.
+        unfolded: Variables into which the converter folds nothing, by name; see `compare_weights`.
     """
 
     model: onnx.ModelProto
     outputs: Shapes = field(default_factory=dict)
     weights: Weights = field(default_factory=dict)
-    copied: Weights = field(default_factory=dict)
+    unfolded: Weights = field(default_factory=dict)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from .._errors import ExportError
 from .._graphs.edits import keep, refill
 from .._graphs.patterns import attribute
 from .._graphs.traced import Traced, Weights
@@ -73,6 +74,18 @@ def quantize_tables(traced: Traced, names: Collection[str] | None = None) -> Tra
     unread = tables - {*names_used(graph)}
     keep(graph.initializer, lambda tensor: tensor.name not in unread)
     return replace(traced, weights=weights)
+
+
+def check_tables(source: Traced, converted: Traced) -> None:
+    """Raise ExportError if an int8 table differs from the float32 table of its source by more than half a step."""
+    tables, constants = constants_of(source), constants_of(converted)
+    for name in (name for name in tables if f"{name}/{INTEGERS}" in constants):
+        table, restored = tables[name], constants[f"{name}/{INTEGERS}"] * constants[f"{name}/{SCALES}"]
+        if damaged := np.count_nonzero(np.abs(restored - table) > 0.5001 * _scales(table)):  # float32 rounds too
+            wrong = f"{damaged:,} of its {table.size:,} values are wrong"
+            raise ExportError(
+                f"The conversion to int8 damaged table `{name}`: {wrong}. Please report it with the model."
+            )
 
 
 def _dequantized(node: onnx.NodeProto, tables: Collection[str]) -> list[onnx.NodeProto]:

@@ -16,6 +16,7 @@ from .._progress import Progress
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
 from .calibrated_int8 import check_limit, to_calibrated_int8
+from .embeddings import check_tables
 from .gains import gains, top1
 from .int8 import to_int8
 from .overflow import to_measured_float16
@@ -64,6 +65,7 @@ def converted(
         made, about["ranges"] = to_measured_float16(source, cases, report.provider, scratch, drawn)
     describe(made.model, source.model.graph.name, precision, source.model.producer_version)
     write(made, scratch / verify.MODEL)
+    check_tables(source, read(scratch / verify.MODEL))
     step(f"Running onnxruntime on the golden cases in {precision}")
     actual = verify.run_cases(scratch / verify.MODEL, cases, report.provider)
     scores = {} if batches else top1(cases, actual)

@@ -683,7 +683,7 @@ function twoDigits(number) {
 
 // All of it is what verify.py has, which says why.
 const MARKERS = ['*/', '/*']
-const UNLISTED = ['.DS_Store', 'Thumbs.db', '__pycache__'] // what file managers and Python add by themselves
+const UNLISTED = ['.DS_Store', 'Thumbs.db']
 const MOST_BYTES = 2 ** 31 - 1
 const DEEPEST = 100
 const MOST_FIELDS = 2_000_000
@@ -962,10 +962,9 @@ async function filesIn(fs, path, folder) {
       throw new BundleError(`${folder} holds folders that are more than ${MOST_DEPTH} deep.`)
     }
     for (const entry of await fs.readdir(path.join(folder, prefix), { withFileTypes: true })) {
-      if (UNLISTED.includes(entry.name) && !entry.isSymbolicLink()) continue
       if (entry.isDirectory()) {
-        waiting.push(`${prefix}${entry.name}/`)
-      } else {
+        if (entry.name !== '__pycache__') waiting.push(`${prefix}${entry.name}/`)
+      } else if (!UNLISTED.includes(entry.name) || !entry.isFile()) {
         checkFile(entry, path.join(folder, prefix, entry.name))
         found.push(prefix + entry.name)
       }

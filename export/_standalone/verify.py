@@ -445,7 +445,7 @@ def opened_manifest(folder: Path) -> dict[str, Any]:
 MOST_JSON = 16 * 2**20  # bytes
 MOST_VALUES = 2**19
 MOST_DEPTH = 32
-UNLISTED = (".DS_Store", "Thumbs.db", "__pycache__")  # what file managers and Python add to folders by themselves
+UNLISTED = (".DS_Store", "Thumbs.db")  # files that file managers add to folders by themselves
 
 
 def read_json(path: Path) -> tuple[bytes, Any]:
@@ -591,7 +591,7 @@ def check_model(folder: Path, manifest: Mapping[str, Any], *others: str) -> None
 
 
 def _files_in(folder: Path) -> Iterator[str]:
-    """Yield the names of all files below a folder but `UNLISTED`; a link, a pipe or a device is refused unread."""
+    """Yield the names of all files below a folder but unlisted ones; a link, a pipe or a device is refused unread."""
     waiting = [(folder, "")]
     while waiting:
         place, prefix = waiting.pop()
@@ -599,11 +599,10 @@ def _files_in(folder: Path) -> Iterator[str]:
             raise BundleError(f"{folder} holds folders that are more than {MOST_DEPTH} deep.")
         with os.scandir(place) as entries:
             for entry in entries:
-                if entry.name in UNLISTED and not entry.is_symlink():
-                    continue
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append((Path(entry.path), f"{prefix}{entry.name}/"))
-                else:
+                    if entry.name != "__pycache__":  # which Python adds
+                        waiting.append((Path(entry.path), f"{prefix}{entry.name}/"))
+                elif entry.name not in UNLISTED or not entry.is_file(follow_symlinks=False):
                     _check_mode(Path(entry.path), entry.stat(follow_symlinks=False).st_mode)
                     yield prefix + entry.name
 

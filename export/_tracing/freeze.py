@@ -33,13 +33,13 @@ class Frozen:
     Attributes:
         graph: The graph.
         weights: Those that are inputs of the graph, by name.
-        copied: By name, the variables that operators and loops read as they are.
+        unfolded: Variables into which the converter folds nothing, by name.
         needed: The named functions that the outputs depend on.
     """
 
     graph: tf.compat.v1.GraphDef
     weights: Weights
-    copied: Weights
+    unfolded: Weights
     needed: set[str]
 
 
@@ -57,7 +57,7 @@ def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: 
     for named in graph.library.function:
         if _op_of(named) is not None:
             named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on
-    weights, copied = move_out(graph, left_out, taken=[*function.structured_outputs], calls=_ops_by_function(graph))
+    weights, unfolded = move_out(graph, left_out, taken=[*function.structured_outputs], calls=_ops_by_function(graph))
     inputs = [*inputs, *(f"{name}:0" for name in weights)]
     cases_as_conditions(graph)
     needed = needed_calls(graph, outputs, _ops_by_function(graph)) if keep_calls else set()
@@ -66,7 +66,7 @@ def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: 
         return tf2onnx_internals.optimized(_inlined(graph, inputs, outputs), inputs, outputs)
 
     graph = _inlined(tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), inputs, outputs), inputs, outputs)
-    return Frozen(_in_order(known_conditions_resolved(graph, optimized)), weights, copied, needed)
+    return Frozen(_in_order(known_conditions_resolved(graph, optimized)), weights, unfolded, needed)
 
 
 def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:

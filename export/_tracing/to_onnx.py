@@ -136,7 +136,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     put_in_order(model.graph)
     renamed = rename(model.graph, layers, weights, [each.signature.name for each in graph.library.function])
     weights = in_order({renamed.get(name, name): array for name, array in weights.items()}, model.graph)
-    return Traced(model, shapes, weights, found.copied)
+    return Traced(model, shapes, weights, found.unfolded)
 
 
 def _shape(shape: tf.TensorShape, output: str, model: onnx.ModelProto) -> tuple[int | None, ...]:

@@ -21,6 +21,7 @@ LARGE = 2**12  # bytes from which a weight is kept out of the graph: one page
 _TAKE_INPUTS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
 _TAKE_INPUTS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
 _LOOPS = {"StatelessWhile", "While"}
+_SLICES = {"Slice", "StridedSlice"}
 _LAY_OUT = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
 
 
@@ -41,24 +42,28 @@ def move_out(
         calls: Names of functions that take inputs as well as constants.
 
     Returns:
-        The content of each new input by its name, which is the path of the variable; and, likewise, of the variables
-        that operators and loops read as they are, so that nothing is folded into them.
+        The content of each new input by its name, which is the path of the variable; and, likewise, of all variables
+        into which the converter folds nothing.
     """
     whole = fit_in_one_file(sum(map(_bytes, left_out.values())))
     users = _users(graph, left_out)
     taken = {*taken, *(node.name for node in graph.node)}
     renamed: dict[str, str] = {}
     weights: dict[str, np.ndarray] = {}
-    in_loops: dict[str, np.ndarray] = {}
+    unfolded: dict[str, np.ndarray] = {}
     for node in graph.node:
         if node.name not in left_out:
             continue
         variable = left_out[node.name]
-        others = {user.op for user in users[node.name] if user.op not in _TAKE_INPUTS and _called(user) not in calls}
+        others = [user for user in users[node.name] if user.op not in _TAKE_INPUTS and _called(user) not in calls]
         name = _name(variable, node.name, {*taken, *weights})
         if whole and others:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(array_of(variable)))
-            in_loops |= {name: array_of(variable)} if others <= _LOOPS else {}
+            # TensorFlow's optimizers fold a slice of known size into what reads it
+            slices = [user.attr["_output_shapes"].list.shape for user in others if user.op in _SLICES]
+            is_folded = any(tf.TensorShape(shape).is_fully_defined() for shapes in slices for shape in shapes)
+            is_folded |= not {user.op for user in others} <= _LOOPS | _SLICES
+            unfolded |= {} if is_folded else {name: array_of(variable)}
             continue
         weights[name] = array_of(variable)
         renamed[node.name] = name
@@ -70,7 +75,7 @@ def move_out(
     for node in graph.node:
         node.input[:] = [_renamed(each, renamed) for each in node.input]
         node.attr.pop("_class", None)  # names the constant whose device it shares
-    return weights, in_loops | weights
+    return weights, unfolded | weights
 
 
 def _users(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:

@@ -171,7 +171,7 @@ UNREADABLE = (b"{", b"[]", b"3", b'"text"', b"{}", b"[" * 10**5, b'{"sha256": {}
 NEEDED = ("inputs", "outputs", "parity", "lowest_onnxruntime", "sha256", "model", "opset", "layers", "versions")
 VERSIONS = (None, 1.18, "1", "1.18.0", "newest", "1.\N{ARABIC-INDIC DIGIT ONE}")
 OUTSIDE = ("../outside", "saved_model/../../outside", "{absolute}", "./model.onnx", "parity//cases.npz", "", ".")
-MORE = ("extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "new/folder/x")
+MORE = ("extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "Thumbs.db/folder/x", "__pycache__")
 
 
 def test_files_of_file_managers_and_python_are_no_damage(bundle):

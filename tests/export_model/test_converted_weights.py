@@ -31,11 +31,24 @@ class MaskedDense(layers.Layer):  # its masked kernel becomes a constant that ha
         return ops.matmul(x, self.kernel * np.tril(np.ones(self.kernel.shape, "float32")))
 
 
+class PositionTable(layers.Layer):
+    def build(self, _):
+        self.table = self.add_weight(shape=SHAPE, name="embeddings")
+
+    def call(self, ids):
+        return self.table[: ops.shape(ids)[1]]
+
+
 @pytest.mark.parametrize(
-    ("stage", "precision", "layer"),
-    [(contents, "float32", LookupInLoop), (lower_precision, "float16", lambda: layers.Embedding(*SHAPE, name="table"))],
+    ("stage", "precision", "layer", "rows"),
+    [
+        (contents, "float32", LookupInLoop, None),
+        (contents, "float32", PositionTable, None),
+        (lower_precision, "float16", lambda: layers.Embedding(*SHAPE), [19_998, 700, 7_000]),
+        (lower_precision, "int8", lambda: layers.Embedding(*SHAPE), None),
+    ],
 )
-def test_rows_that_the_conversion_damaged_are_refused(stage, precision, layer, tmp_path, monkeypatch):
+def test_rows_that_the_conversion_damaged_are_refused(stage, precision, layer, rows, tmp_path, monkeypatch):
     write = stage.write
 
     def write_with_fault(traced, path):
@@ -44,14 +57,24 @@ def test_rows_that_the_conversion_damaged_are_refused(stage, precision, layer, t
         for tensor in (each for graph in all_graphs(model.graph) for each in graph.initializer):
             if tuple(tensor.dims) == SHAPE:
                 array = numpy_helper.to_array(tensor).copy()
-                array[[7, 7_000, 19_998]] = 0
+                array[[700, 7_000, 19_998]] = array[rows] if rows else 0
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
         onnx.save(model, path)
 
     monkeypatch.setattr(stage, "write", write_with_fault)
-    ids = keras.Input((3,), 1, dtype="int32", name="ids")
-    with pytest.raises(ExportError, match=r"weight `.*/embeddings`: 12 of its 80,000 values are missing"):
-        export_model(keras.Model(ids, layer()(ids)), tmp_path / "bundle", precision=precision)
+    ids = keras.Input((None if layer is PositionTable else 3,), 1, dtype="int32", name="ids")
+    model, samples = keras.Model(ids, layer()(ids)), {"ids": np.zeros((1, 3), "int32")}
+    with pytest.raises(ExportError, match=r"damaged (weight|table) `.*/embeddings`: 1\d of its 80,000 values"):
+        export_model(model, tmp_path / "bundle", precision=precision, sample_inputs=samples)
+
+
+def test_frozen_original_beside_the_fine_tuned_table_passes(tmp_path):
+    ids, table = keras.Input((3,), dtype="int32", name="ids"), layers.Embedding(2_000, 4)
+    original = np.random.default_rng(0).normal(size=(2_000, 4)).astype("float32")
+    model = keras.Model(ids, table(ids) + ops.take(original, ids, axis=0))
+    table.set_weights([np.concatenate([original[:50] / 2, original[50:]])])
+    weights = export_model(model, tmp_path / "bundle").report.coverage["weights"]
+    assert weights == {"variables": 1, "unchanged": 1, "other_constants": 1}
 
 
 def test_folded_and_tied_weights_pass(tmp_path):

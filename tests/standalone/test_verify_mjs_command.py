@@ -163,8 +163,8 @@ REFUSED = {
         for name in ("*/_ORT_MEM_ADDR_/*", "inner/*/x")
     },
     "a file more": (
-        lambda bundle: (bundle / "parity" / "more").touch(),
-        "holds parity/more, which its manifest does not list.",
+        lambda bundle: [(bundle / "Thumbs.db").mkdir(), (bundle / "Thumbs.db" / "more").touch()],
+        "holds Thumbs.db/more, which its manifest does not list.",
     ),
     "pipe": (lambda bundle: os.mkfifo(bundle / "pipe"), "pipe is neither a file nor a folder."),
     "no model": (model_is(b""), "onnxruntime-node 1.30.0 cannot load "),

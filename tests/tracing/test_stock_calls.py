@@ -128,9 +128,10 @@ def test_numbers(name, lowering, tmp_path, monkeypatch):
 
 
 def test_a_layer_in_plain_operators_has_the_one_reason_for_it(tmp_path):
-    x = keras.Input((3, SIZE), name="x")
+    x, derived = keras.Input((3, SIZE), name="x"), type("Derived", (heads,), {})(2, 4)
+    derived.uncalled = heads(2, 4)
     outputs = {
-        "its class is derived from an attention layer of Keras": type("Derived", (heads,), {})(2, 4)(x, x),
+        "its class is derived from an attention layer of Keras": derived(x, x),
         "it attends along the axes (2,)": heads(2, 4, attention_axes=(2,))(x[:, None], x[:, None]),
         "it computes in float64": DotProductAttention(dtype="float64")(x, x, x),
     }
