@@ -56,7 +56,7 @@ def compare_weights(path: Path, unfolded: Weights, variables: Iterable[Any]) -> 
 def _fingerprint(array: np.ndarray, dtype: Any) -> Fingerprint:
     """Return a checksum of an array after a cast."""
     values = np.ascontiguousarray(array, dtype)
-    return dtype, array.size, int(values.view(f"u{dtype.itemsize}").sum(dtype=np.uint64)), crc32(values)
+    return dtype, array.size, int(values.view(f"u{dtype.itemsize}").sum(dtype=np.uint64)), crc32(values.data)
 
 
 def _fingerprint_in_file(array: np.ndarray, in_file: Set[Fingerprint]) -> Fingerprint | None:

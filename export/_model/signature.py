@@ -93,9 +93,9 @@ class Signature:
 
     @cached_property
     def listed(self) -> list[Any]:
-        """The layers of the manifest: attention layers, and layers of classes derived from Keras's."""
+        """The layers of the manifest that are called: attention layers, and layers of classes derived from Keras's."""
         classes = (AttentionPooling, MaskedSoftmax, *WITH_HEADS, *WITHOUT_HEADS)
-        return [layer for layer in self.layers if isinstance(layer, classes)]
+        return [layer for layer in self.layers if layer.path and isinstance(layer, classes)]
 
     @cached_property
     def weights_size(self) -> int:
