@@ -116,7 +116,7 @@ def lowest(session: nox.Session) -> None:
     if fused := session.run_install("python", "-c", code, silent=True):
         session.install("--quiet", "--no-deps", "--target", str(apart), f"onnxruntime=={fused.split()[-1]}.0")
 
-    (export,), (lower,) = files("export_model"), files("lower")
+    (export,), (command,), (lower,) = files("export_model"), files("export_command"), files("lower")
     written = f"{lower}::test_what_is_written"
     # Opset 24 is too new for the lowest onnxruntime, and `fused` needs it. XLA is tried on one layer: compiling takes
     # minutes. Of the contract what asks the libraries for most; the rest is arithmetic.
@@ -125,7 +125,7 @@ def lowest(session: nox.Session) -> None:
         *files("contract", "contract_paths", "contract_precision", "contract_saving", "options", "bundle", "signing"),
         *files("verify", "outline", "integrity", "parity", "lower_precision", "bodies"),
         f"{export}::test_what_a_bundle_holds",
-        f"{export}::test_a_keras_file_exports",
+        f"{command}::test_export_with_options_prints_only_json",
         f"{export}::test_tolerance_decides_and_a_mismatch_leaves_nothing",
         *(f"{written}[{name}]" for name in ("two calls", "arguments that are constants")),
         # onnx 1.19 hands on what it has read of a file that it cannot read whole: nothing to compare with.
@@ -144,8 +144,8 @@ def lowest(session: nox.Session) -> None:
 def python(session: nox.Session) -> None:
     """A few tests of everything on another Python, with the newest versions it can have."""
     install(session)
-    chosen = "dot_product or public_api or test_what_a_bundle_holds or test_a_keras_file_exports or wrong_usage or help"
-    run_tests(session, *files("contract*", "public_api", "export_model", "main"), "-k", chosen)
+    chosen = "dot_product or public_api or test_what_a_bundle_holds or prints_only_json or wrong_usage or help"
+    run_tests(session, *files("contract*", "public_api", "export_model", "export_command", "main"), "-k", chosen)
 
 
 USED = ["none", "jax", "runtime", "export", "gpu", "convert,gpu", "openvino"]
