@@ -176,7 +176,7 @@ class ParityReport:
     def _left_open(self) -> tuple[str, ...]:
         of_cases = () if self.coverage is None else warnings_of(self.coverage)
         of_precision = (calibrated, int8_without_gain, range_warnings)
-        return (*of_cases, *(each for warnings in of_precision for each in warnings(self.precision)))
+        return (*of_cases, *(text for warnings in of_precision for text in warnings(self.precision)))
 
     @property
     def passed(self) -> bool:

@@ -97,8 +97,8 @@ def _parity_lines(bundle: Bundle) -> Iterator[Line]:
     if (backend := bundle.entries.backend) != "tensorflow":
         yield "parity", f"with the outputs of Keras on {backend}"
     if weights := (report.coverage or {}).get("weights"):
-        kept = f"{weights['unchanged']} of {weights['variables']} variables are unchanged in the float32 ONNX file"
-        yield "weights", f"{kept}; the others are folded, computed with or unused"
+        unchanged = f"{weights['unchanged']} of {weights['variables']} variables are unchanged in the float32 ONNX file"
+        yield "weights", f"{unchanged}; the others are folded, computed with or unused"
     if clone := report.float32_clone:
         apart = f"{clone['max_abs']:.1e} absolute, {clone['max_rel']:.1e} relative"
         yield "clone", f"in float32; the model as given ({', '.join(clone['policies'])}) is {apart} from it"

@@ -62,12 +62,12 @@ def main(arguments: argparse.Namespace) -> None:
             raise
         failed = {row.case for row in error.report.rows if not row.passed}
         golden = failed - ({SAMPLES, SAMPLES_AGAIN} if arguments.samples else set())  # nothing else can be traced
-        found, problem = None, ""
+        comparison, problem = None, ""
         try:
-            found = _traced(arguments, error.report, golden) if arguments.trace and golden else None
+            comparison = _traced(arguments, error.report, golden) if arguments.trace and golden else None
         except ExportError as why:  # no SavedModel or no TensorFlow: the table does not need it
             problem = str(why)
-        _show(error.report, found, as_json=arguments.json)
+        _show(error.report, comparison, as_json=arguments.json)
         raise ParityError(_in_one_line(error.report, arguments, golden, problem), error.report) from error
     _show(report, None, as_json=arguments.json)
     if arguments.public_key is not None and not arguments.json:

@@ -302,12 +302,12 @@ def _manifest(signature: Signature, reference: Reference, lowered: Lowered, opti
                 "precision": options.precision,
                 **told.get(id(layer), {}),
             }
-            for layer in signature.listed
+            for layer in signature.manifest_layers
         ]
         + [
             {"name": call.layer, "class": "operations", **told[call.owner], "precision": options.precision}
             for call in lowered.written
-            if call.owner not in map(id, signature.listed)
+            if call.owner not in map(id, signature.manifest_layers)
         ],
         backend=reference.backend,
         versions=versions_of(packages),

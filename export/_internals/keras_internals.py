@@ -159,7 +159,7 @@ def _is_mistaken(x: tuple[int | None, ...], bias: tuple[int | None, ...]) -> boo
 
 
 def track_once(archive: keras.export.ExportArchive, model: keras.Model) -> None:
-    """Let an archive save the variables of a model once: Keras lists its own objects beside those of TensorFlow."""
+    """Track a model in an archive so that each variable is saved once, without Keras's objects for the same values."""
     archive.track(model)
     for name in ("variables", "trainable_variables", "non_trainable_variables"):
         setattr(archive._tf_trackable, name, [variable.value for variable in getattr(model, name)])

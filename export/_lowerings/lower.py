@@ -53,7 +53,7 @@ def lowered_models(
     if _takes_operator(options):
         changed, written = with_written_attention(traced, len(calls), inputs)
         if written:
-            written = [replace(call, owner=_owner(call, signature.listed)) for call in written]
+            written = [replace(call, owner=_owner(call, signature.manifest_layers)) for call in written]
             lowerings = {**lowered.lowerings, **dict.fromkeys(written, FUSED)}
             found = replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written))
             yield _sized(found, inputs, rotates=rotates)

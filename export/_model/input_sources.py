@@ -235,7 +235,7 @@ def _source(
         return _source_of_ids(spec, Ids(0, 1))
     # a table that was not seen at work, as in a loop, and of one size only: what else would be looked up there?
     sizes = {table.input_dim for table in found.unseen}
-    if not sizes and spec.dtype in ("uint8", "int8"):  # pixels and the like, which are all numbers of the dtype
+    if not sizes and spec.dtype in ("uint8", "int8"):  # such as pixels: any number of the dtype
         ends = np.iinfo(spec.dtype)
         return Source(lambda shape, rng: rng.integers(ends.min, ends.max, shape, endpoint=True))
     return _source_of_ids(spec, Ids(0, sizes.pop() - 1)) if len(sizes) == 1 else None

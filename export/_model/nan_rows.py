@@ -13,7 +13,7 @@ from .input_sources import Source
 def nan_rows(inputs: Arrays, outputs: Arrays) -> np.ndarray:
     """Return a mask of the rows on which an output is NaN.
 
-    The mask is empty if inputs and outputs do not agree in their first axis, or if no row has numbers only.
+    The mask is empty if inputs and outputs do not agree in their first axis, or if every row has NaN.
     """
     sizes = {array.shape[:1] for array in (*inputs.values(), *outputs.values())}
     if len(sizes) != 1 or sizes & {(), (0,)}:

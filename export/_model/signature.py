@@ -92,7 +92,7 @@ class Signature:
         return [layer for layer in self.layers if isinstance(layer, own) or is_stock_attention(layer)]
 
     @cached_property
-    def listed(self) -> list[Any]:
+    def manifest_layers(self) -> list[Any]:
         """The layers of the manifest that are called: attention layers, and layers of classes derived from Keras's."""
         classes = (AttentionPooling, MaskedSoftmax, *WITH_HEADS, *WITHOUT_HEADS)
         return [layer for layer in self.layers if layer.path and isinstance(layer, classes)]

@@ -42,7 +42,7 @@ class Drawer:
         self._rng = np.random.default_rng(0)
         self.infers_shapes = True
         self._positions: dict[Shapes, list[float]] = {}  # by shapes of inputs that static inference accepts
-        self._counted: dict[int, keras.Model] = {}  # by tensor, whose sizes the models compute
+        self._size_models: dict[int, keras.Model] = {}  # by tensor, whose sizes the models compute
 
     def inputs(self, sizes: Sizes, lengths: str = "mixed") -> Arrays:
         """Return arrays whose free axes have `sizes`, and whose lengths follow the pattern called `lengths`."""
@@ -101,10 +101,10 @@ class Drawer:
         if isinstance(tensor, int):
             return tensor
         if tensor.shape[axis] is None:
-            if id(tensor) not in self._counted:
-                self._counted[id(tensor)] = keras.Model(inputs_structure(self._signature.functional), tensor)
+            if id(tensor) not in self._size_models:
+                self._size_models[id(tensor)] = keras.Model(inputs_structure(self._signature.functional), tensor)
             with discarded_updates():
-                tensor = self._counted[id(tensor)](self._signature.packed(arrays), training=False)
+                tensor = self._size_models[id(tensor)](self._signature.packed(arrays), training=False)
         return int(tensor.shape[axis])
 
     def problem(self, sizes: Sizes) -> Problem | None:

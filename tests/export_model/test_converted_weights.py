@@ -54,7 +54,7 @@ def test_rows_that_the_conversion_damaged_are_refused(stage, precision, layer, r
     def write_with_fault(traced, path):
         write(traced, path)
         model = onnx.load(path)
-        for tensor in (each for graph in all_graphs(model.graph) for each in graph.initializer):
+        for tensor in (tensor for graph in all_graphs(model.graph) for tensor in graph.initializer):
             if tuple(tensor.dims) == SHAPE:
                 array = numpy_helper.to_array(tensor).copy()
                 array[[700, 7_000, 19_998]] = array[rows] if rows else 0

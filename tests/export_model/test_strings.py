@@ -115,7 +115,7 @@ def test_what_is_no_character_is_no_case(bundle, tmp_path):
 
 
 def test_texts_without_a_known_word_are_left_out_alone_and_warned_of(tmp_path):
-    """Of a mask over no word Keras takes the mean, which is NaN."""
+    """Keras's mean over a fully masked text is NaN."""
     text = keras.Input((), dtype="string", name="text")
     ids = keras.layers.TextVectorization(vocabulary=["the", "cat", "sat"])(text)
     mean = keras.layers.GlobalAveragePooling1D(name="mean")(keras.layers.Embedding(5, 2, mask_zero=True)(ids))

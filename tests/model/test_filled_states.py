@@ -52,11 +52,11 @@ def test_there_is_room_for_a_step(model):
 
 @pytest.mark.parametrize("positions", [3, None])
 def test_there_is_room_for_several_positions(positions):
-    found = cases_of(with_heads(positions=positions))
-    lengths = {case.name: case.inputs for case in found.cases if case.name in ("base", "x_length 1", "lengths full")}
+    golden = cases_of(with_heads(positions=positions))
+    lengths = {case.name: case.inputs for case in golden.cases if case.name in ("base", "x_length 1", "lengths full")}
     for inputs in lengths.values():
         assert inputs["filled"].max() == CAPACITY - inputs["x"].shape[1]
-    assert all(found.inputs[name]["moves"] for name in ("projected_keys", "projected_values"))
+    assert all(golden.inputs[name]["moves"] for name in ("projected_keys", "projected_values"))
 
 
 def test_there_is_room_for_a_second_append():
