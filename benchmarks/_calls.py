@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from _plans import ALL_VALID, spread
+from _rules import BAND, SMALL
 from onnx import helper
 
 from keras_attn._tensors import Heads, Pairs
@@ -16,10 +17,8 @@ from keras_attn_export._lowerings.function import function
 from keras_attn_export._options import ADAPTIVE
 from keras_attn_export._tracing.attention_calls import Call
 
-SMALL, LARGE = "small", "large"
 DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}
 LENGTHS, KEYS, CAUSAL, WINDOW, QUERY_LENGTHS, PAIRS = "lengths", "keys", "causal", "window", "query lengths", "pairs"
-BAND = 64  # keys to either side that a window shows
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Single:
             constants={}, options={"scale": self.D**-0.5} if self.name == "dot_product" else {},
             heads=None if self.H == 1 else Heads(self.H, self.H),
             pairs=Pairs(self.mask == CAUSAL, (BAND, BAND) if self.mask == WINDOW else None),
-            normalizer="softmax", returns_weights=self.weights, compute=lambda _: (),
+            normalizer="softmax", returns_weights=self.weights,
         )  # fmt: skip
 
     def inputs(self) -> dict[str, np.ndarray]:

@@ -2,8 +2,6 @@
 
 import contextlib
 import io
-import json
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,6 @@ from keras_attn_export._standalone import verify
 
 SESSION = "_files.session"
 THEIRS = "Keras's layer, Keras's exporter"
-STOCK = "our layer, Keras's exporter"
 OURS = "ours"
 PORTABLE = 'ours, lowering="portable"'
 
@@ -37,41 +34,9 @@ def session(spec: dict[str, Any]) -> Build:
     return build
 
 
-def profiled(spec: dict[str, Any]) -> Build:
-    """An ONNX file in onnxruntime, of which is told what its products take."""
-    verify.check_provider("cpu")
-
-    def build(inputs: Arrays) -> Runner:
-        prefix = str(Path(spec["answer"]).parent / "profile")
-        model = Path(spec["options"]["model"])
-        session = verify.open_session(model, "cpu", profile_prefix=prefix, threads=spec["threads"])
-        run = _run(session, inputs)
-        return Runner(run, run, lambda: _kernels(Path(session.end_profiling())))
-
-    return build
-
-
 def _run(session: Any, inputs: Arrays) -> Callable[[], list[np.ndarray]]:
     read = {each.name for each in session.get_inputs()}
     return partial(session.run, None, {name: array for name, array in inputs.items() if name in read})
-
-
-def _kernels(profile: Path) -> dict[str, float]:
-    """Return the milliseconds of a run, the fastest of all but the first, in products and in what contains them."""
-    runs: list[Counter[str]] = []
-    events = json.loads(profile.read_text(encoding="utf-8"))
-    starts = [event["ts"] for event in events if event["name"] == "model_run"]
-    for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith("kernel_time"):
-            run = np.searchsorted(starts, event["ts"], side="right")
-            runs += [Counter() for _ in range(int(run) - len(runs))]
-            runs[run - 1][event["args"]["op_name"]] += event["dur"] / 1e3
-    taken = [[float(sum(run[name] for name in names)) for names in (PRODUCTS, FUSED)] for run in runs[1:]]
-    return dict(zip(("products", "fused"), min(taken, key=sum), strict=True))
-
-
-PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "FusedGemm", "Conv", "FusedConv", "ConvTranspose")
-FUSED = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "GRU", "LSTM", "RNN")
 
 
 def of_keras(label: str, model: Any, file: Path, *, optional: bool = False) -> Contestant:

@@ -1,11 +1,9 @@
-"""What every benchmark does: it has options, describes the machine, writes its results and prints their tables."""
+"""Measurement of one question: options, the machine, the results and their table."""
 
 import importlib
-import json
 import os
 import platform
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -14,99 +12,104 @@ from typing import Any
 
 from _calibration import AGAIN, moved
 from _race import Case, race
-from _tables import markdown
+from _tables import COLUMNS, Row, markdown, pivot, read_csv, rows_of_case, write_csv
 
 from keras_attn_export._machine import processor, usable_cpus
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-ASIDE = HERE.parent / "build" / "benchmarks"  # of runs that write no tables
-
-# The scripts, one a question, and the parts of each: functions in it that measure, whose results have a file and a
-# table by that name.
-QUESTIONS = {
-    "against_keras": (
-        "layers", "additive_inference", "dot_product_inference", "order_of_positions", "cost_against_keys",
-        "thresholds",
-    ),
-    "whole_models": ("models",),
-    "int8": ("int8",),
-    "training": ("additive_training", "training_defaults", "multi_head_training"),
-    "export_cost": ("export_cost",),
-    "batch": ("predict", "serving"),
-    "decoding": ("decoding",),
-}  # fmt: skip
-
-
+DISTURBED = HERE.parent / "build" / "benchmarks"  # results of runs that other processes disturbed
+# Each question is a module with `cases(options)`, and `COLUMNS` or `table(rows)` where the default table does not fit.
+QUESTIONS = ("layers", "models", "thresholds", "int8", "training", "export_cost", "batch", "decoding")
 PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "torch", "jax", "numpy")
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to measure.
+    """Options of a measurement.
 
     Attributes:
-        quick: Tiny sizes and few repeats, to see that it runs; the numbers mean nothing.
-        threads: How many threads a run uses.
-        results: Where the results are written.
-        work: A folder for files of no further use.
+        quick: Whether sizes are tiny and repeats few, to check that everything runs; the numbers mean nothing.
+        threads: Number of threads of a run.
+        work: Folder for temporary files.
     """
 
     quick: bool
     threads: int
-    results: Path
     work: Path
 
     def race(self, case: Case, rounds: int = 15, turn: float = 0.1) -> dict[str, Any]:
-        """Race a case for so many rounds, again where the machine changed meanwhile; fewer and shorter when quick.
+        """Race a case, again if the speed of the machine changed meanwhile; with fewer, shorter rounds if quick.
 
-        Without rounds nothing is timed but how long each takes to be made: of that, several races tell the median.
+        Without rounds only the making of each contestant is timed, as in an export; repeated races give its median.
         """
         if self.quick:
             rounds, turn = min(rounds, 3), min(turn, 0.01)
         for _ in range(AGAIN if rounds and not self.quick else 1):
             folder = Path(tempfile.mkdtemp(dir=self.work))
-            found = race(case, folder, threads=self.threads, rounds=rounds, turn=turn)
-            if not moved(found["calibration"]):
+            result = race(case, folder, threads=self.threads, rounds=rounds, turn=turn)
+            if not moved(result["calibration"]):
                 break
-        return found
+        return result
 
 
-def measure(question: str, parts: Sequence[str], quick: bool, threads: int, results: Path) -> None:
-    """Measure parts of a question, write the results of each, and print their tables."""
+def measure(question: str, quick: bool, threads: int, results: Path) -> None:
+    """Measure a question, write its results, and print its table."""
     results.mkdir(parents=True, exist_ok=True)
+    measured = environment(threads)
     with tempfile.TemporaryDirectory(prefix="keras_attn_bench_") as work:
-        for part in parts:
-            (own := Path(work) / part).mkdir()
-            options = Options(quick, threads, results, own)
-            result = {"name": part, "quick": quick, "environment": environment_of(threads), "bars": []}
-            result = _rounded(result | getattr(importlib.import_module(question), part)(options))
-            print(f"### {part}\n\n{markdown(result)}\n", flush=True)
-            disturbed = [case for case in result["cases"] if moved(case.get("calibration", [1.0]))]
-            written = results
-            if disturbed and results == RESULTS:
-                (written := ASIDE).mkdir(parents=True, exist_ok=True)
-                print(
-                    f"{len(disturbed)} of {len(result['cases'])} cases were disturbed by other processes in all "
-                    f"{AGAIN} attempts. The tables are left unchanged; the new results are in "
-                    f"{ASIDE.relative_to(HERE.parent)}/.",
-                    flush=True,
-                )
-            told = json.dumps(result, indent=1).replace(f"{own}/", "")  # what runtimes say of files
-            (written / f"{part}.json").write_text(told + "\n", encoding="utf-8")
+        cases = importlib.import_module(question).cases(Options(quick, threads, Path(work)))
+        rows = [row for case in cases for row in rows_of_case(case)]
+    disturbed = sum(moved(case["calibration"]) for case in cases if "calibration" in case)
+    if disturbed and results == RESULTS:
+        results = DISTURBED
+        results.mkdir(parents=True, exist_ok=True)
+        print(
+            f"{disturbed} of {len(cases)} cases were disturbed by other processes in all {AGAIN} attempts. The table "
+            f"stays; the new results are in {DISTURBED.relative_to(HERE.parent)}/.",
+            flush=True,
+        )
+    write_csv(results / f"{question}.csv", rows, measured)
+    print(f"### {question}\n\n{table(question, results)}\n", flush=True)
 
 
-def environment_of(threads: int) -> dict[str, Any]:
-    """Return what the numbers depend on."""
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "processor": processor(),
-        "cores": usable_cpus(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "threads": threads,
-        "versions": {"python": platform.python_version(), **{name: v for name in PACKAGES if (v := _version(name))}},
-    }
+def table(question: str, results: Path) -> str:
+    """Return the Markdown table of a question, with the day and the machine below it."""
+    file = results / f"{question}.csv"
+    if not file.exists():
+        return f"There are no results; `scripts/bench {question}` measures them."
+    rows, measured = read_csv(file)
+    return f"{markdown(rows_of_table(question, rows))}\n\n{measured}"
+
+
+def rows_of_table(question: str, rows: list[Row]) -> list[Row]:
+    """Return the rows of a question's table."""
+    if question in SUMMARIES:
+        module, function = SUMMARIES[question]
+        summary: list[Row] = getattr(importlib.import_module(module), function)(rows)
+        return summary
+    return pivot(rows, COLUMNS_OF.get(question, COLUMNS))
+
+
+SUMMARIES = {"thresholds": ("_rules", "summary")}
+COLUMNS_OF = {
+    "layers": {"ms": "ms", "speed": "speed", "extra_mib": "extra MiB"},
+    "models": {"best_ms": "best ms", "speed_of_best": "speed"},
+    "int8": {"accuracy": "accuracy", "size": "size", "best_ms": "best ms", "speed_of_best": "speed"},
+    "training": {"ms": "ms", "speed": "speed", "extra_mib": "extra MiB"},
+    "export_cost": {"seconds": "seconds", "peak_gb": "peak GB", "child_gb": "GB of a child process"},
+    "batch": {"rows_per_second": "rows/s", "extra_mib": "extra MiB"},
+}  # the imports of a question's module may need packages that a reader of its results lacks
+
+
+def environment(threads: int) -> str:
+    """Return the day, the machine and the versions on which the numbers depend."""
+    names = {"python": platform.python_version(), **{name: v for name in PACKAGES if (v := _version(name))}}
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else "unknown"
+    machine = f"{processor()}, {usable_cpus()} cores ({platform.system()} {platform.machine()})"
+    versions = ", ".join(f"{name} {number}" for name, number in names.items())
+    day = datetime.now(UTC).date().isoformat()
+    return f"Measured {day}: {machine}, {threads} threads, system load {load} before; {versions}."
 
 
 def _version(package: str) -> str | None:
@@ -114,12 +117,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _rounded(value: Any) -> Any:
-    """Return the results with five digits of each number: more are noise, and change every line of a difference."""
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value

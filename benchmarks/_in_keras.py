@@ -1,4 +1,4 @@
-"""Models of plans that run in Keras: inference in TensorFlow, and training steps on any backend."""
+"""Training steps of models in Keras, on any backend."""
 
 import os
 from dataclasses import asdict
@@ -12,7 +12,7 @@ LARGE_RATE, RATE = 1e3, 1e-3  # a large step shows the gradient in float32 weigh
 
 
 def options_of(plan: Plan, whose: str, jit: bool, **arguments: Any) -> dict[str, Any]:
-    """Return the options of the contestants below.
+    """Return the options of the contestant below.
 
     Args:
         plan: The model.
@@ -21,26 +21,6 @@ def options_of(plan: Plan, whose: str, jit: bool, **arguments: Any) -> dict[str,
         **arguments: What else that function gets.
     """
     return {"plan": asdict(plan), "whose": whose, "jit": jit, "arguments": arguments}
-
-
-def inference(spec: dict[str, Any]) -> Build:
-    """A `tf.function`, compiled by XLA where the options say so."""
-    _import_backend(spec)
-    import _models  # noqa: F401 - part of the imports, not of the model
-    import tensorflow as tf
-
-    def build(inputs: Arrays) -> Runner:
-        model, tensors = _model(spec["options"]), [tf.constant(array) for array in inputs.values()]
-        function = tf.function(
-            lambda *tensors: model(list(tensors), training=False), jit_compile=spec["options"]["jit"], autograph=False
-        )
-
-        def run() -> list[np.ndarray]:
-            return [output.numpy() for output in tf.nest.flatten(function(*tensors))]
-
-        return Runner(run, run)
-
-    return build
 
 
 def training(spec: dict[str, Any]) -> Build:

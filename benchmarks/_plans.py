@@ -1,7 +1,6 @@
 """What is timed: models, and the sizes of a call of one; and random inputs for it. Imports no framework."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -60,7 +59,6 @@ class Shape:
         Tk: Keys.
         fill: How many of them take part: `ALL_VALID` or `HALF_FILLED`.
         Tq: Queries, where there are not as many as keys.
-        asked: The speed over the peer that is aimed at.
     """
 
     plan: Plan
@@ -68,22 +66,16 @@ class Shape:
     Tk: int
     fill: str = ALL_VALID
     Tq: int = 0
-    asked: float = 1.0
 
     def __str__(self) -> str:
-        """Return what tables call it."""
+        """Return the name of the case in the results."""
         places = f"Tq{self.Tq} Tk{self.Tk}" if self.Tq else f"T{self.Tk}"
-        return f"{self.plan}, B{self.B} {places}"
+        return f"{self.plan}, B{self.B} {places}, {self.fill}"
 
     @property
     def queries(self) -> int:
         """How many queries there are."""
         return self.Tq or self.Tk
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the results say of it."""
-        features = {"elements": self.B * self.queries * self.Tk * self.plan.D} if self.plan.kind == "additive" else {}
-        return {"size": str(self), "fill": self.fill, **features}
 
     def inputs(self) -> Arrays:
         """Return normal numbers, random characters and words, and lengths: all keys, or half of them on average."""

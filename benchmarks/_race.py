@@ -22,13 +22,13 @@ class Case:
     Attributes:
         inputs: Arrays by name.
         contestants: Who runs.
-        facts: What the results say of the case.
-        peer: The label that ratios are against.
+        name: Name of the case in the results.
+        peer: Label of the contestant that speeds are relative to.
     """
 
     inputs: dict[str, np.ndarray]
     contestants: list[Contestant]
-    facts: dict[str, Any]
+    name: str
     peer: str = ""
 
 
@@ -70,7 +70,7 @@ def race(case: Case, work: Path, *, threads: int, rounds: int, turn: float) -> d
         else {"contestant": each.label, "unavailable": each.unavailable}
         for each in case.contestants
     ]
-    return {**case.facts, "peer": case.peer, "rows": rows, "calibration": calibration}
+    return {"case": case.name, "peer": case.peer, "rows": rows, "calibration": calibration}
 
 
 def _build(team: list[Process]) -> None:

@@ -3,7 +3,6 @@
 Imports neither Keras nor TensorFlow, as those who run bundles do not.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ import pyarrow.parquet as pq
 from _contestant import Arrays, Build, Runner
 
 from keras_attn_export import load_bundle, predict
-from keras_attn_export._batch import windows
 
 LONGEST = 400
 LOOP_ROWS = 32  # of a batch
@@ -105,19 +103,13 @@ def _padded(rows: list[dict[str, Any]], lengths: list[int], manifest: dict[str, 
 
 
 def ours(spec: dict[str, Any]) -> Build:
-    """`predict` with what is asked of it, or with rows in their order, for which it has no option."""
-    options = spec["options"]
-    if "address" in options:
-        os.environ["RAY_ADDRESS"] = options["address"]
-    if "in_order" in options:
-        assert windows.Batches.of is not _cut_in_order
-        windows.Batches.of = _cut_in_order
+    """`predict` with the options of the contestant."""
+    arguments = {"workers": spec["threads"], **spec["options"].get("asked", {})}
 
     def run(source: Path, destination: Path) -> None:
-        asked = {"workers": spec["threads"], **options.get("asked", {})}
-        done = predict(options["bundle"], source, destination, progress=False, **asked)
-        if done.errors or done.exact_axes or done.one_by_one:
-            raise RuntimeError(f"rows failed, or did not run together: {done}")
+        result = predict(spec["options"]["bundle"], source, destination, progress=False, **arguments)
+        if result.errors:
+            raise RuntimeError(f"rows failed: {result}")
 
     return _build(spec, run)
 
@@ -147,7 +139,3 @@ def _written(folder: Path) -> list[np.ndarray]:
             column = column.flatten()
         found.append(np.asarray(column, np.float64))
     return found
-
-
-def _cut_in_order(self: windows.Batches, lengths: Any, rows: np.ndarray) -> list[np.ndarray]:
-    return [rows[start : start + self.most] for start in range(0, len(rows), self.most)]

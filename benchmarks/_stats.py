@@ -1,4 +1,4 @@
-"""Medians and spread of what was timed; and what the results say."""
+"""Medians and spread of times, and differences of answers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,37 +29,3 @@ def largest_difference(ours: Sequence[np.ndarray], reference: Sequence[np.ndarra
 def rows_of(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the contestants of a case that were timed, by label."""
     return {row["contestant"]: row for row in case["rows"] if "ms" in row}
-
-
-def speed(case: dict[str, Any], label: str) -> float | None:
-    """Return how many times faster than its peer a contestant is; `None` where one of them was not timed."""
-    row = rows_of(case).get(label)
-    return row["faster"]["median"] if row and row["faster"] else None
-
-
-def best_speed(case: dict[str, Any], label: str, over: str = "") -> float | None:
-    """Return the same of the fastest run of each, over the peer's or another's, which a neighbour slows less."""
-    rows, over = rows_of(case), over or case["peer"]
-    return rows[over]["ms"]["min"] / rows[label]["ms"]["min"] if {label, over} <= rows.keys() else None
-
-
-def share(case: dict[str, Any], label: str, of: str) -> float | None:
-    """Return the extra memory of a contestant over that of another; `None` where one of them was not timed."""
-    rows = rows_of(case)
-    return rows[label]["memory"] / rows[of]["memory"] if {label, of} <= rows.keys() else None
-
-
-def inverse(value: float | None) -> float | None:
-    """Return a time for a speed."""
-    return None if value is None else 1 / value
-
-
-def bar(text: str, measured: Any, limit: float, *, at_least: bool = True) -> dict[str, Any]:
-    """Return an aim as the reports have it: what was asked, what was measured, and whether it is reached.
-
-    Of several numbers the worst counts. One that was not measured, `None`, leaves the whole open.
-    """
-    values = measured if isinstance(measured, list) else [measured]
-    value = None if None in values or not values else (min if at_least else max)(values)
-    reached = None if value is None else (value >= limit if at_least else value <= limit)
-    return {"bar": text, "limit": limit, "at_least": at_least, "value": value, "reached": reached}

@@ -134,29 +134,7 @@ def dates(quick: bool) -> Trained:
     return Trained("dates", decoder.model, seen, encode_rows(held_out, vocabulary), right, samples=samples)
 
 
-def numbers(quick: bool) -> Trained:
-    """The example that spells numbers, all tokens of an answer in one pass: a Transformer decoder."""
-    _examples()
-    from number_data import encode_answers, make_rows, split_numbers
-    from number_model import Speller, training_model
-    from number_training import train
-
-    keras.utils.set_random_seed(0)
-    trained, later = split_numbers(0)
-    rows, held_out = make_rows(trained[: 4 if quick else 1500]), make_rows(later[:40])
-    model = training_model(Speller(128, 3, 58))
-    train(model, rows, 1 if quick else 2, 0)
-    tokens, wanted, counted = encode_answers(held_out)
-    seen, _, _ = encode_answers([rows[n] for n in np.random.default_rng(0).permutation(len(rows))[:SEEN]])
-
-    def right(outputs: Arrays) -> np.ndarray:
-        (logits,) = outputs.values()
-        return (logits.argmax(-1) == wanted)[counted > 0]
-
-    return Trained("numbers", model, {"tokens": seen}, {"tokens": tokens}, right)
-
-
-TRAINED = (digits_by_convolutions, textures, separable, digits_by_a_transformer, numbers, dates, table)
+TRAINED = (digits_by_convolutions, textures, separable, digits_by_a_transformer, dates, table)
 
 
 def _examples() -> None:

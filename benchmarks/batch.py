@@ -1,7 +1,5 @@
-"""How fast is `predict` against a plain loop, when is Ray faster, and what makes serving fast?"""
+"""How fast is `predict` on a table against a plain loop over padded batches?"""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +9,14 @@ import keras
 from _contestant import Contestant
 from _harness import Options
 from _race import Case
-from _serving import serving
-from _stats import bar, inverse, rows_of, speed
 from keras import layers
 
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import export_model
 
-__all__ = ["predict", "serving"]
-
 FILES = 8
-RAY_ROWS = 240_000  # so many that what is left after the start stands out of the noise of it
-BATCH_SIZES = (8, 16, 32, 128)  # beside the default of 64
-MACHINES = (2, 4, 10)
-FASTER = 3.0  # than a plain loop, on two cores
-ROUNDS, RAY_ROUNDS = 5, 3
+BATCH_SIZES = (16, 128)  # beside the default of 64
+ROUNDS = 5
 
 LOOP, OURS = "a plain loop", "`predict`"
 
@@ -57,28 +48,27 @@ WORKS = (  # a model, who writes its rows, and how many
 )
 
 
-def predict(options: Options) -> dict[str, Any]:
-    """Race `predict` over tables against a plain loop, with one thing less each, and on Ray."""
-    cases, bundles = [], []
+def cases(options: Options) -> list[dict[str, Any]]:
+    """Race `predict` over tables against a plain loop, with one worker, and with other batch sizes."""
+    results = []
     for name, model, write, rows in WORKS[: 1 if options.quick else None]:
         keras.utils.set_random_seed(0)
-        folder = options.work / f"work{len(bundles)}"
-        bundles.append(export_model(model(), folder / "bundle", progress=False).path)
+        folder = options.work / f"work{len(results)}"
+        bundle = export_model(model(), folder / "bundle", progress=False).path
         rows = 200 if options.quick else rows
         write(folder / "source", rows, FILES)
-        contestants = _contestants(bundles[-1], folder / "source", BATCH_SIZES[: 1 if options.quick else None])
-        cases.append(options.race(Case({}, contestants, {"size": name, "rows_of_table": rows}, OURS), ROUNDS))
-    bars = [bar(f"{case['size']}: speed over {LOOP}", inverse(speed(case, LOOP)), FASTER) for case in cases]
-    # Ray alone takes longer to start than a quick run may
-    ray = {} if options.quick else {"ray": _ray(bundles[0], options)}
-    return {"cases": cases, "bars": bars, **ray}
+        contestants = _contestants(bundle, folder / "source", BATCH_SIZES[: 1 if options.quick else None])
+        result = options.race(Case({}, contestants, f"{name}, {rows:,} rows", LOOP), ROUNDS)
+        for row in result["rows"]:
+            row["facts"] = {"rows_per_second": rows / row["ms"]["median"] * 1e3}
+        results.append(result)
+    return results
 
 
 def _contestants(bundle: Path, source: Path, sizes: tuple[int, ...]) -> list[Contestant]:
     return [
         _contestant(LOOP, bundle, source, run="loop"),
         _contestant(OURS, bundle, source),
-        _contestant(f"{OURS}, rows not sorted by length", bundle, source, in_order=True),
         _contestant(f"{OURS}, one worker", bundle, source, asked={"workers": 1}),
         *(_contestant(f"{OURS}, batches of {size}", bundle, source, asked={"batch_size": size}) for size in sizes),
     ]
@@ -86,50 +76,3 @@ def _contestants(bundle: Path, source: Path, sizes: tuple[int, ...]) -> list[Con
 
 def _contestant(label: str, bundle: Path, source: Path, run: str = "ours", **more: Any) -> Contestant:
     return Contestant(label, f"_rows.{run}", {"bundle": str(bundle), "source": str(source), "runs": 1, **more})
-
-
-# --------------------------------------------------------------------------- Ray
-
-LOCAL, RAY, CLUSTER = "this process", "Ray, started for it", "Ray, a cluster that runs"
-
-
-def _ray(bundle: Path, options: Options) -> dict[str, Any]:
-    """Return what Ray costs on this machine: few rows tell how long it takes to start, many how fast it is then."""
-    sizes = [16 * FILES, RAY_ROWS]
-    cases = []
-    with _cluster(options.threads) as address:
-        for rows in sizes:
-            _rows.write_pairs(source := options.work / f"ray{rows}", rows, FILES)
-            ray = {"asked": {"engine": "ray"}}
-            contestants = [
-                _contestant(LOCAL, bundle, source),
-                _contestant(RAY, bundle, source, **ray),
-                _contestant(CLUSTER, bundle, source, **ray, address=address),
-            ]
-            cases.append(options.race(Case({}, contestants, {"rows_of_table": rows}, LOCAL), RAY_ROUNDS))
-    return {"rows": sizes, "engines": _engines(*cases), "machines": MACHINES}
-
-
-@contextlib.contextmanager
-def _cluster(cores: int) -> Iterator[str]:
-    """Yield the address of a Ray that runs on this machine."""
-    import ray
-
-    ray.init(
-        address="local", num_cpus=cores, include_dashboard=False, logging_level="ERROR", _node_ip_address="127.0.0.1"
-    )
-    try:
-        yield ray.get_runtime_context().gcs_address
-    finally:
-        ray.shutdown()
-
-
-def _engines(few: dict[str, Any], many: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the seconds of both tables, and the line through them: T = start + rows / rate."""
-    engines = []
-    for label, short in rows_of(few).items():
-        seconds = [row["ms"]["median"] / 1e3 for row in (short, rows_of(many)[label])]
-        rate = (many["rows_of_table"] - few["rows_of_table"]) / (seconds[1] - seconds[0])
-        start = seconds[0] - few["rows_of_table"] / rate
-        engines.append({"engine": label, "seconds": seconds, "start": start, "rate": rate})
-    return engines

@@ -12,7 +12,6 @@ from _contestant import Contestant
 from _files import of_ours
 from _harness import Options
 from _race import Case
-from _stats import bar, inverse, speed
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention, RotaryEmbedding
@@ -23,18 +22,14 @@ BATCHES = (1, 32)
 LETTERS, STEPS, LONG_STEPS = 30, 10, 40
 LENGTHS = (16, 64, 256, 1024)
 HEADS, KV_HEADS, SIZE = 8, 2, 32
-FASTER = 2.0  # than the loop in Python
 
 ONE_FILE, LOOP, ENCODER = "one file", "a loop in Python", "the encoder alone"
 CACHE, FULL = "with a cache", "without a cache"
 
 
-def decoding(options: Options) -> dict[str, Any]:
+def cases(options: Options) -> list[dict[str, Any]]:
     """Race whole answers, and a step with and without a cache."""
-    answers, steps = list(_answers(options)), list(_steps(options))
-    text = "speed of one file over a loop"
-    bars = [bar(f"{case['size']}: {text}", inverse(speed(case, LOOP)), FASTER) for case in answers]
-    return {"answers": answers, "cases": steps, "bars": bars}
+    return [*_answers(options), *_steps(options)]
 
 
 # --------------------------------------------------------------------------- a whole answer
@@ -56,7 +51,7 @@ def _answers(options: Options) -> Iterator[dict[str, Any]]:
             replace(files["encoder"], label=ENCODER, computes="encoded"),
         ]
         for batch in BATCHES[: 1 if options.quick else None]:
-            yield options.race(Case(_letters(batch), contestants, {"size": f"{name}, batch {batch}"}, ONE_FILE))
+            yield options.race(Case(_letters(batch), contestants, f"{name}, batch {batch}", LOOP))
 
 
 def _letters(batch: int) -> dict[str, np.ndarray]:
@@ -115,4 +110,4 @@ def _steps(options: Options) -> Iterator[dict[str, Any]]:
         given = np.random.default_rng(0).normal(size=(1, length, width)).astype("float32")
         held = attend.precompute(given[:, :-1], given[:, :-1])
         inputs = {"tokens": given, "last": given[:, -1:]} | {n: np.asarray(x) for n, x in held.items()}
-        yield options.race(Case(inputs, contestants, {"size": f"{length:,}"}, CACHE))
+        yield options.race(Case(inputs, contestants, f"step after {length:,} tokens", FULL))

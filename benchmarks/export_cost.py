@@ -5,7 +5,6 @@ from typing import Any
 from _contestant import Contestant
 from _harness import Options
 from _race import Case
-from _stats import bar
 
 MB = 10**6
 MODELS = (
@@ -19,34 +18,24 @@ KERAS, OURS = "Keras's exporter", "`export_model`, with its check"
 RUNS = 3  # of which the one with the median time counts
 
 
-def export_cost(options: Options) -> dict[str, Any]:
+def cases(options: Options) -> list[dict[str, Any]]:
     """Export each model in fresh processes."""
-    cases = []
+    results = []
     for model, weights in MODELS[: 1 if options.quick else None]:
         size = {"model": model, "weights": weights, "runs": 1}
         keras = Contestant(KERAS, "_export.by_keras", size, optional=True)
-        case = Case({}, [keras, Contestant(OURS, "_export.by_ours", size)], {})
-        runs = [options.race(case, rounds=0)["rows"] for _ in range(1 if options.quick else RUNS)]
-        cases.append({"model": model, "rows": [_median(rows) for rows in zip(*runs, strict=True)]})
-    return {"cases": cases, "bars": _bars(cases)}
+        case = Case({}, [keras, Contestant(OURS, "_export.by_ours", size)], f"{model}, {weights / MB:g} MB of weights")
+        runs = [options.race(case, rounds=0) for _ in range(1 if options.quick else RUNS)]
+        rows = [_median(rows) for rows in zip(*(run["rows"] for run in runs), strict=True)]
+        results.append({"case": case.name, "peer": KERAS, "rows": rows})
+    return results
 
 
 def _median(runs: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """Return the run with the median time, or one that did not finish."""
-    return sorted(runs, key=lambda run: run.get("seconds", float("inf")))[len(runs) // 2]
-
-
-def _bars(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    largest, smallest = (choose(cases, key=lambda case: case["rows"][1]["weights"]) for choose in (max, min))
-    ours = largest["rows"][1]
-    memory, most = (ours["before"] + ours["memory"]) / 1e9, 3 * ours["weights"] / 1e9 + 1.5
-    return [
-        bar("one layer: time relative to Keras's exporter", _times(smallest), 3.0, at_least=False),
-        bar("most weights: time relative to Keras's exporter", _times(largest), 2.0, at_least=False),
-        bar("most weights: memory, GB", memory, most, at_least=False),
-    ]
-
-
-def _times(case: dict[str, Any]) -> float | None:
-    keras, ours = case["rows"]
-    return None if "unavailable" in keras else float(ours["seconds"] / keras["seconds"])
+    """Return the run with the median time, with its memory in GB; an export that failed counts as the slowest."""
+    run = sorted(runs, key=lambda run: run.get("seconds", float("inf")))[len(runs) // 2]
+    if "seconds" not in run:
+        return run
+    peak, child = (run["before"] + run["memory"]) / 1e9, run["started"] / 1e9
+    facts = {"seconds": run["seconds"], "peak_gb": peak, "child_gb": child}
+    return {"contestant": run["contestant"], "facts": facts}

@@ -35,7 +35,10 @@ WINDOWS = {
     "depthwise 2d": (image, lambda: twice(layers.DepthwiseConv2D, {"kernel_size": 4})),
     "pooling": (image, lambda: twice(layers.AveragePooling2D, {"pool_size": 4})),
     "encoder": (image, Encoder),
-    "spectrogram": (lambda: sequence(size=1), lambda: layers.STFTSpectrogram(frame_length=16, frame_step=8)),
+    "spectrogram": (
+        lambda: sequence(size=1),
+        lambda: layers.STFTSpectrogram(frame_length=16, frame_step=8, window=None),
+    ),
 }
 
 
