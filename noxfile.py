@@ -189,10 +189,10 @@ def runtimes(session: nox.Session) -> None:
 # What other programs do with a bundle.
 
 
-@nox.session(python=">=3.11,<3.13")
+@nox.session
 def serving(session: nox.Session) -> None:
-    """Servers, which have an environment without TensorFlow (300 MB); the tests run in .venv."""
-    session.install("--quiet", "--requirement", "tests/serving/requirements.txt")  # MLServer takes Python 3.12 at most
+    """The example service, which has an environment without TensorFlow; the tests run in .venv."""
+    session.install("--quiet", "--requirement", "tests/serving/requirements.txt")
     session.run("scripts/test", "-m", "serving", "--tier", "all", *session.posargs, external=True)
 
 

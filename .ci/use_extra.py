@@ -105,8 +105,6 @@ def use_runtime() -> None:
     ):
         command(line)
     command("run bundle --inputs x.npz --outputs y.npz")
-    for target in ("triton", "tfserving", "mlserver"):
-        command(f"layout bundle {target} --target {target}")
     python("import numpy as np, keras_attn_export\nkeras_attn_export.load_bundle('bundle').run(dict(np.load('x.npz')))")
     lacking = "export" if not find_spec("onnxruntime") else "convert"
     command(

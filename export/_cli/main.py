@@ -16,12 +16,13 @@ from typing import NoReturn
 from .._errors import ExportError
 from .._standalone import verify as standalone
 from .._standalone.verify import in_one_line, printable, say
-from . import bench, doctor, export, inspect, layout, predict, report, run, sign, verify
+from . import bench, doctor, export, inspect, predict, report, run, sign, verify
 
 # One module each: its parser and its main.
-COMMANDS = (export, verify, sign, run, predict, inspect, report, layout, bench, doctor)
+COMMANDS = (export, verify, sign, run, predict, inspect, report, bench, doctor)
 REPLACEMENTS = {  # of removed commands
     "convert": 'Keras\'s own `model.export("model.tflite", format="litert")`',
+    "layout": "the folders of docs/serving.md for Triton and TensorFlow Serving, or its service",
 }
 
 

@@ -18,11 +18,10 @@ from keras_attn_export._analysis.bench_bundle import Bench, Timing
 from keras_attn_export._analysis.first_difference import Comparison, Difference, LayerRow
 from keras_attn_export._bundle.folder import REPORT, seal
 from keras_attn_export._bundle.parity import ParityReport, rows_of
-from keras_attn_export._cli import bench, export, inspect, layout, predict, sign
+from keras_attn_export._cli import bench, export, inspect, predict, sign
 from keras_attn_export._cli import verify as verify_command
 from keras_attn_export._cli.main import main
 from keras_attn_export._progress import shown_progress
-from keras_attn_export._serving.layout import Layout
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Spec
 
@@ -164,14 +163,6 @@ def test_what_was_predicted(hostile, printed, monkeypatch):
 
 def unset(kind):
     return dict.fromkeys(kind.__dataclass_fields__)
-
-
-def test_layout(hostile, printed, monkeypatch):
-    printed("layout", hostile, FILE, "--target", "triton", code=1)  # by a name that no server takes
-    made = Layout(hostile, LONE, LONE, LONE, (), (LONE,), LONE)
-    monkeypatch.setattr(layout, "write_layout", lambda *_, **__: made)
-    printed("layout", hostile, FILE, "--target", "triton")
-    printed("layout", hostile, FILE, "--target", "triton", "--json")
 
 
 def test_bench(hostile, printed, monkeypatch):
