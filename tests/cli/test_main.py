@@ -17,7 +17,7 @@ from keras_attn_export._cli.shared import quiet_backend
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
-COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "bench", "doctor")
+COMMANDS = ("export", "verify", "run", "predict", "inspect", "report", "bench", "doctor")
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,19 @@ def test_wrong_usage(arguments, wrong_usage):
     [
         ("convert bundle model.tflite --to litert", "Keras's own `model.export("),
         ("layout bundle models --target triton", "the folders of docs/serving.md"),
+        ("sign bundle --key key.pem", "`model_signing sign key` on the folder"),
     ],
 )
 def test_a_removed_command_names_its_replacement(arguments, replacement, wrong_usage):
     command, *_ = words = arguments.split()
     assert f"`{command}` was removed: use {replacement}" in wrong_usage(*words)
+
+
+@pytest.mark.parametrize("option", ["--public-key", "--signature"])
+def test_a_removed_option_names_its_replacement(option, wrong_usage):
+    for words in ((option, "file"), (f"{option}=file",)):
+        said = wrong_usage("verify", "bundle", *words)
+        assert f"`verify {option}` was removed: use `model_signing verify key` on the folder" in said
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=" ".join)
