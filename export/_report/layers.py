@@ -40,7 +40,6 @@ class Layer:
         operators: How many nodes it has of each type.
         weights: How many parameters it is the first to read.
         weight_bytes: Of these and of other constants.
-        nodes: Names of its nodes; see `node_names`.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Layer:
     operators: dict[str, int]
     weights: int
     weight_bytes: int
-    nodes: tuple[str, ...]
 
 
 def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
@@ -87,15 +85,6 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
     return _layers(proto, groups, sorted(place, key=place.__getitem__), held, attending)
 
 
-def node_names(graph: onnx.GraphProto) -> list[str]:
-    """Return a name for each node: its own where no other has it, else that of an output, which ONNX has only once."""
-    counts = Counter(node.name for node in graph.node)
-    return [
-        node.name if node.name and counts[node.name] == 1 else next(filter(None, node.output), f"#{number}")
-        for number, node in enumerate(graph.node)
-    ]
-
-
 def _group(path: Group | None, weighty: bool, parts: Collection[Group]) -> Group | None:
     """Return the group of a node by its path; ops between layers that hold no weights are of none."""
     if path is None or (path in parts and not weighty):
@@ -110,7 +99,7 @@ def _layers(
     held: Sequence[Sequence[Held]],
     attending: Collection[Group],
 ) -> list[Layer]:
-    nodes, names = list(proto.graph.node), node_names(proto.graph)
+    nodes = list(proto.graph.node)
     called = _names(order)
     members: dict[Group, list[int]] = {group: [] for group in order}
     for number, group in enumerate(groups):
@@ -130,7 +119,6 @@ def _layers(
                 dict(operators.most_common()),
                 sum(each.count for each in constants),
                 sum(each.size for each in constants),
-                tuple(names[number] for number in numbers),
             )
         )
     return layers

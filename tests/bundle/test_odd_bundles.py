@@ -48,10 +48,9 @@ def small(exported, tmp_path_factory):
 
 @pytest.fixture
 def same_model(small, monkeypatch):
-    """Open the model, which no test alters, once; and time none of its layers."""
+    """Open the model, which no test alters, once."""
     opened = functools.cache(verify.open_session)
     monkeypatch.setattr(verify, "open_session", lambda *_, **__: opened(small / verify.MODEL))
-    monkeypatch.setattr("keras_attn_export._report.content.layer_times", lambda *_: {})
     monkeypatch.setattr("keras_attn_export._bundle.atomic_folder._sync", lambda _: None)
 
 
