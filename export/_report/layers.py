@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .._graphs.read_only import load_graph
 from . import scopes
 from .constants import Held, held_by, measured
-from .joining import LAYOUT, Group, Wires, apart, in_order, is_other, places, settled, unshared, with_feeders
+from .joining import REST, Group, Wires, places, settled, with_feeders
 
 if TYPE_CHECKING:
     import onnx
@@ -28,6 +28,8 @@ _KINDS = {
     "dense": ("MatMul", "Gemm", "MatMulInteger", "Einsum"),
     "pooling": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
 }
+
+_LAYOUT = ("Cast", "Constant", "Identity", "Reshape", "Shape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
     }
     parts = scopes.taken_apart(told, attending | recurrent)
     named = [_group(path, weighty, parts) for path, weighty in zip(paths, wires.weighty, strict=True)]
-    groups = in_order(wires, apart(wires, unshared(wires, settled(wires, named))), parts)
+    groups = settled(wires, named)
     place = places(wires, groups)
     return _layers(proto, groups, sorted(place, key=place.__getitem__), held, attending)
 
@@ -125,14 +127,14 @@ def _layers(
 
 
 def _names(groups: Sequence[Group]) -> dict[Group, str]:
-    """Return a name for each group: further calls of a layer, and further other operators, have a number."""
-    told = {group: OTHER if is_other(group) else scopes.shown(*group) or "(model)" for group in groups}
+    """Return a name for each group, with a number for further calls of a layer."""
+    told = {group: OTHER if group == REST else scopes.shown(*group) or "(model)" for group in groups}
     counted: Counter[str] = Counter()
     names = {}
     for group, name in told.items():
         counted[name] += 1
         number = counted[name]
-        names[group] = name if number == 1 else f"{name} ({'call ' if name != OTHER else ''}{number})"
+        names[group] = name if number == 1 else f"{name} (call {number})"
     return names
 
 
@@ -152,5 +154,5 @@ def _kind(operators: Mapping[str, int], attention: str | None, *, reads_table: b
         return "normalization"
     if kind := next((kind for kind, types in _KINDS.items() if any(each in operators for each in types)), None):
         return kind
-    left = [each for each in operators if each not in LAYOUT] or list(operators)
+    left = [each for each in operators if each not in _LAYOUT] or list(operators)
     return left[0].removeprefix("Reduce").lower() if len(left) == 1 else "operators"
