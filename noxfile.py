@@ -110,7 +110,7 @@ def interop(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def lowest(session: nox.Session) -> None:
     """The contract, bundles and verify, and some of export and lowering, on the lowest versions that are allowed."""
-    install(session, "sign", options=("--upgrade", "--resolution", "lowest-direct"))
+    install(session, options=("--upgrade", "--resolution", "lowest-direct"))
     apart = Path(session.virtualenv.location, "fused")  # `fused` needs a newer onnxruntime
     code = "from keras_attn_export._options import LOWEST_FOR_LOWERING as lowest; print(lowest['fused'])"
     if fused := session.run_install("python", "-c", code, silent=True):
@@ -122,7 +122,7 @@ def lowest(session: nox.Session) -> None:
     # minutes. Of the contract what asks the libraries for most; the rest is arithmetic.
     run_tests(
         session,
-        *files("contract", "contract_paths", "contract_precision", "contract_saving", "options", "bundle", "signing"),
+        *files("contract", "contract_paths", "contract_precision", "contract_saving", "options", "bundle"),
         *files("verify", "outline", "integrity", "parity", "lower_precision", "bodies"),
         f"{export}::test_what_a_bundle_holds",
         f"{command}::test_export_with_options_prints_only_json",
@@ -149,7 +149,7 @@ def python(session: nox.Session) -> None:
 
 
 USED = ["none", "jax", "runtime", "export", "gpu", "convert,gpu", "openvino"]
-USED += ["export,plot", "runtime,ray", "runtime,sign"]
+USED += ["export,plot", "runtime,ray"]
 GIVEN: list[str] = []  # where this run has written what they use
 
 
@@ -189,10 +189,10 @@ def runtimes(session: nox.Session) -> None:
 # What other programs do with a bundle.
 
 
-@nox.session(python=">=3.11,<3.13")
+@nox.session
 def serving(session: nox.Session) -> None:
-    """Servers, which have an environment without TensorFlow (300 MB); the tests run in .venv."""
-    session.install("--quiet", "--requirement", "tests/serving/requirements.txt")  # MLServer takes Python 3.12 at most
+    """The example service, which has an environment without TensorFlow; the tests run in .venv."""
+    session.install("--quiet", "--requirement", "tests/serving/requirements.txt")
     session.run("scripts/test", "-m", "serving", "--tier", "all", *session.posargs, external=True)
 
 

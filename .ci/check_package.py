@@ -14,7 +14,6 @@ GENERATED = ("PKG-INFO", "setup.cfg", "keras_attn.egg-info/")
 LARGEST = 2_000_000  # bytes of the wheel
 NOT_IMPORTED = {
     "keras_attn_export.__main__": "it runs the command",
-    "keras_attn_export._standalone.bundle_runtime": "it travels to an MLServer, and imports mlserver",
 }
 
 

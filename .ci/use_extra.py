@@ -105,8 +105,6 @@ def use_runtime() -> None:
     ):
         command(line)
     command("run bundle --inputs x.npz --outputs y.npz")
-    for target in ("triton", "tfserving", "mlserver"):
-        command(f"layout bundle {target} --target {target}")
     python("import numpy as np, keras_attn_export\nkeras_attn_export.load_bundle('bundle').run(dict(np.load('x.npz')))")
     lacking = "export" if not find_spec("onnxruntime") else "convert"
     command(
@@ -159,19 +157,6 @@ def use_ray() -> None:
     command("predict bundle x.parquet rows --engine ray --workers 1")
 
 
-def use_sign() -> None:
-    from cryptography.hazmat.primitives import serialization as forms
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
-    public = key.public_key().public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo)
-    Path("key.pem").write_bytes(private)
-    Path("key.pub").write_bytes(public)
-    command("sign bundle --key key.pem")
-    command("verify bundle --public-key key.pub")
-
-
 USES = {
     "none": use_base,
     "jax": use_jax,
@@ -182,7 +167,6 @@ USES = {
     "openvino": use_openvino,
     "export,plot": use_plot,
     "runtime,ray": use_ray,
-    "runtime,sign": use_sign,
 }
 
 

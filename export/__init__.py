@@ -8,7 +8,6 @@ TYPE_CHECKING = False  # as in `typing`, which takes a while to import
 if TYPE_CHECKING:
     from ._batch.predict import Predictions, predict
     from ._bundle.parity import ParityError, ParityReport
-    from ._bundle.signing import sign_bundle
     from ._errors import BundleError, ExportError, InputError, ProviderError, UnsupportedModelError
     from ._export.export import export_model
     from ._export.verify_bundle import verify_bundle
@@ -27,7 +26,6 @@ __all__ = [
     "export_model",
     "load_bundle",
     "predict",
-    "sign_bundle",
     "verify_bundle",
 ]
 
@@ -39,11 +37,11 @@ _MODULES = {
     "export_model": "_export.export",
     "load_bundle": "_loaded_bundle",
     "predict": "_batch.predict",
-    "sign_bundle": "_bundle.signing",
     "verify_bundle": "_export.verify_bundle",
 }
 _REPLACEMENTS = {  # of removed names
     "convert_bundle": 'Keras\'s own `model.export("model.tflite", format="litert")`',
+    "sign_bundle": "`model_signing sign key` on the folder (docs/security.md)",
 }
 
 

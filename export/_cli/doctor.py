@@ -23,7 +23,6 @@ PURPOSES = {
     "convert": "export",
     "tools": "reports and tables",
     "plot": "heat maps",
-    "sign": "signatures",
     "ray": "tables on a cluster",
 }
 BACKENDS = ("tensorflow", "jax", "torch")

@@ -16,12 +16,16 @@ from typing import NoReturn
 from .._errors import ExportError
 from .._standalone import verify as standalone
 from .._standalone.verify import in_one_line, printable, say
-from . import bench, doctor, export, inspect, layout, predict, report, run, sign, verify
+from . import bench, doctor, export, inspect, predict, report, run, verify
 
 # One module each: its parser and its main.
-COMMANDS = (export, verify, sign, run, predict, inspect, report, layout, bench, doctor)
-REPLACEMENTS = {  # of removed commands
+COMMANDS = (export, verify, run, predict, inspect, report, bench, doctor)
+REPLACEMENTS = {  # of removed commands and options
     "convert": 'Keras\'s own `model.export("model.tflite", format="litert")`',
+    "layout": "the folders of docs/serving.md for Triton and TensorFlow Serving, or its service",
+    "sign": "`model_signing sign key` on the folder (docs/security.md)",
+    "verify --public-key": "`model_signing verify key` on the folder (docs/security.md)",
+    "verify --signature": "`model_signing verify key` on the folder (docs/security.md)",
 }
 
 
@@ -43,8 +47,9 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
 
             argcomplete.autocomplete(parser)
     argv = sys.argv[1:] if argv is None else argv
-    if argv and argv[0] in REPLACEMENTS:
-        parser.error(f"`{argv[0]}` was removed: use {REPLACEMENTS[argv[0]]}")
+    for name in (argv[0], *(f"{argv[0]} {word.partition('=')[0]}" for word in argv[1:])) if argv else ():
+        if name in REPLACEMENTS:
+            parser.error(f"`{name}` was removed: use {REPLACEMENTS[name]}")
     arguments = parser.parse_args(argv)
     code = 1
     with (

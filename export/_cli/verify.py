@@ -39,12 +39,6 @@ def add_parser(commands: Any) -> None:
         help="after a mismatch, name the first tensor that differs; needs TensorFlow, and runs the bundle's "
         "SavedModel, which is code of whoever made it",
     )
-    parser.add_argument(
-        "--public-key",
-        metavar="P",
-        help="first check that the owner of this key signed the bundle; needs keras-attn[sign]",
-    )
-    parser.add_argument("--signature", metavar="FILE", help="where the signature is (default: BUNDLE.sig)")
     parser.add_argument("--samples", metavar="X.npz", help="arrays by input name, to be compared too; needs --model")
     parser.add_argument("--model", metavar="M.keras", help="what was exported: Keras runs it on the samples")
     parser.add_argument("--unsafe", action="store_true", help="load an M.keras that holds code, which can do anything")
@@ -70,8 +64,6 @@ def main(arguments: argparse.Namespace) -> None:
         _show(error.report, comparison, as_json=arguments.json)
         raise ParityError(_in_one_line(error.report, arguments, golden, problem), error.report) from error
     _show(report, None, as_json=arguments.json)
-    if arguments.public_key is not None and not arguments.json:
-        say(f"signed by the owner of {arguments.public_key}")
     if arguments.trace and not arguments.json:
         say("Nothing differs, so there is nothing to trace.")
 
@@ -89,8 +81,6 @@ def _report(arguments: argparse.Namespace) -> ParityReport:
             samples=samples,
             model=arguments.model,
             safe_mode=not arguments.unsafe,
-            public_key=arguments.public_key,
-            signature=arguments.signature,
         )
 
 

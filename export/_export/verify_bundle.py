@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from .._bundle.arrays import widened
 from .._bundle.parity import ParityReport, ParityRow, compared, rows_of
-from .._bundle.signing import check_signature_if_asked
 from .._errors import InputError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import Options
@@ -30,8 +29,6 @@ def verify_bundle(
     samples: Mapping[str, Any] | None = None,
     model: keras.Model | str | Path | None = None,
     safe_mode: bool = True,
-    public_key: str | Path | None = None,
-    signature: str | Path | None = None,
 ) -> ParityReport:
     """Replay the golden cases of a bundle in onnxruntime, and compare the outputs with those that Keras gave.
 
@@ -44,17 +41,12 @@ def verify_bundle(
         samples: Arrays by input name, all in one batch, as for `export_model`.
         model: The model that was exported, or the path of its `.keras` file.
         safe_mode: Whether code in that file is refused; see `keras.saving.load_model`.
-        public_key: A PEM file. The bundle must be signed with the key that belongs to it, which is checked before
-            anything else is read.
-        signature: Where the signature is; `None` for the bundle's name with `.sig`, beside it.
 
     Returns:
         The comparison, in which every output matches.
 
     Raises:
-        BundleError: As for `load_bundle`; or the bundle is not signed, is signed with another key, or was altered after
-            it was signed.
-        ExportError: The key cannot be used, or `keras-attn[sign]` is not installed.
+        BundleError: As for `load_bundle`.
         ProviderError: The provider is missing, or is not the one that ran.
         ParityError: An output differs; the error's `report` holds every comparison.
         InputError: `samples` do not fit, or there are samples without a model or a model without samples.
@@ -70,7 +62,6 @@ def verify_bundle(
             )
         check_model(model)
     provider = verify.short_name(provider)
-    check_signature_if_asked(path, public_key, signature)
     bundle, report = replayed(path, provider)
     if samples is not None and model is not None:
         file = Path(model) if isinstance(model, str | Path) else None
@@ -78,7 +69,6 @@ def verify_bundle(
         options = Options(file=file, samples=samples, precision=precision, provider=provider, safe_mode=safe_mode)
         rows = _rows_of_samples(bundle, report, model, options)
         report = replace(report, rows=(*report.rows, *rows))
-    check_signature_if_asked(path, public_key, signature)  # another bundle may have been put there meanwhile
     report.raise_if_failed()
     return report
 

@@ -1,4 +1,4 @@
-"""What a report shows of a bundle: its own entries, its layers with their times, the comparison, its attention."""
+"""What a report shows of a bundle: its own entries, its layers, the comparison, its attention."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ import numpy as np
 from .._bundle.calibration_text import calibration_lines
 from .._bundle.parity import ParityReport
 from .._bundle.tried_values import values_text
-from .._errors import ProviderError
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case, Manifest
 from .encoding import bytes_text, count_text, number
 from .labels import checked_labels
 from .layers import read_layers
 from .maps import YOURS, maps_of
-from .timing import NOT_PLACED, layer_times
 
 MOST_TYPED = 5000  # numbers that a form begins with
 Run = Callable[[Mapping[str, Any]], Arrays]
@@ -88,7 +86,7 @@ def content_of(
         "summary": parity.summary(),
         "version": manifest.versions.get("keras-attn", ""),
         "facts": list(_facts(folder, manifest, report)),
-        "layers": _layers(folder, manifest, max(cases, key=lambda case: _size(case.inputs))),
+        "layers": read_layers(folder / verify.MODEL, [layer["name"] for layer in manifest.layers]),
         "proof": _proof(manifest, report),
         "rows": _rows(report),
         "coverage": list(_coverage(report)),
@@ -115,10 +113,6 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
-
-
-def _size(arrays: Arrays) -> int:
-    return sum(array.size for array in arrays.values())
 
 
 def _lengths(case: Case, manifest: Manifest) -> dict[str, int]:
@@ -156,34 +150,6 @@ def _facts(folder: Path, manifest: Manifest, report: Mapping[str, Any]) -> list[
             ("given in", f"{policies}; exported in float32, which is {number(float(clone['max_abs']))} from it")
         )
     return facts
-
-
-def _layers(folder: Path, manifest: Manifest, case: Case) -> dict[str, Any]:
-    layers = read_layers(folder / verify.MODEL, [layer["name"] for layer in manifest.layers])
-    try:
-        times: Mapping[str, float] = layer_times(folder / verify.MODEL, layers, case.inputs)
-        said = (
-            f"Times are for case “{case.name}” in onnxruntime on this machine: operator by operator on one thread, "
-            "the lower quartile of several runs."
-        )
-    except ProviderError as error:
-        times, said = {}, f"Times were not measured: {error}"
-    whole = sum(times.values())
-    if whole and (lost := times.get(NOT_PLACED, 0.0) / whole) >= 0.005:
-        said += f" {lost:.0%} of the time could not be assigned to a layer."
-    rows = [
-        {
-            "name": layer.name,
-            "kind": layer.kind,
-            "weights": layer.weights,
-            "bytes": layer.weight_bytes,
-            "operators": sum(layer.operators.values()),
-            "time": times.get(layer.name),
-            "share": times.get(layer.name, 0.0) / whole if whole else None,
-        }
-        for layer in layers
-    ]
-    return {"rows": rows, "said": said}
 
 
 def _proof(manifest: Manifest, report: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Which layer a node belongs to whose name does not tell, and how layers are told apart where they share nodes."""
+"""The assignment of nodes without a layer's name to the layers that feed or read them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .._graphs.walk import names_read
@@ -11,8 +11,8 @@ from .scopes import Path
 if TYPE_CHECKING:
     import onnx
 
-LAYOUT = ("Cast", "Constant", "Identity", "Reshape", "Shape", "Squeeze", "Transpose", "Unsqueeze")
-Group = Path  # that of a layer; ("", name of a tensor) for other operators
+Group = Path  # that of a layer, or `REST`
+REST: Group = ("",)  # no layer has an empty scope
 
 
 class Wires:
@@ -38,8 +38,8 @@ class Wires:
             makers |= dict.fromkeys(node.output, number)
 
 
-def settled(wires: Wires, groups: Sequence[Group | None]) -> list[Group | None]:
-    """Return a group for each node that has one, or joins what feeds or reads it.
+def settled(wires: Wires, groups: Sequence[Group | None]) -> list[Group]:
+    """Return the groups with those of the nodes without one: that of their only feeder or reader, or `REST`.
 
     One without weights that only a single layer feeds joins that one; else one that only a single layer reads, as the
     sum before a normalization. A sum that several layers read stays without.
@@ -50,7 +50,7 @@ def settled(wires: Wires, groups: Sequence[Group | None]) -> list[Group | None]:
             reading = [found[each] for each in wires.readers[number]]
             if len(set(reading)) == 1 or (reading and not any(node.input)):  # a constant, which several may read
                 found[number] = next((group for group in reading if group is not None), None)
-    return with_feeders(wires, found)
+    return [REST if group is None else group for group in with_feeders(wires, found)]
 
 
 def with_feeders(wires: Wires, groups: Sequence[Group | None], left: Sequence[bool] = ()) -> list[Group | None]:
@@ -69,54 +69,6 @@ def with_feeders(wires: Wires, groups: Sequence[Group | None], left: Sequence[bo
     return found
 
 
-def _is_layer(group: Group, parts: Collection[Group]) -> bool:
-    return group not in parts and not is_other(group)
-
-
-def is_other(group: Group) -> bool:
-    return group[:1] == ("",)
-
-
-def unshared(wires: Wires, groups: Sequence[Group | None]) -> list[Group | None]:
-    """Return groups without what is only made of inputs, for several layers, in one that does more: masks, for example.
-
-    What layers compute alike is in the file once, and is named after any of them.
-    """
-    prepares: list[bool] = []
-    for feeders, weighty in zip(wires.feeders, wires.weighty, strict=True):
-        prepares.append(not weighty and all(prepares[each] for each in feeders))
-    does_more = {group for group, prepared in zip(groups, prepares, strict=True) if not prepared}
-    found = list(groups)
-    for number in reversed(range(len(groups))):
-        if prepares[number] and found[number] in does_more:
-            reading = {found[each] for each in wires.readers[number]} or {found[number]}
-            found[number] = reading.pop() if len(reading) == 1 else None
-    return found
-
-
-def in_order(wires: Wires, groups: Sequence[Group], parts: Collection[Group]) -> list[Group]:
-    """Return groups that do not go round in circles, as far as what has no weights can be moved.
-
-    tf2onnx moves what lays out on, behind later layers, and it goes to these; of the rest, what an earlier layer reads
-    goes to that.
-    """
-    place, found = places(wires, groups), list(groups)
-    for number, node in enumerate(wires.nodes):
-        feeding = [group for each in wires.feeders[number] if _is_layer(group := found[each], parts)]
-        if node.op_type in LAYOUT and feeding and _is_layer(found[number], parts):
-            found[number] = max(found[number], *feeding, key=place.__getitem__)
-    last = {group: number for number, group in enumerate(groups)}
-    for number in reversed(range(len(groups))):
-        own = found[number]
-        layers = [group for each in wires.readers[number] if _is_layer(group := found[each], parts)]
-        if not layers or not _is_layer(own, parts) or wires.weighty[number]:
-            continue
-        earliest = min(layers, key=place.__getitem__)
-        if place[earliest] < place[own] and number < last[earliest]:
-            found[number] = earliest
-    return found
-
-
 def places(wires: Wires, groups: Sequence[Group]) -> dict[Group, int]:
     """Return where in a file each group works: the number of its last node with weights, or else of the middle one."""
     members: dict[Group, list[int]] = {}
@@ -124,15 +76,3 @@ def places(wires: Wires, groups: Sequence[Group]) -> dict[Group, int]:
         members.setdefault(group, []).append(number)
     weighty = {group: [each for each in numbers if wires.weighty[each]] for group, numbers in members.items()}
     return {group: (weighty[group] or numbers[: len(numbers) // 2 + 1])[-1] for group, numbers in members.items()}
-
-
-def apart(wires: Wires, groups: Sequence[Group | None]) -> list[Group]:
-    """Return groups with one of its own for each set of nodes without a group that hang together."""
-    found: list[Group] = []
-    for number, group in enumerate(groups):
-        if group is None:
-            touched = {found[each] for each in wires.feeders[number] if is_other(found[each])}
-            group = min(touched, default=("", wires.nodes[number].output[0]))
-            found = [group if each in touched else each for each in found]
-        found.append(group)
-    return found

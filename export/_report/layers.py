@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .._graphs.read_only import load_graph
 from . import scopes
 from .constants import Held, held_by, measured
-from .joining import LAYOUT, Group, Wires, apart, in_order, is_other, places, settled, unshared, with_feeders
+from .joining import REST, Group, Wires, places, settled, with_feeders
 
 if TYPE_CHECKING:
     import onnx
@@ -29,6 +29,8 @@ _KINDS = {
     "pooling": ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
 }
 
+_LAYOUT = ("Cast", "Constant", "Identity", "Reshape", "Shape", "Squeeze", "Transpose", "Unsqueeze")
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -40,7 +42,6 @@ class Layer:
         operators: How many nodes it has of each type.
         weights: How many parameters it is the first to read.
         weight_bytes: Of these and of other constants.
-        nodes: Names of its nodes; see `node_names`.
     """
 
     name: str
@@ -48,7 +49,6 @@ class Layer:
     operators: dict[str, int]
     weights: int
     weight_bytes: int
-    nodes: tuple[str, ...]
 
 
 def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
@@ -82,18 +82,9 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
     }
     parts = scopes.taken_apart(told, attending | recurrent)
     named = [_group(path, weighty, parts) for path, weighty in zip(paths, wires.weighty, strict=True)]
-    groups = in_order(wires, apart(wires, unshared(wires, settled(wires, named))), parts)
+    groups = settled(wires, named)
     place = places(wires, groups)
     return _layers(proto, groups, sorted(place, key=place.__getitem__), held, attending)
-
-
-def node_names(graph: onnx.GraphProto) -> list[str]:
-    """Return a name for each node: its own where no other has it, else that of an output, which ONNX has only once."""
-    counts = Counter(node.name for node in graph.node)
-    return [
-        node.name if node.name and counts[node.name] == 1 else next(filter(None, node.output), f"#{number}")
-        for number, node in enumerate(graph.node)
-    ]
 
 
 def _group(path: Group | None, weighty: bool, parts: Collection[Group]) -> Group | None:
@@ -110,7 +101,7 @@ def _layers(
     held: Sequence[Sequence[Held]],
     attending: Collection[Group],
 ) -> list[Layer]:
-    nodes, names = list(proto.graph.node), node_names(proto.graph)
+    nodes = list(proto.graph.node)
     called = _names(order)
     members: dict[Group, list[int]] = {group: [] for group in order}
     for number, group in enumerate(groups):
@@ -130,21 +121,20 @@ def _layers(
                 dict(operators.most_common()),
                 sum(each.count for each in constants),
                 sum(each.size for each in constants),
-                tuple(names[number] for number in numbers),
             )
         )
     return layers
 
 
 def _names(groups: Sequence[Group]) -> dict[Group, str]:
-    """Return a name for each group: further calls of a layer, and further other operators, have a number."""
-    told = {group: OTHER if is_other(group) else scopes.shown(*group) or "(model)" for group in groups}
+    """Return a name for each group, with a number for further calls of a layer."""
+    told = {group: OTHER if group == REST else scopes.shown(*group) or "(model)" for group in groups}
     counted: Counter[str] = Counter()
     names = {}
     for group, name in told.items():
         counted[name] += 1
         number = counted[name]
-        names[group] = name if number == 1 else f"{name} ({'call ' if name != OTHER else ''}{number})"
+        names[group] = name if number == 1 else f"{name} (call {number})"
     return names
 
 
@@ -164,5 +154,5 @@ def _kind(operators: Mapping[str, int], attention: str | None, *, reads_table: b
         return "normalization"
     if kind := next((kind for kind, types in _KINDS.items() if any(each in operators for each in types)), None):
         return kind
-    left = [each for each in operators if each not in LAYOUT] or list(operators)
+    left = [each for each in operators if each not in _LAYOUT] or list(operators)
     return left[0].removeprefix("Reduce").lower() if len(left) == 1 else "operators"

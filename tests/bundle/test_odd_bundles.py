@@ -17,7 +17,6 @@ from odd_bundles import altered, altered_cases, replaced, sealed
 from keras_attn_export import ExportError, load_bundle, verify_bundle
 from keras_attn_export._bundle.folder import REPORT, is_bundle
 from keras_attn_export._cli.describe import describe
-from keras_attn_export._serving.layout import write_layout
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import CASES, MANIFEST
 
@@ -49,17 +48,16 @@ def small(exported, tmp_path_factory):
 
 @pytest.fixture
 def same_model(small, monkeypatch):
-    """Open the model, which no test alters, once; and time none of its layers."""
+    """Open the model, which no test alters, once."""
     opened = functools.cache(verify.open_session)
     monkeypatch.setattr(verify, "open_session", lambda *_, **__: opened(small / verify.MODEL))
-    monkeypatch.setattr("keras_attn_export._report.content.layer_times", lambda *_: {})
     monkeypatch.setattr("keras_attn_export._bundle.atomic_folder._sync", lambda _: None)
 
 
 def manifests(small, rng):
     """Write an odd manifest, and return what reads it."""
     (small / MANIFEST).write_bytes(sealed(altered(read_manifest(small), rng)))
-    return described, run, verified, shown, laid_out
+    return described, run, verified, shown
 
 
 def reports(small, rng):
@@ -73,7 +71,7 @@ def cases(small, rng):
     content = io.BytesIO()
     np.savez(content, **altered_cases(verify.read_arrays(small / CASES), rng))
     replaced(small, CASES, content.getvalue())
-    return verified, rng.choice((shown, laid_out))
+    return verified, shown
 
 
 def described(folder):
@@ -92,11 +90,6 @@ def shown(folder):
     return load_bundle(folder).write_report(folder.with_name("page.html"), inputs=small_inputs())
 
 
-def laid_out(folder):
-    for target in ("triton", "mlserver"):
-        write_layout(folder, folder.with_name("served"), target=target, name=target)
-
-
 def succeeds(use, folder):
     """Tell whether a use of a bundle works; what is said against it must be an error of ours, which can be printed."""
     try:
@@ -104,8 +97,6 @@ def succeeds(use, folder):
     except ExportError as error:
         str(error).encode()
         return False
-    finally:
-        shutil.rmtree(folder.with_name("served"), ignore_errors=True)
     return True
 
 

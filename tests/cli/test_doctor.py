@@ -40,7 +40,7 @@ def test_every_extra_of_users_is_in_it():
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("no-such-package>=1; extra == 'sign'", 'signatures missing no-such-package: pip install "keras-attn[sign]"'),
+        ("no-such-package>=1; extra == 'plot'", 'heat maps missing no-such-package: pip install "keras-attn[plot]"'),
         ("no-such-package>=1", "layers missing no-such-package: pip install keras-attn"),
         ("numpy>=99; extra == 'plot'", f"heat maps numpy {metadata.version('numpy')}, which should be >=99"),
         (

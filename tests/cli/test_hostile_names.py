@@ -1,7 +1,6 @@
 """A stranger's names and messages steer no terminal: every byte of both streams of every command is looked at."""
 
 import io
-import json
 import os
 import sys
 import warnings
@@ -18,11 +17,10 @@ from keras_attn_export._analysis.bench_bundle import Bench, Timing
 from keras_attn_export._analysis.first_difference import Comparison, Difference, LayerRow
 from keras_attn_export._bundle.folder import REPORT, seal
 from keras_attn_export._bundle.parity import ParityReport, rows_of
-from keras_attn_export._cli import bench, export, inspect, layout, predict, sign
+from keras_attn_export._cli import bench, export, inspect, predict
 from keras_attn_export._cli import verify as verify_command
 from keras_attn_export._cli.main import main
 from keras_attn_export._progress import shown_progress
-from keras_attn_export._serving.layout import Layout
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Spec
 
@@ -110,9 +108,8 @@ def test_verify(hostile, printed, tmp_path):
 
 def test_a_match(hostile, printed, monkeypatch):
     monkeypatch.setattr(verify_command, "verify_bundle", lambda *_, **__: hostile_report([HOSTILE]))
-    out, _ = printed("verify", hostile, "--public-key", LONE, "--trace")
+    out, _ = printed("verify", hostile, "--trace")
     assert r"warning: Axis `x\n" in out
-    assert "signed by the owner of x\\n" in out
 
 
 def test_trace(hostile, printed, monkeypatch):
@@ -166,14 +163,6 @@ def unset(kind):
     return dict.fromkeys(kind.__dataclass_fields__)
 
 
-def test_layout(hostile, printed, monkeypatch):
-    printed("layout", hostile, FILE, "--target", "triton", code=1)  # by a name that no server takes
-    made = Layout(hostile, LONE, LONE, LONE, (), (LONE,), LONE)
-    monkeypatch.setattr(layout, "write_layout", lambda *_, **__: made)
-    printed("layout", hostile, FILE, "--target", "triton")
-    printed("layout", hostile, FILE, "--target", "triton", "--json")
-
-
 def test_bench(hostile, printed, monkeypatch):
     timing = Timing(**{**dict.fromkeys(Timing.__dataclass_fields__, 1), "model": LONE})
     environment = dict.fromkeys(("onnxruntime", "numpy", "python", "processor", "cpus"), LONE)
@@ -193,25 +182,6 @@ def test_export(hostile, printed, monkeypatch):
     printed("export", FILE, FILE, "--report")
     printed("export", FILE, FILE, "--json")
     printed("export", FILE, FILE, "--import", "no\x1bmodule", code=1)
-
-
-def test_sign(hostile, printed, monkeypatch):
-    printed("sign", hostile, "--key", FILE, "--signature", FILE, code=1)
-    monkeypatch.setattr(sign, "sign_bundle", lambda *_, **__: hostile)
-    printed("sign", hostile, "--key", "k")
-
-
-@pytest.mark.needs("model_signing", "OpenSSL")
-def test_what_a_signature_says(hostile, printed, tmp_path):
-    from cryptography.hazmat.primitives import serialization as how
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    public = ec.generate_private_key(ec.SECP256R1()).public_key()
-    pem = public.public_bytes(how.Encoding.PEM, how.PublicFormat.SubjectPublicKeyInfo)
-    (tmp_path / FILE).write_bytes(pem)
-    for content in ({LONE: LONE}, {"mediaType": LONE, "verificationMaterial": LONE, "dsseEnvelope": {LONE: LONE}}):
-        (tmp_path / f"{FILE}.sig").write_text(json.dumps(content))
-        printed("verify", hostile, "--public-key", FILE, "--signature", f"{FILE}.sig", code=1)
 
 
 @pytest.mark.parametrize("debug", [(), ("--debug",)], ids=["", "debug"])

@@ -14,11 +14,10 @@ from interrupts import heeding_interrupts
 from keras_attn_export._cli import inspect
 from keras_attn_export._cli.main import main
 from keras_attn_export._cli.shared import quiet_backend
-from keras_attn_export._serving import copying
 
 pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
-COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "layout", "bench", "doctor")
+COMMANDS = ("export", "verify", "run", "predict", "inspect", "report", "bench", "doctor")
 
 
 @pytest.mark.parametrize(
@@ -40,17 +39,30 @@ COMMANDS = ("export", "verify", "sign", "run", "predict", "inspect", "report", "
         "inspect bundle --trace",
         "bench bundle --threads all",
         "bench bundle other.onnx",
-        "layout bundle models",
-        "layout bundle models --target torchserve",
     ],
 )
 def test_wrong_usage(arguments, wrong_usage):
     wrong_usage(*arguments.split())
 
 
-def test_a_removed_command_names_its_replacement(wrong_usage):
-    err = wrong_usage("convert", "bundle", "model.tflite", "--to", "litert")
-    assert "`convert` was removed: use Keras's own `model.export(" in err
+@pytest.mark.parametrize(
+    ("arguments", "replacement"),
+    [
+        ("convert bundle model.tflite --to litert", "Keras's own `model.export("),
+        ("layout bundle models --target triton", "the folders of docs/serving.md"),
+        ("sign bundle --key key.pem", "`model_signing sign key` on the folder"),
+    ],
+)
+def test_a_removed_command_names_its_replacement(arguments, replacement, wrong_usage):
+    command, *_ = words = arguments.split()
+    assert f"`{command}` was removed: use {replacement}" in wrong_usage(*words)
+
+
+@pytest.mark.parametrize("option", ["--public-key", "--signature"])
+def test_a_removed_option_names_its_replacement(option, wrong_usage):
+    for words in ((option, "file"), (f"{option}=file",)):
+        said = wrong_usage("verify", "bundle", *words)
+        assert f"`verify {option}` was removed: use `model_signing verify key` on the folder" in said
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=" ".join)
@@ -145,15 +157,9 @@ def test_errors_that_nobody_foresaw(exported, call, fails, monkeypatch):
     assert "Traceback" in call("inspect", exported, "--debug")[2]
 
 
-def test_ctrl_c(exported, call, tmp_path, monkeypatch):
+def test_ctrl_c(exported, call, monkeypatch):
     monkeypatch.setattr(inspect, "load_bundle", raising(KeyboardInterrupt()))
-    monkeypatch.setattr(copying.shutil, "copyfile", raising(KeyboardInterrupt()))
-    for command in (
-        ["inspect", exported],
-        ["layout", exported, tmp_path / "models", "--target", "triton"],
-    ):
-        assert call(*command) == (130, "", "interrupted: nothing was written\n")
-    assert names(tmp_path) == []
+    assert call("inspect", exported) == (130, "", "interrupted: nothing was written\n")
 
 
 def test_the_callers_signal_handler_is_kept(exported, succeeds):

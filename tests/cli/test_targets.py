@@ -1,6 +1,5 @@
 """What a command writes replaces nothing that is not of its kind, nothing that it reads, and nothing in a bundle."""
 
-import json
 import os
 import shutil
 import socket
@@ -23,18 +22,16 @@ pytest_plugins = ("command_fixtures",)
 COMMANDS = {  # what is given before the place
     "run": "run bundle --inputs x.npz --outputs",
     "report": "report bundle --output",
-    "sign": "sign bundle --key key.pem --signature",
 }
 OF_ITS_KIND = {
     "run": lambda place: write_arrays(place, {"earlier": np.ones(2)}),
     "report": lambda place: place.write_text(f'<!doctype html>\n<meta name="generator" content="{GENERATOR}">'),
-    "sign": lambda place: place.write_text(json.dumps({"verificationMaterial": {}, "dsseEnvelope": {}})),
 }
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Return a folder with two bundles, inputs, and a key."""
+    """Return a folder with two bundles, and inputs."""
     folder = tmp_path_factory.mktemp("made")
     vector = ("float32", ["batch"])
     for name in ("bundle", "another"):
@@ -45,7 +42,6 @@ def made(tmp_path_factory):
         reseal(folder / name, REPORT)
         reseal(folder / name, verify.CASES)
     write_arrays(folder / "x.npz", {"x": np.ones(2, "float32")})
-    (folder / "key.pem").write_text("-----BEGIN PRIVATE KEY-----")
     return folder
 
 
@@ -71,12 +67,9 @@ NOT_TO_BE_REPLACED = {
     "a pipe": os.mkfifo,
     "a socket": bound,
     "text": lambda place: place.write_text("text"),
-    "JSON": lambda place: place.write_text('{"verificationMaterial": 1}'),
-    "deep JSON": lambda place: place.write_text(100_000 * "["),
     "a model of Keras": lambda place: zipped(place, "metadata.json"),
     "a short zip archive": lambda place: place.write_bytes(b"PK\3\4"),
     "a page": lambda place: place.write_text(f"<!doctype html>\n{4096 * ' '}{GENERATOR}"),
-    "the key": lambda place: os.link("key.pem", place),
 }
 
 
@@ -115,19 +108,15 @@ def test_nothing_in_any_bundle_is_a_target(here, fails, command):
 
 def test_what_is_read_is_no_target(here, fails):
     os.link("x.npz", "y.npz")
-    os.link("key.pem", "key.sig")
-    for command, place in (("run", "x.npz"), ("run", "y.npz"), ("sign", "key.pem"), ("sign", "key.sig")):
-        refused(here, fails, command, place, f"{place} is read for this")
-    (here / "key.pem").unlink()
-    OF_ITS_KIND["sign"](here / "key.pem")
-    refused(here, fails, "sign", "key.pem", "key.pem is read for this; it will not be replaced")
+    for place in ("x.npz", "y.npz"):
+        refused(here, fails, "run", place, f"{place} is read for this")
 
 
-@pytest.mark.parametrize("command", ["run", "report"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_of_its_kind_is_replaced(here, succeeds, command):
     OF_ITS_KIND[command](here / "out")
     (here / f".{32 * '0'}.partial").write_text("left by a killed process")
     before = content_of(here / "out")
     succeeds(*COMMANDS[command].split(), "out")
     assert content_of(here / "out") != before
-    assert names(here) == ["another", "bundle", "key.pem", "out", "x.npz"]
+    assert names(here) == ["another", "bundle", "out", "x.npz"]

@@ -18,7 +18,7 @@ from keras_attn_export._cli import main as command_line
 # What a page may name without its being here: it belongs to systems or to what the page installs.
 OF_OTHERS = re.compile(
     r"apt-get|cat|cd|cmake|cp|curl|docker|dotnet|export|g\+\+|ls|mkdir|node|npm|npx|nvidia-smi|"
-    r"openssl|python3|source|sudo|tar|uv"
+    r"model_signing|openssl|python3|source|sudo|tar|uv"
 )
 PYTHON = sys.executable
 PROGRAMS = {"keras-attn": [PYTHON, "-m", "keras_attn_export"], "python": [PYTHON], "openssl": ["openssl"]}

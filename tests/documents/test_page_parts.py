@@ -85,7 +85,7 @@ def test_commands_are_read_as_a_shell_reads_them():
     [
         ("keras-attn verify bundle --provider cuda", None),
         (".venv/bin/keras-attn export --help", None),
-        ("python -m pip install 'keras-attn[sign]' numpy", None),
+        ("python -m pip install 'keras-attn[plot]' numpy", None),
         ("keras-attn verify", "required: "),
         ("keras-attn verify bundle --no-such-option", "unrecognized"),
         ("scripts/no-such-script", "no executable file"),

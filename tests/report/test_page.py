@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from bundles import alter_manifest, flip_byte, names, reseal, small_inputs
 
-from keras_attn_export import BundleError, ExportError, InputError, ProviderError, load_bundle
+from keras_attn_export import BundleError, ExportError, InputError, load_bundle
 from keras_attn_export._report import content, runtime, write_report
 from keras_attn_export._report.layers import read_layers
 from keras_attn_export._report.page import GENERATOR
-from keras_attn_export._report.timing import NOT_PLACED
 
 pytest_plugins = ("bundle_fixtures",)
 
@@ -27,12 +26,6 @@ HOSTILE = "</script><script>alert(1)</script>"
 @pytest.fixture(scope="module")
 def page(exported, tmp_path_factory):
     return load_bundle(exported).write_report(tmp_path_factory.mktemp("page") / "page.html").read_text("utf-8")
-
-
-@pytest.fixture(autouse=True)
-def untimed(monkeypatch):
-    """Pages without times, which take a second each; `page` has some."""
-    monkeypatch.setattr(content, "layer_times", lambda *_: {})
 
 
 @pytest.fixture
@@ -105,20 +98,17 @@ def test_the_worst_comparison_stands_first(page, exported):
     assert abs(widths[0] - 100 * worst.of_limit) <= 0.06
 
 
-def test_layers_with_their_share_of_the_time(bundle, monkeypatch):
+def test_layers_are_in_a_table(bundle, monkeypatch):
     (layer,) = read_layers(bundle / "model.onnx", ["attention"])
     monkeypatch.setattr(content, "read_layers", lambda *_: [layer, replace(layer, name=HOSTILE, weights=0)])
-    monkeypatch.setattr(content, "layer_times", lambda *_: {layer.name: 3.0, HOSTILE: 1.0, NOT_PLACED: 2.0})
     page = written(bundle)
     table = page[page.index('<table class="layers">') : page.index('id="proof"')]
-    rows = [re.findall(r"<t[dh][^>]*>(?:<svg.*</svg>)?([^<]*)</t", row) for row in table.split("<tr>")[2:]]
+    rows = [re.findall(r"<t[dh][^>]*>([^<]*)</t", row) for row in table.split("<tr>")[2:]]
     told = [str(layer.weight_bytes), str(sum(layer.operators.values()))]
     assert rows == [
-        [layer.name, "attention", "33", *told, "3.000", "50%"],
-        [html.escape(HOSTILE, quote=False), "attention", "0", *told, "1.000", "17%"],
+        [layer.name, "attention", "33", *told],
+        [html.escape(HOSTILE, quote=False), "attention", "0", *told],
     ]
-    assert re.findall(r'class="fill" width="([\d.]+)"', table) == ["50.0", "16.7"]
-    assert "33% of the time could not be assigned" in page
 
 
 def test_names_are_text(bundle, tmp_path):
@@ -230,15 +220,6 @@ def test_manifests_that_lack_something(bundle):
     page = written(bundle)
     assert 'id="maps"' not in page
     assert 'id="proof"' in page
-
-
-def test_a_page_without_onnxruntime_has_no_times(exported, tmp_path, monkeypatch):
-    def absent(*_):
-        raise ProviderError("onnxruntime is not installed.")
-
-    monkeypatch.setattr(content, "layer_times", absent)
-    page = html.unescape(written(exported, tmp_path / "page.html"))
-    assert "Times were not measured: onnxruntime is not installed." in page
 
 
 # A live page.

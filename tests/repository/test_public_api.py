@@ -29,7 +29,7 @@ PUBLIC = {
     """,
     "keras_attn_export": """
         Bundle BundleError ExportError InputError ParityError ParityReport Predictions ProviderError
-        UnsupportedModelError export_model load_bundle predict sign_bundle verify_bundle
+        UnsupportedModelError export_model load_bundle predict verify_bundle
     """,
 }
 NAMES = {package: names.split() for package, names in PUBLIC.items()}
@@ -70,9 +70,7 @@ keras_attn_export.export_model(model, path, *, sample_inputs=None, opset=None, l
 keras_attn_export.predict(bundle, source, destination, *, engine='local', batch_size=None, workers=None, key=None,
     provider='cpu', outputs=None, limit_memory=None, resume=True, progress=None)
 keras_attn_export.load_bundle(path)
-keras_attn_export.sign_bundle(path, *, key, signature=None)
-keras_attn_export.verify_bundle(path, *, provider='cpu', samples=None, model=None, safe_mode=True, public_key=None,
-    signature=None)
+keras_attn_export.verify_bundle(path, *, provider='cpu', samples=None, model=None, safe_mode=True)
 keras_attn_export.Bundle.run(inputs, *, provider='cpu')
 keras_attn_export.Bundle.session(provider='cpu', *, threads=None, config=None)
 keras_attn_export.Bundle.write_report(path=None, *, inputs=None, live=False, labels=None, provider='cpu')
@@ -157,7 +155,7 @@ def test_layers_hold_no_tensorflow_but_for_these_files_and_nothing_imports_the_e
     [  # None: as if it were not installed
         ("sys.modules['matplotlib'] = None; import keras_attn", "keras", "keras_attn_export tf2onnx onnx onnxruntime"),
         ("import keras_attn_export", "keras_attn_export", "numpy keras_attn"),
-        ("import keras_attn_export._cli.main", "numpy", "tensorflow keras keras_attn tf2onnx model_signing"),
+        ("import keras_attn_export._cli.main", "numpy", "tensorflow keras keras_attn tf2onnx"),
     ],
 )
 def test_an_import_is_light(statement, loaded, others):

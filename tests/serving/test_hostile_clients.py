@@ -71,7 +71,7 @@ def ask(address, body):
 
 def half_sent(server, body=GOOD):
     """Begin a request whose end never comes."""
-    connection = socket.create_connection(("127.0.0.1", server.ports["HTTP"]), timeout=60)
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body[:10])
     return connection
@@ -85,14 +85,14 @@ def most_resident(server):
 @pytest.fixture(scope="module")
 def server(exported, tmp_path_factory):
     with running(tmp_path_factory.mktemp("service"), exported) as server:
-        assert ask(server.address("HTTP"), GOOD)[0] == 200
+        assert ask(server.address, GOOD)[0] == 200
         yield server
 
 
 @pytest.mark.parametrize(("body", "said"), COSTLY.values(), ids=COSTLY)
 def test_what_is_refused_costs_little(server, body, said):
     before, at = most_resident(server), time.monotonic()
-    status, _, content = ask(server.address("HTTP"), body)
+    status, _, content = ask(server.address, body)
     assert time.monotonic() - at > 0.4, "who is told at once sends the next at once"
     assert (status, said in content.decode()) == (422, True), content[:300]
     assert most_resident(server) - before < 10 * len(body) + 16 * MIB
@@ -101,14 +101,14 @@ def test_what_is_refused_costs_little(server, body, said):
 def test_an_answer_that_would_be_long_is_refused(server):
     sizes = {"queries": (1, 2000, 4), "keys": (1, 2000, 6), "values": (1, 2000, 5)}
     body = {name: np.ones(size, int).tolist() for name, size in sizes.items()} | {"valid_lens": [2000]}
-    status, _, content = ask(server.address("HTTP"), json.dumps(body).encode())
+    status, _, content = ask(server.address, json.dumps(body).encode())
     assert (status, "An answer may hold 1048576 numbers" in content.decode()) == (422, True), content[:300]
 
 
 def test_who_sends_half_a_request_is_cut_off_and_keeps_nobody_out(exported, tmp_path):
     with running(tmp_path, exported, limits=(2, 20, 128)) as server, contextlib.ExitStack() as held:
         begun = [held.enter_context(half_sent(server)) for _ in range(60)]
-        assert [ask(server.address("HTTP"), GOOD)[0] for _ in range(3)] == [200] * 3
+        assert [ask(server.address, GOOD)[0] for _ in range(3)] == [200] * 3
         first = begun[0].recv(4096)
         assert first.startswith(b"HTTP/1.1 408 "), "the slowest of more than 20 makes room"
         at = time.monotonic()
@@ -122,7 +122,7 @@ def test_it_ends_while_half_of_requests_are_there(exported, tmp_path):
     with running(tmp_path, exported) as server, contextlib.ExitStack() as held:
         for _ in range(63):
             held.enter_context(half_sent(server))
-        held.enter_context(socket.create_connection(("127.0.0.1", server.ports["HTTP"]))).sendall(b"POST /pre")
+        held.enter_context(socket.create_connection(("127.0.0.1", server.port))).sendall(b"POST /pre")
         time.sleep(0.5)  # until they have come
         server.process.terminate()
         server.process.wait(10)  # 2 seconds on a machine that has nothing else to do
@@ -135,7 +135,7 @@ def test_it_ends_while_a_model_computes_for_ever(tmp_path, number):
     bundle = onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
     (tmp_path / "service").mkdir()
     with ThreadPoolExecutor() as pool, running(tmp_path / "service", bundle) as server:
-        asked = pool.submit(ask, server.address("HTTP"), json.dumps({"x": [ENDLESS]}).encode())
+        asked = pool.submit(ask, server.address, json.dumps({"x": [ENDLESS]}).encode())
         time.sleep(0.5)  # until it computes
         server.process.send_signal(number)
         server.process.wait(10)
@@ -144,7 +144,7 @@ def test_it_ends_while_a_model_computes_for_ever(tmp_path, number):
 
 def test_too_many_that_wait_are_told_so_at_once(exported, tmp_path):
     with running(tmp_path, exported, limits=(10, 256, 1)) as server, ThreadPoolExecutor(CLIENTS) as pool:
-        answers = [*pool.map(lambda _: ask(server.address("HTTP"), GOOD), range(200))]
+        answers = [*pool.map(lambda _: ask(server.address, GOOD), range(200))]
     assert {status for status, *_ in answers} == {200, 503}
     assert {headers.get("retry-after") for status, headers, _ in answers if status == 503} == {"1"}
 
@@ -163,13 +163,13 @@ def test_the_good_half_of_sixteen_clients_sees_no_error(server):
                     half_sent(server, bodies[2]).close()
                 else:
                     with contextlib.suppress(OSError):
-                        ask(server.address("HTTP"), bodies[number % len(bodies)])
+                        ask(server.address, bodies[number % len(bodies)])
                 time.sleep(0.02)
 
     def good(_):
         answers = []
         while not over.is_set():
-            answers.append(ask(server.address("HTTP"), GOOD)[0])
+            answers.append(ask(server.address, GOOD)[0])
         return answers
 
     with ThreadPoolExecutor(2 * CLIENTS) as pool:
@@ -187,6 +187,6 @@ def test_integers_without_a_sign_and_empty_lists_are_numbers(tmp_path):
     (tmp_path / "service").mkdir()
     with running(tmp_path / "service", bundle) as server:
         for numbers, status in (([1, 255], 200), ([], 200), ([256], 422), ([-1], 422), ([1.0], 422)):
-            told, _, content = ask(server.address("HTTP"), json.dumps({"x": numbers}).encode())
+            told, _, content = ask(server.address, json.dumps({"x": numbers}).encode())
             assert told == status, (numbers, content)
             assert status != 200 or json.loads(content) == {"y": numbers}

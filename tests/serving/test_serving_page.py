@@ -1,4 +1,4 @@
-"""The clients of docs/serving.md, run as they are written, against the service and MLServer with the page's bundle."""
+"""The client of docs/serving.md, run as written, against the service with the page's bundle."""
 
 import contextlib
 import re
@@ -7,13 +7,12 @@ import warnings
 
 import pytest
 from bundle_service import OPTIONS, ROOT, running
-from serving import serving_python, started
-
-from keras_attn_export._serving.layout import write_layout
+from serving import serving_python
 
 pytestmark = pytest.mark.serving
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+ADDRESS = "127.0.0.1:8000"
 # Each with the output that is shown right below it.
 PYTHON = re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", PAGE, re.MULTILINE | re.DOTALL)
 
@@ -28,28 +27,13 @@ def bundle(tmp_path_factory):
     return folder / "bundle"
 
 
-def told_and_shown(address, other, folder):
-    """Run the client of an address, with another in its place; return what it prints, and what the page shows."""
-    ((client, shown),) = (block for block in PYTHON if address in block[0])
-    (folder / "client.py").write_text(client.replace(address, other), encoding="utf-8")
-    done = subprocess.run(
-        [serving_python(), "client.py"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
-    return done.stdout + done.stderr, shown
-
-
 def test_the_client_of_the_service(bundle, tmp_path):
+    ((client, shown),) = (block for block in PYTHON if ADDRESS in block[0])
     with running(tmp_path, bundle) as server:
-        told, shown = told_and_shown("127.0.0.1:8000", server.address("HTTP"), tmp_path)
-    assert told == shown != ""
-
-
-def test_the_client_of_mlserver(bundle, tmp_path):
-    layout = write_layout(bundle, tmp_path / "models", target="mlserver")
-    with started(layout.command, tmp_path) as server:
-        assert server.ready(), server.log.read_text()[-3000:]
-        told, shown = told_and_shown("127.0.0.1:8081", server.address("GRPC"), tmp_path)
-    assert told == shown != ""
+        (tmp_path / "client.py").write_text(client.replace(ADDRESS, server.address), encoding="utf-8")
+        command = [serving_python(), "client.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout + done.stderr == shown != ""
 
 
 def test_the_command_of_the_page_is_that_of_the_tests():

@@ -34,7 +34,7 @@ def running(folder, bundle, limits=None):
     """Start the service, wait until it says where it listens, and end it. Nothing may have surprised it."""
     process = start(folder, bundle, limits)
     try:
-        yield Server(process, {"HTTP": _port(process, folder / LOG)}, folder / LOG)
+        yield Server(process, _port(process, folder / LOG), folder / LOG)
     finally:
         end(process)
     assert "Traceback" not in (folder / LOG).read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ def row(action):
     if action.choices and action.option_strings:
         text += ": " + ", ".join(f"`{choice}`" for choice in action.choices)
     needed = "; must be given" if action.required and action.option_strings else ""
-    return f"| `{f'{name} {values}'.strip()}` | {text}{needed} |".replace("keras-attn[sign]", "`keras-attn[sign]`")
+    return f"| `{f'{name} {values}'.strip()}` | {text}{needed} |"
 
 
 def page():

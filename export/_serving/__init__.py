@@ -1,1 +1,0 @@
-"""What servers read, written from a bundle."""
