@@ -287,7 +287,7 @@ def test_what_unpacks_to_too_much_together(tmp_path, monkeypatch):
 
 
 OTHERS = ("more than there is", "less than there is", "objects", "no length", "version", "no array", "packed otherwise")
-OF_THIS_READER = {  # verify.mjs reads one of them, and refuses what is packed in any way but two
+OF_THIS_READER = {
     "version 3": (packed(b"\x93NUMPY\x03\x00" + bytes(64)), r"version \(3, 0\)"),
     "bzip2": (packed(bytes(64), zipfile.ZIP_BZIP2), "packed in another way "),
 }

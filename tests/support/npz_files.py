@@ -1,4 +1,4 @@
-"""Files of arrays, packed as NumPy does it and otherwise, and what `verify.py` and `verify.mjs` say of those."""
+"""Files of arrays, packed as NumPy does it and otherwise, and what `verify.py` says of those."""
 
 import io
 import zipfile
