@@ -22,7 +22,8 @@ const cases = await readCases(new Uint8Array(readFileSync(process.argv[2])))
 const plain = (_, value) => typeof value === 'bigint' || Math.abs(value) === Infinity ? String(value) : value
 console.log(JSON.stringify({
   rows: cases.flatMap((each) => compare(each, each.inputs, JSON.parse(process.argv[3]))),
-  inputs: cases.map(({ inputs }) => [...inputs].map(([name, { dtype, shape, data }]) => [name, dtype, shape, [...data]])),
+  inputs: cases.map(({ inputs }) => [...inputs].map(([name, { dtype, shape, data }]) =>
+    [name, dtype, shape, [...data]])),
   rounding: cases.map(({ rounding }) => [...rounding.values()].map((array) => [...numbers(array)])),
 }, plain))
 """
