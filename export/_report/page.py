@@ -59,12 +59,10 @@ def _hash(text: str) -> str:
 
 
 def _script(*, live: bool) -> str:
-    """Return the scripts as one module: each of ours in the scope of a block, since it imports nothing by then."""
-    files = ["maps.mjs", *(["live.mjs"] if live else []), "page.mjs", *(["live_page.mjs"] if live else [])]
-    ours = "\n".join(_bare(_asset(name)) for name in files)
-    alone = (Path(verify.__file__).with_suffix(".mjs")).read_text(encoding="utf-8") if live else ""
+    """Return the scripts as one module, without their imports of each other."""
+    files = ["maps.mjs", "page.mjs", *(["replay.mjs", "live.mjs"] if live else [])]
+    script = "\n".join(_bare(_asset(name)) for name in files)
     # a comment that opens in a script element would change how a browser finds its end
-    script = f"{alone}\n{{\n{ours}\n}}\n"
     assert "<!--" not in script
     assert "</script" not in script.lower()
     return script
@@ -103,4 +101,5 @@ def _live(folder: Path, web: WebRuntime) -> Mapping[str, Any]:
     files = {"module": web.module, "binary": web.binary}
     files |= {"model": (folder / verify.MODEL).read_bytes(), "cases": (folder / verify.CASES).read_bytes()}
     taken = {name: packed(raw) for name, raw in files.items()}
-    return {"version": web.version, "manifest": (folder / verify.MANIFEST).read_text(encoding="utf-8"), **taken}
+    manifest = json.loads((folder / verify.MANIFEST).read_text(encoding="utf-8"))
+    return {"version": web.version, "manifest": manifest, **taken}

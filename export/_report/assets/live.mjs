@@ -1,46 +1,40 @@
-// The model in the page: its golden cases replayed by onnxruntime-web, and a form that runs it.
-import { checkManifest, fromTensor, numbers, readCases, replay, sha256, toTensor } from '../../_standalone/verify.mjs'
+// The model in the page: a replay of its golden cases by onnxruntime-web, and a form that runs it.
 import { exampleView, make, mapOf, unpacked } from './maps.mjs'
+import { page } from './page.mjs'
+import { fromTensor, numbers, openSession, readCases, replay, sha256, toTensor, TYPED_ARRAYS } from './replay.mjs'
 
-/** Replays the golden cases and says what matched; returns the runtime and the session for the form. */
-export async function replayHere(live, place) {
+/** Replay the golden cases and show the verdict; return the session and what the form reads, or null on a failure. */
+async function replayHere({ manifest, ...live }, place) {
   const say = (text, verdict = '') => {
     place.textContent = text
     place.className = `verdict ${verdict}`
     document.documentElement.dataset.live = verdict === 'good' ? 'passed' : verdict === 'bad' ? 'failed' : 'running'
   }
   try {
-    const manifest = await checkManifest(live.manifest)
-    for (const spec of manifest.inputs) spec.counts = manifest.counts?.[spec.name] // as content.py has it
+    for (const spec of manifest.inputs) spec.counts = manifest.counts?.[spec.name]
     for (const spec of manifest.outputs) spec.weights_of = manifest.weights_of?.[spec.name]
     const [model, cases] = (await Promise.all([live.model, live.cases].map(unpacked))).map((buffer) => new Uint8Array(buffer))
-    for (const [name, bytes] of [['model.onnx', model], ['parity/cases.npz', cases]]) {
-      if ((await sha256(bytes)) !== manifest.sha256[name]) throw new Error(`${name} in this page is not the file of the manifest`)
+    const isHashed = Boolean(crypto.subtle) // a page that came by plain http does not have it
+    for (const [name, bytes] of isHashed ? [['model.onnx', model], ['parity/cases.npz', cases]] : []) {
+      if (await sha256(bytes) !== manifest.sha256[name]) throw new Error(`${name} in this page is not the file of the manifest`)
     }
     say('This page replays the same cases here, in your browser: starting onnxruntime-web …')
-    const url = URL.createObjectURL(new Blob([await unpacked(live.module)], { type: 'text/javascript' }))
-    const ort = await import(url)
-    ort.env.wasm.numThreads = 1 // threads want SharedArrayBuffer, which a page from a file has not
-    ort.env.wasm.wasmBinary = await unpacked(live.binary)
-    ort.env.logLevel = 'error'
-    const session = await ort.InferenceSession.create(model, { executionProviders: ['wasm'] })
-    const golden = await readCases(cases, manifest)
+    const { ort, session } = await openSession(await unpacked(live.module), await unpacked(live.binary), model)
+    const golden = await readCases(cases)
     const begun = performance.now()
-    let done = 0
-    const onCase = () => {
-      say(`This page replays the same cases here, in your browser: ${++done} of ${golden.length} …`)
+    const onCase = (done) => {
+      say(`This page replays the same cases here, in your browser: ${done} of ${golden.length} …`)
       return new Promise((resolve) => setTimeout(resolve)) // so that the page shows it
     }
-    const rows = await replay(ort, session, golden, manifest.parity.tolerance, { onCase })
-    const failed = rows.filter((row) => !row.passed)
-    const worst = Math.max(0, ...rows.map((row) => Number(row.of_limit)))
+    const rows = await replay(ort, session, golden, manifest.parity.tolerance, onCase)
+    const failed = rows.filter((row) => row.problem)
+    const worst = Math.max(0, ...rows.map((row) => row.of_limit))
     const matched = `${rows.length - failed.length} of ${rows.length} outputs over ${golden.length} cases match here, in your browser`
     say(failed.length
       ? `Replayed: ${matched}. Not ${failed.map((row) => `${row.name} in case ${row.case}: ${row.problem}`).join('; ')}.`
       : `Replayed: ${matched} (onnxruntime-web ${live.version}, ${Math.round(performance.now() - begun)} ms; ` +
-        `largest difference ${worst.toFixed(2)} of its limit). The hashes of model and cases are those of the manifest.`,
+        `largest difference ${worst.toFixed(2)} of its limit).${isHashed ? ' The hashes of model and cases are those of the manifest.' : ''}`,
     failed.length ? 'bad' : 'good')
-    window.replayed = rows
     return failed.length ? null : { ort, session, manifest, golden }
   } catch (error) {
     say(`The replay failed: ${error.message ?? error}`, 'bad')
@@ -55,11 +49,11 @@ const isSequence = (spec) => spec.shape.length === 2 && isWhole(spec.dtype)
 const isPadding = (label) => label === '' || /^[<[]?pad[>\]]?$/i.test(label)
 
 /** The form: text for labelled sequences, a list for labelled ids, numbers else; what lengths count is filled in. */
-export function showForm(page, running, form, answer) {
+function showForm(running, form, answer) {
   const { manifest } = running
   const fields = new Map()
   for (const spec of manifest.inputs) {
-    const field = fieldOf(spec, page, running.golden[0])
+    const field = fieldOf(spec, running.golden[0])
     fields.set(spec.name, field)
     if (!field.hidden) form.append(field.element)
   }
@@ -69,12 +63,12 @@ export function showForm(page, running, form, answer) {
   const run = async () => {
     const mine = ++turn
     try {
-      const arrays = readForm(manifest, fields, page)
+      const arrays = readForm(manifest, fields)
       const feeds = Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, toTensor(running.ort, array)]))
       const before = running.last ?? Promise.resolve()
       running.last = before.catch(() => {}).then(() => mine === turn ? running.session.run(feeds) : null)
       const outputs = await running.last
-      if (mine === turn) answer.replaceChildren(...answersOf(manifest, arrays, outputs, page))
+      if (mine === turn) answer.replaceChildren(...answersOf(manifest, arrays, outputs))
     } catch (error) {
       if (mine === turn) answer.replaceChildren(make('p', { className: 'error', textContent: String(error.message ?? error) }))
     }
@@ -85,10 +79,9 @@ export function showForm(page, running, form, answer) {
   return run()
 }
 
-function fieldOf(spec, page, golden) {
+function fieldOf(spec, golden) {
   const labels = page.labels[spec.name], first = page.first[spec.name]
-  const labelled = (control, wide = false) =>
-    make('label', { textContent: spec.name, className: wide ? 'wide' : '' }, control)
+  const labelled = (control, wide = false) => make('label', { textContent: spec.name, className: wide ? 'wide' : '' }, control)
   if (labels && spec.shape.length === 1) {
     const order = labels.map((label, id) => [label, id]).sort(([a], [b]) => a.localeCompare(b))
     const select = make('select', { name: spec.name }, ...order.map(([label, id]) => make('option', { value: String(id), textContent: label })))
@@ -178,7 +171,7 @@ function padded(ids, spec, labels) {
 }
 
 /** Arrays of one example by input name, checked against the manifest; repeated where the batch is fixed. */
-function readForm(manifest, fields, page) {
+function readForm(manifest, fields) {
   const sizes = {}, arrays = {}
   const fit = (spec, shape) => {
     const wanted = `${spec.name} must have shape ${spec.shape.join(' × ') || '()'}`
@@ -208,8 +201,7 @@ function readForm(manifest, fields, page) {
   for (const spec of manifest.inputs) {
     if (arrays[spec.name]) continue // else a length, full
     const shape = spec.shape.map((size) => typeof size === 'string' ? sizes[size] ?? 1 : size)
-    const count = shape.reduce((a, b) => a * b, 1)
-    arrays[spec.name] = arrayOf(spec, shape, Array(count).fill(sizes[spec.counts]))
+    arrays[spec.name] = arrayOf(spec, shape, Array(shape.reduce((a, b) => a * b, 1)).fill(sizes[spec.counts]))
   }
   return arrays
 }
@@ -229,8 +221,6 @@ function shapeOf(value, name) {
   return [value.length, ...(inner[0] ?? [])]
 }
 
-const HOLDERS = { float32: Float32Array, float64: Float64Array, bool: Uint8Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array,
-  uint16: Uint16Array, int32: Int32Array, uint32: Uint32Array, int64: BigInt64Array, uint64: BigUint64Array }
 const NOT_FINITE = ['NaN', 'Infinity', '-Infinity'] // JSON has them as text only
 
 function arrayOf(spec, shape, given) {
@@ -243,7 +233,7 @@ function arrayOf(spec, shape, given) {
     return { dtype: spec.dtype, shape, data: new Uint16Array(globalThis.Float16Array.from(given, Number).buffer) }
   }
   const isWide = /int64/.test(spec.dtype)
-  return { dtype: spec.dtype, shape, data: HOLDERS[spec.dtype].from(isWide ? given.map(BigInt) : given.map(Number)) }
+  return { dtype: spec.dtype, shape, data: TYPED_ARRAYS[spec.dtype].from(isWide ? given.map(BigInt) : given.map(Number)) }
 }
 
 function fits(value, dtype) {
@@ -256,7 +246,7 @@ function fits(value, dtype) {
 }
 
 /** What a run gave: text for labelled outputs, maps of attention, and the first numbers of the rest. */
-function answersOf(manifest, arrays, outputs, page) {
+function answersOf(manifest, arrays, outputs) {
   const words = {} // of the first example
   for (const spec of [...manifest.inputs, ...manifest.outputs]) {
     const labels = page.labels[spec.name]
@@ -303,3 +293,8 @@ function largest(array) {
   }
   return found
 }
+
+const running = await replayHere(page.live, document.getElementById('replay'))
+const form = document.getElementById('form')
+if (running) await showForm(running, form, document.getElementById('answer'))
+else form.replaceChildren(make('p', { className: 'error', textContent: 'The model is not run here, since its replay failed.' }))

@@ -1,6 +1,6 @@
 // What a page does once it is read.
 import { showCases } from './maps.mjs'
 
-const page = JSON.parse(document.getElementById('data').textContent)
+export const page = JSON.parse(document.getElementById('data').textContent)
 const maps = document.getElementById('maps')
 if (maps) await showCases(page.cases, maps)
