@@ -5,6 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import feature_table
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,3 +88,15 @@ def test_an_import_is_seen():
     assert {"_bundle", "_standalone"} <= {parts[0] for parts in imported(EXPORT / "_export" / "contents.py", EXPORT)}
     assert "_standalone" in {parts[0] for parts in imported(EXPORT / "_errors.py", EXPORT)}
     assert within(EXPORT / "_lowerings")["lower"] >= {"bodies", "lowered"}
+
+
+def test_every_python_file_belongs_to_a_feature():
+    prefixes = {file: feature_table.prefix_of(file) for file in feature_table.files()}
+    assert [file for file, prefix in prefixes.items() if not prefix] == []
+    assert set(feature_table.owners()) == set(prefixes.values())  # no row names a place that is gone
+
+
+def test_design_page_has_the_table_of_features():
+    numbers = re.compile(r"[\d,]+ ")
+    page = feature_table.PAGE.read_text(encoding="utf-8")
+    assert numbers.sub("", page) == numbers.sub("", feature_table.page()), "run python tests/support/feature_table.py"

@@ -1,0 +1,136 @@
+"""Table of features in docs/design.md: what a user can do, where it lives, and lines of code and tests.
+
+`python tests/support/feature_table.py` counts the lines again. The test compares everything but the numbers, so that a
+change of a few lines does not need a new table. A file belongs to the feature with the longest matching prefix.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "design.md"
+BLOCK = re.compile(r"(?<=<!-- features -->\n).*?(?=\n<!-- end of features -->)", re.DOTALL)
+FOLDERS = ("keras_attn", "export", "tests", "benchmarks", "examples", "scripts", ".ci", "noxfile.py")
+BUDGETS = {"keras_attn/ and export/": 37_000, "tests/": 38_500, "all Python": 82_500}  # after restructuring
+
+FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
+    "attention layers with masks, on three backends": (
+        "keras_attn/",
+        "tests/layers/ tests/contract/ tests/reference.py tests/support/contract_cases.py tests/support/backends.py",
+    ),
+    "recurrent decoders with attention": (
+        "keras_attn/_recurrent/",
+        "tests/layers/test_attention_rnn tests/layers/test_attention_cell tests/layers/test_recurrent_inputs "
+        "tests/support/recurrent_cases.py",
+    ),
+    "positions: rotary, relative, linear biases": (
+        "keras_attn/_positions/",
+        "tests/layers/test_rotary tests/layers/test_linear_bias tests/layers/test_relative_position_bias "
+        "tests/layers/test_position_bias",
+    ),
+    "greedy and beam search in one model": (
+        "keras_attn/decoding/",
+        "tests/layers/test_decoding tests/support/decod tests/export_model/test_decoding_export.py",
+    ),
+    "heat maps during training": ("keras_attn/callbacks/", "tests/layers/test_callbacks.py"),
+    "weights from other frameworks": ("keras_attn/migrate/", "tests/layers/test_migrate tests/support/textbook_"),
+    "training on several devices": ("", "tests/distributed/ tests/support/distributed_ tests/layers/test_replicas.py"),
+    "export of a Keras model, SavedModel and ONNX": (
+        "export/ export/_export/ export/_tracing/ export/_internals/",
+        "tests/export_model/ tests/tracing/ tests/internals/ tests/test_ tests/support/ tests/conftest.py",
+    ),
+    "operators that tf2onnx lacks or converts wrongly": ("export/_operators/", "tests/operators/ tests/values/"),
+    "attention in the fastest checked form": (
+        "export/_lowerings/ export/_thresholds.py",
+        "tests/lowerings/ tests/support/lowered_calls.py",
+    ),
+    "graphs simplified for onnxruntime": ("export/_graphs/", "tests/graphs/"),
+    "golden cases and rounding limits": ("export/_model/", "tests/model/"),
+    "float16 and int8 files": ("export/_precision/", "tests/precision/"),
+    "bundle: verification, `verify.py`, replacement of folders": (
+        "export/_bundle/ export/_standalone/ export/_loaded_bundle.py export/_whole_file.py",
+        "tests/bundle/ tests/standalone/ tests/support/killing.py tests/support/npz_files.py",
+    ),
+    "first difference, timing of a bundle": ("export/_analysis/", "tests/analysis/"),
+    "report with a live page": ("export/_report/", "tests/report/ tests/support/browser.py tests/support/web.py"),
+    "tables of rows of any length, locally or on Ray": (
+        "export/_batch/",
+        "tests/batch/ tests/support/batch_ tests/support/ray_fixtures.py tests/support/lying_footers.py",
+    ),
+    "command line": ("export/_cli/ export/__main__.py", "tests/cli/ tests/support/command_"),
+    "example service behind HTTP": (
+        "examples/serve_bundle.py",
+        "tests/serving/ tests/support/serving.py tests/support/bundle_service.py",
+    ),
+    "examples, benchmarks, scripts": (
+        "examples/ benchmarks/ scripts/ .ci/ noxfile.py",
+        "tests/repository/ tests/documents/",
+    ),
+    "published models and options of layers (nightly)": ("", "tests/zoo/ tests/runtimes/ tests/mutations/"),
+    "selection of tests": ("", "tests/tiers/"),
+}
+
+
+def files() -> list[str]:
+    """Return the Python files of the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *FOLDERS],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.splitlines()  # fmt: skip
+    return [name for name in listed if name.endswith(".py") and (ROOT / name).exists()]
+
+
+def owners() -> dict[str, str]:
+    """Return the feature of each prefix."""
+    return {prefix: feature for feature, parts in FEATURES.items() for part in parts for prefix in part.split()}
+
+
+def prefix_of(file: str) -> str:
+    """Return the longest prefix that matches a file, or an empty one."""
+    return max((prefix for prefix in owners() if file.startswith(prefix)), key=len, default="")
+
+
+def table() -> str:
+    """Return the Markdown table."""
+    lines = dict.fromkeys(((feature, kind) for feature in FEATURES for kind in ("code", "tests")), 0)
+    total = dict.fromkeys(BUDGETS, 0)
+    for file in files():
+        count = len((ROOT / file).read_text(encoding="utf-8").splitlines())
+        is_test = file.startswith("tests/")
+        lines[owners()[prefix_of(file)], "tests" if is_test else "code"] += count
+        total["all Python"] += count
+        if is_test:
+            total["tests/"] += count
+        elif file.startswith(("keras_attn/", "export/")):
+            total["keras_attn/ and export/"] += count
+    rows = [
+        f"| {feature} | {places(code)} | {places(tests)} | {lines[feature, 'code']:,} | {lines[feature, 'tests']:,} |"
+        for feature, (code, tests) in FEATURES.items()
+    ]
+    sums = [f"| **{name}** | {total[name]:,} | {budget:,} |" for name, budget in BUDGETS.items()]
+    return "\n".join(
+        [
+            "| what a user can do | code | tests | lines of code | lines of tests |",
+            "|---|---|---|---:|---:|",
+            *rows,
+            "",
+            "| lines | now | budget |",
+            "|---|---:|---:|",
+            *sums,
+        ]  # fmt: skip
+    )
+
+
+def places(prefixes: str) -> str:
+    """Return prefixes as code, a `*` where a prefix stands for several files."""
+    return ", ".join(f"`{prefix}{'' if prefix.endswith(('/', '.py')) else '*'}`" for prefix in prefixes.split())
+
+
+def page() -> str:
+    """Return docs/design.md with the table."""
+    return BLOCK.sub(lambda _: table(), PAGE.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
