@@ -57,10 +57,7 @@ def read_json(path: Path) -> Any:
 
 
 def check_cases(path: Path, manifest: Manifest) -> None:
-    """Raise `BundleError` unless the headers of all arrays in a file of golden cases fit the manifest.
-
-    A header determines how much memory NumPy allocates, so it is checked before any array is read.
-    """
+    """Raise `BundleError` unless the arrays of a file fit the manifest, before NumPy allocates memory for them."""
     parts: dict[tuple[str, str], Arrays] = {}
     for key, array in _headers(path).items():
         index, kind, name = (*key.split("/", 2), "", "")[:3]
