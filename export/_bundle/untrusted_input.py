@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import BundleError
-from .._graphs.read_only import load_graph
+from .._packages import needing
 from .._standalone import verify
 from .._standalone.verify import Arrays, Manifest
 
@@ -106,12 +106,15 @@ def _header(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 def check_external_data(model: Path, files: Container[str]) -> None:
     """Raise `BundleError` if an ONNX file takes weights from anywhere but the files of the bundle."""
+    with needing("runtime", "Opening a bundle"):
+        import onnx
     try:
-        for location in _locations(load_graph(model)):
-            if location not in files or "*/" in location:  # onnxruntime takes `*/_ORT_MEM_ADDR_/*` for its own memory
-                raise BundleError(f"{model} takes weights from `{location}`, which is no file of the bundle.")
-    except UnicodeDecodeError as error:
+        locations = list(_locations(onnx.load(str(model), load_external_data=False)))
+    except Exception as error:  # the class of protobuf's own exception depends on its implementation
         raise BundleError(f"{model} is not an ONNX file: {error}.") from error
+    for location in locations:
+        if location not in files or "*/" in location:  # onnxruntime takes `*/_ORT_MEM_ADDR_/*` for its own memory
+            raise BundleError(f"{model} takes weights from `{location}`, which is no file of the bundle.")
 
 
 def _locations(model: Any) -> Iterator[str]:
