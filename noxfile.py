@@ -123,7 +123,7 @@ def lowest(session: nox.Session) -> None:
     run_tests(
         session,
         *files("contract", "contract_paths", "contract_precision", "contract_saving", "options", "bundle"),
-        *files("verify", "outline", "integrity", "parity", "lower_precision", "bodies"),
+        *files("verify", "untrusted_input", "integrity", "parity", "lower_precision", "bodies"),
         f"{export}::test_what_a_bundle_holds",
         f"{command}::test_export_with_options_prints_only_json",
         f"{export}::test_tolerance_decides_and_a_mismatch_leaves_nothing",

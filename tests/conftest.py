@@ -40,9 +40,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("how much of what is drawn at random")
     group.addoption("--fuzz", type=int, default=320, metavar="N", help="models to draw, export and compare")
-    group.addoption("--odd", type=int, default=5000, metavar="N", help="odd manifests, reports and cases to draw, each")
     group.addoption("--flips", type=int, default=2000, metavar="N", help="bytes to change in a bundle")
-    group.addoption("--outlines", type=int, default=100_000, metavar="N", help="ONNX files to change, and read")
     group.addoption("--kills", type=int, default=20, metavar="N", help="exports to kill, and 10 times as many renames")
     group.addoption("--requests", type=int, default=600, metavar="N", help="requests to a server from 16 clients")
     group.addoption("--random-seed", type=int, default=SEED, metavar="N", help="what they are all drawn from")

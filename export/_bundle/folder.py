@@ -10,8 +10,9 @@ from typing import Any
 from .._errors import BundleError
 from .._standalone import verify
 from .._standalone.verify import Manifest
+from .untrusted_input import REPORT as REPORT
+from .untrusted_input import check_cases, check_external_data, check_files, read_json
 
-REPORT = "parity/report.json"
 SAVED_MODEL = "saved_model"
 VERIFY = "verify.py"
 _ALWAYS_THERE = (verify.MODEL, verify.CASES)  # in bundles of every schema version
@@ -32,8 +33,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     Raises:
         BundleError: As for `load_bundle`.
     """
+    check_files(folder)
     try:
-        return verify.read_manifest(folder)
+        content = verify.read_manifest(folder)
     except BundleError as error:
         if _is_in_steps(folder):
             raise BundleError(
@@ -41,6 +43,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 f"Load {folder / 'encoder'} and {folder / 'step'}; docs/whole-answers.md has a loop over them."
             ) from error
         raise
+    manifest = Manifest.of(content)
+    check_external_data(folder / verify.MODEL, manifest.sha256)
+    check_cases(folder / verify.CASES, manifest)
+    return content
 
 
 def _is_in_steps(folder: Path) -> bool:
@@ -57,7 +63,7 @@ def is_bundle(folder: Path) -> bool:
     cases among others. A manifest that is no JSON any more says nothing, so then these files must be there.
     """
     try:
-        _, manifest = verify.read_json(folder / verify.MANIFEST)
+        manifest = read_json(folder / verify.MANIFEST)
     except (OSError, BundleError):
         return False
     except ValueError:

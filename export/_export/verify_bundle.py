@@ -84,7 +84,7 @@ def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityRep
         ProviderError: The provider is absent, or is not the one that ran.
     """
     bundle = load_bundle(path)
-    exported = bundle.report  # read first: the replay ends by finding out whether another bundle was put there since
+    exported = bundle.report
     rows = rows_of(verify.replay(bundle.path, bundle.manifest, provider))
     return bundle, ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
 

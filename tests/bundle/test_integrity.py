@@ -1,8 +1,6 @@
-"""Whatever is changed in a bundle is found: bytes, files, links, names, and what the manifest says of itself."""
+"""Whatever is changed in a bundle is found: bytes, files, and what the manifest says of itself."""
 
-import contextlib
 import copy
-import functools
 import json
 import os
 import pickle
@@ -115,32 +113,10 @@ def entries(**changed):
     return lambda bundle: alter_manifest(bundle, **changed)
 
 
-def listing(name):
-    """Return what lets the manifest list a file beside the bundle."""
-
-    def alter(bundle):
-        outside = bundle.with_name("outside")
-        outside.write_text("anything")
-        hashes = read_manifest(bundle)["sha256"] | {name.format(absolute=outside): verify.sha256(outside)}
-        alter_manifest(bundle, sha256=hashes)
-
-    return alter
-
-
 def with_file(name):
     def alter(bundle):
         (bundle / name).parent.mkdir(parents=True, exist_ok=True)
         (bundle / name).touch()
-
-    return alter
-
-
-def linked(name):
-    """Return what moves a part of the bundle elsewhere, and puts a link in its place."""
-
-    def alter(bundle):
-        shutil.move(bundle / name, bundle.with_name("outside"))
-        (bundle / name).symlink_to(bundle.with_name("outside"))
 
     return alter
 
@@ -153,24 +129,10 @@ def in_place_of(name, make):
     return alter
 
 
-def sparse(file):
-    file.touch()
-    os.truncate(file, 200 * 2**30)
-
-
-def nested(bundle):
-    """Put 40 empty folders into each other."""
-    with contextlib.chdir(bundle):
-        for _ in range(40):
-            os.mkdir("d")
-            os.chdir("d")
-
-
 NO_MANIFEST = r"manifest\.json is not a bundle's manifest"
 UNREADABLE = (b"{", b"[]", b"3", b'"text"', b"{}", b"[" * 10**5, b'{"sha256": {}}', b"\xff\xfe")
 NEEDED = ("inputs", "outputs", "parity", "lowest_onnxruntime", "sha256", "model", "opset", "layers", "versions")
 VERSIONS = (None, 1.18, "1", "1.18.0", "newest", "1.\N{ARABIC-INDIC DIGIT ONE}")
-OUTSIDE = ("../outside", "saved_model/../../outside", "{absolute}", "./model.onnx", "parity//cases.npz", "", ".")
 MORE = ("extra", "parity/extra.npz", "saved_model/assets/extra", ".hidden", "Thumbs.db/folder/x", "__pycache__")
 
 
@@ -201,7 +163,7 @@ REFUSED = [  # what is done to a bundle, and what is said of it
     *(
         (entries(multiples=each), rf"{NO_MANIFEST}: `multiples{said}")
         for each, said in (
-            *(({"batch": step}, r"\.batch` must be a whole number from 1 to") for step in (0, "8", True, 8.0, 2**21)),
+            *(({"batch": step}, r"\.batch` must be a whole number of 1 or more") for step in (0, "8", True, 8.0)),
             *((each, "` must be an object") for each in ([8], None)),
         )
     ),
@@ -209,62 +171,31 @@ REFUSED = [  # what is done to a bundle, and what is said of it
         (entries(inputs=[{"name": "x", "dtype": "int8", "shape": [], **odd}]), rf"`inputs\[0\]\.{said}")
         for odd, said in (
             ({"dtype": "bfloat16"}, r"dtype` must be one of bool, int8"),
-            ({"shape": [2**53]}, r"shape\[0\]` must be a size of 0 or more or the name of an axis"),
-            ({"shape": [2] * 33}, "shape` must have 32 entries at most"),
-            ({"name": "\ud800"}, "name` must be a name of 1 to 1000 letters"),
-            ({"name": "x" * 1001}, "name` must be a name of 1 to 1000 letters"),
+            ({"shape": [-1]}, r"shape\[0\]` must be a size of 0 or more or the name of an axis"),
+            ({"name": ""}, "name` must be a name"),
         )
     ),
     (entries(outputs=[]), "`outputs` must not be empty"),
-    (entries(versions={"\ud800": "1"}), "`versions` has a name that is no text"),
     (entries(layers=[{"name": "x"}]), r"`layers\[0\]\.class` is missing"),
     *(
         (entries(parity={"tolerance": each}), rf"`parity\.tolerance\.relative` {said}")
         for each, said in (({}, "is missing"), ({"relative": -1, "absolute": 0}, "must be a number of 0 or more"))
     ),
-    (lambda bundle: alter_manifest(bundle, outputs=read_manifest(bundle)["inputs"]), "`outputs` has a name twice"),
-    *(
-        (lambda bundle, kind=kind: alter_manifest(bundle, **{kind: 2 * read_manifest(bundle)[kind]}), f"`{kind}` has a")
-        for kind in ("inputs", "outputs")
-    ),
     *((entries(lowest_onnxruntime=each), "`lowest_onnxruntime` must be a version") for each in VERSIONS),
-    *((listing(name), rf"lists `{name.format(absolute='/.*')}`, which is outside the bundle") for name in OUTSIDE),
     *((with_file(name), rf"bundle holds {name}, which its manifest does not list") for name in MORE),
-    *((linked(name), rf"{name} is a symbolic link") for name in (MODEL, MANIFEST, CASES, "saved_model", "parity")),
-    *((lambda bundle, to=to: (bundle / "link").symlink_to(to), "link is a symbolic") for to in (MODEL, "nowhere", ".")),
-    (lambda bundle: (bundle / "Thumbs.db").symlink_to(MODEL), r"Thumbs\.db is a symbolic link"),
-    # not read, which would wait for ever, or take all memory there is
-    (in_place_of(MANIFEST, os.mkfifo), r"manifest\.json is neither a file nor a folder"),
-    (in_place_of(MANIFEST, lambda file: file.symlink_to("/dev/zero")), r"manifest\.json is a symbolic link"),
     (in_place_of(MANIFEST, os.mkdir), r"No bundle at .*: it has no manifest\.json"),
-    (in_place_of(MANIFEST, sparse), r"manifest\.json is more than 16 MiB or 524288 values, which is not read"),
-    (manifest_is(b"[" + b"0," * 2**19 + b"0]"), r"manifest\.json is more than 16 MiB or 524288 values"),
-    (entries(more=functools.reduce(lambda inner, _: [inner], range(33), 0)), NO_MANIFEST),
-    (nested, "holds folders that are more than 32 deep"),
-    (in_place_of(MODEL, os.mkfifo), r"model\.onnx is neither a file nor a folder"),
     (in_place_of(MODEL, os.mkdir), r"incomplete: model\.onnx is missing"),
     (exchange, "is not the file that was exported"),
 ]
 
 
-def test_what_is_altered_added_or_leads_elsewhere_is_refused(exported, tmp_path):
+def test_what_is_altered_or_added_is_refused(exported, tmp_path):
     for number, (alter, said) in enumerate(REFUSED):
         bundle = shutil.copytree(exported, tmp_path / str(number) / "bundle")
         alter(bundle)
         for load in load_bundle, verify.read_manifest:
             refused(bundle, said, load)
     refused(exported / MODEL, "No bundle at")
-
-
-def test_a_model_replaced_after_loading(bundle):
-    loaded = load_bundle(bundle)
-    (bundle / MODEL).write_bytes((bundle / MODEL).read_bytes() + b"\x3a\x00")
-    for ask in (lambda: loaded.run(small_inputs()), lambda: verify.replay(bundle, loaded.manifest)):
-        with pytest.raises(BundleError, match=r"model\.onnx is not the file that was exported"):
-            ask()
-    (bundle / MODEL).unlink()
-    with pytest.raises(BundleError, match=r"cannot load|Cannot read"):
-        loaded.run(small_inputs())
 
 
 def test_copies_open_sessions_of_their_own(exported):
@@ -289,9 +220,8 @@ def test_what_makes_no_sense_is_said_in_a_sentence(bundle, rng, name):
             content[rng.randrange(len(content))] = rng.randrange(256)
         (bundle / name).write_bytes(content)
         reseal(bundle, name)
-        loaded = load_bundle(bundle)
         try:
-            loaded.report  # noqa: B018 - it is read here
+            load_bundle(bundle).report  # noqa: B018 - it is read here
             verify.load_cases(bundle / CASES)
         except ExportError:
             refused += 1

@@ -2,10 +2,8 @@
 
 import io
 import os
-import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,14 +11,10 @@ from onnx import TensorProto, helper
 from onnx_bundles import manifest_of
 
 from keras_attn_export import ExportError, load_bundle
-from keras_attn_export._analysis.bench_bundle import Bench, Timing
-from keras_attn_export._analysis.first_difference import Comparison, Difference, LayerRow
 from keras_attn_export._bundle.folder import REPORT, seal
 from keras_attn_export._bundle.parity import ParityReport, rows_of
-from keras_attn_export._cli import bench, export, inspect, predict
-from keras_attn_export._cli import verify as verify_command
+from keras_attn_export._cli import export, inspect
 from keras_attn_export._cli.main import main
-from keras_attn_export._progress import shown_progress
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Spec
 
@@ -54,13 +48,8 @@ def hostile(tmp_path_factory):
     verify.save_cases(folder / verify.CASES, [case])
     (folder / REPORT).write_text(hostile_report([HOSTILE], HOSTILE).to_json())
     specs = ((Spec(f"in{HOSTILE}", "float32", (HOSTILE,)),), (Spec(HOSTILE, "float32", (HOSTILE,)),))
-    layer = {"name": HOSTILE, "class": HOSTILE, "lowering": HOSTILE, "precision": HOSTILE, "form": HOSTILE}
-    entries = {
-        "static": {HOSTILE: HOSTILE},
-        "layers": [layer],
-        "versions": {HOSTILE: HOSTILE},
-        "values": {HOSTILE: HOSTILE},
-    }
+    layer = dict.fromkeys(("name", "class", "lowering", "precision", "form"), HOSTILE)
+    entries = {"layers": [layer], **{key: {HOSTILE: HOSTILE} for key in ("static", "versions", "values")}}
     seal(folder, manifest_of(*specs, model=HOSTILE, backend=HOSTILE, precision=HOSTILE, **entries))
     return folder
 
@@ -98,79 +87,19 @@ def plain_lines(stream, encoding):
     return lines
 
 
-def test_verify(hostile, printed, tmp_path):
+def test_commands(hostile, printed, tmp_path):
     out, err = printed("verify", hostile, code=1)
     assert rf"x\n{LIE}\r\t\x07" in out
     assert err.startswith("error: 1 of 1 outputs differ")
-    printed("verify", hostile, "--json", code=1)
     printed("verify", tmp_path / FILE, code=1)
-
-
-def test_a_match(hostile, printed, monkeypatch):
-    monkeypatch.setattr(verify_command, "verify_bundle", lambda *_, **__: hostile_report([HOSTILE]))
-    out, _ = printed("verify", hostile, "--trace")
-    assert r"warning: Axis `x\n" in out
-
-
-def test_trace(hostile, printed, monkeypatch):
-    row = LayerRow(LONE, 1, 1, max_abs=1.0, max_rel=1.0)
-    first = Difference(LONE, LONE, LONE, (1,), "float32", max_abs=1.0, max_rel=1.0, passed=False)
-    found = SimpleNamespace(layers=[row], first=first, cases=[LONE], finding=f"{LONE} {30 * LIE}")
-    assert set(vars(found)) <= set(dir(Comparison)) | set(Comparison.__dataclass_fields__)
-    monkeypatch.setattr(verify_command, "_traced", lambda *_: found)
-    printed("verify", hostile, "--trace", code=1)
-
-
-def test_inspect(hostile, printed):
     out, _ = printed("inspect", hostile)
     assert "model       x\\n" in out
     printed("inspect", hostile, "--json")
-
-
-def test_run(hostile, printed, tmp_path):
     np.savez(tmp_path / "good.npz", **{f"in{HOSTILE}": np.ones(2, "float32")})
     np.savez(tmp_path / "bad.npz", **{HOSTILE: np.ones(2, "float32")})
     printed("run", hostile, "--inputs", "good.npz", "--outputs", FILE)
     printed("run", hostile, "--inputs", "bad.npz", "--outputs", "new", code=1)
-    printed("run", hostile, "--inputs", f"nowhere {FILE}", "--outputs", "new", code=1)
-
-
-def test_report(hostile, printed):
-    printed("report", hostile, "--output", FILE)
-    printed("report", hostile, "--labels", f"nowhere {FILE}", code=1)
-
-
-def test_predict(hostile, printed, tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    (tmp_path / "in").mkdir()
-    parquet.write_table(pyarrow.table({f"in{HOSTILE}": [[1.0]], "other": [1]}), tmp_path / "in" / "good.parquet")
-    (tmp_path / "in" / f"{HOSTILE}.parquet").write_bytes(b"no table")
-    printed("predict", hostile, "in", FILE, code=1)
-    printed("predict", hostile, "in", FILE, "--key", LONE, code=1)
-
-
-def test_what_was_predicted(hostile, printed, monkeypatch):
-    told = {"destination": LONE, "rows": 1, "seconds": 1.0, "resumed": 1, "parts": 1, "one_by_one": False, "errors": 0}
-    done = predict.Predictions(**{**unset(predict.Predictions), **told, "exact_axes": (LONE,)})
-    monkeypatch.setattr(predict, "predict", lambda *_, **__: done)
-    printed("predict", hostile, "in", "out")
-    printed("predict", hostile, "in", "out", "--json")
-
-
-def unset(kind):
-    return dict.fromkeys(kind.__dataclass_fields__)
-
-
-def test_bench(hostile, printed, monkeypatch):
-    timing = Timing(**{**dict.fromkeys(Timing.__dataclass_fields__, 1), "model": LONE})
-    environment = dict.fromkeys(("onnxruntime", "numpy", "python", "processor", "cpus"), LONE)
-    told = {"timings": (timing, timing), "shapes": {LONE: (1,)}, "environment": environment, "inputs": LONE}
-    told |= {"provider": LONE, "rows": 1, "threads": 1, "ratio": 1.0, "differences": {LONE: 1.0}}
-    monkeypatch.setattr(bench, "bench_bundle", lambda *_, **__: Bench(**{**unset(Bench), **told}))
-    printed("bench", hostile)
-    printed("bench", hostile, "--json")
+    printed("report", hostile, "--output", f"{FILE}.html")
 
 
 def test_export(hostile, printed, monkeypatch):
@@ -195,39 +124,6 @@ def test_what_libraries_say(printed, monkeypatch, kind, debug):
 
     monkeypatch.setattr(inspect, "load_bundle", fail)
     printed("inspect", FILE, *debug, code=1)
-
-
-def test_warnings(hostile, printed, monkeypatch):
-    def warned(path):
-        sys.stderr.write(warnings.formatwarning(LONE, RuntimeWarning, LONE, 7))
-        return load_bundle(path)
-
-    monkeypatch.setattr(inspect, "load_bundle", warned)
-    out, err = printed("inspect", hostile)
-    assert out
-    assert "RuntimeWarning: x all 999" in err
-    assert warnings.formatwarning("x", RuntimeWarning, "f", 7).startswith("f:7: RuntimeWarning: x\n")  # as it was
-
-
-def test_wrong_usage():
-    with redirect_stderr(streams("ascii")[1]) as err, pytest.raises(SystemExit):
-        main(["inspect", "bundle", FILE])
-    usage, said = plain_lines(err, "ascii")[-2:]
-    assert usage
-    assert said.startswith("keras-attn: error: unrecognized arguments: x\\nall 999")
-
-
-def test_progress(monkeypatch):
-    (err,) = streams("utf-8")[1:]
-    monkeypatch.setattr(err, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "dumb")
-    with redirect_stderr(err), shown_progress(None) as step:
-        step(f"Loading {LONE}[/x]")
-        step("done")
-    err.flush()
-    shown = err.detach().getvalue().decode()
-    assert "\u202e" not in shown
-    assert "title" not in shown or "\x1b]0;" not in shown
 
 
 def test_the_script_in_a_bundle(hostile, monkeypatch):

@@ -87,7 +87,7 @@ def _save_objects(path):
 FILES = {  # what else verify.py does not read is in tests/standalone/test_verify.py
     "missing": (lambda path: None, "There is no file"),
     "folder": (lambda path: path.mkdir(), "Is a directory"),
-    "objects": (_save_objects, "holds objects, and to read those can run code"),
+    "objects": (_save_objects, "Object arrays cannot be loaded"),
 }
 
 

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from npz_files import floats
 
 from keras_attn_export._report.page import ASSETS
 from keras_attn_export._standalone import verify
@@ -13,6 +12,11 @@ from keras_attn_export._standalone.verify import Case
 from web import node
 
 pytestmark = pytest.mark.web
+
+
+def floats(*values, dtype="float32"):
+    return np.array(values, dtype)
+
 
 # A case whose inputs are the outputs of a session is a comparison that fits in one file.
 SCRIPT = """

@@ -50,7 +50,7 @@ FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
     "float16 and int8 files": ("export/_precision/", "tests/precision/"),
     "bundle: verification, `verify.py`, replacement of folders": (
         "export/_bundle/ export/_standalone/ export/_loaded_bundle.py export/_whole_file.py",
-        "tests/bundle/ tests/standalone/ tests/support/killing.py tests/support/npz_files.py",
+        "tests/bundle/ tests/standalone/ tests/support/killing.py",
     ),
     "first difference, timing of a bundle": ("export/_analysis/", "tests/analysis/"),
     "report with a live page": ("export/_report/", "tests/report/ tests/support/browser.py tests/support/web.py"),

@@ -1,0 +1,129 @@
+"""The refusals of a bundle that somebody else may have made, before onnxruntime or NumPy reads its content."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zipfile
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._errors import BundleError
+from .._packages import needing
+from .._standalone import verify
+from .._standalone.verify import Arrays, Manifest
+
+REPORT = "parity/report.json"
+MOST_JSON = 16 * 2**20  # bytes
+LETTERS = 1000  # of the name of a golden case
+_ROUNDING = (np.dtype(np.int16), np.dtype(np.bool_))
+
+
+def check_files(folder: Path) -> None:
+    """Raise `BundleError` unless a bundle has regular files only, and JSON of limited size."""
+    try:
+        if folder.is_dir():
+            for name, entry in verify.files_in(folder):
+                _check_file(folder / name, entry.stat(follow_symlinks=False), name in (verify.MANIFEST, REPORT))
+    except OSError as error:
+        raise BundleError(f"Cannot read {error.filename or folder}: {error.strerror}.") from error
+
+
+def _check_file(path: Path, status: os.stat_result, is_json: bool) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+        raise BundleError(f"{path} is {kind}, which a bundle must not contain.")
+    if is_json and status.st_size > MOST_JSON:
+        raise BundleError(f"{path} has {status.st_size} bytes, and at most {MOST_JSON} are read.")
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        BundleError: It is no regular file, or too large.
+        ValueError: It is not JSON.
+        OSError: It cannot be read.
+    """
+    _check_file(path, path.lstat(), is_json=True)
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
+
+
+def check_cases(path: Path, manifest: Manifest) -> None:
+    """Raise `BundleError` unless the arrays of a file fit the manifest, before NumPy allocates memory for them."""
+    parts: dict[tuple[str, str], Arrays] = {}
+    for key, array in _headers(path).items():
+        index, kind, name = (*key.split("/", 2), "", "")[:3]
+        parts.setdefault((index, kind), {})[name] = array
+    listed = parts.pop(("cases", ""), {"": np.empty(())})[""]
+    if listed.dtype.kind != "U" or listed.ndim != 1 or listed.dtype.itemsize > 4 * LETTERS:
+        raise BundleError(f"{path}: `cases` must be a list of names of at most {LETTERS} letters.")
+    indices = {index for index, _ in parts}
+    if len(listed) != len(indices):
+        raise BundleError(f"{path} lists {len(listed)} cases, and has arrays of {len(indices)}.")
+    for index in map(str, range(len(listed))):
+        inputs, outputs, rounding = (parts.pop((index, kind), {}) for kind in ("inputs", "outputs", "rounding"))
+        verify.check_arrays(f"{path} has a case {index}", "input", inputs, manifest.inputs)
+        verify.check_arrays(f"{path} has a case {index}", "output", outputs, manifest.outputs)
+        for name, array in rounding.items():
+            if name not in outputs or array.shape != outputs[name].shape or array.dtype not in _ROUNDING:
+                raise BundleError(f"{path} has a case {index} whose rounding `{name}` does not fit the outputs.")
+    if parts:
+        raise BundleError(f"{path} has arrays `{'/'.join(min(parts))}`, which belong to no case.")
+
+
+def _headers(path: Path) -> Arrays:
+    """Return arrays without memory of their own, with the dtypes and shapes that an `.npz` file states."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if len(set(names)) < len(names) or any(not name.endswith(".npy") for name in names):
+                raise ValueError("its names must be different, and end in .npy")
+            return {name.removesuffix(".npy"): _header(archive, name) for name in names}
+    except Exception as error:  # zipfile, zlib and NumPy raise errors of many kinds for damaged files
+        raise BundleError(f"{path} is not an .npz file of plain arrays: {error}.") from error
+
+
+def _header(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name) as stream:
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        version = np.lib.format.read_magic(stream)
+        if version not in readers:
+            raise ValueError(f"`{name}` has version {version} of NumPy's format")
+        shape, _, dtype = readers[version](stream)
+    if dtype.hasobject:
+        raise ValueError(f"`{name}` contains pickled objects, and reading them can run code")
+    is_text = dtype.kind == "U" and name != "cases.npy"
+    return np.broadcast_to(np.empty((), object if is_text else dtype), shape)
+
+
+def check_external_data(model: Path, files: Container[str]) -> None:
+    """Raise `BundleError` if an ONNX file takes weights from anywhere but the files of the bundle."""
+    with needing("runtime", "Opening a bundle"):
+        import onnx
+    try:
+        locations = list(_locations(onnx.load(str(model), load_external_data=False)))
+    except Exception as error:  # the class of protobuf's own exception depends on its implementation
+        raise BundleError(f"{model} is not an ONNX file: {error}.") from error
+    for location in locations:
+        if location not in files or "*/" in location:  # onnxruntime takes `*/_ORT_MEM_ADDR_/*` for its own memory
+            raise BundleError(f"{model} takes weights from `{location}`, which is no file of the bundle.")
+
+
+def _locations(model: Any) -> Iterator[str]:
+    """Yield where the tensors of a model have their data, also in subgraphs, functions and sparse tensors."""
+    waiting = [model]
+    while waiting:
+        message = waiting.pop()
+        if message.DESCRIPTOR.name == "TensorProto":
+            yield from (entry.value for entry in message.external_data if entry.key == "location")
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                waiting.extend([value] if hasattr(value, "ListFields") else value)

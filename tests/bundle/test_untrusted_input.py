@@ -1,0 +1,224 @@
+"""What the package refuses of a bundle, each in one sentence, before NumPy or onnxruntime reads it."""
+
+import io
+import os
+import shutil
+import zipfile
+
+import numpy as np
+import onnx
+import pytest
+from bundles import alter_manifest, read_manifest, reseal, small_inputs
+from onnx import TensorProto, helper
+
+from keras_attn_export import BundleError, load_bundle, verify_bundle
+from keras_attn_export._bundle import untrusted_input
+from keras_attn_export._bundle.folder import is_bundle
+from keras_attn_export._bundle.untrusted_input import REPORT
+from keras_attn_export._standalone import verify
+from keras_attn_export._standalone.verify import CASES, MANIFEST, MODEL
+
+pytest_plugins = ("bundle_fixtures",)
+
+
+def refused(bundle, said):
+    for use in load_bundle, verify_bundle:
+        with pytest.raises(BundleError, match=said) as error:
+            use(bundle)
+        assert "\n" not in str(error.value)
+
+
+# ------------------------------------------------------------------ files
+
+
+def linked(name):
+    """Return a function that replaces a part of a bundle by a link to it."""
+
+    def alter(bundle):
+        shutil.move(bundle / name, bundle.with_name("outside"))
+        (bundle / name).symlink_to(bundle.with_name("outside"))
+
+    return alter
+
+
+def replaced(name, make):
+    def alter(bundle):
+        (bundle / name).unlink()
+        make(bundle / name)
+
+    return alter
+
+
+def large(file):
+    file.touch()
+    os.truncate(file, 2**24 + 1)
+
+
+FILES = {
+    **{f"link {name}": (linked(name), "a symbolic link") for name in (MODEL, MANIFEST, CASES, "saved_model")},
+    "link to nowhere": (lambda bundle: (bundle / "link").symlink_to("nowhere"), "link is a symbolic link"),
+    "pipe": (replaced(MODEL, os.mkfifo), r"model\.onnx is no regular file"),
+    "pipe for JSON": (replaced(MANIFEST, os.mkfifo), r"manifest\.json is no regular file"),
+    "large manifest": (replaced(MANIFEST, large), r"manifest\.json has 16777217 bytes"),
+    "large report": (replaced(REPORT, large), r"report\.json has 16777217 bytes"),
+}
+
+
+@pytest.mark.parametrize(("alter", "said"), FILES.values(), ids=FILES)
+def test_links_pipes_and_large_json_are_refused_unread(bundle, alter, said):
+    alter(bundle)
+    refused(bundle, said)
+
+
+@pytest.mark.parametrize("name", ["../outside", "{absolute}", "./model.onnx", "saved_model/../model.onnx"])
+def test_listed_names_that_leave_the_folder_are_refused(bundle, name):
+    outside = bundle.with_name("outside")
+    outside.touch()
+    hashes = read_manifest(bundle)["sha256"] | {name.format(absolute=outside): verify.sha256(outside)}
+    alter_manifest(bundle, sha256=hashes)
+    refused(bundle, "incomplete: .* is missing")
+
+
+def test_deep_json_is_invalid_json(bundle):
+    (bundle / REPORT).write_text("[" * 10**5)
+    reseal(bundle, REPORT)
+    with pytest.raises(BundleError, match="is not a parity report: its values are nested too deeply"):
+        load_bundle(bundle).report  # noqa: B018 - it is read here
+    (bundle / MANIFEST).write_text("[" * 10**5)
+    assert is_bundle(bundle)  # by its files
+    (bundle / MANIFEST).unlink()
+    (bundle / MANIFEST).symlink_to("/dev/zero")
+    assert not is_bundle(bundle)
+
+
+# ------------------------------------------------------------------ golden cases
+
+
+def header(shape, descr):
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"shape": shape, "fortran_order": False, "descr": descr})
+    return stream.getvalue()
+
+
+def npy(array):
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.asanyarray(array))
+    return stream.getvalue()
+
+
+MEMBERS = {  # what takes the place of a member of the archive, or is added
+    "pickle": ("0/inputs/queries", header((1,), "|O") + bytes(8), "contains pickled objects"),
+    "shape": ("0/inputs/queries", header((2**40, 2), "<f4"), "with input `queries` in float32 of shape"),
+    "last axis": ("0/inputs/queries", header((1, 1, 2**40), "<f4"), "with input `queries` in float32 of shape"),
+    "dtype": ("0/inputs/queries", header((1, 1, 4), "<f8"), "with input `queries` in float64 of shape"),
+    "output": ("0/outputs/context", header((2**40,), "<f4"), "with output `context` in float32 of shape"),
+    "rounding": ("0/rounding/context", header((2**40,), "<i2"), "rounding `context` does not fit"),
+    "rounding of nothing": ("0/rounding/other", header((1,), "<i2"), "rounding `other` does not fit"),
+    "another input": ("0/inputs/other", header((2**40,), "<f4"), "and the manifest says"),
+    "another kind": ("0/other/queries", header((2**40,), "<f4"), "which belong to no case"),
+    "another case": ("99/inputs/queries", header((2**40,), "<f4"), "cases, and has arrays of"),
+    "many names": ("cases", header((2**40,), "<U4"), "cases, and has arrays of"),
+    "long names": ("cases", header((1,), "<U1001"), "names of at most 1000 letters"),
+    "names of no text": ("cases", header((1,), "<i8"), "`cases` must be a list of names"),
+    "version": ("0/inputs/queries", b"\x93NUMPY\x03\x00" + bytes(64), r"has version \(3, 0\)"),
+    "no array": ("0/inputs/queries", b"text", "is not an .npz file of plain arrays"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "said"), MEMBERS.values(), ids=MEMBERS)
+def test_arrays_that_do_not_fit_the_manifest_are_refused_unread(bundle, name, content, said, monkeypatch):
+    arrays = verify.read_arrays(bundle / CASES)
+    members = {key: npy(array) for key, array in arrays.items()} | {name: content}
+    with zipfile.ZipFile(bundle / CASES, "w") as archive:
+        for key, member in members.items():
+            archive.writestr(f"{key}.npy", member)
+    reseal(bundle, CASES)
+    monkeypatch.setattr(np.lib.format, "read_array", None)
+    refused(bundle, rf"cases\.npz.* {said}")
+
+
+@pytest.mark.parametrize("name", ["0/inputs/queries", "0/inputs/queries.npy"])
+def test_an_array_that_is_there_twice_is_refused(bundle, name):
+    with zipfile.ZipFile(bundle / CASES, "a") as archive, pytest.warns() if name.endswith("y") else open(os.devnull):
+        archive.writestr(name, header((2**40,), "<f4"))
+    reseal(bundle, CASES)
+    refused(bundle, "its names must be different, and end in .npy")
+
+
+# ------------------------------------------------------------------ external data
+
+
+def outside(location):
+    tensor = TensorProto(name="w", dims=[1], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=location)
+    return tensor
+
+
+def as_attribute(name, value):
+    return helper.make_node("Constant", [], ["w"], **{name: value})
+
+
+def in_graph(location):
+    return helper.make_graph([as_attribute("value", outside(location))], "inner", [], [])
+
+
+PLACES = {
+    "initializer": lambda model, at: model.graph.initializer.append(outside(at)),
+    "later entry": lambda model, at: model.graph.initializer.append(twice(outside("model.onnx"), at)),
+    "attribute": lambda model, at: model.graph.node.append(as_attribute("value", outside(at))),
+    "subgraph": lambda model, at: model.graph.node.append(as_attribute("body", in_graph(at))),
+    "sparse": lambda model, at: model.graph.sparse_initializer.add().values.CopyFrom(outside(at)),
+    "indices": lambda model, at: model.graph.sparse_initializer.add().indices.CopyFrom(outside(at)),
+    "function": lambda model, at: model.functions.add(name="f").node.append(as_attribute("body", in_graph(at))),
+    "training": lambda model, at: model.training_info.add().algorithm.CopyFrom(in_graph(at)),
+}
+
+
+def twice(tensor, location):
+    tensor.external_data.add(key="location", value=location)
+    return tensor
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_external_data_outside_the_listed_files_is_refused(bundle, place):
+    model = onnx.load(bundle / MODEL)
+    place(model, "../outside")
+    onnx.save(model, bundle / MODEL)
+    reseal(bundle, MODEL)
+    refused(bundle, r"model\.onnx takes weights from `\.\./outside`, which is no file of the bundle")
+
+
+@pytest.mark.parametrize(
+    "location", ["*/_ORT_MEM_ADDR_/*", "./model.onnx", "/etc/passwd", "saved_model/../verify.py", ""]
+)
+def test_locations_that_the_manifest_does_not_list_are_refused(bundle, location):
+    model = onnx.load(bundle / MODEL)
+    model.graph.initializer.append(outside(location))
+    onnx.save(model, bundle / MODEL)
+    reseal(bundle, MODEL)
+    refused(bundle, "which is no file of the bundle")
+
+
+def test_a_listed_name_that_onnxruntime_takes_for_an_address_is_refused(tmp_path):
+    model = helper.make_model(in_graph("*/_ORT_MEM_ADDR_/*"))
+    onnx.save(model, tmp_path / MODEL)
+    with pytest.raises(BundleError, match="no file of the bundle"):
+        untrusted_input.check_external_data(tmp_path / MODEL, {"*/_ORT_MEM_ADDR_/*"})
+
+
+def test_external_data_inside_is_read_and_listed(bundle):
+    model = onnx.load(bundle / MODEL)
+    wanted = load_bundle(bundle).run(small_inputs())
+    onnx.save(model, bundle / MODEL, save_as_external_data=True, location="model.onnx.data", size_threshold=64)
+    reseal(bundle, MODEL)
+    refused(bundle, r"holds model\.onnx\.data, which its manifest does not list")
+    reseal(bundle, "model.onnx.data")
+    for name, output in load_bundle(bundle).run(small_inputs()).items():
+        np.testing.assert_array_equal(output, wanted[name])
+
+
+@pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\xff\xff\x7f", b"\xff" * 20, b"\x3a"])
+def test_a_model_that_is_no_protobuf_is_refused(bundle, content):
+    (bundle / MODEL).write_bytes(content)
+    reseal(bundle, MODEL)
+    refused(bundle, r"model\.onnx is not an ONNX file: ")
