@@ -14,11 +14,13 @@ from .writing import Replacement, Writer, constant_of
 MOST_NEGATIVE = -(2**31)
 
 
-def empty(graph: Any, node: Any) -> None:
-    """`Empty`, whose numbers nobody may read before they are written: zeros."""
+def inverted(graph: Any, node: Any) -> None:
+    """Write `InvertPermutation`: scatter 0 .. n - 1 to the places that the permutation holds."""
     write = Replacement(graph, node)
-    zero = helper.make_tensor("value", write.dtype, [1], [0])
-    write.last("ConstantOfShape", write("Cast", *write.inputs, to=TensorProto.INT64), value=zero)
+    (order,) = write.inputs
+    every = write("Range", 0, write("Squeeze", write("Shape", order)), 1)
+    inverse = write("ScatterElements", every, write("Cast", order, to=TensorProto.INT64), every)
+    write.last("Cast", inverse, to=write.dtype)
 
 
 def reshape(graph: Any, node: Any) -> None:

@@ -24,6 +24,16 @@ def cropped(graph: Any, node: Any) -> None:
         map_as_it_does(graph, node)
 
 
+def determinant(graph: Any, node: Any) -> None:
+    """Map `MatrixDeterminant` of float32; onnxruntime has no kernel of `Det` for other dtypes."""
+    if graph.get_dtype(node.input[0]) == TensorProto.FLOAT:
+        map_as_it_does(graph, node)
+
+
+def never(graph: Any, node: Any) -> None:
+    """Leave an operator that tf2onnx maps wrongly in every form."""
+
+
 def normalized(graph: Any, node: Any) -> None:
     """`FusedBatchNorm`; in training it gives the moments too, and they have no form."""
     if not any(graph.find_output_consumers(each) for each in node.output[1:]):

@@ -104,6 +104,16 @@ NO_FORM = {
     "rooted": (of_complex(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
     "of complex numbers": (of_complex(tf.math.expm1), None, "Op `ComplexExpm1` of layer `odd`"),
     "not a loop of TensorFlow": (of_tensorflow(other_loop), None, "Op `StatelessWhile` of layer `odd`"),
+    "inverses": (
+        of_tensorflow(lambda x: tf.linalg.inv(x[:, None] * tf.eye(3))),
+        None,
+        "Op `MatrixInverse` of layer `odd` has no mapping to ONNX. Write that layer with other ops, or move it out",
+    ),
+    "determinants of float64": (
+        of_tensorflow(lambda x: tf.linalg.det(tf.cast(x[:, None] * tf.eye(3), "float64"))),
+        None,
+        "Op `MatrixDeterminant` of layer `odd` has no mapping to ONNX",
+    ),
     "of strings": (
         of_tensorflow(lambda x: tf.strings.length(tf.as_string(x))),
         "int64",

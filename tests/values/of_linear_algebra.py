@@ -18,57 +18,31 @@ def square(*shape: int) -> np.ndarray:
     return DRAW.normal(size=shape) + 3 * np.eye(shape[-1])[::-1] * shape[-1] ** 0.5
 
 
-def positive(*shape: int) -> np.ndarray:
-    drawn = DRAW.normal(size=shape)
-    return drawn @ np.swapaxes(drawn, -1, -2) / shape[-1] + np.eye(shape[-1])
-
-
 for shape in SIZES:
-    right = DRAW.normal(size=(*shape[:-1], 3))
     for known in (True, False):
         how = f"{shape}, {'known' if known else 'unknown'}"
-        same = {"how": how, "known": known, "limit": 2e-4}
-        of_matrices("inv", fixed(square(*shape)), **same)
-        of_matrices("det", fixed(square(*shape)), **same)
-        add("keras.ops.slogdet", ops.slogdet, fixed(square(*shape)), ("float32",), **same)
-        of_matrices("cholesky", fixed(positive(*shape)), **same)
-        if known:  # Keras compares sizes
-            of_matrices("solve", fixed(square(*shape), right), **same)
-            of_matrices("solve", fixed(square(*shape), right[..., 0]), **same | {"how": f"{how}, a vector"})
-            for lower in (True, False):
-                triangle = np.tril(positive(*shape)) if lower else np.triu(positive(*shape))
-                of_matrices(
-                    "solve_triangular", fixed(triangle, right), **same | {"how": f"{how}, {lower=}"}, lower=lower
-                )
-        of_matrices("qr", fixed(square(*shape)), **same | {"limit": 5e-3})
-    if len(shape) == 2:
-        of_matrices("lu_factor", fixed(square(*shape)), how=f"{shape}", limit=2e-4)
-        of_matrices("cholesky_inverse", fixed(np.tril(positive(*shape))), how=f"{shape}", limit=2e-4)
-add("keras.ops.logdet", ops.logdet, fixed(positive(2, 4, 4)), ("float32",), limit=2e-4)
-of_matrices("cholesky", fixed(positive(2, 4, 4)), how="upper", upper=True, limit=2e-5)
-for shape in ((5, 3), (3, 5), (2, 5, 3)):
-    for mode in ("reduced", "complete"):
-        of_matrices("qr", fixed(DRAW.normal(size=shape)), how=f"{shape}, {mode}", mode=mode, limit=2e-4)
-for shape in ((3, 3), (5, 3), (3, 5), (2, 4, 6), (64, 64), (9, 40)):
-    drawn = fixed(DRAW.normal(size=shape))
-    of_matrices("svd", drawn, how=f"values, {shape}", compute_uv=False, limit=2e-4)
-    of_matrices("matrix_rank", drawn, how=f"{shape}")
-    of_matrices("pinv", drawn, how=f"{shape}", limit=1e-2)
-    if len(shape) == 2:
-        right = DRAW.normal(size=(shape[0], 2))
-        of_matrices("lstsq", fixed(DRAW.normal(size=shape), right), how=f"{shape}", known=True, limit=2e-3)
-for shape in ((3, 3), (2, 4, 4), (17, 17)):
-    add(
-        "keras.ops.linalg.eigh",
-        lambda x: ops.linalg.eigh(x)[0],
-        fixed(DRAW.normal(size=shape)),
-        ("float32",),
-        f"values, {shape}",
-        limit=1e-3,
-    )
-of_matrices("svd", fixed(square(4, 4)), refused="Svd")  # vectors have the signs that an algorithm gives them
-of_matrices("eigh", fixed(positive(4, 4)), refused="SelfAdjointEigV2")
-of_matrices("eig", fixed(square(4, 4)), refused="Eig")
+        of_matrices("det", fixed(square(*shape)), how=how, known=known, limit=2e-4)
+
+MATRIX, VECTOR = square(3, 3), DRAW.normal(size=3)
+REFUSED = {
+    "cholesky": ("Cholesky", np.eye(3)),
+    "cholesky_inverse": ("MatrixTriangularSolve", MATRIX),
+    "eig": ("ComplexEig", MATRIX),
+    "eigh": ("SelfAdjointEigV2", MATRIX),
+    "inv": ("MatrixInverse", MATRIX),
+    "lstsq": ("Svd", MATRIX, VECTOR),
+    "lu_factor": ("Lu", MATRIX),
+    "matrix_rank": ("Svd", MATRIX),
+    "pinv": ("Svd", MATRIX),
+    "qr": ("Qr", MATRIX),
+    "solve": ("MatrixSolve", MATRIX, VECTOR),
+    "solve_triangular": ("MatrixTriangularSolve", MATRIX, VECTOR),
+    "svd": ("Svd", MATRIX),
+}
+for name, (operator, *given) in REFUSED.items():
+    of_matrices(name, fixed(*given), known=True, refused=f"Op `{operator}`")
+rows_of(ops, "logdet", fixed(np.eye(3)), ("float32",), refused="Op `Cholesky`")
+rows_of(ops, "slogdet", fixed(MATRIX), ("float32",), refused="Op `LogMatrixDeterminant`")
 
 CUBE, FEWER = images(3, 4, 5), images(3, 4, 5, without=(NAN,))  # NaN of a maximum is written down
 EDGES = (np.inf, -np.inf)
@@ -92,10 +66,6 @@ for order in (None, "fro", 1, -1, np.inf, -np.inf):
         ord=order,
         axis=(2, 0),
         limit=1e-5,
-    )
-for order in ("nuc", 2, -2):
-    of_matrices(
-        "norm", fixed(DRAW.normal(size=(3, 4, 5))), how=f"matrices, order {order}", ord=order, axis=(1, 2), limit=1e-4
     )
 
 for k in (-2, 0, 1, 5):

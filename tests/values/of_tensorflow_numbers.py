@@ -148,12 +148,11 @@ def after_nothing(x):
 public("no_op", after_nothing, MATRIX, REALS)
 raw("BesselI0", "x", each, FLOATS, limit=1e-5)
 raw("Bucketize", "input", each, ("float32", "int32"), boundaries=[-3.5, 0, 2])
-raw("Empty", "shape", fixed(np.int32([0, 3])), ("int32",), dtype=tf.float32)
 raw("Cross", "a b", ordinary((2, 3), (2, 3)), REALS)
 raw("LowerBound UpperBound", "sorted_inputs values", fixed(np.array([[-1.0, 0, 0, 2]]), np.array([[-2.0, 0, 2, 3]])))
 raw("InTopKV2", "predictions targets", fixed(np.array([[1.0, 2, 3], [2, 2, 2]]), np.int32([2, 5])), ONLY, k=1)
 paths = fixed(np.random.default_rng(0).normal(size=(6, 2, 4)), np.int32([6, 3]))
-raw("CTCGreedyDecoder", "inputs sequence_length", paths, ONLY, merge_repeated=True)
+raw("CTCGreedyDecoder", "inputs sequence_length", paths, ONLY, merge_repeated=True, refused="Op `CTCGreedyDecoder`")
 
 # of before
 raw("MatrixDiag", "diagonal", ordinary((2, 3)), ALL)

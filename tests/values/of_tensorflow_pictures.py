@@ -99,9 +99,6 @@ for name in ("Bilinear", "Bicubic", "NearestNeighbor", "Area"):
         given = PICTURES if name == "Bilinear" else ordinary(SEEN)
         raw(f"Resize{name}", "images", given, ONLY, f"{corners=}", limit=1e-4, size=(7, 3), align_corners=corners)
 raw("ResizeBilinear", "images size", fixed(DRAWN, np.int32([7, 3])), ONLY, "size as an input", limit=1e-5)
-TURN = np.float32([[1.1, 0.2, -1.3, 0.1, 0.9, 0.7, 0, 0]])
-turned = {"transforms": TURN, "output_shape": [4, 5], "interpolation": "BILINEAR"}
-raw("ImageProjectiveTransformV2", "images", PICTURES, ONLY, limit=2e-4, known=True, **turned)
 
 # Boxes
 TAKEN, ABOVE = {"max_output_size": 4, "iou_threshold": 0.5}, {"score_threshold": 0.4}

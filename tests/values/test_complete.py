@@ -59,7 +59,7 @@ OF_TENSORFLOW = {
     "outside of the function": "HashTableV2",
     "of GPUs": "CudnnRNN",
     "TensorFlow 2 makes none": "PlaceholderV2 RaggedTensorFromVariant RaggedTensorToVariant TensorListResize",
-    "in rows of Keras": "Bitcast ImageProjectiveTransformV3 XlaDynamicUpdateSlice",
+    "in rows of Keras": "Bitcast XlaDynamicUpdateSlice",
 }
 
 
