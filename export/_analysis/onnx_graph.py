@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .._graphs.read_only import load_graph, write_beside_weights
 from .._graphs.walk import names_read
@@ -79,18 +77,6 @@ class OnnxGraph:
         changed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
         return verify.open_session(write_beside_weights(changed, self._folder, scratch), provider)
 
-    def readers_of_nan(self, operators: Collection[str], inputs: Arrays, provider: str) -> list[tuple[str, list[str]]]:
-        """Return the nodes of some types that read NaN, in order: the type, and the names of it and of its tensors."""
-        nodes = [node for node in self._model.graph.node if node.op_type in operators]
-        names = {name for node in nodes for name in node.input if name in self.ops}
-        with verify.scratch_folder() as scratch:
-            arrays = {**inputs, **verify.run_session(self.session(names, provider, scratch), inputs)}
-        return [
-            (node.op_type, [node.name, *node.output, *node.input])
-            for node in nodes
-            if any(_has_nan(arrays[name]) for name in node.input if name in arrays)
-        ]
-
     def weights(self, names: Iterable[str]) -> Arrays:
         """Return those of these tensors that are weights in the file itself."""
         import onnx
@@ -101,7 +87,3 @@ class OnnxGraph:
             for weight in self._model.graph.initializer
             if weight.name in wanted and weight.data_location != onnx.TensorProto.EXTERNAL
         }
-
-
-def _has_nan(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f" and bool(np.isnan(array).any())

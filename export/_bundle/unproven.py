@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .tried_values import differences
-
 ENOUGH = 5  # cases
 NOISY = 0.01  # of a number, which a fault may then be as large as
 FAR = 0.1  # what float16 or int8 was seen to do
@@ -44,7 +42,6 @@ def warnings_of(coverage: Mapping[str, Any]) -> tuple[str, ...]:
                 f"Keras gives NaN for texts in input `{name}` such as {examples}. A mean over a text without a known "
                 "word is NaN, for instance."
             )
-    found += differences(coverage)
     for name, known in coverage["outputs"].items():
         if not known["varies"]:
             found.append(f"Output `{name}` is the same for all inputs, so its match says little.")

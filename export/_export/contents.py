@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from keras_attn import AttentionPooling, MaskedSoftmax
 
 from .._bundle.folder import REPORT, SAVED_MODEL, seal
 from .._bundle.parity import ParityError, ParityReport, ParityRow, compared
-from .._bundle.tried_values import values_text
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._graphs.onnx_file import check_standard, describe, tell, write
 from .._graphs.traced import Traced
@@ -56,7 +55,7 @@ from .._tracing.fresh_process import SavedModelRun
 from .._tracing.saved_model import write_saved_model
 from .._tracing.untraceable import untraceable_axes
 from .converted_weights import compare_weights
-from .special import Special, outputs_of
+from .mismatch import hint_of
 from .versions import versions_of
 
 PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
@@ -99,13 +98,12 @@ def _write(
     golden = reference.golden
     batches = _calibration(signature, golden, options)
     (folder / verify.CASES).parent.mkdir()
-    everything = folder.with_name("cases.npz")  # the SavedModel runs what does not travel in the bundle too
-    verify.save_cases(everything, [*golden.cases, *golden.others])
+    verify.save_cases(folder / verify.CASES, golden.cases)
 
     step("Writing the SavedModel")
     saved_model = folder / SAVED_MODEL
     function = write_saved_model(signature, saved_model)
-    fresh.begin(saved_model, everything, folder.with_name("results.npz"))
+    fresh.begin(saved_model, folder / verify.CASES, folder.with_name("results.npz"))
     exact = options.tolerance if options.precision == FLOAT32 else NO_MORE
 
     step("Tracing to ONNX")
@@ -126,9 +124,6 @@ def _write(
         signature.model, predict_rows, lambda: layer_differing_in_predict(signature, first) if is_here else None
     )
     manifest = _manifest(signature, reference, lowered, options, opset)
-    special = Special(folder, signature, golden, manifest)
-    golden, left_out, beside = special.judged(actual, saved, exact, options.provider)
-    rows, saved_model_rows = (*_without(left_out, rows), *beside), _without(left_out, saved_model_rows)
     verify.save_cases(folder / verify.CASES, golden.cases)
     clone = reference.float32_clone
     report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone, coverage=golden.coverage)
@@ -136,7 +131,7 @@ def _write(
         report.raise_if_failed()
     except ParityError as error:
         failed = next((row.case for row in saved_model_rows if not row.passed), None)
-        hint = special.hint(error, actual, exact)
+        hint = hint_of(error.report, folder, signature, golden, manifest)
         if failed is not None and not hint:
             case = next(case for case in golden.cases if case.name == failed)
             hint = f" TensorFlow's graph differs from an eager call of Keras on {reference.backend}."
@@ -156,14 +151,15 @@ def _write(
     if options.precision != FLOAT32:
         report = converted(folder, report, reference.converted_cases, options, step, batches, golden.drawn)
         compare_weights(folder / verify.MODEL, finished.unfolded, signature.model.variables)
-        of_cases = _without(golden.trials, report.saved_model_rows)  # which a coarser precision is not held to
-        report = replace(report, saved_model_rows=of_cases)
+        # a coarser precision is not held to special values
+        usual = tuple(row for row in report.saved_model_rows if row.case not in golden.trials)
+        report = replace(report, saved_model_rows=usual)
     if not {*LARGE_UNSEEN}.isdisjoint(lowered.lowerings.values()):
         step("Running onnxruntime on the forms of attention for large sizes")
         _check_large_forms(folder, lowered, replace(reference, golden=golden), options, opset)
     (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
     inputs = (report.coverage or golden.coverage)["inputs"]
-    tried = {name: text for name, known in inputs.items() if (text := values_text(known))}
+    tried = {name: known["values"]["drawn"] for name, known in inputs.items()}
     count = len(golden.cases if options.precision == FLOAT32 else reference.converted_cases)
     tell(folder, manifest)
     if options.target == STANDARD:
@@ -199,14 +195,14 @@ def _first_that_matches(
             describe(finished.model, signature.model.name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
             write(finished, folder / verify.MODEL)
             step("Running onnxruntime on the golden cases")
-            actual = outputs_of(folder / verify.MODEL, golden, options.provider)
+            actual = verify.run_cases(folder / verify.MODEL, golden.cases, options.provider)
         except ProviderError:
             raise
         except ExportError:
             if not lowered.written:
                 raise
             continue
-        rows = compared(golden.cases, actual[: len(golden.cases)], exact, options.provider)
+        rows = compared(golden.cases, actual, exact, options.provider)
         if not lowered.written or all(row.passed for row in rows):
             break
     return lowered, finished, opset, actual
@@ -223,8 +219,8 @@ def _rows(
     """Return the comparisons of the ONNX file, the SavedModel and `predict` with the golden outputs."""
     cases = golden.cases
     return (
-        compared(cases, actual[: len(cases)], exact, provider),
-        compared(cases, saved[: len(cases)], exact),
+        compared(cases, actual, exact, provider),
+        compared(cases, saved, exact),
         () if predicted is None else compared(cases[:1], [predicted], exact),
     )
 
@@ -263,10 +259,6 @@ def _check_form(folder: Path, form: Lowered, reference: Reference, options: Opti
         ParityReport(options.provider, rows).raise_if_failed()
     except ParityError as error:
         raise ParityError(f"In the forms of attention for large sizes: {error}", error.report) from None
-
-
-def _without(cases: Collection[str], rows: Iterable[ParityRow]) -> tuple[ParityRow, ...]:
-    return tuple(row for row in rows if row.case not in cases)
 
 
 def _reason(layer: Any) -> str:

@@ -159,10 +159,7 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
             f"{reference.backend}."
         )
     dtypes = {name: array.dtype for name, array in outputs.items()}
-    cases, others = (
-        [widened(case, dtypes) for case in each] for each in (reference.golden.cases, reference.golden.others)
-    )
-    golden = replace(reference.golden, cases=cases, others=others)
+    golden = replace(reference.golden, cases=[widened(case, dtypes) for case in reference.golden.cases])
     converted = [widened(case, dtypes) for case in reference.converted_cases]
     predicted = None if reference.predicted is None else widened(Case("", {}, reference.predicted), dtypes).outputs
     reference = replace(reference, golden=golden, converted_cases=converted, predicted=predicted)

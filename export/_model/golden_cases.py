@@ -39,15 +39,13 @@ from .more_cases import (
 from .nan_rows import nan_rows, texts_of, with_other_rows
 from .signature import InputSpec, Signature
 from .special_values import (
-    FINITE,
-    NOT_FINITE,
+    SPECIAL,
     Run,
     Trial,
     accepted,
     drawn,
     few_of_each,
-    finite_values,
-    other_values,
+    special_values,
     that_run,
     with_trials,
 )
@@ -77,7 +75,6 @@ class Cases:
         multiples: What the size of an axis must be a multiple of, by name, where that is not 1.
         static: Why an axis is static that might have been dynamic, by name.
         lengths: Of inputs that are lengths, the name of the axis along which they count.
-        others: Cases with infinities and NaN, which are compared at export and do not travel in the bundle.
         trials: What is tried in cases of special values, by the name of the case.
         drawn: Float inputs without samples, whose range is unknown; a mask is none of them.
         nan_texts: By input, texts for which Keras gives NaN.
@@ -92,7 +89,6 @@ class Cases:
     multiples: dict[str, int] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
     lengths: dict[str, str] = field(default_factory=dict)
-    others: list[Case] = field(default_factory=list)
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     drawn: tuple[str, ...] = ()
     nan_texts: dict[str, list[str]] = field(default_factory=dict)
@@ -312,40 +308,34 @@ def _add_long(
 def _add_special(
     result: Cases, axes: Axes, made: Mapping[str, Source], drawer: Drawer, signature: Signature, graph: Run | None
 ) -> None:
-    """Add a case with values that break operators, a row for each, and one with infinities and NaN.
+    """Add a case with values that break operators, a row for each.
 
-    A batch of one size has one of them in its first row. What Keras, or a graph of it, does not take is left out.
+    A batch of one size has one value, in its first row. What Keras, or a graph of it, does not take is left out.
     """
     first = result.cases[0].inputs
     has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first)
-    for name, values in ((FINITE, finite_values(made, first)), (NOT_FINITE, other_values(made, first))):
-        if not values:
-            continue
-        trials = [Trial(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
-        sizes = axes.apart | ({BATCH: _unlike(len(trials) + 1, axes.apart)} if has_rows else {})
-        try:
-            inputs = drawer.inputs(axes.sizes(sizes), "full")
-            runs = [partial(accepted if name == FINITE else that_run, run=signature.run)]
-            runs += [] if graph is None else [partial(that_run, run=graph)]
-            groups = [trials] if has_rows else [[trial] for trial in trials]
-            for taken in runs:
-                groups = [taken(group, inputs) for group in groups]
-            if not has_rows:
-                groups = [[trial] for trial in few_of_each(itertools.chain(*groups), STATIC_CASES)]
-            for number, group in enumerate(filter(None, groups), 1):
-                case = f"{name} {number}" if number > 1 else name
-                changed = with_trials(inputs, group)
-                found = Case(case, changed, signature.run(changed))
-                result.trials[case] = group
-                if name == NOT_FINITE:
-                    result.others.append(found)
-                else:
-                    result.cases.append(found)
-                    result.sizes.append(
-                        {symbol: changed[n].shape[axis] for (n, axis), symbol in named_axes(axes.shapes)}
-                    )
-        except Exception:  # noqa: BLE001 - what is no input for this model tells nothing
-            continue
+    values = special_values(made, first)
+    if not values:
+        return
+    trials = [Trial(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
+    sizes = axes.apart | ({BATCH: _unlike(len(trials) + 1, axes.apart)} if has_rows else {})
+    try:
+        inputs = drawer.inputs(axes.sizes(sizes), "full")
+        runs = [partial(accepted, run=signature.run)]
+        runs += [] if graph is None else [partial(that_run, run=graph)]
+        groups = [trials] if has_rows else [[trial] for trial in trials]
+        for taken in runs:
+            groups = [taken(group, inputs) for group in groups]
+        if not has_rows:
+            groups = [[trial] for trial in few_of_each(itertools.chain(*groups), STATIC_CASES)]
+        for number, group in enumerate(filter(None, groups), 1):
+            case = f"{SPECIAL} {number}" if number > 1 else SPECIAL
+            changed = with_trials(inputs, group)
+            result.cases.append(Case(case, changed, signature.run(changed)))
+            result.trials[case] = group
+            result.sizes.append({symbol: changed[n].shape[axis] for (n, axis), symbol in named_axes(axes.shapes)})
+    except Exception:  # noqa: BLE001 - what is no input for this model tells nothing
+        return
 
 
 def _unlike(size: int, others: Mapping[str, int]) -> int:

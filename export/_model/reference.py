@@ -73,8 +73,7 @@ def reference_of(
         golden = golden_cases(signature, options, check)
         signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
         step("Measuring what rounding does to the outputs")
-        others = with_rounding(signature, golden.others, FLOAT32)
-        golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32), others=others)
+        golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32))
         predicted = outputs_of_predict(signature, golden.cases[0])
         usual = [case for case in golden.cases if case.name not in golden.trials]  # a coarser precision ends sooner
         chosen = usual if options.precision != FLOAT32 else []

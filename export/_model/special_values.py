@@ -1,4 +1,4 @@
-"""Values that break operators, each in a row of its own: negative and extreme integers, ties, zeros, infinities, NaN.
+"""Values that break operators, each in a row of its own: negative and large integers, ties, zeros of both signs.
 
 What is tried of one input stands in a row in which all others are as usual. Integers are tried as far as Keras gives
 finite numbers for them.
@@ -19,10 +19,8 @@ from .._standalone.verify import Arrays
 from .draws import mask, normal
 from .input_sources import Source
 
-FINITE = "special values"
-NOT_FINITE = "infinities and NaN"
-INFINITY, NAN, TIES, ZERO = "infinity", "NaN", "ties and zeros", "zero"
-NUMBERS = {INFINITY: np.inf, NAN: np.nan, ZERO: 0.0}
+SPECIAL = "special values"
+TIES, ZERO = "ties and zeros", "zero"
 SMALL = (0, -1, -7)
 FIRST_LARGE = 4097  # an integer may be a size, or how often a loop runs: nothing larger where this is more work
 BEYOND_FLOAT32 = 2**24 + 1
@@ -51,11 +49,6 @@ class Trial:
         """Whether it is an integer near those that are usual."""
         return isinstance(self.value, int) and abs(self.value) < FIRST_LARGE
 
-    @property
-    def kind(self) -> str:
-        """What is said of it: infinities are one kind, wherever they stand, and so is NaN."""
-        return str(self.value).lstrip("-").split(",")[0] if isinstance(self.value, str) else str(self.value)
-
 
 def drawn(source: Source, arrays: Sequence[np.ndarray], trials: Iterable[Trial]) -> str:
     """Return in words what golden cases hold of an input: the range of integers with what was tried near it."""
@@ -80,28 +73,23 @@ def drawn(source: Source, arrays: Sequence[np.ndarray], trials: Iterable[Trial])
     return f"integers {int(numbers.min())} to {int(numbers.max())}"
 
 
-def finite_values(made: Mapping[str, Source], inputs: Arrays) -> list[tuple[str, Value]]:
+def special_values(made: Mapping[str, Source], inputs: Arrays) -> list[tuple[str, Value]]:
     """Return what is tried of each input, by name, that Keras may have finite numbers for."""
-    return _as_many(inputs, {name: _finite_values(source, inputs[name]) for name, source in made.items()})
+    return _as_many(inputs, {name: _values(source, inputs[name]) for name, source in made.items()})
 
 
-def _finite_values(source: Source, array: np.ndarray) -> Sequence[Value]:
+def _values(source: Source, array: np.ndarray) -> Sequence[Value]:
     if source.ids is not None:
         return (-1, source.ids.low, source.ids.high)
     if array.dtype.kind in "iu" and source.draw is not mask and not source.appended:
-        ends = (int(np.iinfo(array.dtype).max), int(np.iinfo(array.dtype).min))
+        if source.lengths:
+            return (int(np.iinfo(array.dtype).max), int(np.iinfo(array.dtype).min))
         highest = () if source.table is None else (source.table.high,)
-        return ends if source.lengths else (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32, *ends)
-    if not _is_free(source, array):
+        return (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32)
+    if array.dtype.kind != "f" or source.draw is mask:
         return ()
     numbers = _row_of(array, 0).size
     return (*((ZERO, f"-{ZERO}") if numbers < 3 else ()), *((TIES,) if numbers > 1 else ()))
-
-
-def other_values(made: Mapping[str, Source], inputs: Arrays) -> list[tuple[str, Value]]:
-    """Return what is tried of each input of floats that is not finite: operators take NaN by its position."""
-    values: tuple[Value, ...] = (INFINITY, f"-{INFINITY}", NAN, f"{NAN}, in front")
-    return _as_many(inputs, {name: values for name, source in made.items() if _is_free(source, inputs[name])})
 
 
 def _as_many(inputs: Arrays, values: Mapping[str, Sequence[Value]]) -> list[tuple[str, Value]]:
@@ -124,10 +112,6 @@ def _row_of(array: np.ndarray, row: int) -> np.ndarray:
     return (array[row : row + 1] if array.ndim else array).reshape(-1)
 
 
-def _is_free(source: Source, array: np.ndarray) -> bool:
-    return array.dtype.kind == "f" and source.ids is None and source.draw is not mask
-
-
 def _fits(dtype: np.dtype[Any], value: Value) -> bool:
     if isinstance(value, str) or dtype.kind not in "iu":
         return True  # ids in floats
@@ -135,7 +119,7 @@ def _fits(dtype: np.dtype[Any], value: Value) -> bool:
 
 
 def with_trials(inputs: Arrays, trials: Iterable[Trial]) -> Arrays:
-    """Return inputs with what is tried in its row: integers and some in front, where no length hides them."""
+    """Return inputs with what is tried in its row: integers in front, where no length hides them."""
     changed = {name: array.copy() for name, array in inputs.items()}
     for trial in trials:
         row = _row_of(changed[trial.input], trial.row)
@@ -146,8 +130,7 @@ def with_trials(inputs: Arrays, trials: Iterable[Trial]) -> Arrays:
         elif isinstance(trial.value, int):
             row[0] = trial.value
         else:
-            sign = -1 if trial.value.startswith("-") else 1
-            row[0 if sign < 0 or "," in trial.value else len(row) // 2] = sign * NUMBERS[trial.kind]
+            row[0 if trial.value.startswith("-") else len(row) // 2] = -0.0 if trial.value.startswith("-") else 0.0
     return changed
 
 

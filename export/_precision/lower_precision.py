@@ -107,18 +107,11 @@ def _with_seen(coverage: dict[str, Any] | None, rows: Iterable[ParityRow]) -> di
 
 
 def _with_limits(coverage: dict[str, Any] | None, cases: Sequence[Case]) -> dict[str, Any] | None:
-    """Return what was compared, with what is left to rounding in cases that are no longer Keras's.
-
-    What was seen of special values is of the float32 file: numbers beyond a range are cut off, and NaN is none.
-    """
+    """Return what was compared, with what is left to rounding in cases that are no longer Keras's."""
     if coverage is None:
         return None
-    inputs = {
-        name: {**known, "values": {"drawn": known["values"]["drawn"]}} if "values" in known else known
-        for name, known in coverage["inputs"].items()
-    }
     outputs = {
         name: known | {"rounding_in_precision" if "rounding" in known else "ties": left_to_rounding(name, cases)}
         for name, known in coverage["outputs"].items()
     }
-    return coverage | {"inputs": inputs, "outputs": outputs}
+    return coverage | {"outputs": outputs}

@@ -14,7 +14,6 @@ import numpy as np
 
 from .._bundle.calibration_text import calibration_lines
 from .._bundle.parity import ParityReport
-from .._bundle.tried_values import values_text
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case, Manifest
 from .encoding import bytes_text, count_text, number
@@ -186,8 +185,8 @@ def _coverage(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         text = "has one value in all cases" if moves is None else f"moves {', '.join(moves) or 'no output'}"
         if "ids" in each:
             text += f"; {count_text(each.get('ids_seen', 0))} of {count_text(each['ids'])} ids were used"
-        if tried := values_text(each):
-            text += f"; {tried}"
+        if "values" in each:
+            text += f"; {each['values']['drawn']}"
         told.append((f"input {name}", text))
     for name, each in known["outputs"].items():
         told.append((f"output {name}", "varies" if each["varies"] else "is the same for all inputs"))

@@ -121,14 +121,6 @@ COMPLETE = {
             {"outputs": {"a": {"varies": True, "seen_in_precision": 0.115, "seen_in_case": "base"}}},
             "Precision moved output `a` by up to 0.12 of the scale of its numbers, in case `base`.",
         ),
-        (
-            {
-                "inputs": {
-                    "x": {"moves": ["a"], "values": {"drawn": "", "differ": {"NaN": {"in": "`TopK`", "why": "y"}}}}
-                }
-            },
-            "Where input `x` holds NaN, the file differs from Keras, in `TopK`: y.",
-        ),
         ({"outputs": {"a": {"varies": True, "rounding": None}}}, None),
     ],
 )

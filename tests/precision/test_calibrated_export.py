@@ -84,7 +84,6 @@ def test_the_manifest_and_inspect_say_it(convolved):
     text = " ".join(" ".join(describe(load_bundle(convolved.path))).split())
     assert "calibrated on 40 rows" in text
     assert "of rows have the same top class" in text
-    assert all(word not in manifest["values"]["image"] for word in ("NaN", "infinity")), "which int8 cannot hold"
 
 
 def test_the_bundle_replays_without_the_package(convolved):

@@ -27,9 +27,9 @@ from tf2onnx.optimizer import optimize_graph
 from keras_attn_export import ExportError
 from keras_attn_export._graphs.external_data import with_weights
 from keras_attn_export._graphs.walk import all_nodes, names_read
-from keras_attn_export._operators.deviations import deviation
 from keras_attn_export._tracing.to_onnx import trace
 
+from .deviations import deviation
 from .grids import EMPTY, FINITE, INFINITE, KINDS, NAN
 from .table import Entry
 

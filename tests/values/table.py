@@ -23,7 +23,7 @@ class Entry:
         known: Whether sizes are known when it is traced; as Keras asks, where it wants to know them.
         limit: The largest relative difference of floats, in float32.
         refused: What the export says of it, where it is refused: a part of the sentence.
-        deviates: The kinds of value for which the file differs, for a reason in `export/_operators/deviations.py`.
+        deviates: The kinds of value for which the file differs, for a reason in `deviations.py`.
     """
 
     operator: str

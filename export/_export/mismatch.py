@@ -1,0 +1,40 @@
+"""Sentences that a mismatch adds to its error: the operator in which it begins, or a mistake of Keras."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from .._analysis.first_difference import first_difference
+from .._bundle.parity import ROUGH, ParityReport
+from .._errors import ExportError
+from .._internals.keras_internals import mistaken_biases
+from .._loaded_bundle import Bundle
+from .._model.golden_cases import Cases
+from .._model.signature import Signature
+from .._standalone.verify import Manifest
+
+BIAS = (
+    " Here Keras itself adds along another axis than in a graph: `keras.ops.add(x, y)` takes `y` for a bias where its "
+    "one size is the last of `x` (keras PR 20386). Write `keras.ops.subtract(x, -y)`."
+)
+
+
+def hint_of(report: ParityReport, folder: Path, signature: Signature, golden: Cases, manifest: Manifest) -> str:
+    """Return further sentences on the first case of a report that does not match; an empty string if there are none."""
+    failed = next((row.case for row in (*report.saved_model_rows, *report.rows) if not row.passed), None)
+    if failed is None:
+        return ""
+    case = next(case for case in golden.cases if case.name == failed)
+    if any(not row.passed for row in report.saved_model_rows):
+        with mistaken_biases() as found_biases:
+            signature.run(case.inputs)
+        return BIAS if any(found_biases) else ""
+    try:
+        found = first_difference(Bundle(folder, asdict(manifest)), [failed], ROUGH, among=[case])
+    except (ExportError, OSError, ValueError):
+        return ""
+    if found.first is None:
+        return ""
+    operator = f"`{found.operators[-1]}` of " if found.operators else ""
+    return f" It begins in {operator}layer `{found.first.layer}`."
