@@ -15,6 +15,7 @@ import numpy as np
 
 from .._bundle.arrays import checked_inputs
 from .._bundle.parity import differences, finite
+from .._bundle.untrusted_input import golden_cases
 from .._errors import ExportError, InputError
 from .._loaded_bundle import Bundle, load_bundle
 from .._machine import environment, usable_cpus
@@ -170,7 +171,7 @@ def _chosen_inputs(bundle: Bundle, given: Mapping[str, Any] | None) -> tuple[str
     """Return the inputs to run on, and what to call them."""
     if given is not None:
         return "given", checked_inputs(bundle.entries, given)
-    cases = [(case.name, case.inputs) for case in verify.golden_cases(bundle.path, bundle.entries)]
+    cases = [(case.name, case.inputs) for case in golden_cases(bundle.path, bundle.entries)]
     # poisoned padding or all zeros may be faster or slower than numbers are
     plain = [case for case in cases if all(map(_is_plain, case[1].values()))]
     case, arrays = max(plain or cases, key=lambda named: sum(array.nbytes for array in named[1].values()))

@@ -17,6 +17,7 @@ import numpy as np
 from .._alike import alike
 from .._bundle.folder import SAVED_MODEL
 from .._bundle.parity import ROUGH, finite
+from .._bundle.untrusted_input import golden_cases
 from .._errors import BundleError
 from .._loaded_bundle import Bundle
 from .._packages import needing
@@ -108,7 +109,7 @@ def first_difference(
         BundleError: The SavedModel is missing or cannot be loaded.
     """
     names = set(cases)
-    among = verify.golden_cases(bundle.path, bundle.entries) if among is None else among
+    among = golden_cases(bundle.path, bundle.entries) if among is None else among
     golden = [case for case in among if case.name in names]
     step("Loading TensorFlow and the SavedModel")
     saved, ours = _saved_graph(bundle), OnnxGraph(bundle.path / verify.MODEL)

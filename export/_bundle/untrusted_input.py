@@ -15,7 +15,7 @@ import numpy as np
 from .._errors import BundleError
 from .._packages import needing
 from .._standalone import verify
-from .._standalone.verify import Arrays, Manifest
+from .._standalone.verify import Arrays, Case, Manifest
 
 REPORT = "parity/report.json"
 MOST_JSON = 16 * 2**20  # bytes
@@ -54,6 +54,16 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except RecursionError as error:
         raise ValueError("its values are nested too deeply") from error
+
+
+def golden_cases(folder: Path, manifest: Manifest) -> list[Case]:
+    """Return the golden cases of a bundle, after a check of the headers of their arrays.
+
+    Raises:
+        BundleError: If an array is pickled or does not fit the manifest.
+    """
+    check_cases(folder / verify.CASES, manifest)
+    return verify.golden_cases(folder, manifest)
 
 
 def check_cases(path: Path, manifest: Manifest) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._bundle.arrays import widened
 from .._bundle.parity import ParityReport, ParityRow, compared, rows_of
+from .._bundle.untrusted_input import check_cases
 from .._errors import InputError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import Options
@@ -85,6 +86,7 @@ def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityRep
     """
     bundle = load_bundle(path)
     exported = bundle.report
+    check_cases(bundle.path / verify.CASES, bundle.entries)
     rows = rows_of(verify.replay(bundle.path, bundle.manifest, provider))
     return bundle, ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from .._bundle.calibration_text import calibration_lines
 from .._bundle.parity import ParityReport
+from .._bundle.untrusted_input import golden_cases
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case, Manifest
 from .encoding import bytes_text, count_text, number
@@ -67,7 +68,7 @@ def content_of(
     """
     report = json.loads(parity.to_json())
     called = checked_labels(manifest, labels)
-    cases = verify.golden_cases(folder, manifest)
+    cases = golden_cases(folder, manifest)
     own = [] if inputs is None else [_own_case(inputs, run, manifest, folder)]
     drawn, left_out = maps_of((*own, *cases), manifest, called)
     first = (own or cases)[0]

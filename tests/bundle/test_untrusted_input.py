@@ -21,8 +21,8 @@ from keras_attn_export._standalone.verify import CASES, MANIFEST, MODEL
 pytest_plugins = ("bundle_fixtures",)
 
 
-def refused(bundle, said):
-    for use in load_bundle, verify_bundle:
+def refused(bundle, said, uses=(load_bundle, verify_bundle)):
+    for use in uses:
         with pytest.raises(BundleError, match=said) as error:
             use(bundle)
         assert "\n" not in str(error.value)
@@ -125,6 +125,13 @@ MEMBERS = {  # what takes the place of a member of the archive, or is added
 }
 
 
+def write_report(bundle):
+    load_bundle(bundle).write_report()
+
+
+CASE_READERS = (verify_bundle, write_report)
+
+
 @pytest.mark.parametrize(("name", "content", "said"), MEMBERS.values(), ids=MEMBERS)
 def test_arrays_that_do_not_fit_the_manifest_are_refused_unread(bundle, name, content, said, monkeypatch):
     arrays = verify.read_arrays(bundle / CASES)
@@ -134,7 +141,7 @@ def test_arrays_that_do_not_fit_the_manifest_are_refused_unread(bundle, name, co
             archive.writestr(f"{key}.npy", member)
     reseal(bundle, CASES)
     monkeypatch.setattr(np.lib.format, "read_array", None)
-    refused(bundle, rf"cases\.npz.* {said}")
+    refused(bundle, rf"cases\.npz.* {said}", CASE_READERS)
 
 
 @pytest.mark.parametrize("name", ["0/inputs/queries", "0/inputs/queries.npy"])
@@ -142,7 +149,7 @@ def test_an_array_that_is_there_twice_is_refused(bundle, name):
     with zipfile.ZipFile(bundle / CASES, "a") as archive, pytest.warns() if name.endswith("y") else open(os.devnull):
         archive.writestr(name, header((2**40,), "<f4"))
     reseal(bundle, CASES)
-    refused(bundle, "its names must be different, and end in .npy")
+    refused(bundle, "its names must be different, and end in .npy", CASE_READERS)
 
 
 # ------------------------------------------------------------------ external data

@@ -85,7 +85,7 @@ def test_both_ways_to_start_it(tmp_path):
 
 
 def test_only_export_loads_tensorflow_and_keras(exported, samples, tmp_path):
-    heavy = ("tensorflow", "keras", "keras_attn", "onnx", "tf2onnx", "rich")
+    heavy = ("tensorflow", "keras", "keras_attn", "tf2onnx", "rich")
     code = f"""
 import sys
 from keras_attn_export._cli.main import main

@@ -102,7 +102,7 @@ COMMANDS = {
     "verify": "verify {folder}/bundle",
     "run": "run {folder}/bundle --inputs {folder}/x.npz --outputs y.npz",
     "bench": "bench {folder}/bundle",
-    "report": "report {folder}/bundle --output page.html",
+    "report": "report {folder}/bundle --inputs {folder}/x.npz --output page.html",
     "predict": "predict {folder}/bundle {folder}/all.parquet done",  # in the trial that comes before
     "predict, in threads": "predict {folder}/bundle {folder}/some.parquet done",
 }

@@ -140,13 +140,14 @@ def test_sizes_that_must_be_multiples_are_written_down_and_asked_for(tmp_path):
 def test_what_could_not_be_read_again_replaces_nothing(tmp_path, monkeypatch):
     def write(folder, model, *_):
         number = {"x": ("float32", ["batch"])}
-        onnx_bundle(folder, "y = Neg(x)", number, {"y": number["x"]}, model=model.name)
+        onnx_bundle(folder, "y = Neg(x)", number, {"y": number["x"]})
+        (folder / "model.onnx").write_bytes(b"damaged")
 
     monkeypatch.setattr("keras_attn_export._export.export._write_bundle", write)
     x = keras.Input((), name="x")
-    model = keras.Model(x, -x, name="n" * 1001)
+    model = keras.Model(x, -x)
     (tmp_path / "bundle").mkdir()
-    with pytest.raises(ExportError, match=r"could not be read: .*`model` must be a name of 1 to 1000 letters"):
+    with pytest.raises(ExportError, match=r"could not be read: .*is not the file that was exported"):
         export_model(model, tmp_path / "bundle", overwrite=True)
     assert names(tmp_path) == ["bundle"]
     assert names(tmp_path / "bundle") == []

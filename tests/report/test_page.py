@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bundles import alter_manifest, flip_byte, names, reseal, small_inputs
+from bundles import alter_manifest, names, reseal, small_inputs
 
-from keras_attn_export import BundleError, ExportError, InputError, load_bundle
+from keras_attn_export import ExportError, InputError, load_bundle
 from keras_attn_export._report import content, runtime, write_report
 from keras_attn_export._report.layers import read_layers
 from keras_attn_export._report.page import GENERATOR
@@ -186,13 +186,6 @@ def test_what_cannot_be_written_leaves_what_was_there(exported, tmp_path, monkey
         opened.write_report(page)
     assert page.read_bytes() == before
     assert os.listdir(tmp_path) == ["page.html"]
-
-
-def test_a_bundle_that_changed_meanwhile_is_not_shown(bundle):
-    opened = load_bundle(bundle)
-    flip_byte(bundle / "model.onnx")
-    with pytest.raises(BundleError, match="is not the file that was exported"):
-        opened.write_report()
 
 
 def test_inputs_are_shown_first(exported, tmp_path):
