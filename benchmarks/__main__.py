@@ -40,6 +40,7 @@ def _measure(question: str, quick: bool, threads: int, results: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    # argparse compares the empty list of names with the choices too
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*QUESTIONS, []], help="benchmarks, see --list")
     parser.add_argument("--list", action="store_true", help="list the benchmarks")
     parser.add_argument("--report", action="store_true", help="only write the tables again, from existing results")

@@ -19,7 +19,7 @@ from keras_attn_export._machine import processor, usable_cpus
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 DISTURBED = HERE.parent / "build" / "benchmarks"  # results of runs that other processes disturbed
-# Each question is a module with `cases(options)`, and `COLUMNS` or `table(rows)` where the default table does not fit.
+# Each question is a module with `cases(options)`.
 QUESTIONS = ("layers", "models", "thresholds", "int8", "training", "export_cost", "batch", "decoding")
 PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "torch", "jax", "numpy")
 
@@ -91,6 +91,8 @@ def rows_of_table(question: str, rows: list[Row]) -> list[Row]:
     return pivot(rows, COLUMNS_OF.get(question, COLUMNS))
 
 
+# Tables other than the default one. They are here because the modules of questions import packages that a reader of
+# results may lack.
 SUMMARIES = {"thresholds": ("_rules", "summary")}
 COLUMNS_OF = {
     "layers": {"ms": "ms", "speed": "speed", "extra_mib": "extra MiB"},
@@ -99,7 +101,7 @@ COLUMNS_OF = {
     "training": {"ms": "ms", "speed": "speed", "extra_mib": "extra MiB"},
     "export_cost": {"seconds": "seconds", "peak_gb": "peak GB", "child_gb": "GB of a child process"},
     "batch": {"rows_per_second": "rows/s", "extra_mib": "extra MiB"},
-}  # the imports of a question's module may need packages that a reader of its results lacks
+}
 
 
 def environment(threads: int) -> str:

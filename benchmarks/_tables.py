@@ -16,7 +16,7 @@ COLUMNS = {"ms": "ms", "speed": "speed"}  # of most tables: column of the CSV fi
 def rows_of_case(case: Mapping[str, Any]) -> list[Row]:
     """Return the flat rows of a case, one for each contestant: times in ms, extra memory in MiB, speeds over the peer.
 
-    A case of `thresholds` is one row already.
+    A case of `thresholds` is one row.
     """
     if "point" in case:
         return [case["point"]]
@@ -83,7 +83,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def _digits(value: Any, digits: int) -> Any:
-    """Return a number with so many significant digits and without an exponent, other values unchanged."""
+    """Return a float rounded to significant digits, as text without an exponent; return other values unchanged."""
     if not isinstance(value, float):
         return value
     text = f"{value:.{digits}g}"

@@ -1,4 +1,4 @@
-"""How fast is `predict` on a table against a plain loop over padded batches?"""
+"""Speed of `predict` on a table, and of a plain loop over padded batches."""
 
 from pathlib import Path
 from typing import Any

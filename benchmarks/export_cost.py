@@ -1,4 +1,4 @@
-"""How much time and memory does an export take, for models with few and many weights?"""
+"""Time and memory of an export, for models with few and many weights."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How much accuracy does int8 cost trained models, and how much smaller and faster does it make them?"""
+"""Accuracy, size and speed of int8 files of trained models."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How fast are our layers against Keras's, each in the file of its own exporter?"""
+"""Speed of our layers and of Keras's, each in the file of its own exporter."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec

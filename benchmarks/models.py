@@ -1,4 +1,4 @@
-"""How fast are whole models without our layers, exported by us, against those of Keras's exporter?"""
+"""Speed of whole models without our layers, exported by us and by Keras."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""From which sizes is the form for large sizes of `lowering="adaptive"` the faster one?
+"""Sizes from which the form for large sizes of `lowering="adaptive"` is the faster one.
 
 Times both forms of single calls as files, over sizes and masks, and prints the table of export/_thresholds.py that fits
 best.
@@ -31,15 +31,15 @@ ROUNDS, TURN = 5, 0.02
 def singles() -> list[Single]:
     """Return the calls to time."""
     dot = [Single("dot_product", "", B, H, *places) for (B, H), places in itertools.product(BATCHES, _places())]
-    every = [
+    calls = [
         *dot,
         *(_masked(dot, LENGTHS, ALL_VALID, HALF_FILLED)),
-        *(each for each in _masked(dot, KEYS) if (each.B, each.H) == (4, 8)),
-        *(each for mask in (CAUSAL, WINDOW) for each in _masked(dot, mask) if each.Tq == each.Tk),
+        *(single for single in _masked(dot, KEYS) if (single.B, single.H) == (4, 8)),
+        *(single for mask in (CAUSAL, WINDOW) for single in _masked(dot, mask) if single.Tq == single.Tk),
         *(Single("dot_product", WINDOW, B, H, T, T) for (B, H), T in itertools.product(BATCHES, AROUND_WINDOW)),
         *_masked(dot, QUERY_LENGTHS),
         *_masked(dot, PAIRS),
-        *(replace(each, weights=True) for each in _masked(dot, LENGTHS, ALL_VALID, HALF_FILLED) if each.B < 64),
+        *(replace(single, weights=True) for single in _masked(dot, LENGTHS, ALL_VALID, HALF_FILLED) if single.B < 64),
         *(
             Single("additive", LENGTHS, B, 1, *places, D=units, fill=fill)
             for B, units, places, fill in itertools.product(
@@ -47,7 +47,7 @@ def singles() -> list[Single]:
             )
         ),
     ]
-    return [each for each in every if each.B * each.H * each.Tq * each.Tk <= MOST[each.name] // each.D]
+    return [call for call in calls if call.B * call.H * call.Tq * call.Tk <= MOST[call.name] // call.D]
 
 
 def _places() -> list[tuple[int, int]]:
@@ -55,7 +55,7 @@ def _places() -> list[tuple[int, int]]:
 
 
 def _masked(unmasked: Iterable[Single], mask: str, *fills: str) -> list[Single]:
-    return [replace(each, mask=mask, fill=fill) for each in unmasked for fill in fills or (HALF_FILLED,)]
+    return [replace(single, mask=mask, fill=fill) for single in unmasked for fill in fills or (HALF_FILLED,)]
 
 
 def cases(options: Options) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""How much time and memory does a training step of our layers take, with and without blocks, and against Keras's?"""
+"""Time and memory of a training step of our layers, with and without blocks, and of Keras's."""
 
 import itertools
 from collections.abc import Iterator

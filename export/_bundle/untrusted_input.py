@@ -1,4 +1,4 @@
-"""The refusals of a bundle that somebody else may have made, before onnxruntime or NumPy reads its content."""
+"""Checks of an untrusted bundle before onnxruntime or NumPy reads its content."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .._standalone import verify
 from .._standalone.verify import Arrays, Case, Manifest
 
 REPORT = "parity/report.json"
-MOST_JSON = 16 * 2**20  # bytes
-LETTERS = 1000  # of the name of a golden case
+MAX_JSON_BYTES = 16 * 2**20  # models with hundreds of outputs have reports of some MiB
+MAX_NAME_LENGTH = 1000  # characters of the name of a golden case
 _ROUNDING = (np.dtype(np.int16), np.dtype(np.bool_))
 
 
@@ -37,17 +37,17 @@ def _check_file(path: Path, status: os.stat_result, is_json: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
         raise BundleError(f"{path} is {kind}, which a bundle must not contain.")
-    if is_json and status.st_size > MOST_JSON:
-        raise BundleError(f"{path} has {status.st_size} bytes, and at most {MOST_JSON} are read.")
+    if is_json and status.st_size > MAX_JSON_BYTES:
+        raise BundleError(f"{path} has {status.st_size} bytes, and at most {MAX_JSON_BYTES} are read.")
 
 
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        BundleError: It is no regular file, or too large.
-        ValueError: It is not JSON.
-        OSError: It cannot be read.
+        BundleError: If the file is not a regular file, or too large.
+        ValueError: If the content is not JSON.
+        OSError: If the file cannot be read.
     """
     _check_file(path, path.lstat(), is_json=True)
     try:
@@ -72,13 +72,13 @@ def check_cases(path: Path, manifest: Manifest) -> None:
     for key, array in _headers(path).items():
         index, kind, name = (*key.split("/", 2), "", "")[:3]
         parts.setdefault((index, kind), {})[name] = array
-    listed = parts.pop(("cases", ""), {"": np.empty(())})[""]
-    if listed.dtype.kind != "U" or listed.ndim != 1 or listed.dtype.itemsize > 4 * LETTERS:
-        raise BundleError(f"{path}: `cases` must be a list of names of at most {LETTERS} letters.")
+    names = parts.pop(("cases", ""), {"": np.empty(())})[""]
+    if names.dtype.kind != "U" or names.ndim != 1 or names.dtype.itemsize > 4 * MAX_NAME_LENGTH:
+        raise BundleError(f"{path}: `cases` must be a list of names of at most {MAX_NAME_LENGTH} letters.")
     indices = {index for index, _ in parts}
-    if len(listed) != len(indices):
-        raise BundleError(f"{path} lists {len(listed)} cases, and has arrays of {len(indices)}.")
-    for index in map(str, range(len(listed))):
+    if len(names) != len(indices):
+        raise BundleError(f"{path} lists {len(names)} cases, and has arrays of {len(indices)}.")
+    for index in map(str, range(len(names))):
         inputs, outputs, rounding = (parts.pop((index, kind), {}) for kind in ("inputs", "outputs", "rounding"))
         verify.check_arrays(f"{path} has a case {index}", "input", inputs, manifest.inputs)
         verify.check_arrays(f"{path} has a case {index}", "output", outputs, manifest.outputs)
@@ -90,7 +90,7 @@ def check_cases(path: Path, manifest: Manifest) -> None:
 
 
 def _headers(path: Path) -> Arrays:
-    """Return arrays without memory of their own, with the dtypes and shapes that an `.npz` file states."""
+    """Return arrays with the dtypes and shapes in the headers of an `.npz` file, without allocating their memory."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -128,12 +128,12 @@ def check_external_data(model: Path, files: Container[str]) -> None:
 
 
 def _locations(model: Any) -> Iterator[str]:
-    """Yield where the tensors of a model have their data, also in subgraphs, functions and sparse tensors."""
-    waiting = [model]
-    while waiting:
-        message = waiting.pop()
+    """Yield the locations of external data of all tensors, also in subgraphs, functions and sparse tensors."""
+    messages = [model]
+    while messages:
+        message = messages.pop()
         if message.DESCRIPTOR.name == "TensorProto":
             yield from (entry.value for entry in message.external_data if entry.key == "location")
         for field, value in message.ListFields():
             if field.message_type is not None:
-                waiting.extend([value] if hasattr(value, "ListFields") else value)
+                messages.extend([value] if hasattr(value, "ListFields") else value)

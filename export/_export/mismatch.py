@@ -1,4 +1,4 @@
-"""Sentences that a mismatch adds to its error: the operator in which it begins, or a mistake of Keras."""
+"""Hints in the error of a mismatch: the operator in which the mismatch begins, or a mistake of Keras."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ BIAS = (
 
 
 def hint_of(report: ParityReport, folder: Path, signature: Signature, golden: Cases, manifest: Manifest) -> str:
-    """Return further sentences on the first case of a report that does not match; an empty string if there are none."""
+    """Return a hint on the first failed case of a report, or an empty string."""
     failed = next((row.case for row in (*report.saved_model_rows, *report.rows) if not row.passed), None)
     if failed is None:
         return ""
     case = next(case for case in golden.cases if case.name == failed)
     if any(not row.passed for row in report.saved_model_rows):
-        with mistaken_biases() as found_biases:
+        with mistaken_biases() as mistakes:
             signature.run(case.inputs)
-        return BIAS if any(found_biases) else ""
+        return BIAS if any(mistakes) else ""
     try:
-        found = first_difference(Bundle(folder, asdict(manifest)), [failed], ROUGH, among=[case])
+        comparison = first_difference(Bundle(folder, asdict(manifest)), [failed], ROUGH, among=[case])
     except (ExportError, OSError, ValueError):
         return ""
-    if found.first is None:
+    if comparison.first is None:
         return ""
-    operator = f"`{found.operators[-1]}` of " if found.operators else ""
-    return f" It begins in {operator}layer `{found.first.layer}`."
+    operator = f"`{comparison.operators[-1]}` of " if comparison.operators else ""
+    return f" It begins in {operator}layer `{comparison.first.layer}`."

@@ -31,7 +31,7 @@ def determinant(graph: Any, node: Any) -> None:
 
 
 def never(graph: Any, node: Any) -> None:
-    """Leave an operator that tf2onnx maps wrongly in every form."""
+    """Refuse an operator that tf2onnx would map to wrong results: a node without a mapping is refused by name."""
 
 
 def normalized(graph: Any, node: Any) -> None:

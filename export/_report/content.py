@@ -1,4 +1,4 @@
-"""What a report shows of a bundle: its own entries, its layers, the comparison, its attention."""
+"""Content of a report: entries of the manifest, layers, the comparison with Keras, and attention."""
 
 from __future__ import annotations
 

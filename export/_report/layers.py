@@ -128,10 +128,10 @@ def _layers(
 
 def _names(groups: Sequence[Group]) -> dict[Group, str]:
     """Return a name for each group, with a number for further calls of a layer."""
-    told = {group: OTHER if group == REST else scopes.shown(*group) or "(model)" for group in groups}
+    titles = {group: OTHER if group == REST else scopes.shown(*group) or "(model)" for group in groups}
     counted: Counter[str] = Counter()
     names = {}
-    for group, name in told.items():
+    for group, name in titles.items():
         counted[name] += 1
         number = counted[name]
         names[group] = name if number == 1 else f"{name} (call {number})"
@@ -154,5 +154,5 @@ def _kind(operators: Mapping[str, int], attention: str | None, *, reads_table: b
         return "normalization"
     if kind := next((kind for kind, types in _KINDS.items() if any(each in operators for each in types)), None):
         return kind
-    left = [each for each in operators if each not in _LAYOUT] or list(operators)
-    return left[0].removeprefix("Reduce").lower() if len(left) == 1 else "operators"
+    types = [operator for operator in operators if operator not in _LAYOUT] or list(operators)
+    return types[0].removeprefix("Reduce").lower() if len(types) == 1 else "operators"
