@@ -22,6 +22,7 @@ from .._tracing.weights import LARGE, array_of
 
 # Values that a damaged copy has in common with its variable, at the same positions.
 MIN_EQUAL_SHARE = 1e-3  # of all values; unrelated float16 weights have 0.03 % in common by chance
+GATES = 4  # of an LSTM; the gates of a GRU have the same order in Keras and ONNX
 MIN_DISTINCT_VALUES = 8  # tables of a few values, such as one-hot rows, have more in common, but few different ones
 Fingerprint = tuple[Any, ...]  # dtype, size, sum of all bit patterns, CRC in the order of the values
 
@@ -77,8 +78,22 @@ def _missing_values(array: np.ndarray, constant: np.ndarray) -> int:
     values, constant = array.squeeze(), constant.squeeze()
     for ordered in map(values.transpose, permutations(range(values.ndim))):
         if ordered.shape == constant.shape:
-            equal = ordered.astype(constant.dtype) == constant
+            ordered = ordered.astype(constant.dtype)
+            if _has_reordered_gates(ordered, constant):
+                return 0
+            equal = ordered == constant
             shared = constant[equal & (constant != 0)]
             if shared.size > MIN_EQUAL_SHARE * values.size and np.unique(shared).size >= MIN_DISTINCT_VALUES:
                 return int(values.size - np.count_nonzero(equal))
     return 0
+
+
+def _has_reordered_gates(array: np.ndarray, constant: np.ndarray) -> bool:
+    """Return whether a constant has the gates of a recurrent kernel in another order.
+
+    The gates are blocks along the first axis: i, f, c, o in Keras and i, o, f, c in ONNX's `LSTM`.
+    """
+    if array.ndim != 2 or len(array) % GATES:
+        return False
+    gates, others = (values.reshape(GATES, -1) for values in (array, constant))
+    return {gate.tobytes() for gate in gates} == {gate.tobytes() for gate in others}

@@ -87,3 +87,11 @@ def test_folded_and_tied_weights_pass(tmp_path):
     weights = export_model(model, tmp_path / "bundle").report.coverage["weights"]
     assert weights["variables"] == len(model.weights)
     assert weights["variables"] / 2 <= weights["unchanged"] < weights["variables"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_lstm_gates_in_the_order_of_onnx_pass(precision, tmp_path):
+    x = keras.Input((None, 40), name="x")
+    model = keras.Model(x, layers.LSTM(40)(x))  # kernels below 4 KiB are not compared, those in float16 have 13
+    weights = export_model(model, tmp_path / "bundle", precision=precision).report.coverage["weights"]
+    assert weights == {"variables": 3, "unchanged": 0, "other_constants": 2}
