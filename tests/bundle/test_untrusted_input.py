@@ -216,7 +216,10 @@ def test_a_listed_name_that_onnxruntime_takes_for_an_address_is_refused(tmp_path
 def test_external_data_inside_is_read_and_listed(bundle):
     model = onnx.load(bundle / MODEL)
     wanted = load_bundle(bundle).run(small_inputs())
-    onnx.save(model, bundle / MODEL, save_as_external_data=True, location="model.onnx.data", size_threshold=64)
+    # Weights only: onnxruntime 1.19 infers shapes from integer tensors, which it does not read from another file.
+    for tensor in (each for each in model.graph.initializer if each.data_type == TensorProto.FLOAT):
+        onnx.external_data_helper.set_external_data(tensor, "model.onnx.data")
+    onnx.save(model, bundle / MODEL)
     reseal(bundle, MODEL)
     refused(bundle, r"holds model\.onnx\.data, which its manifest does not list")
     reseal(bundle, "model.onnx.data")
