@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ._bundle.arrays import checked_inputs
-from ._bundle.folder import REPORT, read_manifest
+from ._bundle.folder import read_manifest
 from ._bundle.parity import ParityReport
 from ._bundle.session_options import checked_config, session_options
-from ._bundle.untrusted_input import read_json
+from ._bundle.untrusted_input import REPORT, read_json
 from ._errors import BundleError
 from ._report.content import content_of
 from ._report.overview import overview_of

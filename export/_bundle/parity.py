@@ -49,7 +49,7 @@ _APART = {
     **dict.fromkeys(("largest", "mean", "scale", "share"), LIMIT),
     **dict.fromkeys(("differ?", "same_choices?"), LIMIT),
 }
-_VALUES = {"drawn": TEXT, "nan?": Each(TEXT), "equal?": Each(TEXT), "differ?": {"*": {"in": TEXT, "why": TEXT}}}
+_VALUES = {"drawn": TEXT, "nan?": Each(TEXT)}
 _REPORT = {
     "provider": TEXT,
     "rows": Each(_ROW),

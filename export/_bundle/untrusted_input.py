@@ -35,7 +35,7 @@ def check_files(folder: Path) -> None:
 
 def _check_file(path: Path, status: os.stat_result, is_json: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
         raise BundleError(f"{path} is {kind}, which a bundle must not contain.")
     if is_json and status.st_size > MAX_JSON_BYTES:
         raise BundleError(f"{path} has {status.st_size} bytes, and at most {MAX_JSON_BYTES} are read.")
@@ -68,13 +68,14 @@ def golden_cases(folder: Path, manifest: Manifest) -> list[Case]:
 
 def check_cases(path: Path, manifest: Manifest) -> None:
     """Raise `BundleError` unless the arrays of a file fit the manifest, before NumPy allocates memory for them."""
+    headers = _headers(path)
+    names = headers.pop("cases", np.empty(()))
     parts: dict[tuple[str, str], Arrays] = {}
-    for key, array in _headers(path).items():
+    for key, array in headers.items():
         index, kind, name = (*key.split("/", 2), "", "")[:3]
         parts.setdefault((index, kind), {})[name] = array
-    names = parts.pop(("cases", ""), {"": np.empty(())})[""]
     if names.dtype.kind != "U" or names.ndim != 1 or names.dtype.itemsize > 4 * MAX_NAME_LENGTH:
-        raise BundleError(f"{path}: `cases` must be a list of names of at most {MAX_NAME_LENGTH} letters.")
+        raise BundleError(f"{path}: `cases` must be a list of names of at most {MAX_NAME_LENGTH} characters.")
     indices = {index for index, _ in parts}
     if len(names) != len(indices):
         raise BundleError(f"{path} lists {len(names)} cases, and has arrays of {len(indices)}.")
@@ -86,7 +87,7 @@ def check_cases(path: Path, manifest: Manifest) -> None:
             if name not in outputs or array.shape != outputs[name].shape or array.dtype not in _ROUNDING:
                 raise BundleError(f"{path} has a case {index} whose rounding `{name}` does not fit the outputs.")
     if parts:
-        raise BundleError(f"{path} has arrays `{'/'.join(min(parts))}`, which belong to no case.")
+        raise BundleError(f"{path} has arrays `{'/'.join(min(parts))}`, which are not part of any golden case.")
 
 
 def _headers(path: Path) -> Arrays:
@@ -123,8 +124,8 @@ def check_external_data(model: Path, files: Container[str]) -> None:
     except Exception as error:  # the class of protobuf's own exception depends on its implementation
         raise BundleError(f"{model} is not an ONNX file: {error}.") from error
     for location in locations:
-        if location not in files or "*/" in location:  # onnxruntime takes `*/_ORT_MEM_ADDR_/*` for its own memory
-            raise BundleError(f"{model} takes weights from `{location}`, which is no file of the bundle.")
+        if location not in files or "*/" in location:  # onnxruntime interprets `*/_ORT_MEM_ADDR_/*` as a memory address
+            raise BundleError(f"{model} stores external data in `{location}`, which the manifest does not list.")
 
 
 def _locations(model: Any) -> Iterator[str]:

@@ -22,7 +22,7 @@ from . import bench, doctor, export, inspect, predict, report, run, verify
 COMMANDS = (export, verify, run, predict, inspect, report, bench, doctor)
 REPLACEMENTS = {  # of removed commands and options
     "convert": 'Keras\'s own `model.export("model.tflite", format="litert")`',
-    "layout": "the folders of docs/serving.md for Triton and TensorFlow Serving, or its service",
+    "layout": "the example service, or the Triton and TensorFlow Serving folders, of docs/serving.md",
     "sign": "`model_signing sign key` on the folder (docs/security.md)",
     "verify --public-key": "`model_signing verify key` on the folder (docs/security.md)",
     "verify --signature": "`model_signing verify key` on the folder (docs/security.md)",
@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
 
             argcomplete.autocomplete(parser)
     argv = sys.argv[1:] if argv is None else argv
-    for name in (argv[0], *(f"{argv[0]} {word.partition('=')[0]}" for word in argv[1:])) if argv else ():
+    used = [argv[0], *(f"{argv[0]} {word.partition('=')[0]}" for word in argv[1:])] if argv else []
+    for name in used:
         if name in REPLACEMENTS:
             parser.error(f"`{name}` was removed: use {REPLACEMENTS[name]}")
     arguments = parser.parse_args(argv)

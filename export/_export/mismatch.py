@@ -15,8 +15,8 @@ from .._model.signature import Signature
 from .._standalone.verify import Manifest
 
 BIAS = (
-    " Here Keras itself adds along another axis than in a graph: `keras.ops.add(x, y)` takes `y` for a bias where its "
-    "one size is the last of `x` (keras PR 20386). Write `keras.ops.subtract(x, -y)`."
+    " Keras adds along a different axis in eager mode than in a graph: `keras.ops.add(x, y)` treats `y` as a bias if "
+    "its size equals the last axis of `x` (keras PR 20386). Write `keras.ops.subtract(x, -y)`."
 )
 
 

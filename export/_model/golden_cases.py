@@ -308,9 +308,9 @@ def _add_long(
 def _add_special(
     result: Cases, axes: Axes, made: Mapping[str, Source], drawer: Drawer, signature: Signature, graph: Run | None
 ) -> None:
-    """Add a case with values that break operators, a row for each.
+    """Add a case with values that break operators, one value in each row.
 
-    A batch of one size has one value, in its first row. What Keras, or a graph of it, does not take is left out.
+    If the batch size is fixed, each value gets a case of its own. Values that Keras or its graph refuses are left out.
     """
     first = result.cases[0].inputs
     has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first)
@@ -334,7 +334,7 @@ def _add_special(
             result.cases.append(Case(case, changed, signature.run(changed)))
             result.trials[case] = group
             result.sizes.append({symbol: changed[n].shape[axis] for (n, axis), symbol in named_axes(axes.shapes)})
-    except Exception:  # noqa: BLE001 - what is no input for this model tells nothing
+    except Exception:  # noqa: BLE001 - the model refuses such inputs, in eager mode or as a graph
         return
 
 

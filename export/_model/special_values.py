@@ -119,7 +119,7 @@ def _fits(dtype: np.dtype[Any], value: Value) -> bool:
 
 
 def with_trials(inputs: Arrays, trials: Iterable[Trial]) -> Arrays:
-    """Return inputs with what is tried in its row: integers in front, where no length hides them."""
+    """Return inputs with each special value in its row: integers in front, where no length masks them."""
     changed = {name: array.copy() for name, array in inputs.items()}
     for trial in trials:
         row = _row_of(changed[trial.input], trial.row)

@@ -30,8 +30,8 @@ def determinant(graph: Any, node: Any) -> None:
         map_as_it_does(graph, node)
 
 
-def never(graph: Any, node: Any) -> None:
-    """Refuse an operator that tf2onnx would map to wrong results: a node without a mapping is refused by name."""
+def leave_unmapped(graph: Any, node: Any) -> None:
+    """Leave a node that tf2onnx would map to wrong results; the export refuses a node without a mapping by name."""
 
 
 def normalized(graph: Any, node: Any) -> None:

@@ -80,7 +80,7 @@ NUMBERS = (
     Operator("LowerBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
     Operator("UpperBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
     Operator("SparseSoftmaxCrossEntropyWithLogits", losses.of_class, "NaN where the logit of another class is -inf"),
-    Operator("CTCGreedyDecoder", refused.never, "the last class is always taken for the blank"),
+    Operator("CTCGreedyDecoder", refused.leave_unmapped, "the last class is always taken for the blank"),
     Operator("FakeQuantWithMinMaxArgs", quantized.rounded, _STEPS),
     Operator("FakeQuantWithMinMaxVars", quantized.rounded, _STEPS),
     Operator("FakeQuantWithMinMaxVarsPerChannel", quantized.rounded, "no mapping"),

@@ -11,7 +11,7 @@ from .scopes import Path
 if TYPE_CHECKING:
     import onnx
 
-Group = Path  # that of a layer, or `REST`
+Group = Path  # path of a layer, or `REST` for nodes without one
 REST: Group = ("",)  # no layer has an empty scope
 
 

@@ -84,7 +84,7 @@ def read_layers(model: Path, attention: Sequence[str]) -> list[Layer]:
     named = [_group(path, weighty, parts) for path, weighty in zip(paths, wires.weighty, strict=True)]
     groups = settled(wires, named)
     place = places(wires, groups)
-    return _layers(proto, groups, sorted(place, key=place.__getitem__), held, attending)
+    return _layers(nodes, groups, sorted(place, key=place.__getitem__), held, attending)
 
 
 def _group(path: Group | None, weighty: bool, parts: Collection[Group]) -> Group | None:
@@ -95,13 +95,12 @@ def _group(path: Group | None, weighty: bool, parts: Collection[Group]) -> Group
 
 
 def _layers(
-    proto: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
     groups: Sequence[Group],
     order: Sequence[Group],
     held: Sequence[Sequence[Held]],
     attending: Collection[Group],
 ) -> list[Layer]:
-    nodes = list(proto.graph.node)
     called = _names(order)
     members: dict[Group, list[int]] = {group: [] for group in order}
     for number, group in enumerate(groups):
@@ -128,10 +127,10 @@ def _layers(
 
 def _names(groups: Sequence[Group]) -> dict[Group, str]:
     """Return a name for each group, with a number for further calls of a layer."""
-    titles = {group: OTHER if group == REST else scopes.shown(*group) or "(model)" for group in groups}
     counted: Counter[str] = Counter()
     names = {}
-    for group, name in titles.items():
+    for group in groups:
+        name = OTHER if group == REST else scopes.shown(*group) or "(model)"
         counted[name] += 1
         number = counted[name]
         names[group] = name if number == 1 else f"{name} (call {number})"

@@ -244,7 +244,9 @@ class OrNull(NamedTuple):
     schema: Any
 
 
-UNWRITABLE = re.compile(r"[\x00\ud800-\udfff]")  # NumPy drops trailing zeros, and no encoding has halves of pairs
+UNWRITABLE = re.compile(
+    r"[\x00\ud800-\udfff]"
+)  # NumPy drops trailing zeros, and UTF-8 cannot encode unpaired surrogates
 STRING = "string"  # arrays of Python's `str` in memory, and of NumPy's dtype `U` in a file
 _NUMBERS = ("bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)), "float16", "float32", "float64")
 DTYPES = (*_NUMBERS, STRING)
@@ -437,10 +439,10 @@ def _check_names(folder: Path, hashes: Mapping[str, str]) -> None:
         raise BundleError(f"{folder} holds {min(extra)}, which its manifest does not list. Keep other files elsewhere.")
 
 
-def check_hashes(folder: Path, hashes: Mapping[str, str], names: Iterable[str] | None = None) -> None:
-    """Raise `BundleError` unless the files, or only those of `names`, are what they were at export."""
-    for name in hashes if names is None else names:
-        if sha256(folder / name) != hashes[name]:
+def check_hashes(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Raise `BundleError` unless the files are what they were at export."""
+    for name, expected in hashes.items():
+        if sha256(folder / name) != expected:
             raise BundleError(
                 f"{folder / name} is not the file that was exported: its sha256 differs from the manifest's."
             )
@@ -525,7 +527,7 @@ def without_objects(array: np.ndarray) -> np.ndarray:
 
 
 def _with_strings(array: np.ndarray) -> np.ndarray:
-    """Return what `without_objects` was given."""
+    """Return an array with strings as objects, the inverse of `without_objects`."""
     return array.astype(object) if array.dtype.kind == "U" else array
 
 

@@ -1,4 +1,4 @@
-"""Whatever is changed in a bundle is found: bytes, files, and what the manifest says of itself."""
+"""Detection of changes in a bundle: bytes, files, and entries of the manifest."""
 
 import copy
 import json
@@ -189,7 +189,7 @@ REFUSED = [  # what is done to a bundle, and what is said of it
 ]
 
 
-def test_what_is_altered_or_added_is_refused(exported, tmp_path):
+def test_altered_and_added_files_are_refused(exported, tmp_path):
     for number, (alter, said) in enumerate(REFUSED):
         bundle = shutil.copytree(exported, tmp_path / str(number) / "bundle")
         alter(bundle)

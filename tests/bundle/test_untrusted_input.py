@@ -1,4 +1,4 @@
-"""What the package refuses of a bundle, each in one sentence, before NumPy or onnxruntime reads it."""
+"""Refusals of untrusted bundles: one line in the error, before NumPy or onnxruntime reads the file."""
 
 import io
 import os
@@ -57,8 +57,8 @@ def large(file):
 FILES = {
     **{f"link {name}": (linked(name), "a symbolic link") for name in (MODEL, MANIFEST, CASES, "saved_model")},
     "link to nowhere": (lambda bundle: (bundle / "link").symlink_to("nowhere"), "link is a symbolic link"),
-    "pipe": (replaced(MODEL, os.mkfifo), r"model\.onnx is no regular file"),
-    "pipe for JSON": (replaced(MANIFEST, os.mkfifo), r"manifest\.json is no regular file"),
+    "pipe": (replaced(MODEL, os.mkfifo), r"model\.onnx is not a regular file"),
+    "pipe for JSON": (replaced(MANIFEST, os.mkfifo), r"manifest\.json is not a regular file"),
     "large manifest": (replaced(MANIFEST, large), r"manifest\.json has 16777217 bytes"),
     "large report": (replaced(REPORT, large), r"report\.json has 16777217 bytes"),
 }
@@ -106,7 +106,7 @@ def npy(array):
     return stream.getvalue()
 
 
-MEMBERS = {  # what takes the place of a member of the archive, or is added
+MEMBERS = {  # members of the archive that replace others or are added
     "pickle": ("0/inputs/queries", header((1,), "|O") + bytes(8), "contains pickled objects"),
     "shape": ("0/inputs/queries", header((2**40, 2), "<f4"), "with input `queries` in float32 of shape"),
     "last axis": ("0/inputs/queries", header((1, 1, 2**40), "<f4"), "with input `queries` in float32 of shape"),
@@ -115,10 +115,12 @@ MEMBERS = {  # what takes the place of a member of the archive, or is added
     "rounding": ("0/rounding/context", header((2**40,), "<i2"), "rounding `context` does not fit"),
     "rounding of nothing": ("0/rounding/other", header((1,), "<i2"), "rounding `other` does not fit"),
     "another input": ("0/inputs/other", header((2**40,), "<f4"), "and the manifest says"),
-    "another kind": ("0/other/queries", header((2**40,), "<f4"), "which belong to no case"),
+    "another kind": ("0/other/queries", header((2**40,), "<f4"), "which are not part of any golden case"),
     "another case": ("99/inputs/queries", header((2**40,), "<f4"), "cases, and has arrays of"),
+    "name of a case": ("cases//x", header((2**40,), "<f4"), "cases, and has arrays of"),
+    "nameless case": ("cases/", header((2**40,), "<f4"), "cases, and has arrays of"),
     "many names": ("cases", header((2**40,), "<U4"), "cases, and has arrays of"),
-    "long names": ("cases", header((1,), "<U1001"), "names of at most 1000 letters"),
+    "long names": ("cases", header((1,), "<U1001"), "names of at most 1000 characters"),
     "names of no text": ("cases", header((1,), "<i8"), "`cases` must be a list of names"),
     "version": ("0/inputs/queries", b"\x93NUMPY\x03\x00" + bytes(64), r"has version \(3, 0\)"),
     "no array": ("0/inputs/queries", b"text", "is not an .npz file of plain arrays"),
@@ -192,7 +194,7 @@ def test_external_data_outside_the_listed_files_is_refused(bundle, place):
     place(model, "../outside")
     onnx.save(model, bundle / MODEL)
     reseal(bundle, MODEL)
-    refused(bundle, r"model\.onnx takes weights from `\.\./outside`, which is no file of the bundle")
+    refused(bundle, r"model\.onnx stores external data in `\.\./outside`, which the manifest does not list")
 
 
 @pytest.mark.parametrize(
@@ -203,28 +205,29 @@ def test_locations_that_the_manifest_does_not_list_are_refused(bundle, location)
     model.graph.initializer.append(outside(location))
     onnx.save(model, bundle / MODEL)
     reseal(bundle, MODEL)
-    refused(bundle, "which is no file of the bundle")
+    refused(bundle, "which the manifest does not list")
 
 
 def test_a_listed_name_that_onnxruntime_takes_for_an_address_is_refused(tmp_path):
     model = helper.make_model(in_graph("*/_ORT_MEM_ADDR_/*"))
     onnx.save(model, tmp_path / MODEL)
-    with pytest.raises(BundleError, match="no file of the bundle"):
+    with pytest.raises(BundleError, match="which the manifest does not list"):
         untrusted_input.check_external_data(tmp_path / MODEL, {"*/_ORT_MEM_ADDR_/*"})
 
 
 def test_external_data_inside_is_read_and_listed(bundle):
     model = onnx.load(bundle / MODEL)
-    wanted = load_bundle(bundle).run(small_inputs())
-    # Weights only: onnxruntime 1.19 infers shapes from integer tensors, which it does not read from another file.
-    for tensor in (each for each in model.graph.initializer if each.data_type == TensorProto.FLOAT):
-        onnx.external_data_helper.set_external_data(tensor, "model.onnx.data")
+    expected = load_bundle(bundle).run(small_inputs())
+    for tensor in model.graph.initializer:
+        # onnxruntime 1.19 infers shapes from integer tensors, and does not read external data for that.
+        if tensor.data_type == TensorProto.FLOAT:
+            onnx.external_data_helper.set_external_data(tensor, "model.onnx.data")
     onnx.save(model, bundle / MODEL)
     reseal(bundle, MODEL)
     refused(bundle, r"holds model\.onnx\.data, which its manifest does not list")
     reseal(bundle, "model.onnx.data")
     for name, output in load_bundle(bundle).run(small_inputs()).items():
-        np.testing.assert_array_equal(output, wanted[name])
+        np.testing.assert_array_equal(output, expected[name])
 
 
 @pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\xff\xff\x7f", b"\xff" * 20, b"\x3a"])

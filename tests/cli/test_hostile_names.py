@@ -11,8 +11,9 @@ from onnx import TensorProto, helper
 from onnx_bundles import manifest_of
 
 from keras_attn_export import ExportError, load_bundle
-from keras_attn_export._bundle.folder import REPORT, seal
+from keras_attn_export._bundle.folder import seal
 from keras_attn_export._bundle.parity import ParityReport, rows_of
+from keras_attn_export._bundle.untrusted_input import REPORT
 from keras_attn_export._cli import export, inspect
 from keras_attn_export._cli.main import main
 from keras_attn_export._standalone import verify

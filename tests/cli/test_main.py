@@ -49,7 +49,7 @@ def test_wrong_usage(arguments, wrong_usage):
     ("arguments", "replacement"),
     [
         ("convert bundle model.tflite --to litert", "Keras's own `model.export("),
-        ("layout bundle models --target triton", "the folders of docs/serving.md"),
+        ("layout bundle models --target triton", "the example service, or the Triton"),
         ("sign bundle --key key.pem", "`model_signing sign key` on the folder"),
     ],
 )

@@ -16,8 +16,9 @@ from interrupts import heeding_interrupts
 from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.folder import REPORT, seal
+from keras_attn_export._bundle.folder import seal
 from keras_attn_export._bundle.parity import ParityReport
+from keras_attn_export._bundle.untrusted_input import REPORT
 from keras_attn_export._standalone import verify
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks in /proc for what a process does")

@@ -11,8 +11,8 @@ from bundles import names, reseal
 from onnx_bundles import onnx_bundle
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.folder import REPORT
 from keras_attn_export._bundle.parity import ParityReport
+from keras_attn_export._bundle.untrusted_input import REPORT
 from keras_attn_export._cli.run import write_arrays
 from keras_attn_export._report.page import GENERATOR
 from keras_attn_export._standalone import verify

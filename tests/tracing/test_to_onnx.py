@@ -114,6 +114,14 @@ NO_FORM = {
         None,
         "Op `MatrixDeterminant` of layer `odd` has no mapping to ONNX",
     ),
+    **{
+        f"matrix norms of order {order}": (
+            of_tensorflow(lambda x, order=order: ops.norm(x[:, None] * ops.eye(3), order, axis=(1, 2))[:, None]),
+            None,
+            "Op `Svd` of layer `odd` has no mapping to ONNX",
+        )
+        for order in (2, -2, "nuc")
+    },
     "of strings": (
         of_tensorflow(lambda x: tf.strings.length(tf.as_string(x))),
         "int64",

@@ -1,4 +1,4 @@
-"""What onnxruntime or TensorFlow does otherwise than the other, and no standard operator of ONNX mends cheaply."""
+"""Differences between onnxruntime and TensorFlow that no cheap combination of ONNX operators avoids."""
 
 from __future__ import annotations
 
