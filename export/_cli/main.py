@@ -52,6 +52,11 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
         if name in REPLACEMENTS:
             parser.error(f"`{name}` was removed: use {REPLACEMENTS[name]}")
     arguments = parser.parse_args(argv)
+    if is_process:
+        # Signals end the process until here. Below they raise, and an exception inside the initialization of a nanobind
+        # module, of which onnx has one, crashes Python.
+        with contextlib.suppress(ImportError):  # the command that needs onnx says how to install it
+            import onnx  # noqa: F401
     code = 1
     with (
         _plain_warnings(),
