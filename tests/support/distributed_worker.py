@@ -6,6 +6,7 @@ What came of it is in FOLDER/RANK.npz (weights by their paths) and FOLDER/RANK.j
 
 import faulthandler
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -142,6 +143,8 @@ def main():
     rank = found["rank"]
     np.savez(FOLDER / f"{rank}.npz", **models.weights_of(model))
     (FOLDER / f"{rank}.json").write_text(json.dumps(found | {"losses": losses}))
+    if "torch" in sys.modules:  # its threads may deadlock with the finalization of Python: pytorch issue 190489
+        os._exit(0)
 
 
 main()

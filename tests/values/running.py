@@ -27,6 +27,7 @@ from tf2onnx.optimizer import optimize_graph
 from keras_attn_export import ExportError
 from keras_attn_export._graphs.external_data import with_weights
 from keras_attn_export._graphs.walk import all_nodes, names_read
+from keras_attn_export._internals.keras_internals import discarded_updates
 from keras_attn_export._tracing.to_onnx import trace
 
 from .deviations import deviation
@@ -120,7 +121,12 @@ class Apart:
 
 def ours(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.ModelProto:
     """Convert as an export does."""
-    named = tf.function(function, input_signature=[specs], autograph=False)
+
+    def stateless(given: Any) -> Any:
+        with discarded_updates():  # of seed generators, which `RandomHue` advances in inference too
+            return function(given)
+
+    named = tf.function(stateless, input_signature=[specs], autograph=False)
     outer = tf.function(lambda given: named(given), input_signature=[specs], autograph=False)
     found = trace(_concrete(outer), ())
     model: onnx.ModelProto = with_weights(found.model, found.weights)
