@@ -1,7 +1,7 @@
-"""Every test starts from the same seed and from float32, and leaves no global policy behind.
+"""Selects tests by speed and backend, and gives each of them the same seed and float32 policies.
 
-On a backend other than TensorFlow only the layer tests run, see layer_tests.py. Which tests run at once and which take
-turns, tiers/plugin.py says.
+`pytest` runs the unmarked tests. With a file, a folder or `-m`, it runs all tests that these select, also those marked
+`slow` or `nightly`. On JAX and torch only the layer tests run, see layer_tests.py.
 """
 
 import os
@@ -18,17 +18,21 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-from tiers.recording import pytest_configure as pytest_configure  # before the packages: it sees what their import runs
-
-# isort: split
 import keras
 import pytest
-from backends import BACKEND, all_64_bits
+from backends import BACKEND, x64_enabled
 from layer_tests import is_layer_test
 
 SEED = 20141
-OF_EXPORTS = ("providers", "cheap_exports") if BACKEND == "tensorflow" else ()
-pytest_plugins = ("left_out", "tiers.plugin", "extras", *OF_EXPORTS)
+OF_EXPORTS = ("providers", "cheap_exports", "bundle_fixtures", "command_fixtures") if BACKEND == "tensorflow" else ()
+pytest_plugins = ("needs", *OF_EXPORTS)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the workers of xdist are started, which get the options from here
+def pytest_configure(config: pytest.Config) -> None:
+    """Select the unmarked tests where neither paths nor `-m` are given."""
+    if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.markexpr:
+        config.option.markexpr = "not slow and not nightly"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -69,7 +73,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> None:
 @pytest.fixture(autouse=True)
 def _fresh_keras_state(request: pytest.FixtureRequest) -> Iterator[None]:
     keras.utils.set_random_seed(SEED)
-    with all_64_bits() if request.node.get_closest_marker("in_64_bits") else nullcontext():
+    with x64_enabled() if request.node.get_closest_marker("x64") else nullcontext():
         yield
     keras.config.set_dtype_policy("float32")
     keras.config.set_floatx("float32")

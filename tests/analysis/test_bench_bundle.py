@@ -16,8 +16,6 @@ from keras_attn_export._analysis.bench_bundle import bench_bundle
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Case, Spec
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 QUICK = {"seconds": 0.05, "threads": 1}
 
 
@@ -39,6 +37,7 @@ def saved(file, graph):
     return file
 
 
+@pytest.mark.slow
 def test_one_bundle(exported):
     result = bench_bundle(exported, **QUICK)
     (timing,) = result.timings
@@ -52,6 +51,7 @@ def test_one_bundle(exported):
     assert json.loads(result.to_json())["timings"][0]["median"] == timing.median
 
 
+@pytest.mark.slow
 def test_against_another_file(exported, other):
     bench = bench_bundle(exported, against=other, **QUICK)
     ours, theirs = bench.timings
@@ -61,6 +61,7 @@ def test_against_another_file(exported, other):
     assert bench.differences == {"context": pytest.approx(2, rel=1e-5), "weights": 0}
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_model_and_not_of_this_process(tmp_path):
     held = np.ones(400 << 17)  # 400 MiB here, which a process started from here must not be blamed for
     megabytes = 96
@@ -71,6 +72,7 @@ def test_memory_is_that_of_the_model_and_not_of_this_process(tmp_path):
     assert measured["model"] < measured["process"] < held.nbytes
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_where_memory_is_measured(tmp_path):
     model = saved(tmp_path / "model.onnx", "(float[2] a) => (float[2] out) { out = Neg(a) }")
     with pytest.raises(ExportError, match=r"not in a fresh process that measures its memory: .*cannot run the model"):
@@ -92,6 +94,7 @@ def test_the_largest_golden_case_is_the_default_and_zeros_and_poison_are_not_cho
         assert all(np.array_equal(array, made[wanted][key]) for key, array in chosen.items())
 
 
+@pytest.mark.slow
 def test_given_inputs(exported):
     bench = bench_bundle(exported, inputs=small_inputs(B=5, Tk=11), **QUICK)
     assert (bench.rows, bench.inputs, bench.shapes["keys"]) == (5, "given", (5, 11, 6))
@@ -137,6 +140,7 @@ def test_what_cannot_be_timed(exported, tmp_path):
         bench_bundle(tmp_path, **QUICK)
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table(exported, other, samples, succeeds):
     command = ("bench", exported, "--against", other, "--inputs", samples, "--seconds", "0.05", "--threads", "1")
     printed = succeeds(*command)
@@ -146,6 +150,7 @@ def test_the_command_prints_a_table(exported, other, samples, succeeds):
         assert re.search(rf"(?m)^{name} +\S+ {unit} +\S+ {unit}", printed), printed
 
 
+@pytest.mark.slow
 def test_the_command_prints_json_and_fails_in_one_line(exported, succeeds, fails):
     command = ("bench", exported, "--seconds", "0.05", "--json")
     content = json.loads(succeeds(*command))

@@ -17,8 +17,6 @@ from keras_attn_export._analysis.onnx_graph import OnnxGraph
 from keras_attn_export._analysis.saved_graph import SavedGraph
 from keras_attn_export._standalone import verify
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
 CASES = ("base", "batch 2")
 
@@ -36,6 +34,7 @@ def scale_weight(folder, part, factor=1.5):
     onnx.save(model, folder / "model.onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["W_q", "W_k"])
 def test_a_weight_that_was_changed(bundle, layer):
     scale_weight(bundle, f"/{layer}_1/Cast/ReadVariableOp")
@@ -52,6 +51,7 @@ def test_a_weight_that_was_changed(bundle, layer):
     assert [line.split()[0] for line in format_layers(found.layers, found.first)[1:]] == [*rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [18, 24])
 def test_an_op_that_was_changed(tmp_path, opset):
     two = [layers.Dense(3, "tanh", name="before"), layers.Dense(2, name="after")]
@@ -64,6 +64,7 @@ def test_an_op_that_was_changed(tmp_path, opset):
     assert (found.first.layer, found.first.tensor.rpartition("/")[2]) == ("before", "Tanh:0")
 
 
+@pytest.mark.slow
 def test_what_is_changed_within_an_attention_layer(bundle):
     scale_weight(bundle, "/attention_1/Cast/ReadVariableOp", factor=-1)
     found = compared(bundle)
@@ -71,7 +72,6 @@ def test_what_is_changed_within_an_attention_layer(bundle):
     assert all(row.differing == 0 for row in found.layers if row.layer != "attention")
 
 
-@pytest.mark.smoke
 def test_an_output_that_was_changed(bundle):
     model = onnx.load(bundle / "model.onnx")
     (product,) = (node for node in model.graph.node if "context" in node.output)
@@ -82,6 +82,7 @@ def test_an_output_that_was_changed(bundle):
     assert (first.layer, first.tensor) == ("attention", "context")
 
 
+@pytest.mark.slow
 def test_nothing_differs(exported):
     found = compared(exported)
     assert (found.first, found.cases) == (None, CASES)
@@ -90,6 +91,7 @@ def test_nothing_differs(exported):
     assert sum(row.tensors for row in found.layers) > 5
 
 
+@pytest.mark.slow
 def test_golden_outputs_that_are_not_the_saved_models(bundle):
     alter_golden_outputs(bundle)
     (_, second, *_) = (case.name for case in verify.load_cases(bundle / verify.CASES))
@@ -98,6 +100,7 @@ def test_golden_outputs_that_are_not_the_saved_models(bundle):
     assert "they are not what the SavedModel gives" in found.finding
 
 
+@pytest.mark.slow
 def test_loops_convolutions_and_tensors_with_the_name_of_another(tmp_path):
     several = [
         layers.Conv1D(5, 3, padding="same", activation="gelu", name="convolution"),
@@ -125,6 +128,7 @@ def test_loops_convolutions_and_tensors_with_the_name_of_another(tmp_path):
         (folder / "model.onnx").write_bytes(original)
 
 
+@pytest.mark.slow
 def test_weights_in_a_file_of_their_own(bundle):
     scale_weight(bundle, "/W_k_1/Cast/ReadVariableOp")
     model = onnx.load(bundle / "model.onnx")
@@ -198,6 +202,7 @@ def traced(bundle, folder, blocked):
     return done
 
 
+@pytest.mark.slow
 def test_the_command_names_the_layer(altered, tmp_path):
     """It runs where neither Keras nor the code of the model can be imported."""
     done = traced(altered, tmp_path, ("keras", "keras_attn", "tf2onnx"))
@@ -208,6 +213,7 @@ def test_the_command_names_the_layer(altered, tmp_path):
     assert "The first tensor that differs is in layer `attention/W_k`:" in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_the_command_without_tensorflow(altered, tmp_path):
     said = "Finding the first difference needs more packages"
     done = traced(altered, tmp_path, ("tensorflow",))
@@ -216,6 +222,7 @@ def test_the_command_without_tensorflow(altered, tmp_path):
     assert "FAILED: is outside the tolerance" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_gives_json(altered, call):
     code, out, err = call("verify", altered, "--trace", "--json")
     assert code == 1

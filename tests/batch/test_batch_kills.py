@@ -19,13 +19,14 @@ from batch_killing import BROKEN, ENDS, MENDED, files_of, leftovers
 from batch_processes import WORKERS, ended, family, workers
 from batch_tables import own_files, plain_loop, read_errors, same_rows, with_nulls, write_source
 from bundles import finished, flip_byte
+from environments import with_support
 from interrupts import heeding_interrupts
 
 from keras_attn_export import predict
 
-SCRIPT = Path(__file__).parents[1] / "support" / "batch_killing.py"
+SCRIPT = Path(__file__).with_name("batch_killing.py")
 
-pytest_plugins = ("bundle_fixtures", "ray_fixtures")
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="needs Linux's /proc; CI runs Linux")
 
 
@@ -83,7 +84,7 @@ def stopped(kind, bundle, place, seed, points, *, parts=30, rows=300):
     flip_byte(runs / BROKEN)
     command = (sys.executable, SCRIPT, kind, bundle, source, runs, seed, points)
     with heeding_interrupts():
-        done = finished(*command, timeout=120 + 20 * points)
+        done = finished(*command, timeout=120 + 20 * points, env=with_support())
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     print(f"{kind}: {json.dumps(found, indent=1)}")
@@ -92,7 +93,8 @@ def stopped(kind, bundle, place, seed, points, *, parts=30, rows=300):
     return found
 
 
-@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.out_of_turn)])
+@pytest.mark.slow
+@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_runs_stopped_at_random_moments(exported, place, random_seed, kills, full):
     points, sizes = (kills, {}) if full else (3, {"parts": 10, "rows": 100})
     found = stopped("times", exported, place, random_seed, points, **sizes)
@@ -100,14 +102,15 @@ def test_runs_stopped_at_random_moments(exported, place, random_seed, kills, ful
     assert points < 20 or sum(count for name, count in found["found"].items() if name.endswith("midway")) > points / 4
 
 
-@pytest.mark.parametrize("moments", [["before"], pytest.param(["before", "after"], marks=pytest.mark.out_of_turn)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moments", [["before"], pytest.param(["before", "after"], marks=pytest.mark.slow)])
 def test_runs_killed_at_every_rename(exported, place, random_seed, moments):
     found = stopped("renames", exported, place, random_seed, len(moments), parts=2, rows=30)
     # the manifest, two parts, the errors of one of them and of the one that is broken, and all errors
     assert found["found"] == {f"killed {moment}": 6 for moment in moments}
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_runs_killed_while_a_mended_file_is_taken_again(exported, place, random_seed):
     """Its file lacks rows, and its errors say so: one must not go before the other has come."""
     found = stopped("mended", exported, place, random_seed, 1, parts=2, rows=30)
@@ -148,7 +151,8 @@ def killed_workers(bundle, place, rng, times, *, parts):
     return len(killed)
 
 
-@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.out_of_turn)])
+@pytest.mark.slow
+@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_workers_of_ray_that_are_killed_cost_time_only(exported, place, random_seed, kills, ray_address, full):
     """At most two a run: three are what a part may cost, and both may have worked on one."""
     rng = random.Random(random_seed)
@@ -182,7 +186,7 @@ def goes_on(bundle, source, target, oracle, failing):
     whole(target, oracle, failing)
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_runs_on_a_cluster_whose_main_process_is_stopped(exported, place, random_seed, kills, ray_address):
     """What works for it on the cluster ends with it, if not at once: the next run does not wait for that."""
     rng = random.Random(random_seed)
@@ -211,7 +215,7 @@ def test_runs_on_a_cluster_whose_main_process_is_stopped(exported, place, random
     assert midway >= kills // 4, midway
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_no_process_of_ray_outlives_a_main_process_that_is_killed(exported, place, random_seed, kills, ray_address):
     """Each run has a Ray of its own; the last of its processes look once a minute whether it is still there."""
     rng, below = random.Random(random_seed), set()

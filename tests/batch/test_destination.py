@@ -12,8 +12,6 @@ from bundles import alter_manifest, assert_one_line, finished
 
 from keras_attn_export import ExportError, InputError, predict
 
-pytest_plugins = ("bundle_fixtures",)
-
 
 @pytest.fixture(scope="module")
 def kept(exported, tmp_path_factory):
@@ -114,6 +112,7 @@ def test_a_run_goes_on_elsewhere(exported, begun, tmp_path, monkeypatch):
     same_rows(tmp_path / "there", plain_loop(exported, tmp_path / "elsewhere"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there two runs are not kept apart; CI runs Linux")
 def test_two_runs_at_once(exported, begun):
     """The second is refused, in this process or another; the first one ends well."""

@@ -13,8 +13,6 @@ from bundles import assert_one_line, finished, flip_byte
 
 from keras_attn_export import ExportError, predict
 
-pytest_plugins = ("bundle_fixtures",)
-
 # The command, once for each limit, in a process whose files may not grow beyond so many bytes.
 LIMITED = """
 import resource, sys
@@ -45,6 +43,7 @@ def largest_output(bundle, source, folder):
     return max(file.stat().st_size for (file,) in written_files(folder).values())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process; CI runs Linux")
 def test_a_file_that_may_not_grow(exported, tmp_path):
     """The third part is larger than a file may be here, as on a disk without room: it is not there, two others are.
@@ -89,7 +88,7 @@ def can_mount():
 
 
 @pytest.mark.skipif(not can_mount(), reason="may not mount a disk here; test_a_file_that_may_not_grow runs everywhere")
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 @pytest.mark.needs("ray")
 def test_a_disk_that_is_full_under_workers_of_ray(exported, tmp_path):
     source = write_source(tmp_path / "in", {f"part-{number}.parquet": 100 for number in range(8)})

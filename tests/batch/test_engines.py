@@ -9,8 +9,6 @@ from batch_tables import LONGEST, make_table, own_files, plain_loop, same_rows, 
 from keras_attn_export import predict
 from keras_attn_export._batch import source as parts_of_a_source
 
-pytest_plugins = ("bundle_fixtures", "ray_fixtures")
-
 FILES = {"a.parquet": 300, "b.parquet": 0, "sub/c.parquet": 150, "sub/deep/d.parquet": 1, "e.parquet": 90}
 
 
@@ -48,6 +46,7 @@ ASKED = {  # what of the source, options, which files are written and of which t
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("which", "options", "files"), ASKED.values(), ids=ASKED)
 def test_what_is_asked_for(exported, cases, engine, tmp_path, which, options, files):
     source, oracle = cases[engine == "ray"]
@@ -62,6 +61,7 @@ def test_what_is_asked_for(exported, cases, engine, tmp_path, which, options, fi
     assert set(written_files(tmp_path / "out")) == set(files)
 
 
+@pytest.mark.slow
 def test_row_groups_make_one_part_or_several(exported, cases, engine, tmp_path, monkeypatch):
     """Row groups of 40 rows, of which two or three make a part: ends of groups, of parts and of windows."""
     source, oracle = cases[0]
@@ -76,6 +76,7 @@ def test_row_groups_make_one_part_or_several(exported, cases, engine, tmp_path, 
     assert len(written_files(tmp_path / "out")["b.parquet"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lens", [0, 1], ids=["lengths filled in", "lengths given"])
 def test_windows_of_a_few_rows(exported, cases, lens, tmp_path, monkeypatch):
     """What is read, run and written at once is as good as nothing: borders everywhere."""
@@ -86,6 +87,7 @@ def test_windows_of_a_few_rows(exported, cases, lens, tmp_path, monkeypatch):
     same_rows(tmp_path / "out", oracle)
 
 
+@pytest.mark.slow
 def test_both_engines_write_the_same_bytes(exported, cases, tmp_path, ray_address):
     """One core or many, another process: the rows run in the same batches, so the numbers are the same too."""
     written = []
@@ -119,6 +121,7 @@ def test_rows_that_cannot_be_run_are_the_same_on_both(exported, engine, tmp_path
     same_rows(tmp_path / "out", plain_loop(exported, tmp_path / "good"))
 
 
+@pytest.mark.slow
 def test_one_engine_goes_on_where_the_other_stopped(exported, cases, tmp_path, ray_address):
     source, oracle = cases[0]
     run(exported, source, tmp_path, "local")

@@ -9,8 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from batch_tables import plain_loop, same_row, write_source, written_files
 
-pytest_plugins = ("bundle_fixtures",)
-
 ROWS, FEWER = 1_000_000, 100_000
 
 
@@ -25,7 +23,7 @@ sys.exit(code)
 """
 
 
-@pytest.mark.large
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs Linux's /proc; CI runs Linux")
 @pytest.mark.parametrize("files", [1, 100])
 def test_a_million_rows_in_flat_memory(exported, tmp_path, files):

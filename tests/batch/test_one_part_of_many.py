@@ -20,8 +20,6 @@ from keras_attn_export._batch import errors as table_of_errors
 from keras_attn_export._batch import results, run_parts
 from keras_attn_export._batch.errors import Errors, first_errors
 
-pytest_plugins = ("ray_fixtures",)
-
 ROWS = 1000  # of two numbers each, so that a footer can tell of rows and of numbers apart
 FLIPS = 300  # of one byte each; --fuzz asks for more in the tests that are marked so
 
@@ -135,6 +133,7 @@ def test_row_groups_of_which_one_lies(sums, folder, tmp_path):
     assert written == [1 + row for row in range(30)]
 
 
+@pytest.mark.slow
 def test_rows_that_are_too_large_are_not_read(sums, folder, tmp_path, monkeypatch):
     """A row of zeros is packed to nothing; what it takes the footer tells, before there is room made for it."""
     size = 2_000_000
@@ -296,11 +295,12 @@ def run_flipped(bundle, folder, count, seed):
     assert len(failed) > count // 3
 
 
+@pytest.mark.slow
 def test_bytes_that_were_flipped(sums, tmp_path, random_seed):
     run_flipped(sums, tmp_path, FLIPS, random_seed)
 
 
-@pytest.mark.fuzz
+@pytest.mark.nightly
 def test_many_bytes_that_were_flipped(sums, tmp_path, random_seed, request):
     for chunk in range(-(-request.config.getoption("--fuzz") // FLIPS)):
         run_flipped(sums, tmp_path / str(chunk), FLIPS, random_seed + chunk)

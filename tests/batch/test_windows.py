@@ -20,7 +20,6 @@ def lengths(draw):
     return rows, {axis: np.clip(rng.lognormal(2, 1, rows).astype(np.int64), 0, 400) for axis in axes}
 
 
-@pytest.mark.smoke
 @settings(max_examples=150, deadline=None)
 @given(lengths(), st.integers(1, 40), st.sets(st.sampled_from(["time", "queries", "keys"])), st.data())
 def test_each_row_once_in_batches_of_like_length(table, most, padded, data):

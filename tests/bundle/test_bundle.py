@@ -21,8 +21,6 @@ from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._report.layers import read_layers
 from keras_attn_export._standalone.verify import MODEL, SCHEMA_VERSION, Spec
 
-pytest_plugins = ("bundle_fixtures",)
-
 SPECS = [
     {"name": "queries", "dtype": "float32", "shape": ["batch", "queries_length", 4]},
     {"name": "keys", "dtype": "float32", "shape": ["batch", "keys_length", 6]},
@@ -73,6 +71,7 @@ def test_the_file_says_what_it_holds(exported):
     }
 
 
+@pytest.mark.slow
 def test_a_bundle_of_before(bundle, loaded):
     """Calls of attention had another domain, names had numbers of tf2onnx, and nothing said what the file holds."""
     model = onnx.load(bundle / MODEL)

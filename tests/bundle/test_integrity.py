@@ -17,8 +17,6 @@ from keras_attn_export import BundleError, ExportError, load_bundle, verify_bund
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import CASES, MANIFEST, MODEL
 
-pytest_plugins = ("bundle_fixtures",)
-
 
 def files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
@@ -51,6 +49,7 @@ def assert_found(bundle: Path, file: Path, content: bytes, what: str) -> None:
     file.write_bytes(original)
 
 
+@pytest.mark.slow
 def test_flipped_bits_anywhere_are_found(bundle, rng, pytestconfig):
     files = files_of(bundle)
     for _ in range(pytestconfig.getoption("--flips")):
@@ -210,6 +209,7 @@ def test_copies_open_sessions_of_their_own(exported):
 # ------------------------------------------- changed on purpose, and sealed again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [CASES, "parity/report.json"])
 def test_what_makes_no_sense_is_said_in_a_sentence(bundle, rng, name):
     """The hash is right and the content is not: each parser behind it must fail with one of our errors or do well."""

@@ -18,8 +18,6 @@ from keras_attn_export._bundle.untrusted_input import REPORT
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import CASES, MANIFEST, MODEL
 
-pytest_plugins = ("bundle_fixtures",)
-
 
 def refused(bundle, said, uses=(load_bundle, verify_bundle)):
     for use in uses:

@@ -14,10 +14,7 @@ from other_backend_models import Running
 import keras_attn_export
 from keras_attn_export import verify_bundle
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
-
-@pytest.mark.smoke
 def test_export_with_options_prints_only_json(bundle, model_file, samples, tmp_path, succeeds):
     options = ("--opset", 20, "--target", "1.24", "--provider", "CPUExecutionProvider", "--overwrite", "--json")
     options += ("--no-saved-model",)
@@ -145,6 +142,7 @@ def imports(modules):
     return [word for name in modules for word in ("--import", name)]
 
 
+@pytest.mark.slow
 def test_static_axes_asked_for_and_not_avoided(tmp_path, call):
     x, y = keras.Input((None, 3), name="x"), keras.Input((None, 2), name="y")
     keras.Model([x, y], [Running()(x), keras.ops.relu(y)]).save(tmp_path / "model.keras")

@@ -14,8 +14,6 @@ from interrupts import heeding_interrupts
 from keras_attn_export import load_bundle
 from keras_attn_export._cli.describe import describe
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 
 def export_process(model, bundle):
     """Start `keras-attn export` as a shell would: in a process group of its own."""
@@ -26,6 +24,7 @@ def export_process(model, bundle):
         )
 
 
+@pytest.mark.slow
 def test_a_successful_export_is_silent_on_stderr(model_file, tmp_path):
     with export_process(model_file, tmp_path / "bundle") as process:
         out, err = process.communicate(timeout=120)
@@ -49,10 +48,11 @@ RUNNING = "bundle/saved_model/fingerprint.pb"  # soon a process of its own runs 
 STOPS = [  # a signal, to a process or to its group, as a terminal does; what is there before; exit code; what is said
     (signal.SIGINT, os.killpg, "bundle", 130, "interrupted: nothing was written\n"),  # TensorFlow is being imported
     (signal.SIGTERM, os.kill, RUNNING, 143, ""),
-    pytest.param(signal.SIGHUP, os.kill, RUNNING, 129, "", marks=pytest.mark.out_of_turn),
+    pytest.param(signal.SIGHUP, os.kill, RUNNING, 129, "", marks=pytest.mark.slow),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "send", "there", "code", "said"), STOPS)
 def test_being_told_to_end_leaves_nothing(number, send, there, code, said, model_file, tmp_path):
     with export_process(model_file, tmp_path / "made" / "bundle") as process:

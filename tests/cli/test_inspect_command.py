@@ -8,8 +8,6 @@ from bundles import alter_manifest, names, read_manifest, reseal
 
 from keras_attn_export._report.encoding import bytes_text
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 
 def test_inspect(exported, succeeds):
     out, manifest = succeeds("inspect", exported), read_manifest(exported)

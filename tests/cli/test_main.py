@@ -15,8 +15,6 @@ from keras_attn_export._cli import inspect
 from keras_attn_export._cli.main import main
 from keras_attn_export._cli.shared import quiet_backend
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 COMMANDS = ("export", "verify", "run", "predict", "inspect", "report", "bench", "doctor")
 
 
@@ -76,7 +74,6 @@ def test_help(command, capsys):
         assert expected in out
 
 
-@pytest.mark.smoke
 def test_both_ways_to_start_it(tmp_path):
     for start in ([sys.executable, "-m", "keras_attn_export"], [Path(sys.executable).with_name("keras-attn")]):
         done = finished(*start, "inspect", "nowhere", cwd=tmp_path)

@@ -33,6 +33,7 @@ print(logging.root.manager.disable, len(os.listdir("/proc/self/fd")) if os.path.
 """
 
 
+@pytest.mark.slow
 def test_only_python_messages_arrive_and_descriptors_do_not_pile_up(tmp_path):
     counts = set()
     for rounds in ((1, 2), tuple(range(1, 10))):

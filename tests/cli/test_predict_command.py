@@ -12,8 +12,6 @@ from onnx_bundles import onnx_bundle
 
 from keras_attn_export._batch.memory import memory_limit
 
-pytest_plugins = ("command_fixtures",)
-
 
 @pytest.fixture
 def bundle(tmp_path):

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 from bundles import names, python, small_inputs
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
 
-
-@pytest.mark.smoke
 def test_it_writes_a_page_without_tensorflow(bundle, tmp_path):
     blocked = ("tensorflow", "keras", "keras_attn", "tf2onnx")
     done = python("-m", "keras_attn_export", "report", bundle.name, cwd=tmp_path, blocked=blocked)
@@ -18,6 +15,7 @@ def test_it_writes_a_page_without_tensorflow(bundle, tmp_path):
     assert "Matches Keras on these cases." in bundle.with_name("bundle.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_inputs_labels_and_a_place_of_ones_own(exported, tmp_path, succeeds):
     inputs, labels, page = tmp_path / "x.npz", tmp_path / "labels.json", tmp_path / "page.html"
     np.savez(inputs, **small_inputs(B=1))

@@ -11,8 +11,6 @@ from tolerances import assert_identical
 from keras_attn_export import load_bundle
 from keras_attn_export._cli import run
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 
 @pytest.mark.parametrize("name", ["outputs.npz", "outputs"])
 def test_run_writes_what_bundle_run_gives_in_place_of_earlier_outputs(exported, samples, tmp_path, succeeds, name):

@@ -120,14 +120,14 @@ LEFT = {
 @pytest.mark.parametrize(
     ("command", "number"),
     [
-        pytest.param("verify", signal.SIGINT, marks=pytest.mark.smoke),
-        ("verify", signal.SIGTERM),
-        ("verify", signal.SIGHUP),
-        ("run", signal.SIGINT),
-        ("bench", signal.SIGINT),
-        ("report", signal.SIGINT),
-        ("predict", signal.SIGINT),
-        ("predict, in threads", signal.SIGTERM),
+        ("verify", signal.SIGINT),
+        pytest.param("verify", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("verify", signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param("run", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("bench", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("report", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("predict", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("predict, in threads", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
 def test_a_command_ends_while_onnxruntime_computes(command, number, folder, tmp_path):
@@ -139,6 +139,7 @@ def test_a_command_ends_while_onnxruntime_computes(command, number, folder, tmp_
     assert left(tmp_path) == LEFT.get(command, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", verify.ENDING)
 def test_the_script_in_a_bundle_ends_while_onnxruntime_computes(number, folder, tmp_path):
     process = computing(folder, "{folder}/bundle/verify.py", cwd=tmp_path)
@@ -159,6 +160,7 @@ with verify.heeding_signals(), verify.scratch_folder() as folder:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_cannot_be_ended_does_not_keep_a_process_from_its_end(number, folder, tmp_path):
     process = computing(folder, "-c", STUCK.replace("{", "{{").replace("}", "}}"), folder, cwd=tmp_path)
@@ -168,6 +170,7 @@ def test_what_cannot_be_ended_does_not_keep_a_process_from_its_end(number, folde
     assert seconds > verify.GRACE - 0.1
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_a_process_at_once(folder, tmp_path):
     process = computing(folder, "-c", STUCK.replace("{", "{{").replace("}", "}}"), folder, cwd=tmp_path)
     assert ended(process, signal.SIGINT, signal.SIGTERM)[:3] == (128 + signal.SIGTERM, "", "")
@@ -182,6 +185,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", verify.ENDING)
 def test_no_moment_of_a_command_shows_a_traceback(number, folder, tmp_path):
     """From where it begins to import what it needs until Python is gone."""
@@ -233,7 +237,8 @@ class Endless(keras.layers.Layer):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.out_of_turn)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_an_export_ends_while_tensorflow_computes(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -17,8 +17,6 @@ from keras_attn_export._cli.run import write_arrays
 from keras_attn_export._report.page import GENERATOR
 from keras_attn_export._standalone import verify
 
-pytest_plugins = ("command_fixtures",)
-
 COMMANDS = {  # what is given before the place
     "run": "run bundle --inputs x.npz --outputs",
     "report": "report bundle --output",

@@ -8,8 +8,6 @@ from bundles import alter_golden_outputs, read_manifest, reseal
 
 from keras_attn_export import ParityReport
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 
 def test_verify_prints_a_table_or_json(exported, succeeds):
     header, *rows, last, largest = succeeds("verify", exported).partition("\nwarning: ")[0].splitlines()

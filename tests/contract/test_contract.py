@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import COMPILED_MODES, MODES, in_64_bits, precision_of
+from backends import COMPILED_MODES, MODES, precision_of, x64
 from contract_cases import CASES, COVERED, VARIANTS, B, Dv, Tk, Tq, every_case, expected, gradients, in_turn, outputs
 from tolerances import assert_close, assert_identical
 
@@ -43,7 +43,7 @@ BIAS = 2 * np.random.default_rng(5).normal(size=(B, Tq, Tk)).astype("float32")
 DTYPES = {name: name for name in ("float32", "float16", "bfloat16")}
 
 
-@in_turn("dtype", {"float64": pytest.param("float64", marks=in_64_bits), **DTYPES})
+@in_turn("dtype", {"float64": pytest.param("float64", marks=x64), **DTYPES})
 def test_weights_are_a_distribution_over_the_keys_that_take_part(case, dtype):
     masks = {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]])}
     layer, inputs = case.layer(dtype=dtype), case.inputs()
@@ -66,7 +66,7 @@ def test_weights_are_a_distribution_over_the_keys_that_take_part(case, dtype):
 WAYS = {mode: (mode, False) for mode in MODES} | {f"{mode}-bias": (mode, True) for mode in MODES}
 
 
-@in_64_bits
+@x64
 @in_turn("way", WAYS, CASES + VARIANTS, more=1)
 def test_gradients_agree_with_differences_of_the_oracle(case, way):
     """Directional derivatives in float64: the oracle's central difference against the layer's gradient."""
@@ -189,6 +189,7 @@ def test_poison_in_masked_keys_and_values_changes_no_gradient(case, poisoning):
         assert np.any(clean[name][~PADDED] != 0), name
 
 
+@pytest.mark.slow
 @in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
 def test_poison_changes_no_gradient_when_compiled(case, mode):
     layer, inputs, masks = case.layer(), case.inputs(), PADDING["valid_lens"]

@@ -89,6 +89,7 @@ def test_every_layer_of_positions_and_cells_is_among_them():
     assert named == {each.__name__ for each in (*POSITION_LAYERS, *RECURRENT_LAYERS)}
 
 
+@pytest.mark.slow
 @every_part
 def test_poison_in_padding_changes_nothing(make):
     layer = make()
@@ -100,6 +101,7 @@ def test_poison_in_padding_changes_nothing(make):
     assert all(np.any(array != 0) for array in clean)
 
 
+@pytest.mark.slow
 @every_part
 def test_a_memory_without_keys_is_as_good_as_any_other(make):
     layer, (queries, memory) = make(), inputs_of()
@@ -115,6 +117,7 @@ def test_a_memory_without_keys_is_as_good_as_any_other(make):
     assert np.all(output[2, :3] == 0) == isinstance(layer, Biased)  # a cell goes on without what it would have read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "policy"), [(name, HALVES[n % 2]) for n, name in enumerate(MADE)])
 def test_in_half_precision_nothing_leaks_or_overflows(name, policy):
     program = program_of(MADE[name](dtype=policy))

@@ -148,6 +148,7 @@ def test_masks_from_an_embedding(case, run, tmp_path):
     assert np.all(computed["output"][inputs["query_tokens"] == 0] == 0)
 
 
+@pytest.mark.slow
 @in_turn("jit_compile", FIT_MODES, [CASES[0], *CASES[4:]], more=0)
 def test_fit(case, jit_compile):
     """One step of `fit`: as a gradient step taken by hand, and bit for bit the same with NaN in what is masked."""
@@ -179,6 +180,7 @@ def test_fit(case, jit_compile):
         assert_identical(poisoned, clean)
 
 
+@pytest.mark.slow
 @in_turn("jit_compile", FIT_MODES, CASES[:4], more=0)
 def test_fit_with_dropout_every_mask_and_rows_with_no_key(case, jit_compile):
     model, _ = every_mask_model(case, dropout=0.5, seed=3)

@@ -115,6 +115,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.slow
 @in_turn("way", TRAINED, more=0)
 def test_mixed_policies_train(case, way):
     """`fit` scales the loss under mixed_float16; a row with no key must not make the step NaN: it would be skipped."""
@@ -130,6 +131,7 @@ def test_mixed_policies_train(case, way):
     assert layer.compute_dtype == HALVES[policy][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", DENSE_CASES, ids=lambda case: case.name)
 def test_lora_on_every_dense_sublayer_is_trained_and_survives_a_keras_file(case, tmp_path):
     """The oracle reads `kernel`, which Keras gives with the low-rank part added."""
@@ -157,6 +159,7 @@ def test_lora_on_every_dense_sublayer_is_trained_and_survives_a_keras_file(case,
 INT8 = 0.1  # int8 keeps some 2 digits of each kernel and activation; the outputs are means of values of unit size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", DENSE_CASES[::2], ids=lambda case: case.name)
 def test_int8_on_every_dense_sublayer(case):
     layer, inputs = case.layer(), case.inputs()
@@ -178,6 +181,7 @@ def test_int8_on_every_dense_sublayer(case):
     assert_identical(outputs(layer, dirty, masks)[0], clean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", DENSE_CASES[1::2], ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # Keras, of its InputLayer
 def test_int8_of_a_whole_model_and_back_from_a_keras_file(case, tmp_path):

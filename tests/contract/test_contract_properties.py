@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from backends import COMPILES_EACH_SIZE, in_64_bits, precision_of
+from backends import COMPILES_EACH_SIZE, precision_of, x64
 from contract_cases import CASES, as_numpy, call, outputs
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from tolerances import assert_close, assert_identical
 
 import keras_attn
 
-pytestmark = in_64_bits
+pytestmark = x64
 bounded = settings(
     max_examples=2 if COMPILES_EACH_SIZE else 15,
     deadline=None,
@@ -91,6 +91,7 @@ def test_future_keys_do_not_change_causal_rows(case, sizes, seed):
     assert_identical(after[1][..., : now + 1, :], before[1][..., : now + 1, :])
 
 
+@pytest.mark.slow
 @every_other(1)
 @bounded
 @given(sizes=SIZES, seed=SEEDS, scale=st.floats(-3, 3), shift=st.floats(-3, 3))

@@ -92,7 +92,6 @@ def test_cloned_models_have_layers_of_their_own(case):
     assert ours.isdisjoint(id(variable) for variable in clone.variables)
 
 
-@pytest.mark.smoke
 def test_a_fresh_process_that_imports_only_keras_and_keras_attn(tmp_path):
     models = {case.name: (functional(case.make(**case.options), case), arguments(case)) for case in CASES}
     models = {case.name: models[case.name] for case in CASES if not case.own_class}
@@ -148,6 +147,7 @@ def test_a_frozen_layer_has_gradients_for_its_inputs_only(case):
     assert set(gradients(layer, case.inputs())) == {"queries", "keys", "values"}
 
 
+@pytest.mark.slow
 def test_training_is_reproducible():
     case = CASES[1]
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import COMPILED_MODES, compiled, in_64_bits, only_on
+from backends import COMPILED_MODES, compiled, only_on, x64
 from contract_cases import B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
 from tolerances import assert_close
 
@@ -96,7 +96,7 @@ def test_symbolic_shapes_and_dtypes_are_those_of_the_result(case, known):
         assert all(size in (None, actual) for size, actual in zip(tensor.shape, result.shape, strict=True))
 
 
-POLICIES = {"float16": "float16", "float64": pytest.param("float64", marks=in_64_bits), "mixed": "mixed_bfloat16"}
+POLICIES = {"float16": "float16", "float64": pytest.param("float64", marks=x64), "mixed": "mixed_bfloat16"}
 
 
 @in_turn("policy", POLICIES, more=1)
@@ -139,6 +139,7 @@ def test_static_shapes_survive_tf_function(case, known):
     assert weights.shape.as_list() == [batch, queries, keys]
 
 
+@pytest.mark.slow
 @in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
 def test_one_program_takes_every_size(case, mode):
     layer = case.layer()

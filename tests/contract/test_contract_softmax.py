@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import compiled, every_compiled_mode, gradients_of, in_64_bits
+from backends import compiled, every_compiled_mode, gradients_of, x64
 from contract_cases import as_float64, as_numpy, sentence
 from keras import ops
 from tolerances import assert_close, assert_identical
@@ -102,7 +102,7 @@ def test_poison_in_masked_scores_changes_nothing(softmax, poison):
     assert np.any(gradients[0] != 0)
 
 
-EVERY_DTYPE = ["float16", "bfloat16", "float32", pytest.param("float64", marks=in_64_bits)]
+EVERY_DTYPE = ["float16", "bfloat16", "float32", pytest.param("float64", marks=x64)]
 
 
 @both_forms

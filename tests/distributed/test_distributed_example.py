@@ -17,7 +17,6 @@ from keras_attn import MultiHeadAttention
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "distributed_training.py"
 CLUSTERS = {"tensorflow": cluster_of_tensorflow, "jax": processes_of_jax, "torch": group_of_torch}
 # On JAX and torch nothing runs out of turn.
-long_on_tensorflow = pytest.mark.out_of_turn if BACKEND == "tensorflow" else lambda test: test
 TOLD = re.compile(r"(\d) processes, (\d) devices: loss ([\d.]+), then ([\d.]+)")
 
 
@@ -34,7 +33,7 @@ def alone(tmp_path_factory) -> tuple[Path, str]:
     return folder, text
 
 
-@long_on_tensorflow
+@pytest.mark.slow
 def test_alone_it_trains_saves_and_exports(alone):
     folder, text = alone
     assert TOLD.search(text).groups()[:2] == ("1", "1")
@@ -44,7 +43,7 @@ def test_alone_it_trains_saves_and_exports(alone):
     assert [layer.name for layer in layers if isinstance(layer, MultiHeadAttention)] == ["attend"]
 
 
-@long_on_tensorflow
+@pytest.mark.slow
 def test_in_a_cluster_it_trains_as_alone_and_the_first_process_alone_writes(alone, tmp_path):
     texts = started(tmp_path, CLUSTERS[BACKEND](2), "--quick")
     told = TOLD.search(texts[0])
@@ -59,7 +58,7 @@ def test_in_a_cluster_it_trains_as_alone_and_the_first_process_alone_writes(alon
 
 
 @only_on("tensorflow", reason="what is learned does not hang on the backend; scripts/test runs it")
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_it_learns(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(EXAMPLE.parent)
     import distributed_training

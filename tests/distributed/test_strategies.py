@@ -9,8 +9,6 @@ from distributed_processes import Trained, cluster_of_tensorflow, group_of_torch
 pytestmark = only_on("tensorflow", "torch", reason="test_jax_distribution.py has what JAX has for this")
 PLAIN = tuple(name for name in BRANCHES if name != DROPPED)
 ENGINE, processes = ("ddp", group_of_torch) if BACKEND == "torch" else ("multi_worker", cluster_of_tensorflow)
-# On torch nothing runs out of turn.
-long_on_tensorflow = pytest.mark.out_of_turn if BACKEND == "tensorflow" else lambda test: test
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +31,7 @@ def check_branches(several: Trained, in_turns: Trained, told: str) -> None:
     assert_same_training(of_branch(in_turns, DROPPED), of_branch(several, DROPPED), f"{told}, dropout")
 
 
+@pytest.mark.slow
 @only_on("tensorflow", reason="torch gives each device a process")
 def test_two_devices_train_every_branch_as_one(tmp_path, in_turns):
     (both,) = trained("mirrored", tmp_path, BRANCHES, [{}])
@@ -40,12 +39,13 @@ def test_two_devices_train_every_branch_as_one(tmp_path, in_turns):
     check_branches(both, in_turns, "MirroredStrategy")
 
 
+@pytest.mark.slow
 def test_draws_of_one_device_for_all_would_be_seen(in_turns):
     alike = as_trained(*trained_in_turns(DROPPED, 2, draws_as=lambda rank: 0))
     assert gaps(alike, in_turns)[f"{DROPPED}_loss"] > FAULT
 
 
-@long_on_tensorflow
+@pytest.mark.slow
 def test_two_processes_train_as_one_device(tmp_path, in_turns):
     workers = trained(ENGINE, tmp_path, BRANCHES, processes(2))
     check_branches(workers[0], in_turns, ENGINE)

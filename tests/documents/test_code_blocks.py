@@ -20,7 +20,7 @@ from page_output import differs
 
 import keras_attn  # noqa: F401  so that its layers are registered before a page is run, and stay when that ends
 
-pytestmark = [pytest.mark.documents, pytest.mark.needs("ray")]
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("ray")]
 
 # The reasons of `<!-- not run: REASON -->`, and where such blocks run.
 NOT_RUN = {

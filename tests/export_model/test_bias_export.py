@@ -27,6 +27,7 @@ def padded_on_the_left():
     return {"x": x, "bias": bias}
 
 
+@pytest.mark.slow
 def test_an_added_mask_lets_nothing_masked_take_part(tmp_path):
     traced, inputs = Unproven(heads_with_a_bias()), padded_on_the_left()
     later = {**inputs, "x": inputs["x"] + np.float32(1000) * (np.arange(5) == 4)[:, None]}
@@ -37,7 +38,7 @@ def test_an_added_mask_lets_nothing_masked_take_part(tmp_path):
         np.testing.assert_array_equal(file.run(later)["output"][:, :4], found[:, :4])
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_an_added_mask_in_a_file_of_float16(tmp_path):
     model, inputs = heads_with_a_bias(), padded_on_the_left()
     bundle = export_model(model, tmp_path / "bundle", precision="float16")
@@ -45,7 +46,7 @@ def test_an_added_mask_in_a_file_of_float16(tmp_path):
     np.testing.assert_allclose(found, model.predict_on_batch(inputs)["output"], atol=5e-3)
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_model_of_mixed_precision_with_a_bias(dtype, tmp_path):
     policy = keras.dtype_policies.DTypePolicy("mixed_float16")

@@ -29,12 +29,14 @@ def model():
     return keras.Model([x, mask], ByHand(name="by_hand")(x, mask))
 
 
+@pytest.mark.slow
 def test_it_becomes_the_operator_and_is_told(model, tmp_path):
     (told,) = export_model(model, tmp_path / "bundle").manifest["layers"]
     assert {key: told[key] for key in ("class", "lowering")} == {"class": "operations", "lowering": "fused"}
     assert "by_hand" in told["name"]
 
 
+@pytest.mark.slow
 def test_one_that_differs_stays_as_it_was_traced(model, tmp_path, monkeypatch):
     def wrong(*given):
         found, calls = lower_by_hand(*given)
@@ -46,6 +48,7 @@ def test_one_that_differs_stays_as_it_was_traced(model, tmp_path, monkeypatch):
     assert (bundle.manifest["layers"], bundle.manifest["opset"]) == ([], 18)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{"lowering": "portable"}, {"opset": 20}])
 def test_it_stays_where_the_operator_is_not_wanted(model, tmp_path, asked):
     assert export_model(model, tmp_path / "bundle", **asked).manifest["layers"] == []

@@ -39,6 +39,7 @@ class PositionTable(layers.Layer):
         return self.table[: ops.shape(ids)[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "precision", "layer", "rows"),
     [
@@ -77,6 +78,7 @@ def test_frozen_original_beside_the_fine_tuned_table_passes(tmp_path):
     assert weights == {"variables": 1, "unchanged": 1, "other_constants": 1}
 
 
+@pytest.mark.slow
 def test_folded_and_tied_weights_pass(tmp_path):
     ids = keras.Input((None,), dtype="int32", name="ids")
     table = layers.ReversibleEmbedding(64, 32)

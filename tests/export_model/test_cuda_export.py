@@ -15,7 +15,7 @@ from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._lowerings import flash
 from keras_attn_export._standalone import verify
 
-LATER = pytest.mark.out_of_turn
+SLOW = pytest.mark.slow
 AT_ONCE = "all examples at once, as sizes ask for it"
 
 
@@ -37,14 +37,15 @@ def model():
     return keras.Model([x, lengths], {"found": found, "weights": weights})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lowering", "precision", "forms"),
     [
         ("adaptive", "float32", ["adaptive"] * 3),
-        pytest.param("portable", "float32", ["portable"] * 3, marks=LATER),
-        pytest.param("fused", "float32", ["portable", "portable", "fused"], marks=LATER),
-        pytest.param("adaptive", "float16", ["adaptive"] * 3, marks=LATER),
-        pytest.param("adaptive", "int8", ["adaptive"] * 3, marks=LATER),
+        pytest.param("portable", "float32", ["portable"] * 3, marks=SLOW),
+        pytest.param("fused", "float32", ["portable", "portable", "fused"], marks=SLOW),
+        pytest.param("adaptive", "float16", ["adaptive"] * 3, marks=SLOW),
+        pytest.param("adaptive", "int8", ["adaptive"] * 3, marks=SLOW),
     ],
 )
 @pytest.mark.usefixtures("cuda_is_the_cpu")
@@ -62,6 +63,7 @@ def test_which_forms_are_written(lowering, precision, forms, tmp_path):
     assert {name.split("/")[1] for name in names} == {"additive", "dot", "heads"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
 def test_the_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch):
     over_all = flash.over_all  # no query comes before a key
@@ -73,6 +75,7 @@ def test_the_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch)
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
 def test_attention_that_is_placed_elsewhere_ends_the_proof(tmp_path, monkeypatch):
     bundle = export_model(model(), tmp_path / "bundle", provider="cuda")
@@ -93,6 +96,7 @@ def test_attention_that_is_placed_elsewhere_ends_the_proof(tmp_path, monkeypatch
         verify_bundle(bundle.path, provider="cuda")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
 def test_texts_are_refused(tmp_path):
     with pytest.raises(UnsupportedModelError, match="does not load with CUDA"):

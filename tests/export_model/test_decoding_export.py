@@ -35,8 +35,9 @@ CASES = {
 IN_TURN = "attention"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == IN_TURN else pytest.mark.out_of_turn) for name in CASES]
+    "name", [pytest.param(name, marks=() if name == IN_TURN else pytest.mark.slow) for name in CASES]
 )
 def test_the_proof_passes(name, tmp_path):
     model, inputs_of = CASES[name]()
@@ -50,6 +51,7 @@ def written(request, tmp_path_factory):
     return request.param, traced, traced.written(tmp_path_factory.mktemp("decoding")), inputs_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 9, 33])
 def test_any_batch_is_decoded_as_by_keras(written, count):
     name, traced, file, inputs_of = written
@@ -62,6 +64,7 @@ def test_any_batch_is_decoded_as_by_keras(written, count):
         assert len(set(found["lengths"].tolist())) > 2  # rows leave at different steps
 
 
+@pytest.mark.slow
 def test_a_batch_without_rows_is_decoded_too(written):
     _, traced, file, inputs_of = written
     found = file.run(inputs_of(0))
@@ -70,6 +73,7 @@ def test_a_batch_without_rows_is_decoded_too(written):
         assert found[name].shape == (0, *(5 if size is None else size for size in spec.shape[1:])), name
 
 
+@pytest.mark.slow
 def test_rows_leave_in_the_file_too(written):
     """A loop within a loop, unless all rows take all steps."""
     name, _, file, _ = written
@@ -79,6 +83,7 @@ def test_rows_leave_in_the_file_too(written):
     assert leaving == [name != "without an end", False][: len(found)]
 
 
+@pytest.mark.slow
 def test_a_step_of_one_batch_is_exported_with_it(tmp_path):
     encoder, step, state = recurrent()
     model, inputs = greedy(encoder, of_one_batch(step, 4), state, **OPTIONS), {"ids": ids_of(9)["ids"][[7, 0, 8, 1]]}
@@ -92,6 +97,7 @@ def test_a_step_of_one_batch_is_exported_with_it(tmp_path):
         np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_encoder_and_step_by_themselves_in_a_loop_write_what_the_one_model_does(tmp_path):
     encoder, step, state = growing_caches()
     with warnings.catch_warnings():

@@ -23,7 +23,6 @@ from keras_attn_export._standalone import verify
 from keras_attn_export._thresholds import LARGE
 
 
-@pytest.mark.smoke
 @pytest.mark.fresh_process
 def test_what_a_bundle_holds(tmp_path):
     steps = []
@@ -48,7 +47,6 @@ def test_what_a_bundle_holds(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["bundle"]
 
 
-@pytest.mark.smoke
 def test_a_mismatch_raises_with_every_row_and_leaves_the_old_bundle_whole(tmp_path, monkeypatch):
     """A lowering lets one key too many take part, as a defect in a converter would."""
     model = dict_inputs_and_outputs()
@@ -67,6 +65,7 @@ def test_a_mismatch_raises_with_every_row_and_leaves_the_old_bundle_whole(tmp_pa
     assert load_bundle(old.path).manifest == old.manifest
 
 
+@pytest.mark.slow
 def test_tolerance_decides_and_a_mismatch_leaves_nothing(tmp_path, monkeypatch):
     model, run = sequential(), verify.run_cases
 
@@ -110,6 +109,7 @@ def test_what_is_no_model(model, message, tmp_path, monkeypatch):
     assert os.listdir() == ["empty.keras"]
 
 
+@pytest.mark.slow
 def test_exports_in_threads_take_turns(tmp_path, monkeypatch):
     at_work, together = [], []
 
@@ -128,6 +128,7 @@ def test_exports_in_threads_take_turns(tmp_path, monkeypatch):
     assert together == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_sizes_that_must_be_multiples_are_written_down_and_asked_for(tmp_path):
     x = keras.Input((None, 2), name="x")
     model = keras.Model(x, layers.Add(name="y")([x, layers.UpSampling1D(3)(layers.MaxPooling1D(3)(x))]))

@@ -9,15 +9,16 @@ from keras_attn_export import export_model, verify_bundle
 from keras_attn_export._options import ADAPTIVE, PORTABLE
 
 EXPORTED = MODELS | DECODER_PARTS
-LATER = pytest.mark.out_of_turn
+SLOW = pytest.mark.slow
 LOWERINGS = (PORTABLE, "fused", ADAPTIVE)
 CASES = [
-    (name, LOWERINGS[number % 3] if case.attention else PORTABLE, LATER if case.attention and number % 2 else ())
+    (name, LOWERINGS[number % 3] if case.attention else PORTABLE, SLOW if case.attention and number % 2 else ())
     for number, (name, case) in enumerate(EXPORTED.items())
 ]
 CASES += [(name, ADAPTIVE, ()) for name in ("additive", "dict inputs and outputs")]  # one of each score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "lowering"),
     [pytest.param(EXPORTED[name], lowering, id=f"{lowering}-{name}", marks=marks) for name, lowering, marks in CASES],

@@ -6,24 +6,21 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from environments import with_support
 from killing import make_bundle, stage, whole
 
 from keras_attn_export import BundleError
 
-SUPPORT = Path(__file__).parents[1] / "support"
-
 
 def script(code, *arguments, **options):
     """Start Python on some code, with the tests' modules at hand."""
-    environment = {**os.environ, "PYTHONPATH": str(SUPPORT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=with_support(TF_CPP_MIN_LOG_LEVEL="3"),
         **options,
     )
 
@@ -83,6 +80,7 @@ def target(tmp_path):
     return tmp_path / "place" / "bundle"
 
 
+@pytest.mark.slow
 def test_who_overwrites_last_wins_and_readers_see_a_whole_bundle_or_an_error(target, sources):
     stage(sources[0], target)
     seen = []
@@ -99,6 +97,7 @@ def test_who_overwrites_last_wins_and_readers_see_a_whole_bundle_or_an_error(tar
     assert os.listdir(target.parent) == ["bundle"]
 
 
+@pytest.mark.slow
 def test_without_overwriting_one_wins_and_the_others_are_told(target, sources):
     for _ in range(2):
         results = race(target, sources, overwrite=False, times=1)
@@ -139,7 +138,7 @@ for kind, kilobytes in json.loads(sys.argv[2]):
 SAID = {"disk": "No space left on device.", "file": "File too large."}
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_real_exports_without_space(tmp_path):
     place = tmp_path / "place"
     place.mkdir()

@@ -19,7 +19,7 @@ SHARDS = 8
 MATCHED = "matched"
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 
-pytestmark = pytest.mark.fuzz
+pytestmark = pytest.mark.nightly
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

@@ -18,8 +18,6 @@ from keras_attn_export import ExportError, InputError, UnsupportedModelError, ex
 from keras_attn_export._bundle.arrays import checked_inputs
 from keras_attn_export._standalone.verify import Spec
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 # ------------------------------------------------------------- .keras files
 
 
@@ -156,6 +154,7 @@ ARRAYS = hnp.arrays(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_arrays_give_numbers_or_a_sentence(loaded, data):

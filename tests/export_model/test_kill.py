@@ -6,17 +6,19 @@ import sys
 import tempfile
 from pathlib import Path
 
+import killing
 import pytest
 from bundles import finished
+from environments import with_support
 from interrupts import heeding_interrupts
 
-SCRIPT = Path(__file__).parents[1] / "support" / "killing.py"
+SCRIPT = Path(killing.__file__)
 
 
 def killed(kind, folder, seed, points, timeout):
     """Run killing.py and return what it found."""
     with heeding_interrupts():
-        done = finished(sys.executable, SCRIPT, kind, folder, seed, points, timeout=timeout)
+        done = finished(sys.executable, SCRIPT, kind, folder, seed, points, timeout=timeout, env=with_support())
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     print(f"{kind}: {json.dumps(found, indent=1)}")
@@ -40,7 +42,7 @@ def place():
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; CI runs Linux")
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_stopped_at_every_line(place, random_seed, kills):
     found = killed("lines", place, random_seed, kills, timeout=600)
     assert found["points"] > 1000
@@ -48,7 +50,7 @@ def test_stopped_at_every_line(place, random_seed, kills):
     assert "a bundle, exchanges: absent" not in found["found"]
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_real_exports_stopped_at_random_moments(tmp_path, random_seed, kills):
     found = killed("exports", tmp_path, random_seed, kills, timeout=60 + 30 * kills)
     assert found["points"] == kills

@@ -60,7 +60,6 @@ def test_a_decoder_keeps_its_layer_in_its_loop(greedy):
     assert verify_bundle(bundle.path).passed
 
 
-@pytest.mark.smoke
 def test_a_loop_that_ends_early_gives_all_its_steps(greedy):
     model, bundle = greedy
     found = assert_like_keras(model, bundle.run, rows=1, length=9)
@@ -75,6 +74,7 @@ def test_a_loop_reads_the_memory_where_it_is(greedy):
     assert len(loop.input) == 2 + 4
 
 
+@pytest.mark.slow
 def test_a_difference_that_begins_in_a_loop_is_named_with_its_layer(greedy, tmp_path):
     folder = shutil.copytree(greedy[1].path, tmp_path / "wrong")
     proto = file_of(greedy[1])
@@ -89,6 +89,7 @@ def test_a_difference_that_begins_in_a_loop_is_named_with_its_layer(greedy, tmp_
 # ------------------------------------------------- what is in other loops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "lowering", "opset", "depths"),
     [
@@ -108,7 +109,7 @@ def test_each_call_is_where_it_was(layer, lowering, opset, depths, tmp_path):
     assert_like_keras(traced.model, file.run, rows=2)
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "lowering", "precision"),
     [(Nested, "adaptive", "int8"), (Nested, "portable", "float16"), (Leaving, "adaptive", "float32")],
@@ -117,6 +118,7 @@ def test_the_proof_of_such_files_passes(layer, lowering, precision, tmp_path):
     assert export_model(looped(layer), tmp_path / "bundle", lowering=lowering, precision=precision).report.passed
 
 
+@pytest.mark.slow
 def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
     """Weights of the loop lie in a second file, as if there were gigabytes of them."""
     monkeypatch.setattr(external_data, "LIMIT", 100)

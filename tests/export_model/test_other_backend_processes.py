@@ -20,8 +20,6 @@ from tolerances import assert_close
 
 from keras_attn_export import load_bundle, verify_bundle
 
-pytest_plugins = ("other_backend_fixtures",)
-
 
 @pytest.mark.needs("jax")
 def test_the_command_takes_a_file_of_any_backend(tmp_path):

@@ -18,8 +18,6 @@ from keras_attn_export._export.custom_objects import imported
 from keras_attn_export._export.other_backend import TensorFlowProcess, _environment
 from keras_attn_export._standalone.verify import CASES, load_cases
 
-pytest_plugins = ("other_backend_fixtures",)
-
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
@@ -170,6 +168,7 @@ def test_a_class_that_cannot_be_imported_is_refused_before_anything_is_run(found
         assert found[what]["steps"][-1] == "Loading Keras and its backend"
 
 
+@pytest.mark.slow
 def test_a_subclass_in_a_file_exports_with_its_weights(tmp_path):
     """On TensorFlow too: Keras cannot build it before it has seen the samples, and loads no weights until then."""
     model, samples = scaled()

@@ -32,6 +32,7 @@ def one_by_one(answer):
     )
 
 
+@pytest.mark.slow
 def test_every_lowering_answers_for_packed_texts_as_for_each_alone(tmp_path):
     traced = Unproven(packing())
     expected = one_by_one(lambda inputs: traced.expected(inputs)["output"])
@@ -41,7 +42,7 @@ def test_every_lowering_answers_for_packed_texts_as_for_each_alone(tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_a_proven_bundle_of_packed_texts(tmp_path):
     bundle = export_model(packing(), tmp_path / "bundle")
     found = bundle.run({"x": packed(), "segment_ids": IDS})["output"]

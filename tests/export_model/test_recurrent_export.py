@@ -33,8 +33,9 @@ def written(request, tmp_path_factory):
     return request.param, traced, traced.written(tmp_path_factory.mktemp("recurrent"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "bahdanau" else pytest.mark.out_of_turn) for name in CELLS]
+    "name", [pytest.param(name, marks=() if name == "bahdanau" else pytest.mark.slow) for name in CELLS]
 )
 def test_the_proof_passes_and_axes_are_named_after_both_sides(name, tmp_path):
     bundle = export_model(model_of(name), tmp_path / "bundle", sample_inputs=samples())
@@ -49,6 +50,7 @@ def assert_same(found, expected):
         np.testing.assert_allclose(found[output], array, rtol=1e-4, atol=1e-5, err_msg=output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1, 2, 3), (3, 7, 6), (9, 4, 1)])
 def test_other_sizes_give_what_keras_gives(written, sizes):
     name, traced, file = written
@@ -57,6 +59,7 @@ def test_other_sizes_give_what_keras_gives(written, sizes):
     assert_same(file.run(inputs), traced.expected(inputs))
 
 
+@pytest.mark.slow
 def test_nan_in_padding_stays_out(written):
     _, traced, file = written
     inputs = samples(seed=2) | {"valid_lens": np.int32([2, 5, 0, 3])}
@@ -65,5 +68,6 @@ def test_nan_in_padding_stays_out(written):
     assert_same(found, traced.expected(inputs))
 
 
+@pytest.mark.slow
 def test_the_loop_is_one_operator(written):
     assert [node.op_type for node in written[2].finished.model.graph.node].count("Loop") == 1

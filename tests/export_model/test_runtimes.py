@@ -15,16 +15,16 @@ from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._standalone import verify
 from keras_attn_export._tracing import weights
 
-LATER = pytest.mark.out_of_turn
+SLOW = pytest.mark.slow
 STANDARD = {
     "three layers": pytest.param(models.three_layers, {}),
-    "fused": pytest.param(models.three_layers, {"lowering": "fused"}, marks=LATER),
-    "float16": pytest.param(models.three_layers, {"precision": "float16"}, marks=LATER),
-    "int8": pytest.param(models.three_layers, {"precision": "int8"}, marks=LATER),
-    "scores": pytest.param(models.scores, {}, marks=LATER),
-    "block": pytest.param(models.block, {}, marks=LATER),
-    "convolutions": pytest.param(models.convolutions, {}, marks=LATER),
-    "LSTM": pytest.param(models.recurrent, {}, marks=LATER),
+    "fused": pytest.param(models.three_layers, {"lowering": "fused"}, marks=SLOW),
+    "float16": pytest.param(models.three_layers, {"precision": "float16"}, marks=SLOW),
+    "int8": pytest.param(models.three_layers, {"precision": "int8"}, marks=SLOW),
+    "scores": pytest.param(models.scores, {}, marks=SLOW),
+    "block": pytest.param(models.block, {}, marks=SLOW),
+    "convolutions": pytest.param(models.convolutions, {}, marks=SLOW),
+    "LSTM": pytest.param(models.recurrent, {}, marks=SLOW),
 }
 
 
@@ -40,6 +40,7 @@ def by_reference(folder, model=None):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "options"), STANDARD.values(), ids=STANDARD)
 def test_a_standard_file_and_another_implementation_of_onnx(build, options, tmp_path):
     bundle = export_model(build(), tmp_path / "bundle", target="standard", **options)
@@ -55,7 +56,7 @@ def test_a_standard_file_and_another_implementation_of_onnx(build, options, tmp_
     assert not [row for row in rows if not row["passed"]]
 
 
-@LATER
+@SLOW
 def test_the_other_implementation_lacks_loops_that_collect(tmp_path):
     """onnx 1.23.2 joins what the steps of a `Loop` give along its first axis, where ONNX makes a new one of them."""
     bundle = export_model(models.recurrent(layers.GRU), tmp_path / "bundle", target="standard")
@@ -63,7 +64,7 @@ def test_the_other_implementation_lacks_loops_that_collect(tmp_path):
         by_reference(bundle.path)
 
 
-@LATER
+@SLOW
 def test_another_implementation_sees_what_is_changed(tmp_path):
     bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
     model = onnx.load(bundle.path / verify.MODEL)
@@ -73,6 +74,7 @@ def test_another_implementation_sees_what_is_changed(tmp_path):
     assert {row["case"] for row in rows if not row["passed"]} >= {"base"}
 
 
+@pytest.mark.slow
 def test_weights_in_a_second_file(tmp_path, monkeypatch):
     monkeypatch.setattr(external_data, "LIMIT", 100)
     monkeypatch.setattr(weights, "LARGE", 64)

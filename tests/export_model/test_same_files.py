@@ -13,7 +13,7 @@ from repeated_exports import EXPORTS
 
 from keras_attn_export._graphs.walk import all_graphs, all_nodes
 
-SCRIPT = Path(__file__).parents[1] / "support" / "repeated_exports.py"
+SCRIPT = Path(__file__).with_name("repeated_exports.py")
 OF_THE_RUN = re.compile(r"saved_model/|parity/report\.json")
 
 
@@ -41,6 +41,7 @@ def told(folder, name, number=float):
     return content
 
 
+@pytest.mark.slow
 def test_ten_models_in_two_processes(tmp_path):
     first, second = exported(tmp_path / "first", 1), exported(tmp_path / "second", 2, "--reversed")
     for name in EXPORTS:

@@ -11,8 +11,6 @@ from bundles import small_inputs
 
 from keras_attn_export import load_bundle
 
-pytest_plugins = ("bundle_fixtures",)
-
 THREADS, REQUESTS, DISTINCT = 16, 10_000, 60
 ALLOWED_GROWTH = 24 * 2**20  # bytes; a leak of one output a request would be several times that
 
@@ -22,7 +20,7 @@ def resident_bytes() -> int:
     return int(fields[1]) * 4096
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_sixteen_threads_ten_thousand_requests(exported):
     bundle = load_bundle(exported)
     rng = np.random.default_rng(0)

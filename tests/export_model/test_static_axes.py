@@ -69,6 +69,7 @@ def shapes(bundle, part="inputs"):
     return {spec["name"]: spec["shape"][:2] for spec in bundle.manifest[part]}
 
 
+@pytest.mark.slow
 def test_a_loop_over_steps_and_a_batch_that_is_not_the_first_axis(tmp_path):
     rng = np.random.default_rng(0)
     state = [rng.standard_normal(shape, "float32") for shape in ((B, SOURCE, HIDDEN), (LAYERS, B, HIDDEN))]
@@ -87,6 +88,7 @@ def test_a_loop_over_steps_and_a_batch_that_is_not_the_first_axis(tmp_path):
     assert len(bundle.report.rows) > 10
 
 
+@pytest.mark.slow
 def test_a_slice_of_a_table(tmp_path):
     bundle = exported(Encoder(), tmp_path, SOURCE, steps := [])
     assert shapes(bundle) == {"X": ["batch", SOURCE]}
@@ -95,6 +97,7 @@ def test_a_slice_of_a_table(tmp_path):
     assert "[1,1000,8]" in bundle.manifest["static"]["X_length"]
 
 
+@pytest.mark.slow
 def test_what_is_static_is_so_in_the_saved_model_too(tmp_path):
     x = keras.Input((4, 6), name="x")
     bundle = export_model(keras.Model(x, Parts()(x)), tmp_path / "bundle", static_axes={"batch": 2})
@@ -115,6 +118,7 @@ class Chunks(layers.Layer):
         return keras.KerasTensor(x.shape, x.dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("axis", "name", "size"), [(1, "x_length", 6), (0, "batch", 3)])
 def test_size_that_python_reads_is_chosen_by_the_user(axis, name, size, tmp_path):
     x = keras.Input((None, 4), name="x")

@@ -17,8 +17,9 @@ def encoder():
     return keras.Model(ids, keras.layers.AdditiveAttention(name="additive")([x, x]))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*destroy the mask:UserWarning")  # what Keras thinks of its own layer
-@pytest.mark.parametrize("lowering", [pytest.param("portable", marks=pytest.mark.out_of_turn), "adaptive"])
+@pytest.mark.parametrize("lowering", [pytest.param("portable", marks=pytest.mark.slow), "adaptive"])
 def test_exported(lowering, tmp_path):
     bundle = export_model(encoder(), tmp_path / "bundle", lowering=lowering)
     assert bundle.report.passed

@@ -41,6 +41,7 @@ def bundle(model, tmp_path_factory):
     return export_model(model, tmp_path_factory.mktemp("strings") / "bundle")
 
 
+@pytest.mark.slow
 def test_it_gives_what_keras_gives(bundle, model):
     expected, found = model_signature(model).run(GIVEN), bundle.run(GIVEN)
     assert found["name"].tolist() == expected["name"].tolist()
@@ -51,6 +52,7 @@ def test_it_gives_what_keras_gives(bundle, model):
         np.testing.assert_array_equal(again["scores"], found["scores"])
 
 
+@pytest.mark.slow
 def test_the_manifest_and_the_cases_say_so_without_pickles(bundle):
     assert [spec["dtype"] for spec in bundle.manifest["inputs"]] == ["string", "string", "float32"]
     assert {spec["name"]: spec["dtype"] for spec in bundle.manifest["outputs"]}["name"] == "string"
@@ -64,6 +66,7 @@ def test_the_manifest_and_the_cases_say_so_without_pickles(bundle):
     assert bundle.report.warnings == ()
 
 
+@pytest.mark.slow
 def test_every_word_and_what_is_odd_was_tried(bundle):
     cases = {case.name: case.inputs for case in verify.load_cases(bundle.path / verify.CASES)}
     assert {*ODD} <= {*cases["every text"]["text"]}
@@ -71,11 +74,13 @@ def test_every_word_and_what_is_odd_was_tried(bundle):
     assert {*cases["empty text"]["text"]} == {""}
 
 
+@pytest.mark.slow
 def test_the_bundle_checks_itself(bundle):
     done = subprocess.run([sys.executable, "-P", bundle.path / "verify.py"], capture_output=True, text=True, check=True)
     assert "outputs match on CPUExecutionProvider" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_name_that_is_another_is_found(bundle, tmp_path):
     shutil.copytree(bundle.path, tmp_path / "bundle")
     cases = verify.load_cases(bundle.path / verify.CASES)
@@ -90,6 +95,7 @@ def test_a_name_that_is_another_is_found(bundle, tmp_path):
     assert [row.dtype for row in caught.value.report.rows if not row.passed] == ["string"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -107,6 +113,7 @@ def test_what_is_no_string_is_told(bundle, text, said):
         bundle.run(GIVEN | {"text": text})
 
 
+@pytest.mark.slow
 def test_what_is_no_character_is_no_case(bundle, tmp_path):
     codes = np.array([[0x110000]], np.uint32).view("U1")[:, 0]
     np.savez(tmp_path / "cases.npz", **{"cases": np.array(["a"]), "0/inputs/text": codes})
@@ -131,6 +138,7 @@ def test_texts_without_a_known_word_are_left_out_alone_and_warned_of(tmp_path):
         bundle.report.raise_if_warned()
 
 
+@pytest.mark.slow
 def test_a_single_string(tmp_path):
     word = keras.Input(batch_shape=(), dtype="string", name="word")
     lookup = keras.layers.StringLookup(vocabulary=NAMES)
@@ -140,6 +148,7 @@ def test_a_single_string(tmp_path):
     assert (found["number"].item(), found["same"].item()) == (2, "bad")
 
 
+@pytest.mark.slow
 def test_an_unknown_word_is_refused_where_keras_refuses_it(tmp_path):
     bundle = export_model(of_one_word(num_oov_indices=0), tmp_path / "bundle")
     assert bundle.run([["red", "blue", "grün"]])["found"].tolist() == [[0, 1, 2]]
@@ -153,16 +162,19 @@ def test_strings_are_refused_where_keras_has_none(monkeypatch):
         model_signature(of_one_word())
 
 
+@pytest.mark.slow
 def test_a_target_that_has_their_operators(model, tmp_path):
     bundle = export_model(model, tmp_path / "bundle", target="1.17")
     assert (bundle.manifest["lowest_onnxruntime"], bundle.manifest["opset"]) == ("1.17", 20)
 
 
+@pytest.mark.slow
 def test_a_lower_opset_is_refused(model, tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"of opset 20, which .* has from 1\.17 on\. Received: opset=18"):
         export_model(model, tmp_path / "bundle", opset=18)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float16", "int8"])
 def test_strings_stay_in_other_precisions(model, tmp_path, precision):
     with warnings.catch_warnings():

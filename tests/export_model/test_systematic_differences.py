@@ -22,6 +22,7 @@ def widest_limit(model, samples=None):
     return max(float(case.rounding["y"].max()) for case in cases if case.outputs["y"].size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [*SOURCES, "choices"])
 def test_difference_of_three_limits_is_found(source, tmp_path):
     samples = {"x": TIES} if source == "choices" else None
@@ -32,6 +33,7 @@ def test_difference_of_three_limits_is_found(source, tmp_path):
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.slow
 def test_difference_of_three_limits_is_found_on_samples(tmp_path):
     bundle = export_model(shifted("dense", 0.0), tmp_path / "bundle")
     samples = {"x": np.random.default_rng(0).standard_normal((3, 5, 6)).astype("float32")}
@@ -46,12 +48,14 @@ class RandomInGraph(layers.Layer):
         return x if tf.executing_eagerly() else x * (1 + 0.1 * tf.random.uniform(tf.shape(x)))
 
 
+@pytest.mark.slow
 def test_noise_of_a_graph_is_no_rounding(tmp_path):
     x = keras.Input((6,), name="x")
     with pytest.raises(ParityError, match="in layer `noise`"):
         export_model(keras.Model(x, layers.Dense(2)(RandomInGraph(name="noise")(x))), tmp_path / "bundle")
 
 
+@pytest.mark.slow
 def test_layer_behind_texts_is_named(tmp_path):
     x = keras.Input((3,), dtype="string", name="x")
     rows = layers.Embedding(4, 2)(layers.StringLookup(vocabulary=["a", "b"])(x))

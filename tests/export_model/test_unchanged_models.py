@@ -29,6 +29,7 @@ AUGMENTATIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", AUGMENTATIONS, ids=["crop", "nested"])
 def test_statistics_behind_augmentation_stay(first, tmp_path):
     model, images = convolutional(first()), np.random.default_rng(1).random((3, 8, 8, 3), "float32")
@@ -39,6 +40,7 @@ def test_statistics_behind_augmentation_stay(first, tmp_path):
     np.testing.assert_allclose(output, predicted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_check_of_a_model_in_half_precision_leaves_its_variables(tmp_path):
     keras.config.set_dtype_policy("mixed_float16")
     model = convolutional(layers.CenterCrop(6, 6))
@@ -49,6 +51,7 @@ def test_check_of_a_model_in_half_precision_leaves_its_variables(tmp_path):
         assert verify_bundle(bundle.path, samples={"x": images}, model=model).passed
 
 
+@pytest.mark.slow
 def test_failed_export_leaves_seeds_and_statistics(tmp_path):
     x = keras.Input((3, 6), name="x")
     hidden = layers.LSTM(4, dropout=0.2, return_sequences=True)(x)

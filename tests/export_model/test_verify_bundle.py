@@ -12,8 +12,6 @@ from keras_attn_export._export.verify_bundle import _rows_of_samples, replayed
 from keras_attn_export._model.reference import case_of
 from keras_attn_export._options import Options
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 LARGE = {name: array * 3 if array.dtype.kind == "f" else array for name, array in small_inputs(5, 4, 9).items()}
 
 
@@ -93,7 +91,6 @@ def test_samples_that_give_no_number():
         case_of("samples", model, Options(samples={"x": some[:1]}))
 
 
-@pytest.mark.smoke
 def test_from_the_command_line(checked, tmp_path, call, succeeds, fails):
     _, file, bundle = checked
     np.savez(tmp_path / "samples.npz", **LARGE)

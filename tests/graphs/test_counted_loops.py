@@ -84,7 +84,6 @@ def test_a_constant_number_of_steps(end, stays):
     assert ("Less" in ops) == stays
 
 
-@pytest.mark.smoke
 def test_recurrent_layers_of_keras_count_their_steps():
     layer, rng = keras.layers.GRU(4, return_sequences=True), np.random.default_rng(0)
     x, mask = rng.normal(size=(2, 5, 3)).astype("float32"), np.array([[True] * 5, [True] * 3 + [False] * 2])

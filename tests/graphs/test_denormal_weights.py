@@ -51,6 +51,7 @@ def test_where_no_mask_makes_them_nothing_is_asked(nodes, mask):
     assert "Where" not in ops(model)
 
 
+@pytest.mark.slow
 def test_attention_that_has_such_a_mask_stays_as_it_is_written(tmp_path):
     """The operator would multiply by what it leaves."""
     x, mask = keras.Input((4, 6), name="x"), np.float32([[0, -100, 0, -100]] * 4)

@@ -51,6 +51,7 @@ def test_what_is_like_it_stays(nodes):
     assert "HardSigmoid" not in {node.op_type for node in model.graph.node}
 
 
+@pytest.mark.slow
 def test_a_swish_runs_in_the_convolution_before_it(tmp_path):
     x = keras.Input((8, 8, 16), name="x")
     hidden = layers.Conv2D(16, 1)(x)

@@ -177,7 +177,6 @@ def test_what_only_looks_like_it_stays(other):
     assert written.SerializeToString() == before
 
 
-@pytest.mark.smoke
 def test_a_loop_is_written_in_few_too(tmp_path):
     """Weights, a constant that is reshaped among them, are outside of the body that reads them."""
 

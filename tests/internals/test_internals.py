@@ -101,6 +101,7 @@ def own_names():
     return names
 
 
+@pytest.mark.slow
 def test_only_these_modules_know_private_names():
     own = own_names()
     trees = [(file.stem, tree) for file, tree in TREES.items() if not re.fullmatch(KNOW_PRIVATE_NAMES, file.stem)]

@@ -80,6 +80,7 @@ def test_normalized_scores_start_as_those_of_a_direction():
     assert_close(as_numpy(layer.score(queries, keys)), 3.0 * before, "float32")
 
 
+@pytest.mark.slow
 def test_normalized_scores_with_int8_kernels():
     layer = normalized(64)
     queries, keys = (np.random.default_rng(0).normal(size=(2, *shape)).astype("float32") for shape in ((3, 4), (5, 7)))

@@ -153,6 +153,7 @@ def decoder():
     return training, encoder, step
 
 
+@pytest.mark.slow
 def test_the_cell_of_a_trained_layer_decodes_step_by_step(tmp_path):
     training, encoder, step = decoder()
     model = greedy(encoder, step, {"next_state": "state"}, start=0, max_length=5, outputs=["weights"])

@@ -143,6 +143,7 @@ def test_a_cell_that_makes_no_states_begins_with_zeros():
     assert_identical(arrays(rnn(inputs, memory)), arrays(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"), [(name, COMPILED_MODES[n % len(COMPILED_MODES)]) for n, name in enumerate(CELLS)]
 )
@@ -231,6 +232,7 @@ def with_lora(model):
         dense.lora_kernel_b.assign(np.ones(dense.lora_kernel_b.shape))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # Keras, of its InputLayer
 @pytest.mark.parametrize("change", [quantized, with_lora])
 def test_what_kernels_became_is_saved(change, tmp_path):

@@ -22,6 +22,7 @@ def in_turn(*names):
     )
 
 
+@pytest.mark.slow
 @in_turn("location", "luong")
 def test_fit_with_dropout_changes_every_weight(name, jit_compile):
     model = functional(name)
@@ -40,7 +41,6 @@ def test_fit_with_dropout_changes_every_weight(name, jit_compile):
         assert np.any(as_numpy(variable) != old), variable.path
 
 
-@pytest.mark.smoke
 @in_turn("location", "bahdanau", "heads")
 def test_fit_without_masks(name, jit_compile):
     """XLA takes the gradient of a projection in the loop."""
@@ -84,6 +84,7 @@ def _drawn_under_jit(rnn, inputs, memory, seeds):
     return arrays([first, second])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [None, *(mode for mode in FIT_MODES if mode != "eager")], ids=str)
 def test_weights_are_dropped_anew_at_each_step_and_in_each_call(mode):
     rnn = AttentionRNN(AttentionCell(layers.SimpleRNNCell(3), DotProductAttention(0.5, seed=1), when="after"))

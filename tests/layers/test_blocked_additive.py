@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 from additive_layers import B, Dk, Dq, Dv, Tk, Tq, U, arrays, assert_gradients_close, layer_of, second_gradients
-from backends import BACKEND, COMPILED_MODES, MODES, compiled, gradients_of, in_64_bits, only_on
+from backends import BACKEND, COMPILED_MODES, MODES, compiled, gradients_of, only_on, x64
 from contract_cases import additive_score_of, as_numpy, call, gradients, randomise
 from keras import ops
 from tensor_sizes import tensor_sizes
@@ -18,7 +18,6 @@ from keras_attn._maths import blocked_additive
 from keras_attn._maths.blocked_additive import blocked_additive_scores
 
 REST = [(3, (B,), True), (3, (B,), False), (3, (2, 4), False), ("auto", (B,), True)]
-OUT_OF_TURN = pytest.mark.out_of_turn if BACKEND == "tensorflow" else ()  # on others there is no later time for it
 small_auto = pytest.mark.usefixtures("_small_auto")
 
 
@@ -45,12 +44,13 @@ CALLS = {  # Tq, Tk, block size, masks
     "window": (5, 9, 2, {"window": (2, 1)}),
     "lengths too": (6, 6, "auto", {"causal": True, "valid_lens": LENGTHS_PER_QUERY}),
 }
-COMPILED = {"blocks of 3", "blocks of auto", "window", "lengths too"}  # each takes seconds
-WAYS = [(name, mode) for name in CALLS for mode in dict.fromkeys([*MODES[:1], *COMPILED_MODES])]
+COMPILED = ["blocks of 3", "blocks of auto", "window", "lengths too"]  # each takes seconds
+WAYS = [(name, MODES[0]) for name in CALLS]
+WAYS += [pytest.param(name, mode, marks=pytest.mark.slow) for name in COMPILED for mode in MODES[1:]]
 
 
 @small_auto
-@pytest.mark.parametrize(("name", "mode"), [way for way in WAYS if way[1] == MODES[0] or way[0] in COMPILED])
+@pytest.mark.parametrize(("name", "mode"), WAYS)
 def test_outputs_and_gradients_are_those_of_the_plain_form(name, mode):
     num_queries, num_keys, block_size, masks = CALLS[name]
     inputs = arrays((B,), num_queries, num_keys)
@@ -136,11 +136,12 @@ def test_a_score_of_ones_own_is_asked_for_all_pairs():
     assert_close(pooled, as_numpy(ops.matmul(weights, values)), "float32")
 
 
+@pytest.mark.slow
 @small_auto
 @pytest.mark.parametrize("mode", COMPILED_MODES)
 @pytest.mark.parametrize(
     ("block_size", "leading", "causal"),
-    [("auto", (2, 4), False), *(pytest.param(*each, marks=OUT_OF_TURN) for each in REST)],
+    [("auto", (2, 4), False), *(pytest.param(*each, marks=pytest.mark.slow) for each in REST)],
 )
 def test_one_program_takes_all_sizes(block_size, leading, causal, mode):
     upstream = np.arange(Dv, dtype="float32")
@@ -184,7 +185,7 @@ def test_a_batch_of_no_example_has_gradients(mode):
 DTYPES = ["mixed_float16", "bfloat16", "float64", "mixed_bfloat16", "float16"]
 
 
-@in_64_bits
+@x64
 @pytest.mark.parametrize(("dtype", "mode"), [(dtype, MODES[n % len(MODES)]) for n, dtype in enumerate(DTYPES)])
 def test_other_precisions(dtype, mode):
     inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
@@ -205,6 +206,7 @@ def test_other_precisions(dtype, mode):
     assert_gradients_close(gradients(blocked, given, masks, upstream=upstream, mode=mode), expected, compute)
 
 
+@pytest.mark.slow
 def test_sums_over_many_queries_keep_their_digits_in_float16():
     """3000 equal terms of 1: in float16 a running sum over blocks of 3 would be rounded from 2048 on."""
     queries, keys = np.zeros((1, 3000, 1), "float16"), np.zeros((1, 1, 1), "float16")
@@ -213,7 +215,8 @@ def test_sums_over_many_queries_keep_their_digits_in_float16():
     assert as_numpy(gradient).item() == 3000
 
 
-@in_64_bits
+@pytest.mark.slow
+@x64
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_of_gradients(mode):
     rng = np.random.default_rng(0)
@@ -294,6 +297,7 @@ def test_no_tensor_holds_all_features(block_size, rows):
     assert largest(layer_of(block_size)) == B * rows * Tk * U
 
 
+@pytest.mark.slow
 @only_on("tensorflow", "torch", reason="JAX makes a program of the loop, eagerly too, and no block is there to look at")
 def test_no_features_are_kept_for_the_gradient(monkeypatch):
     """Only blocks are ever made, so it is enough that none is alive when the scores are there."""

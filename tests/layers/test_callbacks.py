@@ -32,6 +32,7 @@ from keras_attn.callbacks._pictures import picture
 from keras_attn.callbacks._watched import attention_layers, collect_weights
 
 
+@pytest.mark.slow
 def test_training_does_not_notice(tmp_path):
     def run(*callbacks):
         keras.utils.set_random_seed(7)
@@ -52,6 +53,7 @@ def test_training_does_not_notice(tmp_path):
     assert [len(files_in(tmp_path / name)) for name in ("epoch", "1")] == [4, 8]
 
 
+@pytest.mark.slow
 def test_layers_of_subclassed_models_are_named_by_their_path(tmp_path):
     logger = AttentionLogger(tmp_path, SEQUENCES, format="png")
     fitted(compiled_model(Subclassed()), SEQUENCES, logger, epochs=1)
@@ -68,6 +70,7 @@ def test_layers_of_subclassed_models_are_named_by_their_path(tmp_path):
     assert len(files_in(tmp_path)) == 6
 
 
+@pytest.mark.slow
 def test_every_so_many_batches_over_epochs(tmp_path):
     logger = AttentionLogger(tmp_path, SEQUENCES, every=3, format="png")
     model = self_attending(DotProductAttention(name="attention"))
@@ -77,6 +80,7 @@ def test_every_so_many_batches_over_epochs(tmp_path):
     assert files_in(tmp_path)[-1] == "attention/attention/9.png"
 
 
+@pytest.mark.slow
 @only_on("tensorflow", "jax", reason="Keras runs one batch a step on torch")
 def test_several_batches_a_step(tmp_path):
     logger = AttentionLogger(tmp_path, SEQUENCES, every=3, format="png")
@@ -86,6 +90,7 @@ def test_several_batches_a_step(tmp_path):
     assert files_in(tmp_path) == ["attention/attention/4.png", "attention/attention/6.png"]
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_the_images(tmp_path):
     tf = pytest.importorskip("tensorflow", reason="without TensorFlow there are only PNG files")
     logger = AttentionLogger(tmp_path, SEQUENCES, format="tensorboard")
@@ -108,7 +113,6 @@ def test_tensorboard_reads_the_images(tmp_path):
     assert png == shown
 
 
-@pytest.mark.smoke
 def test_what_is_there_is_whole_and_nothing_is_lost_after_an_exception(tmp_path):
     class Interrupt(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -127,6 +131,7 @@ def test_what_is_there_is_whole_and_nothing_is_lost_after_an_exception(tmp_path)
         assert file.read_bytes().count(b"\x89PNG") == 2
 
 
+@pytest.mark.slow
 def test_a_model_for_a_fixed_number_of_examples_gets_them_all(tmp_path):
     sequences = keras.Input(batch_shape=(8, 5, 4))
     states = layers.SimpleRNN(4, return_sequences=True, stateful=True)(sequences)

@@ -48,6 +48,7 @@ def check(found, models, inputs, expected, end, *, outputs=(), limit=LENGTH):
         assert (found["tokens"][number, len(best) :] == (end or 0)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "best", "penalty", "end", "mode"),
     with_modes((3, 3, 0.0, END), (4, 2, 1.0, END), (3, 2, -0.7, END), (4, 4, 0.6, None), (8, 3, 2.5, 2)),
@@ -61,6 +62,7 @@ def test_equal_to_a_loop_over_each_row_alone(mode, width, best, penalty, end):
     assert [str(found[name].dtype) for name in ("tokens", "lengths", "scores")] == ["int32", "int32", "float32"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("penalty", "end", "seed"),
     [(0.0, 1, 3), (1.5, None, 7), (-1.0, 1, 7), (0.0, None, 7), (1.5, 1, 3), (-1.0, None, 3)],
@@ -75,6 +77,7 @@ def test_wide_enough_it_finds_the_best_of_all_sequences(penalty, end, seed):
     check(decoded(model, inputs), models, inputs, expected, end, limit=limit)
 
 
+@pytest.mark.slow
 @backends.every_mode
 def test_a_cache_that_grows_and_a_position(mode):
     models, inputs = growing(), firsts_of(5)
@@ -90,6 +93,7 @@ def test_a_cache_that_grows_and_a_position(mode):
     check(decoded(model, inputs, mode), models, inputs, expected, END_GROWING, limit=5)
 
 
+@pytest.mark.slow
 @backends.every_mode
 def test_a_batch_without_rows(mode):
     found = decoded(beam(*recurrent(), **OPTIONS, width=3, best=2, outputs=["weights"]), ids_of(0), mode)
@@ -135,6 +139,7 @@ def test_steps_that_say_the_same_each_time(case, mode):
         assert found[name].tolist() == [each] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "mode"), with_modes((None,), (3,)))
 def test_a_sequence_that_cannot_go_on_leaves_the_others(mode, end):
     """After 1 nothing can be next, though 1 is the likeliest after 0."""
@@ -151,6 +156,7 @@ def test_a_sequence_that_cannot_go_on_leaves_the_others(mode, end):
     np.testing.assert_allclose(found["scores"][0, 0], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "mode"), with_modes((None,), (3,)))
 def test_a_row_that_meets_nan_has_no_answer(mode, end):
     models, _ = fixed([0.0] * 4)
@@ -164,6 +170,7 @@ def test_a_row_that_meets_nan_has_no_answer(mode, end):
     assert found["tokens"][1, 0, 0] == 3
 
 
+@pytest.mark.slow
 @backends.every_mode
 def test_a_step_that_takes_one_batch(mode):
     """It takes the rows of all sequences."""
@@ -175,6 +182,7 @@ def test_a_step_that_takes_one_batch(mode):
         np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_search_ends_when_nothing_better_can_come():
     """A sequence that has ended is kept until no other can pass it: here the longest wins by its length alone."""
     models, inputs = fixed([np.log(0.5), np.log(0.5)])
@@ -185,7 +193,6 @@ def test_the_search_ends_when_nothing_better_can_come():
     np.testing.assert_allclose(long["scores"], 6 * np.log(0.5) / (11 / 6) ** 3, rtol=1e-5)
 
 
-@pytest.mark.smoke
 def test_saved_and_loaded(tmp_path):
     model, inputs = beam(*recurrent(), **OPTIONS, width=3, best=2, length_penalty=1.2), ids_of(4)
     before = decoded(model, inputs)

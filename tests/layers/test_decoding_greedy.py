@@ -54,6 +54,7 @@ def check(found, models, inputs, end, *, limit=LENGTH, outputs=(), start=START, 
     return lengths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "end", "limit", "mode"),
     with_modes(
@@ -76,6 +77,7 @@ def test_equal_to_a_loop_over_each_row_alone(mode, rows, end, limit):
         assert set(lengths) == {1, 3, 4, LENGTH}
 
 
+@pytest.mark.slow
 @backends.every_mode
 def test_a_batch_without_rows(mode):
     found = decoded(greedy(*recurrent(), **OPTIONS, outputs=["weights"]), ids_of(0), mode)
@@ -83,6 +85,7 @@ def test_a_batch_without_rows(mode):
     assert {name: array.shape for name, array in found.items()} == shapes
 
 
+@pytest.mark.slow
 @backends.every_mode
 def test_a_cache_that_grows(mode):
     encoder, step, state = models = growing()
@@ -96,6 +99,7 @@ def test_a_cache_that_grows(mode):
         assert set(check(found, models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
 
 
+@pytest.mark.slow
 @backends.every_mode
 def test_a_cache_of_fixed_capacity(mode):
     """As the sentence of the refusal says."""
@@ -113,6 +117,7 @@ def test_a_cache_of_fixed_capacity(mode):
     check(decoded(greedy(*models, **OPTIONS), inputs, mode), models, inputs, END)
 
 
+@pytest.mark.slow
 def test_the_first_token_by_name_and_a_state_of_zeros():
     encoder, step, state = recurrent()
     first = keras.Input((), dtype="int32", name="first")
@@ -130,6 +135,7 @@ def test_of_equal_logits_the_first_is_taken(logits, mode):
     assert (found["tokens"] == np.argmax(logits)).all()
 
 
+@pytest.mark.slow
 def test_an_output_of_the_encoder_goes_before_its_input_of_the_same_name():
     encoder, step, state = recurrent()
     given = keras.Input((WIDTH,), name="state")
@@ -138,6 +144,7 @@ def test_an_output_of_the_encoder_goes_before_its_input_of_the_same_name():
     check(decoded(greedy(*models, **OPTIONS), inputs), models, inputs, END)
 
 
+@pytest.mark.slow
 def test_what_is_trained_later_counts():
     encoder, step, _ = models = recurrent()
     model, inputs = greedy(*models, **OPTIONS), ids_of(9)
@@ -149,12 +156,14 @@ def test_what_is_trained_later_counts():
     assert not np.array_equal(after["tokens"], before["tokens"])
 
 
+@pytest.mark.slow
 def test_dropout_is_off_in_training_too():
     models = recurrent(dropout=0.5)
     model, inputs = greedy(*models, **OPTIONS), ids_of(9)
     check(arrays(model(inputs, training=True)), models, inputs, END)
 
 
+@pytest.mark.slow
 def test_masks_end_at_the_encoder():
     """The step is called as a loop outside would: with arrays, which carry no mask."""
     ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
@@ -184,6 +193,7 @@ def test_shapes_are_those_of_what_comes():
     assert [tuple(known[name].shape) for name in ("tokens", "weights")] == [(3, LENGTH), (3, LENGTH, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision(policy):
     ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
@@ -221,6 +231,7 @@ class Counting(layers.Layer):
         return tf.ensure_shape(tf.numpy_function(noted, [tensor], tensor.dtype), tensor.shape)
 
 
+@pytest.mark.slow
 @backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, so that no row can leave")
 @pytest.mark.parametrize("mode", ["eager", "graph"] if backends.BACKEND == "tensorflow" else ["eager"])
 def test_rows_that_have_ended_are_no_longer_computed(mode):
@@ -234,6 +245,7 @@ def test_rows_that_have_ended_are_no_longer_computed(mode):
     assert counting.seen[-7:] == [9, 9, 4, 4, 4, 4, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "mode"), with_modes(([*range(9)],), ([7, 7],), ([1],)))
 def test_a_step_that_takes_one_batch(mode, rows):
     """No row leaves it, and the loop ends with the last."""
@@ -245,6 +257,7 @@ def test_a_step_that_takes_one_batch(mode, rows):
     check(decoded(model, inputs, mode), models, inputs, END, outputs=["weights"])
 
 
+@pytest.mark.slow
 @backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, so that all steps have room")
 def test_a_step_that_takes_one_batch_is_not_called_after_the_last_end():
     encoder, step, state = recurrent(15)
@@ -257,6 +270,7 @@ def test_a_step_that_takes_one_batch_is_not_called_after_the_last_end():
     assert counting.seen == [4, 4, 4]
 
 
+@pytest.mark.slow
 def test_an_encoder_that_takes_one_batch():
     """The step takes any, so that rows leave it."""
     encoder, step, state = models = recurrent()
@@ -265,6 +279,7 @@ def test_an_encoder_that_takes_one_batch():
     check(decoded(model, ids_of(9)), models, ids_of(9), END)
 
 
+@pytest.mark.slow
 def test_saved_with_a_layer_that_both_models_call(tmp_path):
     models, inputs = attending(), ids_of(9)
     model = greedy(*models, **OPTIONS)
@@ -281,6 +296,7 @@ def test_saved_with_a_layer_that_both_models_call(tmp_path):
     assert np.array_equal(decoded(again, inputs)["tokens"], before["tokens"])
 
 
+@pytest.mark.slow
 @backends.only_on("tensorflow", reason="the others run an eager call operation by operation")
 def test_an_eager_call_is_traced_with_the_variables_it_is_to_read():
     """Weights that a scope puts in the place of others, and none of a scope that has ended."""
@@ -300,6 +316,7 @@ def test_an_eager_call_is_traced_with_the_variables_it_is_to_read():
     assert all(np.array_equal(array, before[name]) for name, array in arrays(model(inputs)).items())
 
 
+@pytest.mark.slow
 @backends.only_on("tensorflow", reason="the others keep no program")
 def test_the_program_of_an_eager_call_does_not_keep_its_model():
     model = greedy(*recurrent(), **OPTIONS)

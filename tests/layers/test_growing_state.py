@@ -207,6 +207,7 @@ def test_gradients_flow_through_the_steps(capacity):
         assert_close(as_numpy(one), as_numpy(other), "float32", tolerance=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", COMPILED_MODES)
 def test_a_compiled_step_of_fixed_capacity(mode):
     x, layer, whole = attending(4, num_kv_heads=2)
@@ -223,6 +224,7 @@ def test_a_compiled_step_of_fixed_capacity(mode):
         assert_close(as_numpy(output), whole[:, n : n + 1], "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capacity", [None, T])
 def test_a_step_as_a_functional_model(capacity, tmp_path):
     x, layer, whole = attending(4, num_kv_heads=2)
@@ -312,6 +314,7 @@ class ScaledHeads(keras.layers.Layer):
         return heads if role == "values" else heads * self.scale
 
 
+@pytest.mark.slow
 def test_a_layer_that_processes_heads_is_trained_and_saved(tmp_path):
     x = numbers()
     entry = keras.Input((None, 8))

@@ -13,6 +13,7 @@ from keras_attn import show_heatmaps
 MATRICES = np.arange(2 * 3 * 4 * 5, dtype="float32").reshape(2, 3, 4, 5)
 
 
+@pytest.mark.slow
 def test_a_grid_of_maps_on_one_colour_scale(tmp_path):
     figure = show_heatmaps(ops.cast(MATRICES, "bfloat16"), "To", "From", ["a", "b", "c"], (6, 4), "viridis")
     *maps, colorbar = figure.axes
@@ -47,6 +48,7 @@ def test_one_title_a_column():
         show_heatmaps(MATRICES, titles=["a", "b"])
 
 
+@pytest.mark.slow
 def test_without_matplotlib_the_package_imports_and_errors_name_the_extra():
     program = (
         "import sys; sys.modules['matplotlib'] = None\n"

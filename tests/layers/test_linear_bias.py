@@ -44,7 +44,7 @@ def test_float16_has_no_infinities_far_away():
     assert biases(2, 1, 1, offset=3_000_000)[0, 0, 0] == -187500
 
 
-@pytest.mark.zoo
+@pytest.mark.slow
 @pytest.mark.needs("keras_hub")
 @pytest.mark.parametrize("num_heads", [1, 3, 8, 12, 20])
 def test_keras_hubs_alibi_has_the_same_biases(num_heads):

@@ -117,6 +117,7 @@ def test_nan_in_padding_reaches_no_gradient(axes):
     assert all(np.any(gradient != 0) for gradient in found[0])
 
 
+@pytest.mark.slow
 @every_compiled_mode
 def test_one_program_takes_every_size_and_returns_the_weights(mode):
     layer, specs = made(), [((None, None, size), "float32") for size in (Dq, Dk, Dv)]

@@ -204,6 +204,7 @@ def test_sizes_of_heads_that_are_options_are_named():
     assert layer.W_o.kernel.shape == (16, 16)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_no_plain_variable_is_refused():
     layer = from_state(AdditiveAttention(U), additive_state(), "torch")
     layer.W_q.enable_lora(2)

@@ -133,6 +133,7 @@ def test_weights_that_start_alike_would_learn_alike():
     assert all(np.any(first != second) for i, first in enumerate(kernels) for second in kernels[:i])
 
 
+@pytest.mark.slow
 def test_int8_and_lora_work_on_the_projections():
     layer, arrays = built(), inputs()
     exact = as_numpy(layer(*arrays))

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import carrying, compiled, every_mode, in_64_bits, mask_of, only_on
+from backends import carrying, compiled, every_mode, mask_of, only_on, x64
 from contract_cases import as_numpy
 from keras import ops
 from tolerances import assert_close, assert_identical
@@ -67,7 +67,7 @@ def test_biases_are_those_of_each_pair_alone(make, call):
 
 @every_bias
 @every_mode
-@pytest.mark.parametrize("per_example", [True, pytest.param(False, marks=pytest.mark.out_of_turn)])
+@pytest.mark.parametrize("per_example", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_one_program_takes_every_size(make, mode, per_example):
     layer = make()
     signature = [((None, None, 5), "float32"), ((None, None, 5), "float32"), ((None,) * per_example, "int32")]
@@ -87,7 +87,7 @@ def test_one_program_takes_every_size(make, mode, per_example):
 @every_bias
 @pytest.mark.parametrize(
     "policy",
-    [pytest.param("float64", marks=in_64_bits), "float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"],
+    [pytest.param("float64", marks=x64), "float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"],
 )
 def test_biases_come_in_the_dtype_of_the_layer(make, policy):
     keras.config.set_dtype_policy(policy)
@@ -177,6 +177,7 @@ def test_what_is_refused(make, call, said):
         call(layer, x)
 
 
+@pytest.mark.slow
 @only_on("tensorflow", reason="exports are traced there")
 @every_bias
 def test_onnx_takes_every_size_and_offset(make, tmp_path):

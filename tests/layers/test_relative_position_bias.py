@@ -118,7 +118,7 @@ def test_what_is_refused(options):
         RelativePositionBias(4, **options)
 
 
-@pytest.mark.zoo
+@pytest.mark.slow
 @pytest.mark.needs("keras_hub")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @every_direction

@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
-from backends import MODES, carrying, compiled, gradients_of, in_64_bits, mask_of, only_on, precision_of
+from backends import MODES, carrying, compiled, gradients_of, mask_of, only_on, precision_of, x64
 from contract_cases import as_numpy, sentence
 from keras import ops
 from tolerances import assert_close, assert_identical
@@ -115,7 +115,7 @@ def test_the_gradient_turns_back(turn):
 
 
 POLICIES = ["float32", "float16", "mixed_bfloat16"]
-DTYPES = [pytest.param("float64", marks=in_64_bits), "float32", "float16", "bfloat16"]
+DTYPES = [pytest.param("float64", marks=x64), "float32", "float16", "bfloat16"]
 
 
 @pytest.mark.parametrize("turn", range(3))
@@ -213,6 +213,7 @@ def test_a_size_above_that_of_heads_is_refused():
         RotaryEmbedding(size=6)(points(2, 4))
 
 
+@pytest.mark.slow
 @only_on("tensorflow", reason="exports are traced there")
 def test_onnx_takes_every_size_and_offset(tmp_path):
     heads, offset = keras.Input((H, None, D), name="heads"), keras.Input((), dtype="int32", name="offset")
@@ -226,8 +227,9 @@ def test_onnx_takes_every_size_and_offset(tmp_path):
     assert_close(found["one for all"], expected(inputs["heads"], 4), "float32")
 
 
+@pytest.mark.slow
 @only_on("tensorflow", reason="exports are traced there")
-@pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.out_of_turn)])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
 def test_a_decoder_that_goes_on_exports(precision, tmp_path):
     """In a file of float16 too, angles stay float32: at position 3000 they would be off by a radian."""
     from keras_attn_export import export_model
@@ -246,7 +248,7 @@ def test_a_decoder_that_goes_on_exports(precision, tmp_path):
     assert_close(bundle.run(inputs)["output"], as_numpy(model(inputs)["output"]), "float32", tolerance=tolerance)
 
 
-@pytest.mark.zoo
+@pytest.mark.slow
 @pytest.mark.needs("keras_hub")
 @pytest.mark.parametrize("scale", [1.0, 0.25])
 def test_keras_hubs_rotary_embedding_is_the_same(scale):

@@ -17,6 +17,7 @@ import keras_attn
 SAVED = Path(__file__).parent / "saved"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all_layers", "greedy", "beam"])
 def test_a_file_gives_what_it_gave(name, tmp_path):
     arrays = dict(np.load(SAVED / "expected.npz"))

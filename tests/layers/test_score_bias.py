@@ -68,7 +68,7 @@ MASKED = {
 }
 DTYPES = ["float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"]
 PAIRS = [  # each dtype with each fill, masks and heads in turn
-    pytest.param(dtype, fill, [*MASKED][(i + j) % 3], (i + j) % 2, marks=pytest.mark.in_64_bits if j == 2 else ())
+    pytest.param(dtype, fill, [*MASKED][(i + j) % 3], (i + j) % 2, marks=pytest.mark.x64 if j == 2 else ())
     for i, dtype in enumerate(DTYPES)
     for j, fill in enumerate(FILLS)
 ]

@@ -121,7 +121,7 @@ def test_lengths_of_a_state_are_checked(length, error, said, appends):
         layer.append(state, x, x) if appends else layer(x, state)
 
 
-@pytest.mark.in_64_bits
+@pytest.mark.x64
 def test_lengths_of_64_bits_in_a_graph_of_any_capacity():
     layer, x = built(), numbers(B, T, D)
     state = layer.precompute(x, x, capacity=T + 2)

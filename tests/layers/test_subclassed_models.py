@@ -125,6 +125,7 @@ def test_inputs_in_a_dict_keep_their_weights(name, tmp_path):
     assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_in_other_dtypes(policy, tmp_path):
     keras.config.set_dtype_policy(policy)

@@ -38,6 +38,7 @@ def test_weights_of_a_loop_are_shown_as_they_are_returned():
     np.testing.assert_allclose(found["decode"], arrays(model(model_inputs()))["weights"], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_layers_of_nested_models():
     inner = [keras.Sequential([keras.Input((5, 4)), Encoder(name="coder")], name=f"part{n}") for n in range(2)]
     model = keras.Sequential([keras.Input((5, 4)), *inner, layers.Dense(1)])
@@ -116,6 +117,7 @@ def test_a_function_that_is_compiled_is_refused():
         collect_weights(model, SEQUENCES, attention_layers(model))
 
 
+@pytest.mark.slow
 def test_names_are_safe_for_a_path_and_told_apart():
     safe = {"a b": "a_b", "A:b": "A_b", "a_b": "a_b", "x" * 300: "x" * 100}
     if BACKEND != "torch":  # which takes no dot in a name

@@ -13,7 +13,7 @@ from keras_attn_export._lowerings.lowered import Lowered
 from keras_attn_export._options import BATCHED, FUSED_OPSET, IN_BLOCKS, LOWERINGS, asked_by, runs_here
 from keras_attn_export._thresholds import LARGE, From
 
-LATER = pytest.mark.out_of_turn
+SLOW = pytest.mark.slow
 FORMS = {
     "portable18": ("portable", 18),
     "fused24": ("fused", FUSED_OPSET),
@@ -28,7 +28,7 @@ FORMS = {
 }
 # Each form with every third plan, and another third than the form before; an eighth of them in turn.
 NUMBERS = [
-    pytest.param(plan, form, id=f"{name}-{plan}", marks=LATER if (number + turn) % 24 else ())
+    pytest.param(plan, form, id=f"{name}-{plan}", marks=SLOW if (number + turn) % 24 else ())
     for turn, (name, form) in enumerate(FORMS.items())
     for number, plan in enumerate(PLANS)
     if (number + turn) % 3 == 0
@@ -36,17 +36,17 @@ NUMBERS = [
 ]
 SIZES = [(1, 3), (7, 5), (4, 60), (50, 3)]
 BLOCKS = [
-    pytest.param(plan, "large", *sizes, id=f"large-{plan}-{sizes}", marks=LATER if number % 7 else ())
+    pytest.param(plan, "large", *sizes, id=f"large-{plan}-{sizes}", marks=SLOW if number % 7 else ())
     for number, plan in enumerate(plan for plan in PLANS if len(plan.leading) == 1)
     for sizes in [SIZES[(number + number // 4) % 4]]  # every second plan returns weights
 ]
 BLOCKS += [
-    pytest.param(plan, "batched", *sizes, id=f"batched-{plan}-{sizes}", marks=LATER if (number + turn) % 8 else ())
+    pytest.param(plan, "batched", *sizes, id=f"batched-{plan}-{sizes}", marks=SLOW if (number + turn) % 8 else ())
     for number, plan in enumerate(plan for plan in PLANS if not batched.is_one_operator(plan.call()))
     for turn, sizes in enumerate(SIZES)
 ]
 BLOCKS += [
-    pytest.param(plan, IN_BLOCKS, *SIZES[number % 4], id=f"blocks-{plan}", marks=LATER if number % 4 else ())
+    pytest.param(plan, IN_BLOCKS, *SIZES[number % 4], id=f"blocks-{plan}", marks=SLOW if number % 4 else ())
     for number, plan in enumerate(plan for plan in PLANS if portable_blocks.fits(plan.call()))
 ]
 SMALL_BLOCKS = {

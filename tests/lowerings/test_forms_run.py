@@ -44,12 +44,14 @@ def unseen(model, folder):
     return small_only(file.finished, file.deciding, golden, folder / "scratch"), golden.refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attend", [ours, keras_own])
 @pytest.mark.parametrize(("by", "found"), [(1, []), (4, ["attend"])])
 def test_a_form_that_no_case_reaches_is_found(by, found, attend, tmp_path):
     assert unseen(shortened(by, attend), tmp_path)[0] == found
 
 
+@pytest.mark.slow
 def test_it_is_told_of_and_refused_where_all_must_be_proven(tmp_path):
     assert export_model(shortened(4, ours), tmp_path / "other", lowering="portable").report.warnings == ()
     with pytest.raises(ParityError, match="No case is long enough") as caught:
@@ -62,7 +64,6 @@ def test_a_form_that_is_never_taken_need_not_be_reached(tmp_path, monkeypatch):
     assert unseen(shortened(4, ours), tmp_path) == ([], {})
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(("step", "found"), [(16, ["attend"]), (1, [])])
 def test_queries_and_keys_are_counted_each_for_itself(step, found, tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE, "examples", From(0, 400))
@@ -71,6 +72,7 @@ def test_queries_and_keys_are_counted_each_for_itself(step, found, tmp_path, mon
     assert unseen(model, tmp_path)[0] == found
 
 
+@pytest.mark.slow
 def test_few_queries_that_the_model_fixes_are_no_question_of_size(tmp_path):
     q, k = keras.Input((1, 4), name="q"), keras.Input((None, 4), name="k")
     model = keras.Model([q, k], layers.MultiHeadAttention(2, 2)(q, k))

@@ -20,7 +20,7 @@ from keras_attn_export._options import ADAPTIVE, PORTABLE
 from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing import freeze
 
-LATER = pytest.mark.out_of_turn
+SLOW = pytest.mark.slow
 
 
 def attending(layer, keys=6, **options):
@@ -169,6 +169,7 @@ def test_what_is_written(build, lowering, opset, lowerings, functions, tmp_path)
     assert_like_keras(traced, file, inputs_of(traced.model))
 
 
+@pytest.mark.slow
 def test_portable_files_have_no_loop_of_ours_in_a_loop(tmp_path):
     """OpenVINO loads none."""
     x = keras.Input((49, 3), name="x")
@@ -184,7 +185,6 @@ def test_blocks_of_ones_own_w_v():
     np.testing.assert_allclose(blocked, layer(*inputs), rtol=1e-6)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("weights", [False, True])
 def test_the_default_decides_by_size(weights, tmp_path):
     model = attending(DotProductAttention(name="attention"), return_attention_scores=weights)
@@ -225,6 +225,7 @@ def test_rotations_are_onnxruntimes_operator_in_files_for_it_alone(lowering, tmp
     assert domains == ({CONTRIB} if lowering == ADAPTIVE else set())
 
 
+@pytest.mark.slow
 def test_no_tag_reaches_the_saved_model_and_the_form_is_told(tmp_path):
     bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
     assert b"keras_attn.dot_product" not in (bundle.path / "saved_model" / "saved_model.pb").read_bytes()
@@ -269,12 +270,13 @@ def test_namesakes_are_told_apart(tmp_path):
     assert_like_keras(traced, file, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "large"),
     [
         ("dict inputs and outputs", True),
         ("gelu, norm, dropout, conv", False),
-        pytest.param("implicit mask and encoders", True, marks=LATER),
+        pytest.param("implicit mask and encoders", True, marks=SLOW),
     ],
 )
 def test_every_opset(name, large, tmp_path):
@@ -301,9 +303,8 @@ def test_lengths_of_any_integers(dtype, tmp_path):
     np.testing.assert_array_equal(more, full)
 
 
-@pytest.mark.smoke
 @pytest.mark.fresh_process  # with the thresholds of the package: one query is a small size
-@pytest.mark.parametrize("masked", ["lengths", pytest.param("mask", marks=LATER)])
+@pytest.mark.parametrize("masked", ["lengths", pytest.param("mask", marks=SLOW)])
 def test_what_padding_holds_changes_no_bit(masked, tmp_path):
     """The first try and the second are the same product, though `w_v` is a constant that onnxruntime could pack."""
     q, k, v, lens = qkvl(queries=64, keys=64)
@@ -322,6 +323,7 @@ def test_what_padding_holds_changes_no_bit(masked, tmp_path):
         np.testing.assert_array_equal(array, clean[name])
 
 
+@pytest.mark.slow
 def test_an_onnxruntime_too_old_for_fused(tmp_path, monkeypatch):
     monkeypatch.setattr(onnxruntime, "__version__", "1.24.4")
     with pytest.raises(
@@ -331,6 +333,7 @@ def test_an_onnxruntime_too_old_for_fused(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_call_that_an_optimizer_took_apart_is_an_error(monkeypatch):
     optimize = tf2onnx_internals.optimized
 
@@ -358,6 +361,7 @@ def test_a_node_that_lost_an_input_is_an_error(monkeypatch):
         Unproven(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "module", "part"),
     [
@@ -377,6 +381,7 @@ def test_a_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_p
         export_model(model, tmp_path / "bundle")
 
 
+@pytest.mark.slow
 def test_a_fault_in_the_blocks_of_a_portable_file_is_found(tmp_path, monkeypatch):
     """No golden case is large enough to take them."""
     right = additive_blocks.body
@@ -385,15 +390,16 @@ def test_a_fault_in_the_blocks_of_a_portable_file_is_found(tmp_path, monkeypatch
         export_model(attending(AdditiveAttention(7)), tmp_path / "bundle", lowering=PORTABLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lowering", "precision"),
     [
         ("dict inputs and outputs", "fused", "int8"),
         ("dict inputs and outputs", "adaptive", "float16"),
         ("additive", "adaptive", "int8"),
-        pytest.param("dict inputs and outputs", "fused", "float16", marks=LATER),
-        pytest.param("additive", "adaptive", "float16", marks=LATER),
-        pytest.param("implicit mask and encoders", "adaptive", "int8", marks=LATER),
+        pytest.param("dict inputs and outputs", "fused", "float16", marks=SLOW),
+        pytest.param("additive", "adaptive", "float16", marks=SLOW),
+        pytest.param("implicit mask and encoders", "adaptive", "int8", marks=SLOW),
     ],
 )
 def test_precisions(name, lowering, precision, tmp_path):
@@ -412,6 +418,7 @@ class Centred(AttentionPooling):
         return keras.ops.matmul(queries, keras.ops.swapaxes(centred, -1, -2))
 
 
+@pytest.mark.slow
 def test_padding_is_hidden_from_scores_without_a_form_of_their_own(tmp_path):
     bundle = export_model(attending(Centred()), tmp_path / "bundle")
     assert "poisoned padding" in {row.case for row in bundle.report.rows}

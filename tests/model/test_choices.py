@@ -64,7 +64,6 @@ def test_what_follows_a_tie_is_left_open_and_nothing_else():
     assert limits[2, 2:].max(-1).min() > 0.1
 
 
-@pytest.mark.smoke
 def test_either_way_passes_the_proof(monkeypatch, tmp_path):
     """A file in which equal scores give the last of them, where Keras takes the first."""
     from keras_attn_export._export import contents

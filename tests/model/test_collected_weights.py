@@ -68,6 +68,7 @@ def test_those_of_several_heads_are_left_out():
     assert collected_weights(model_signature(model), lengths_of(3)) == {}
 
 
+@pytest.mark.slow
 def test_lengths_that_a_step_reads_are_drawn_and_known_to_count():
     model = greedy(*with_lengths(AdditiveAttention(5)), **OPTIONS)
     golden = cases_of(model, lengths_of(3))

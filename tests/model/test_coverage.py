@@ -16,6 +16,7 @@ def covered(model, samples=None):
     return reference_of(model, Options(samples=samples), lambda name: None)[1].golden.coverage
 
 
+@pytest.mark.slow
 def test_a_model_all_of_whose_inputs_matter():
     found = covered(additive())
     assert {name: known["moves"] for name, known in found["inputs"].items()} == {
@@ -29,7 +30,6 @@ def test_a_model_all_of_whose_inputs_matter():
     assert len(found["axes"]["queries_length"]) >= 3
 
 
-@pytest.mark.smoke
 def test_inputs_and_outputs_without_effect_are_told():
     x, y = keras.Input((4,), name="x"), keras.Input((4,), name="y")
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -59,6 +59,7 @@ def test_an_output_of_one_sample_is_not_said_to_be_always_the_same():
     assert {name: known["varies"] for name, known in found["outputs"].items()} == {"x_output": True, "constant": False}
 
 
+@pytest.mark.slow
 def test_what_is_left_to_rounding():
     x = keras.Input((5,), name="x")
     noisy = x * 1e5 - x * 99999  # of which float32 keeps two digits

@@ -26,7 +26,6 @@ def sequences(names):
     return [sequence(name, 3) for name in names]
 
 
-@pytest.mark.smoke
 def test_two_groups_and_free_ones_between_them(trials):
     inputs = sequences("abcdefghijkl")
     pooled = [layers.GlobalAveragePooling1D()(each) for each in inputs[10:]]
@@ -51,6 +50,7 @@ def unet(halvings, name="image"):
     return image, layers.Conv2D(1, 1, name=f"{name}_out")(y)
 
 
+@pytest.mark.slow
 def test_sides_that_must_be_multiples_and_agree_are_swept_as_such(trials):
     (image, a), (other, b) = unet(3), unet(2, "other")
     outputs = {"image_out": a, "both": layers.Add()([a, b])}
@@ -65,6 +65,7 @@ def test_sides_that_must_be_multiples_and_agree_are_swept_as_such(trials):
     assert len(trials) < 20
 
 
+@pytest.mark.slow
 def test_patches_of_an_odd_size():
     image = keras.Input((None, None, 1), name="image")
     patches = layers.Conv2D(2, 5, strides=5)(image)
@@ -162,6 +163,7 @@ def test_an_axis_that_cannot_be_dynamic_keeps_the_samples_size():
     assert found.static == {"batch": "why"}
 
 
+@pytest.mark.slow
 def test_static_axes_that_are_not_there_or_on_which_keras_cannot_run():
     a, b = sequences("ab")
     with pytest.raises(InputError, match=r"names \['b_length'\].*are \['batch', 'a_length'\]"):
@@ -170,6 +172,7 @@ def test_static_axes_that_are_not_there_or_on_which_keras_cannot_run():
         cases_of(keras.Model(*unet(3)), static_axes={"image_length": 9})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", list(itertools.permutations("qkv")), ids="".join)
 def test_lengths_and_a_mask_have_the_lengths_of_queries_and_of_keys(order, trials):
     """Of three sizes at one place, any two could be meant; those two are that make another check fail."""

@@ -41,6 +41,7 @@ def lengths_in(model):
     return {case.name: set(case.inputs["filled"].tolist()) for case in found.cases}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [with_heads, without_heads])
 def test_there_is_room_for_a_step(model):
     found = lengths_in(model())
@@ -79,10 +80,12 @@ def test_nan_is_refused_with_the_lengths_that_caused_it():
         cases_of(model, {"length": np.array([4, 9], "int32")})
 
 
+@pytest.mark.slow
 def test_without_more_steps_all_may_be_filled():
     assert lengths_in(with_heads(appends=0))["lengths full"] == {CAPACITY}
 
 
+@pytest.mark.slow
 def test_a_length_counts_along_no_axis_that_is_as_long_by_chance():
     notes = [sequence("notes")]
     found = cases_of(with_heads(beside=notes))

@@ -50,6 +50,7 @@ def test_a_clone_computes_in_float32_with_the_same_weights(build, policy):
     assert keras.config.dtype_policy().name == "float32"
 
 
+@pytest.mark.slow
 def test_quantized_layers_keep_their_quantization():
     x = keras.Input((None, 6), name="x")
     model = under("mixed_bfloat16", lambda: keras.Model(x, AdditiveAttention(8)(x, x, x)))
@@ -107,7 +108,8 @@ def test_a_clone_of_a_subclass_is_in_float32_under_a_global_policy_too():
     assert half_policies(clone) == []
 
 
-@pytest.mark.parametrize("policy", [HALF[0], pytest.param(HALF[3], marks=pytest.mark.out_of_turn)])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", [HALF[0], pytest.param(HALF[3], marks=pytest.mark.slow)])
 def test_half_precision_exports_as_float32(policy, tmp_path):
     bundle = export_model(under(policy, dict_inputs_and_outputs), tmp_path / "bundle")
     assert bundle.report.passed
@@ -116,7 +118,6 @@ def test_half_precision_exports_as_float32(policy, tmp_path):
     assert {spec["dtype"] for spec in bundle.manifest["outputs"]} == {"float32"}
 
 
-@pytest.mark.smoke
 def test_a_half_precision_subclass_exports(tmp_path):
     model = under("mixed_float16", TwoArguments)
     bundle = export_model(model, tmp_path / "bundle", sample_inputs=two_argument_samples())

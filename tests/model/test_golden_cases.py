@@ -21,6 +21,7 @@ def found():
     return cases_of(additive())
 
 
+@pytest.mark.slow
 def test_axes_that_must_agree_share_a_name(found):
     assert found.axes == {
         "queries": ("batch", "queries_length", 6),
@@ -46,6 +47,7 @@ def test_partial_samples_give_their_size_to_the_others():
     assert of_samples.axes["x"] == ("batch", "position_length", 4)
 
 
+@pytest.mark.slow
 def test_sizes_and_lengths_are_swept(found):
     batches = {inputs["keys"].shape[0] for _, inputs, *_ in found.cases}
     lengths = {inputs["keys"].shape[1] for _, inputs, *_ in found.cases}
@@ -59,6 +61,7 @@ def test_sizes_and_lengths_are_swept(found):
     assert {0, 3} < margins
 
 
+@pytest.mark.slow
 def test_sizes_that_keras_refuses_are_reported_not_hidden():
     x = sequence()
     needs_four_steps = cases_of(keras.Model(x, layers.Conv1D(2, 4)(x)))
@@ -109,6 +112,7 @@ def test_samples_that_keras_cannot_run_are_an_error():
         cases_of(keras.Model(ids, layers.Embedding(7, 3)(ids)), samples)
 
 
+@pytest.mark.slow
 def test_integers_for_an_embedding_and_lengths_at_once():
     ids, lens = integers("ids", None), integers("lens")
     embedded = layers.Embedding(9, 4)(ids) + ops.expand_dims(layers.Embedding(3, 4)(lens), 1)
@@ -116,6 +120,7 @@ def test_integers_for_an_embedding_and_lengths_at_once():
     assert {int(n) for _, inputs, *_ in both.cases for n in inputs["lens"]} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_what_a_length_counts_is_told(found):
     of_queries = cases_of(per_query_lengths())
     assert of_queries.axes["valid_lens"] == ("batch", "queries_length")
@@ -124,6 +129,7 @@ def test_what_a_length_counts_is_told(found):
     assert cases_of(keras.Model([q, k, v], AdditiveAttention(4)(q, k, v))).lengths == {}
 
 
+@pytest.mark.slow
 def test_padding_is_poisoned_and_values_are_large(found):
     cases = {case.name: case for case in found.cases}
     poisoned = cases["poisoned padding"].inputs
@@ -146,6 +152,7 @@ def test_lengths_and_padding_behind_casts_are_such_and_half_precision_is_poisone
     assert np.isinf(half["poisoned padding"]).any()
 
 
+@pytest.mark.slow
 def test_a_model_that_reads_its_padding_is_not_poisoned():
     q, k, v, lens = qkvl(values=8)
     out = AdditiveAttention(4)(q, k, v, lens)

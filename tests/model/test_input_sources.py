@@ -78,6 +78,7 @@ class Block(layers.Layer):
         return self.attention(things, things, things, valid_lens)
 
 
+@pytest.mark.slow
 def test_lengths_of_a_block_count_its_first_tensor():
     x, other, lens = sequence("x", 3), sequence("other", 3), integers("lens")
     drawer = drawer_of(keras.Model([x, other, lens], [Block()(x, valid_lens=lens), other]))

@@ -22,6 +22,7 @@ def widened(model):
     return max(float(np.max(wide.rounding[name] / case.rounding[name])) for case, wide in pairs)
 
 
+@pytest.mark.slow
 def test_normalization_over_one_feature_rounds_as_it_is_fused():
     x = sequence(size=1)
     assert widened(keras.Model(x, layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x))) > 3
@@ -39,6 +40,7 @@ def test_cases_that_are_not_near_a_limit_stay():
 NEAR_AND_FAR = dict.fromkeys(("near", "far"), np.ones((2, 3, 1), "float32"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build",
     [
@@ -80,6 +82,7 @@ def with_an_open_gate(x):
     return x * np.maximum(1 / (1 + np.exp(-gates)), 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "other", "shape"),
     [

@@ -1,6 +1,7 @@
 """Complex tensors in ONNX: whatever moves, adds or multiplies their numbers, between what makes and what reads them."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from traced_functions import Converted
 
@@ -32,6 +33,7 @@ def in_a_line(tensors):
     return tf.concat([tf.reshape(part, [-1]) for z in tensors for part in (tf.math.real(z), tf.math.imag(z))], 0)
 
 
+@pytest.mark.slow
 def test_what_stands_between():
     converted = Converted(lambda a, b: in_a_line(form(tf.complex(a, b)) for form in FORMS), a=A, b=B)
     converted.assert_same()

@@ -49,6 +49,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [16, 12], ids=["a power of two", "none"])
 def test_complex_transforms(size, tmp_path):
     parts = [keras.Input((None, size), name=part) for part in "ab"]
@@ -61,6 +62,7 @@ def test_complex_transforms(size, tmp_path):
             assert_parts(found, name, expected(a + 1j * b))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [12, None], ids=["known", "unknown"])
 def test_real_transforms(size, tmp_path):
     x, lengths = keras.Input((3, size), name="x"), {"power": 16, "shorter": 10, "longer": 40, "whole": None}
@@ -81,7 +83,6 @@ REAL_NUMBERS = {
 }
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("size", [16, 12])
 def test_the_first_and_the_middle_of_real_numbers_are_real(size, tmp_path):
     """What else stands there has nothing beside it that it would be small against: no limit allows it."""
@@ -95,6 +96,7 @@ def test_the_first_and_the_middle_of_real_numbers_are_real(size, tmp_path):
         assert np.abs(imaginary[..., 1]).min() > 1e-3 / size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("center", [True, False], ids=["centred", "not centred"])
 def test_short_time_transforms(center, tmp_path):
     def short_time(length, window):

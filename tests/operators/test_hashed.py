@@ -33,6 +33,7 @@ def test_every_length():
         converted.assert_same(x=texts(word))
 
 
+@pytest.mark.slow
 def test_every_character():
     together = ["".join(CHARACTERS[at : at + 200]) for at in range(0, len(CHARACTERS), 200)]
     converted = Converted(fast, x=texts(*together[:600]))

@@ -24,6 +24,7 @@ def test_a_scan_goes_on_with_what_it_carries(reverse):
         converted.assert_same(x=X[:steps])
 
 
+@pytest.mark.slow
 def test_scans_of_several_tensors_of_nothing_and_of_booleans():
     def scanned(x):
         both = ops.scan(lambda c, row: ((c[0] + row["k"], ~c[1]), {"a": c[0], "b": c[1]}), (x[0], True), {"k": x})

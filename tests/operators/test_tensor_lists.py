@@ -41,6 +41,7 @@ def test_a_loop_that_ends_early_leaves_zeros():
         assert found[steps - 1].all()
 
 
+@pytest.mark.slow
 def test_zeros_of_other_dtypes():
     def all_dtypes(x, steps):
         dtypes = (tf.int32, tf.int64, tf.bool, tf.float64)
@@ -49,6 +50,7 @@ def test_zeros_of_other_dtypes():
     assert of_steps(all_dtypes).assert_same().any((1, 2, 3)).all()
 
 
+@pytest.mark.slow
 def test_elements_are_where_their_index_says():
     """From the last to the first, every other, not from the first on, and the same again and again: the last counts."""
 
@@ -62,7 +64,6 @@ def test_elements_are_where_their_index_says():
     converted.assert_same(steps=np.array(1, "int32"))
 
 
-@pytest.mark.smoke
 def test_several_elements_in_one_step():
     def write(made, i, value):
         return made.write(2 * i, value).write(2 * i + 1, -value)
@@ -105,6 +106,7 @@ def test_an_end_that_the_loop_moves_is_not_taken_for_the_length():
     assert not converted.assert_same()[2:].any()
 
 
+@pytest.mark.slow
 def test_a_loop_in_a_loop_writes_its_own():
     def nested(x, steps):
         made = tf.TensorArray(tf.float32, 4, element_shape=(5, None, 3))

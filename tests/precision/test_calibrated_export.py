@@ -15,8 +15,6 @@ from keras_attn_export._cli.describe import describe
 from keras_attn_export._precision import lower_precision
 from keras_attn_export._precision.static_int8 import Calibrated
 
-pytest_plugins = ("bundle_fixtures", "command_fixtures")
-
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(40, 8, 8, 3)).astype("float32")
 
@@ -63,6 +61,7 @@ def attended(tmp_path_factory):
     return export_model(attending(), folder, precision="int8", calibration=SEQUENCES, lowering="portable")
 
 
+@pytest.mark.slow
 def test_the_report_says_both_how_the_graph_was_proven_and_how_far_it_is_off(convolved):
     about = convolved.report.precision["calibration"]
     assert (about["rows"], about["limit"]) == (40, 0.5)
@@ -78,6 +77,7 @@ def test_the_report_says_both_how_the_graph_was_proven_and_how_far_it_is_off(con
     assert "seen_in_precision" not in convolved.report.coverage["outputs"]["kind"], "rows are not against Keras's"
 
 
+@pytest.mark.slow
 def test_the_manifest_and_inspect_say_it(convolved):
     manifest = read_manifest(convolved.path)
     assert manifest["calibration"] == convolved.report.precision["calibration"]
@@ -86,6 +86,7 @@ def test_the_manifest_and_inspect_say_it(convolved):
     assert "of rows have the same top class" in text
 
 
+@pytest.mark.slow
 def test_the_bundle_replays_without_the_package(convolved):
     assert verify_bundle(convolved.path).passed
     done = python(convolved.path / "verify.py", cwd=convolved.path.parent, blocked=("tensorflow", "keras", "onnx"))
@@ -93,6 +94,7 @@ def test_the_bundle_replays_without_the_package(convolved):
     assert ParityReport.from_json(convolved.report.to_json()) == convolved.report
 
 
+@pytest.mark.slow
 def test_masked_weights_stay_exact_zeros_and_rows_do_not_depend_on_others(attended):
     lens = np.array([3, 0, 6, 1], "int32")
     inputs = {"x": SEQUENCES["x"][:4], "valid_lens": lens}
@@ -108,6 +110,7 @@ def test_masked_weights_stay_exact_zeros_and_rows_do_not_depend_on_others(attend
     assert "same_choices" not in attended.report.precision["calibration"]["outputs"]["weights"]
 
 
+@pytest.mark.slow
 def test_a_limit_refuses_and_names_the_output(tmp_path):
     with pytest.raises(
         ParityError, match=r"In int8 output `kind` is off by up to .* and `limit` allows 1e-06"
@@ -117,6 +120,7 @@ def test_a_limit_refuses_and_names_the_output(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_file_that_computes_something_else_is_not_written(tmp_path, monkeypatch):
     """The graph is right, and what is written has other biases in its first convolution."""
 
@@ -132,6 +136,7 @@ def test_a_file_that_computes_something_else_is_not_written(tmp_path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_layers_that_int8_harms_stay_float32_and_are_named(tmp_path, monkeypatch):
     """One layer is quantized to nearly nothing here."""
     quantized = Calibrated.quantized
@@ -178,6 +183,7 @@ def test_warnings_say_what_was_seen(precision, said):
     assert all(each.startswith(begins) for each, begins in zip(found, said, strict=True))
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path, succeeds):
     images().save(tmp_path / "images.keras")
     np.savez(tmp_path / "rows.npz", image=IMAGES)

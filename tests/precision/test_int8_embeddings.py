@@ -20,6 +20,7 @@ LABELS = np.array([np.bincount(row, minlength=4).argmax() for row in IDS % 4])  
 TABLE = (RNG.standard_normal((128, 64)) * RNG.uniform(0.01, 100, (128, 1))).astype("float32")
 
 
+@pytest.mark.slow
 def test_a_classifier_of_words_is_a_third_as_large_and_as_accurate(tmp_path):
     keras.utils.set_random_seed(0)
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -36,6 +37,7 @@ def test_a_classifier_of_words_is_a_third_as_large_and_as_accurate(tmp_path):
     assert bundle.report.precision["calibration"]["int8_layers"] == ["words"]
 
 
+@pytest.mark.slow
 def test_a_masked_lstm_is_not_called_int8_and_nothing_gained_is_a_warning(tmp_path):
     """Keras runs the cell once more to learn shapes; its products were int8 beside the float32 weights of the loop."""
     ids = keras.Input((None,), dtype="int32", name="ids")

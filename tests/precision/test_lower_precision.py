@@ -25,8 +25,6 @@ from keras_attn_export._precision.int8 import silent_logging
 from keras_attn_export._precision.overflow import to_measured_float16
 from keras_attn_export._standalone.verify import CASES, MODEL, load_cases
 
-pytest_plugins = ("bundle_fixtures",)
-
 CONVERTED = ("float16", "int8")
 D = 24
 
@@ -69,12 +67,13 @@ def attending(request, tmp_path_factory):
     return export_model(padded(), folder, precision=request.param, lowering="portable")
 
 
-@pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.out_of_turn) for each in CONVERTED])
+@pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.slow) for each in CONVERTED])
 def classifying(request, tmp_path_factory):
     return export_model(encoder(), tmp_path_factory.mktemp("encoder") / "bundle", precision=request.param)
 
 
-@pytest.mark.parametrize("precision", ["float16", pytest.param("int8", marks=pytest.mark.out_of_turn)])
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float16", pytest.param("int8", marks=pytest.mark.slow)])
 def test_weights_in_a_second_file(precision, tmp_path, monkeypatch):
     ids = keras.Input((None,), dtype="int32", name="ids")
     hidden = layers.Dense(128, activation="tanh")(layers.Embedding(50, 24)(ids))
@@ -95,6 +94,7 @@ def test_weights_in_a_second_file(precision, tmp_path, monkeypatch):
     assert_identical(outside.run(inputs)["y"], inside.run(inputs)["y"])
 
 
+@pytest.mark.slow
 def test_the_report_tells_what_the_precision_costs(attending):
     name = attending.manifest["precision"]
     assert {layer["precision"] for layer in attending.manifest["layers"]} == {name}
@@ -114,6 +114,7 @@ def test_the_report_tells_what_the_precision_costs(attending):
         assert 100 * known["rounding"] < known["rounding_in_precision"] < 1
 
 
+@pytest.mark.slow
 def test_the_bundle_replays_with_the_tolerance_of_its_precision(attending):
     assert verify_bundle(attending.path).passed
     done = python(attending.path / "verify.py", cwd=attending.path.parent, blocked=("tensorflow", "keras", "onnx"))
@@ -122,6 +123,7 @@ def test_the_bundle_replays_with_the_tolerance_of_its_precision(attending):
     assert sorted(path.name for path in attending.path.glob("*.onnx*")) == [MODEL]
 
 
+@pytest.mark.slow
 def test_products_are_converted_and_softmax_is_not(attending):
     model = onnx.shape_inference.infer_shapes(onnx.load(attending.path / MODEL))
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
@@ -173,6 +175,7 @@ def choosing():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", CONVERTED)
 def test_choices_are_exact_but_for_ties_which_are_counted(precision, tmp_path):
     bundle = export_model(choosing(), tmp_path / "bundle", precision=precision)
@@ -193,6 +196,7 @@ def padded_inputs(length=7):
     return {"x": x, "valid_lens": np.array([3, 0, 7, 1], "int32")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e30, 1e4], ids=str)
 def test_poisoned_padding_cannot_leak_and_nan_where_it_counts_is_not_hidden(attending, poison):
     inputs = padded_inputs()
@@ -211,6 +215,7 @@ def test_poisoned_padding_cannot_leak_and_nan_where_it_counts_is_not_hidden(atte
     assert np.isnan(attending.run(inputs)["dotted"][2]).all()
 
 
+@pytest.mark.slow
 def test_a_row_does_not_depend_on_the_others_of_its_batch(attending):
     inputs = padded_inputs()
     whole = attending.run(inputs)
@@ -219,6 +224,7 @@ def test_a_row_does_not_depend_on_the_others_of_its_batch(attending):
         assert_identical(array[0], whole[name][0])
 
 
+@pytest.mark.slow
 def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):
     def wrong(model, *rest):
         converted, ranges = to_measured_float16(model, *rest)
@@ -236,6 +242,7 @@ def test_a_converted_file_that_differs_is_not_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_float32_file_that_differs_is_not_converted(tmp_path, monkeypatch):
     monkeypatch.setattr(given, "_clipped", lambda *of_call, right=given._clipped: op.Min(right(*of_call), 1))
     steps = []

@@ -89,12 +89,14 @@ def raw_columns(variance):
     return model
 
 
+@pytest.mark.slow
 def test_input_without_samples_is_warned_of(tmp_path):
     with pytest.raises(ParityError, match=r"Input `columns` has no samples, .* layer `raw`.*`sample_inputs=") as caught:
         export_model(raw_columns(1.0), tmp_path / "bundle", precision="float16", strict=True)
     assert caught.value.report.precision["ranges"]["drawn_inputs"] == {"columns": "raw"}
 
 
+@pytest.mark.slow
 def test_input_of_large_samples_gives_a_finite_file(tmp_path):
     seconds = (1.6e9 + 1e8 * np.random.default_rng(0).random((4, 3))).astype("float32")
     model = raw_columns(1e18)

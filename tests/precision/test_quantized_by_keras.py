@@ -80,6 +80,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 @pytest.mark.parametrize("made", MODELS.values(), ids=MODELS)
 def test_what_keras_made_of_a_model_is_exported_and_matches(made, tmp_path):
@@ -100,7 +101,7 @@ GROUPS = SMALL | {"num_query_heads": 4, "num_key_value_heads": 2}
 BACKBONES = {"Llama": GROUPS, "Mistral": GROUPS, "Gemma": GROUPS | {"head_dim": 8}, "GPT2": HEADS, "Bert": HEADS}
 
 
-@pytest.mark.zoo
+@pytest.mark.slow
 @pytest.mark.needs("keras_hub")
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 @pytest.mark.parametrize("mode", ["int8", "int4"])

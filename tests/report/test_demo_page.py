@@ -7,9 +7,9 @@ from pathlib import Path
 
 import keras
 import pytest
+from node import WEB
 
 from keras_attn_export import export_model
-from web import WEB
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 date_data = importlib.import_module("date_data")
@@ -17,8 +17,7 @@ date_model = importlib.import_module("date_model")
 date_normaliser = importlib.import_module("date_normaliser")
 date_report = importlib.import_module("date_report")
 
-pytest_plugins = ("browser",)
-pytestmark = pytest.mark.web
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("node")]
 SEED = 5
 
 

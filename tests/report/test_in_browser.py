@@ -10,15 +10,14 @@ import keras
 import numpy as np
 import pytest
 from bundles import reseal
+from node import WEB
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model, load_bundle
 from keras_attn_export._report.maps import row_entropy
 from keras_attn_export._standalone import verify
-from web import WEB
 
-pytest_plugins = ("browser",)
-pytestmark = [pytest.mark.web, pytest.mark.needs("selenium")]
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("node", "selenium")]
 
 VOCABULARY = ["", "<unk>", *"abcdefg"]
 HOSTILE = "</script><script>window.injected=1</script>"

@@ -5,10 +5,9 @@ import re
 import warnings
 
 import pytest
+from node import ROOT, WEB, node
 
-from web import ROOT, WEB, node
-
-pytestmark = pytest.mark.web
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("node")]
 
 PAGE = (ROOT / "docs" / "howto" / "javascript.md").read_text("utf-8")
 # The answers of a server of the page's folder.

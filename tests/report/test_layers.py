@@ -12,8 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 from keras_attn_export import BundleError, ExportError
 from keras_attn_export._report.layers import OTHER, read_layers
 
-pytest_plugins = ("bundle_fixtures",)
-
 SCOPE = "StatefulPartitionedCall/net_1/"  # of the model, before every name that is not tf2onnx's own
 SHAPES = {"kernel": (3, 4), "bias": (4,), "scale": (4,), "point": (4,), "half": (), "axes": (2,), "W": (2, 8, 3)}
 SHAPES |= {"R": (2, 8, 2), "merged_input:0": (2, 3, 1, 1), "outer": (7,), "quantized": (3, 4)}

@@ -18,8 +18,6 @@ from keras_attn_export._report import content, runtime, write_report
 from keras_attn_export._report.layers import read_layers
 from keras_attn_export._report.page import GENERATOR
 
-pytest_plugins = ("bundle_fixtures",)
-
 HOSTILE = "</script><script>alert(1)</script>"
 
 
@@ -61,6 +59,7 @@ def policy_of(page):
     return html.unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1])
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_and_nothing_runs_that_is_not_hashed(page):
     policy = policy_of(page)
     for tag, directive in (("style", "style-src"), ('script type="module"', "script-src")):
@@ -71,6 +70,7 @@ def test_nothing_is_loaded_and_nothing_runs_that_is_not_hashed(page):
     assert not re.search("unsafe|blob:|http", policy)
 
 
+@pytest.mark.slow
 def test_it_says_what_the_bundle_says(page, exported):
     bundle = load_bundle(exported)
     text, manifest = html.unescape(page), bundle.manifest
@@ -83,6 +83,7 @@ def test_it_says_what_the_bundle_says(page, exported):
     assert "is the same for all inputs" not in text
 
 
+@pytest.mark.slow
 def test_the_worst_comparison_stands_first(page, exported):
     report = load_bundle(exported).report
     worst = max((*report.rows, *report.saved_model_rows), key=lambda row: row.of_limit)

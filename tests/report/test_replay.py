@@ -5,13 +5,13 @@ import math
 
 import numpy as np
 import pytest
+from node import node
 
 from keras_attn_export._report.page import ASSETS
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Case
-from web import node
 
-pytestmark = pytest.mark.web
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("node")]
 
 
 def floats(*values, dtype="float32"):

@@ -46,6 +46,7 @@ def test_a_step_that_is_not_there_is_wrong_usage(names):
     assert f'there is no step "{names[-1]}"' in done.stderr
 
 
+@pytest.mark.slow
 @needs_bash
 def test_every_step_is_listed_and_each_long_one_has_its_turn():
     listed = lines("--list")

@@ -146,6 +146,7 @@ def some_inputs(rows):
     return inputs, inputs | {"characters": np.pad(inputs["characters"], [(0, 0), (0, 3)], constant_values=5)}
 
 
+@pytest.mark.slow
 def test_the_decoder_ignores_padding_and_writes_what_training_computes_at_once(noisy_rows):
     decoder = date_model.build_decoder(len(vocabulary()) + 2, width=8, depth=2)
     inputs, padded = some_inputs(noisy_rows)
@@ -160,6 +161,7 @@ def test_the_decoder_ignores_padding_and_writes_what_training_computes_at_once(n
     np.testing.assert_allclose(found["scores"], best.sum(1), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_model_without_a_decoder_ignores_padding(noisy_rows):
     model = date_model.build_model(len(vocabulary()) + 2, width=8)
     plain, padded = (model.predict_on_batch(inputs)["iso"] for inputs in some_inputs(noisy_rows))
@@ -196,6 +198,7 @@ sys.exit(date_normaliser.main(["--quick", "--out", "out"]))
 """
 
 
+@pytest.mark.slow
 def test_the_demo_shows_where_it_crashed(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(date_normaliser.__file__).parent))
     done = python("-c", CRASH, cwd=tmp_path, timeout=300)

@@ -99,4 +99,6 @@ def test_every_python_file_belongs_to_a_feature():
 def test_design_page_has_the_table_of_features():
     numbers = re.compile(r"[\d,]+ ")
     page = feature_table.PAGE.read_text(encoding="utf-8")
-    assert numbers.sub("", page) == numbers.sub("", feature_table.page()), "run python tests/support/feature_table.py"
+    assert numbers.sub("", page) == numbers.sub("", feature_table.page()), (
+        "run python tests/repository/feature_table.py"
+    )

@@ -33,14 +33,14 @@ def test_every_page_is_in_the_menu_and_every_public_name_in_the_reference_once()
 
 def test_the_command_line_is_the_one_of_the_parser_and_the_service_the_example():
     shown = command_line_page.PAGE.read_text(encoding="utf-8")
-    assert shown == command_line_page.page(), "write it anew: python tests/support/command_line_page.py"
+    assert shown == command_line_page.page(), "write it anew: python tests/repository/command_line_page.py"
     service = (ROOT / "examples" / "serve_bundle.py").read_text(encoding="utf-8")
     assert f"\n```python\n{service}```\n" in (DOCS / "serving.md").read_text(encoding="utf-8")
 
 
 def test_coverage_counts_what_the_pages_of_operators_and_models_record():
     shown = coverage_page.PAGE.read_text(encoding="utf-8")
-    assert shown == coverage_page.page(), "write it anew: python tests/support/coverage_page.py"
+    assert shown == coverage_page.page(), "write it anew: python tests/repository/coverage_page.py"
 
 
 def test_a_page_whose_subject_is_not_stable_says_so_as_the_table_of_grades_does():
@@ -83,7 +83,7 @@ def test_docstrings_have_sections_that_are_known():
     )
 
 
-@pytest.mark.documents
+@pytest.mark.nightly
 @pytest.mark.needs("zensical", "mkdocstrings")
 def test_the_site_builds_and_is_whole():
     """By the command of scripts/docs, which itself calls scripts/setup: that may clear what this test runs in."""

@@ -33,6 +33,7 @@ def test_the_regression_is_that_of_the_textbook():
     assert_close(y, (weights @ y_train).astype("float32"), tolerance=1e-5)
 
 
+@pytest.mark.slow
 def test_the_learned_bandwidth_is_the_best_at_leaving_one_out():
     x_train, y_train = nadaraya_watson.measure(SEED)
     learned = nadaraya_watson.learn_bandwidth(x_train, y_train, steps=150)
@@ -53,6 +54,7 @@ def test_keys_of_equal_norm_make_gaussian_and_dot_product_weights_agree():
         assert nadaraya_watson.compare_with_dot_products(np.linspace(1.0, 4.0, 6), bandwidth) > 0.05
 
 
+@pytest.mark.slow
 def test_nadaraya_watson_runs(tmp_path):
     results = nadaraya_watson.main(["--quick", "--out", str(tmp_path)])
     errors = [error for name, error in results.items() if name.startswith("bandwidth")]
@@ -61,7 +63,7 @@ def test_nadaraya_watson_runs(tmp_path):
     assert is_picture(tmp_path / "nadaraya_watson.png")
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_scoring_functions_runs_and_what_it_says_of_both_scores_holds(tmp_path):
     results = scoring_functions.main(["--quick", "--out", str(tmp_path)])
     distances = results["keys"]
@@ -88,7 +90,7 @@ def test_the_right_key_is_right_and_contestants_have_the_same_number_of_weights(
     assert counts["one Gaussian"] == 1
 
 
-@pytest.mark.out_of_turn
+@pytest.mark.slow
 def test_a_sum_finds_the_nearest_number_and_a_product_cannot():
     task = next(task for task in score_tasks.TASKS if task.name == "nearest number, (x, 1)")
     shares = {

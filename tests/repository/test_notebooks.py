@@ -57,7 +57,7 @@ def test_the_tutorial_and_its_page_have_the_same_code():
     assert cells == [block.strip() for block in blocks]
 
 
-@pytest.mark.documents
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_learns_is_exported_and_draws_its_picture(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -80,7 +80,7 @@ def test_an_example_is_short(name):
     assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 150
 
 
-@pytest.mark.documents
+@pytest.mark.nightly
 def test_the_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(tmp_path, monkeypatch, capsys):
     """As the cells of a kernel of Jupyter's, in one namespace and an empty folder."""
     monkeypatch.chdir(tmp_path)

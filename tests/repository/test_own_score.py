@@ -63,7 +63,6 @@ def test_the_subclass_has_what_the_page_promises(own_layer, inputs):
     assert heads(**inputs, return_attention_scores=True)[1].shape == (2, 2, 3, 5)
 
 
-@pytest.mark.smoke
 def test_the_subclass_is_saved_and_exported(own_layer, inputs, tmp_path):
     arguments = {name: keras.Input((None, x.shape[-1]), name=name) for name, x in inputs.items()}
     arguments["valid_lens"] = keras.Input((), dtype="int32", name="valid_lens")

@@ -139,6 +139,7 @@ WITH_TENSORFLOW = {f"decoding/_{name}.py" for name in ("ops", "tensorflow")}
 WITH_TENSORFLOW |= {"_maths/blocked_additive.py", "_keras/private.py", "_keras/seeds.py", "callbacks/_writers.py"}
 
 
+@pytest.mark.slow
 def test_layers_hold_no_tensorflow_but_for_these_files_and_nothing_imports_the_export_by_its_name():
     for folder in (KERAS_ATTN, EXPORT):
         for path in sorted(folder.rglob("*.py")):

@@ -29,7 +29,6 @@ def headings(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.smoke
 def test_the_quickstart_runs_and_onnx_agrees(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -13,8 +13,6 @@ from onnx import numpy_helper
 
 from keras_attn_export._standalone import verify
 
-pytest_plugins = ("bundle_fixtures",)
-
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "replay_bundles.py"
 
 
@@ -34,6 +32,7 @@ def replayed(kit, *options):
     return done, {row["bundle"]: row for row in rows}
 
 
+@pytest.mark.slow
 def test_what_passes(kit):
     done, rows = replayed(kit, "--size", "2x40", "--size", "3x7")
     assert (done.returncode, done.stderr) == (0, "")
@@ -48,6 +47,7 @@ def test_what_passes(kit):
     assert "\n| small-other | " in done.stdout
 
 
+@pytest.mark.slow
 def test_a_model_alone_is_timed_on_the_inputs_of_the_plain_form(kit):
     alone = kit / "small-keras"
     alone.mkdir()
@@ -94,6 +94,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told_and_the_others_go_on(kit):
     for name, (change, _) in FAULTS.items():
         change(shutil.copytree(kit / "small-other", kit / f"small-{name}"))

@@ -9,7 +9,7 @@ import runtime_models as models
 from keras_attn_export import export_model
 from keras_attn_export._options import release_of
 
-pytestmark = pytest.mark.runtimes
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("runtimes")]
 # Beside the environment that pytest lies in: `onnxruntime-1.15.1` and others, for the Python and the NumPy there.
 RUNTIMES = Path(pytest.__file__).parents[5] / ".nox" / "runtimes"
 

@@ -16,7 +16,7 @@ from keras_attn_export._analysis.bench_bundle import bench_bundle
 from keras_attn_export._cli.main import main
 from keras_attn_export._standalone import verify
 
-pytestmark = pytest.mark.runtimes
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("runtimes")]
 NAME = "OpenVINOExecutionProvider"
 
 

@@ -28,8 +28,8 @@ from keras_attn import AdditiveAttention
 from keras_attn_export import export_model
 from keras_attn_export._standalone import verify
 
-pytestmark = pytest.mark.serving
-pytest_plugins = ("bundle_fixtures",)
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
+
 
 CLIENTS = 16
 EXAMPLES, DOCS = (Path(__file__).resolve().parents[2] / each for each in ("examples", "docs"))

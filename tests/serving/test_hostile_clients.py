@@ -15,8 +15,8 @@ import pytest
 from bundle_service import running
 from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
 
-pytestmark = pytest.mark.serving
-pytest_plugins = ("bundle_fixtures",)
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
+
 
 CLIENTS, SECONDS = 8, 4
 GOOD = json.dumps(

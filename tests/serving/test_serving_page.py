@@ -9,7 +9,7 @@ import pytest
 from bundle_service import OPTIONS, ROOT, running
 from serving import serving_python
 
-pytestmark = pytest.mark.serving
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 ADDRESS = "127.0.0.1:8000"

@@ -19,8 +19,6 @@ from keras_attn_export import BundleError, ExportError, ProviderError
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import CASES, MODEL, Case
 
-pytest_plugins = ("bundle_fixtures",)
-
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
 HAS_CUDA = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 needs_no_cuda = pytest.mark.skipif(

@@ -60,6 +60,7 @@ def save(folder, function, inputs):
     tf.saved_model.save(tf.Module(), str(folder / "model"), {"serving_default": concrete})
 
 
+@pytest.mark.slow
 def test_what_it_says_when_it_fails_and_that_it_ends_with_the_block(tmp_path):
     with SavedModelRun() as run:
         run.begin(tmp_path / "absent", *(tmp_path / name for name in TOLD[1:]))
@@ -70,6 +71,7 @@ def test_what_it_says_when_it_fails_and_that_it_ends_with_the_block(tmp_path):
     assert process.returncode is not None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name; CI runs Linux")
 def test_it_ends_with_a_process_that_is_killed_while_it_is_at_work(tmp_path):
     save(tmp_path, lambda x: {"y": 2 * x}, {"x": np.ones(3)})
@@ -99,6 +101,7 @@ def test_arrays_come_back_from_the_c_interface_as_they_went(tmp_path):
     model.close()
 
 
+@pytest.mark.slow
 def test_what_the_c_interface_does_not_know_runs_from_python(tmp_path):
     save(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, given := {"x": np.array([[1, 2]], "float32")})
     verify.save_cases(tmp_path / "cases.npz", [Case("one", given, {})])

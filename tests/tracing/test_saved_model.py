@@ -1,6 +1,7 @@
 """A SavedModel is the same in each process: its variables are in the order of the model, and nothing in it is drawn."""
 
 import keras
+import pytest
 import tensorflow as tf
 from keras import layers
 from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
@@ -9,6 +10,7 @@ from keras_attn_export._model.signature import model_signature
 from keras_attn_export._tracing.saved_model import write_saved_model
 
 
+@pytest.mark.slow
 def test_it_holds_no_order_of_addresses_and_no_random_number(tmp_path):
     sizes = [*range(2, 10)]
     model = keras.Sequential([keras.Input((1,)), *(layers.Dense(size, use_bias=False) for size in sizes)])

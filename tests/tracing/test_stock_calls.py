@@ -105,10 +105,11 @@ def traced(name):
     return Unproven(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowering", ["portable", "fused", "adaptive"])
 @pytest.mark.parametrize(
     "name",
-    [name if name in IN_TURN else pytest.param(name, marks=pytest.mark.out_of_turn) for name in LAYERS],
+    [name if name in IN_TURN else pytest.param(name, marks=pytest.mark.slow) for name in LAYERS],
 )
 def test_numbers(name, lowering, tmp_path, monkeypatch):
     for kind in LARGE:

@@ -15,12 +15,13 @@ def frames(*sizes, layer):
     return keras.Model(x, {"y": layers.TimeDistributed(layer, name="each")(x)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "layer"),
     [
         ((6, 6, 2), lambda: layers.Conv2D(3, 3, strides=2, activation="relu", bias_initializer="normal")),
         ((None, 4), lambda: layers.Conv1D(5, 3, padding="same")),
-        pytest.param((7, 3), lambda: layers.LSTM(4), marks=pytest.mark.out_of_turn),
+        pytest.param((7, 3), lambda: layers.LSTM(4), marks=pytest.mark.slow),
     ],
 )
 def test_any_number_of_steps(sizes, layer, tmp_path):
@@ -47,6 +48,7 @@ def test_the_mask_of_each_step_goes_with_it_and_the_layers_are_as_they_were_afte
     assert not any("call" in vars(layer) for layer in distributed)
 
 
+@pytest.mark.slow
 def test_a_layer_that_looks_at_its_batch_is_not_exported(tmp_path):
     model = frames(4, layer=layers.Lambda(lambda x: x - x[:1], output_shape=(4,)))
     with pytest.raises(ParityError):

@@ -17,7 +17,8 @@ from keras_attn_export._graphs.onnx_file import finish
 from keras_attn_export._tracing import weights
 
 
-@pytest.mark.parametrize("opset", [pytest.param(18, marks=pytest.mark.out_of_turn), 24])
+@pytest.mark.slow
+@pytest.mark.parametrize("opset", [pytest.param(18, marks=pytest.mark.slow), 24])
 def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
     monkeypatch.setattr(external_data, "LIMIT", 100)
     monkeypatch.setattr(weights, "LARGE", 200)
@@ -36,6 +37,7 @@ def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
     assert verify_bundle(bundle.path).passed
 
 
+@pytest.mark.slow
 def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
     ids = keras.Input((6,), dtype="int32", name="ids")
     embedded = layers.Embedding(50, 16, name="table")(ids)
@@ -74,7 +76,7 @@ def test_large_tensors_that_a_model_captures(tmp_path):
 
 
 # It takes 18 GB, so other precisions are left to test_weights_in_a_second_file, with a low limit.
-@pytest.mark.large
+@pytest.mark.nightly
 def test_a_model_of_more_than_two_gib(tmp_path):
     rows, size = 550_000, 1000  # 2.2 GB of float32
     ids = keras.Input((None,), dtype="int32", name="ids")

@@ -17,11 +17,9 @@ from unittest.mock import patch
 import keras
 import numpy as np
 import onnx
-import session_worker
 import tensorflow as tf
 import tf2onnx
 from keras.src.export.tf2onnx_lib import patch_tf2onnx
-from session_worker import ran
 from tf2onnx.optimizer import optimize_graph
 
 from keras_attn_export import ExportError
@@ -30,8 +28,10 @@ from keras_attn_export._graphs.walk import all_nodes, names_read
 from keras_attn_export._internals.keras_internals import discarded_updates
 from keras_attn_export._tracing.to_onnx import trace
 
+from . import session_worker
 from .deviations import deviation
 from .grids import EMPTY, FINITE, INFINITE, KINDS, NAN
+from .session_worker import ran
 from .table import Entry
 
 Converter = Callable[[Callable[..., Any], Mapping[str, tf.TensorSpec]], onnx.ModelProto]

@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from functools import reduce
 
+import pytest
 import tensorflow as tf
 from keras import layers, ops
 from tensorflow.python.framework import op_def_registry
@@ -80,6 +81,7 @@ def traced(entry: Entry) -> set[str]:
     return {node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes}
 
 
+@pytest.mark.slow
 def test_every_operator_of_tensorflow_that_is_mapped_has_a_row():
     mapped = {name for opsets in handler.tf_op.get_opsets().values() for opset in opsets for name in opset}
     mapped = {name for name in mapped | {each.name for each in OPERATORS} if op_def_registry.get(name) is not None}

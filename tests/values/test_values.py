@@ -27,12 +27,12 @@ def otherwise(outcome: Outcome) -> list[str]:
     return said + [f"{outcome.name}, {kind}: no reason is written down" for kind, why in reasons.items() if not why]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(CHUNKS)))  # a new row must not rename those behind it
 def test_gives_what_keras_gives(number):
     assert not [line for outcome in outcomes(CHUNKS[number]) for line in otherwise(outcome)]
 
 
-@pytest.mark.smoke
 def test_what_was_wrong_once():
     sample = [entry for entry in ENTRIES if entry.operator in SAMPLE]
     assert {entry.operator for entry in sample} == {*SAMPLE}
@@ -43,6 +43,7 @@ def test_a_row_says_what_keras_does_not_take():
     assert all(NOT_TAKEN not in entry.refused for entry in ENTRIES), "list the dtypes that Keras takes"
 
 
+@pytest.mark.slow
 def test_a_file_may_end_the_process_that_runs_it():
     sides = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT32, [1]) for name in "xyz"]
     node = onnx.helper.make_node("Div", ["x", "y"], ["z"])

@@ -13,6 +13,7 @@ from .applications import DOCUMENTED, SMALL
 HEIGHT, WIDTH = 96, 128
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::UserWarning:keras_attn_export")
 @pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.nightly) for name in DOCUMENTED)])
 def test_model_runs_at_other_sizes_and_stays_unchanged(name, tmp_path):

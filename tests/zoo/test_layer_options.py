@@ -57,7 +57,7 @@ def difference(output, expected):
     return "" if largest <= TOLERANCE * np.abs(expected).max(initial=0) else f"differs by {largest:.1e}"
 
 
-@pytest.mark.zoo
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [*models()])
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of Keras and of the export
 def test_outputs_equal_those_of_keras_at_other_sizes(rows, tmp_path, monkeypatch):
@@ -75,7 +75,7 @@ def test_outputs_equal_those_of_keras_at_other_sizes(rows, tmp_path, monkeypatch
     assert not {name: text for name, text in differences.items() if text}
 
 
-@pytest.mark.zoo
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.title) for row in ROWS if row.refused])
 def test_refusal_names_layer_and_option(row, tmp_path):
     named = next(option for option in REASONS if f"{option}=True" in row.option)

@@ -13,7 +13,7 @@ from traced_functions import Converted
 from keras_attn_export import UnsupportedModelError, export_model
 from keras_attn_export._model.texts import ODD
 
-pytestmark = [pytest.mark.zoo, pytest.mark.needs("keras_hub", "tensorflow_text")]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("keras_hub", "tensorflow_text")]
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 TEXTS = [

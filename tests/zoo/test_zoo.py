@@ -30,7 +30,7 @@ EXPORTS = [
 LOWERED = {"bert": "MultiHeadAttention", "gpt2": "CachedMultiHeadAttention"}  # layers of keras_hub that are known
 
 
-@pytest.mark.zoo
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # what Keras thinks of how keras_hub builds T5 and Swin
 @pytest.mark.parametrize(("each", "precision"), EXPORTS)
 def test_is_exported(each, precision, tmp_path):
@@ -53,7 +53,7 @@ def test_is_exported(each, precision, tmp_path):
         assert layers == [(LOWERED[each.name], "adaptive")] * 2
 
 
-@pytest.mark.zoo
+@pytest.mark.slow
 @of_hub
 def test_every_backbone_of_keras_hub_is_in_the_zoo():
     from keras_hub import models

@@ -5,27 +5,30 @@ import sys
 
 import keras
 import numpy as np
+import pytest
 from backends import carrying, compiled, every_mode, gradients_of, mask_of
 from contract_cases import as_numpy
 from keras import ops
-from layer_tests import TESTS, imports, is_layer_test
+from layer_tests import SUPPORT, imports, is_layer_test
 from tolerances import assert_close, assert_identical
 
 
+@pytest.mark.slow
 def test_layer_tests_leave_tensorflow_to_the_tests_that_need_it():
     """One import of it at the top of a file would take all its tests away from the other backends."""
-    for path in TESTS.rglob("test_*.py"):
+    for path in SUPPORT.parent.rglob("test_*.py"):
         if "tensorflow" in imports(path) and "keras_attn" in imports(path):
             assert "keras_attn_export" in imports(path), f"{path.name} must import tensorflow within its tests"
 
 
 def test_the_rule_finds_the_tests_of_every_layer():
-    found = {path.name for path in TESTS.rglob("test_*.py") if is_layer_test(path)}
-    expected = {path.name for path in TESTS.rglob("test_contract*.py")}
+    found = {path.name for path in SUPPORT.parent.rglob("test_*.py") if is_layer_test(path)}
+    expected = {path.name for path in SUPPORT.parent.rglob("test_contract*.py")}
     assert expected | {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_pooling.py"} <= found
     assert found.isdisjoint({"test_export_model.py", "test_date_normaliser.py", "test_readme.py"})
 
 
+@pytest.mark.slow
 def test_keras_attn_loads_no_backend_that_keras_does_not():
     script = "import sys, keras; before = {*sys.modules}; import keras_attn; print(*{*sys.modules} - before)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)

@@ -4,8 +4,7 @@ import shutil
 import time
 
 import pytest
-
-from web import WEB, node_program
+from node import WEB, node_program
 
 AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 

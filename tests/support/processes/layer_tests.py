@@ -8,7 +8,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
+SUPPORT = Path(__file__).resolve().parents[1]
 OF_LAYERS = {"keras", "keras_attn"}
 NEED_TENSORFLOW = {"tensorflow", "keras_attn_export", "babel"}  # babel: the demo, which exports what it trained
 
@@ -23,8 +23,8 @@ def imports(path):
     """The packages that a file imports when it is imported, those of helpers in tests/ included."""
     found = set(own_imports(path))
     for name in own_imports(path):
-        for helper in (TESTS / f"{name}.py", TESTS / "support" / f"{name}.py"):
-            if helper.is_file():
+        for helper in (path.with_name(f"{name}.py"), *SUPPORT.glob(f"*/{name}.py")):
+            if helper.is_file() and helper != path:
                 found |= imports(helper)
     return frozenset(found)
 

@@ -87,7 +87,7 @@ def _gradients_by_torch(loss, watched, others, variables):
 COMPILED_MODES = MODES[1:] or MODES  # torch: the only mode there is
 every_mode = pytest.mark.parametrize("mode", MODES)
 every_compiled_mode = pytest.mark.parametrize("mode", COMPILED_MODES)
-in_64_bits = pytest.mark.in_64_bits
+x64 = pytest.mark.x64
 """For tests that need float64 or int64: JAX turns both into 32 bits unless it is told otherwise."""
 
 
@@ -102,7 +102,7 @@ def only_on(*backends, reason):
 
 
 @contextlib.contextmanager
-def all_64_bits():
+def x64_enabled():
     """Lets JAX keep float64 and int64, as the other backends do."""
     if BACKEND != "jax":
         yield

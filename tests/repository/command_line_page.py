@@ -1,6 +1,6 @@
 """The tables of docs/reference/command-line.md, of the parser of `keras-attn`.
 
-`python tests/support/command_line_page.py` writes the page anew, where an option has changed.
+`python tests/repository/command_line_page.py` writes the page anew, where an option has changed.
 """
 
 import argparse

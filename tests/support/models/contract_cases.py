@@ -199,11 +199,14 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 every_variant = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.name)
 
 
+SLOW_VALUES = {"xla", "xla-bias", "saved_model", "onnx"}  # they compile or export for seconds
+
+
 def in_turn(name, values, cases=CASES, *, more=2):
     """Parameters `case` and another: the first layer with each value, each further layer with one, in turn.
 
     What puts layers and masks, dtypes or paths together is the same code for all layers. With `more` further values a
-    layer runs out of turn. A value may be a `pytest.param` with marks.
+    layer is `slow`. A value may be a `pytest.param` with marks.
     """
     chosen = []
     for turn, case in enumerate(cases):
@@ -211,7 +214,7 @@ def in_turn(name, values, cases=CASES, *, more=2):
             distance = (number - turn) % len(values) if turn else 0
             value, marks = (value.values[0], [*value.marks]) if hasattr(value, "marks") else (value, [])
             if distance <= more:
-                marks += [pytest.mark.out_of_turn] if distance else []
+                marks += [pytest.mark.slow] if distance or label in SLOW_VALUES else []
                 chosen.append(pytest.param(case, value, id=f"{case.name}-{label}", marks=marks))
     return pytest.mark.parametrize(("case", name), chosen)
 

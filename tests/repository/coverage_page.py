@@ -1,6 +1,6 @@
 """docs/coverage.md: options of layers, counts of the rows of docs/operators.md and docs/models.md, and our layers.
 
-`python tests/support/coverage_page.py` writes the page anew, in seconds; nothing is exported for it.
+`python tests/repository/coverage_page.py` writes the page anew, in seconds; nothing is exported for it.
 """
 
 import re
@@ -29,7 +29,7 @@ Which layers, operators and models can be exported. The counts are those of the 
 [operators](operators.md) and [models](models.md), which say what was tried and what the results
 *equal*, *equal at finite values*, *refused* and *wrong* mean. An operator counts by the worst
 result of its variants: one that is refused in one variant may be equal in all others.
-`python tests/support/coverage_page.py` writes this page.
+`python tests/repository/coverage_page.py` writes this page.
 """
 OURS = """## Layers of keras-attn
 

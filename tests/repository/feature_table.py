@@ -1,6 +1,6 @@
 """Table of features in docs/design.md: what a user can do, where it lives, and lines of code and tests.
 
-`python tests/support/feature_table.py` counts the lines again. The test compares everything but the numbers, so that a
+`python tests/repository/feature_table.py` counts the lines again. The test compares everything but the numbers, so a
 change of a few lines does not need a new table. A file belongs to the feature with the longest matching prefix.
 """
 
@@ -17,12 +17,11 @@ BUDGETS = {"keras_attn/ and export/": 37_000, "tests/": 38_500, "all Python": 82
 FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
     "attention layers with masks, on three backends": (
         "keras_attn/",
-        "tests/layers/ tests/contract/ tests/reference.py tests/support/contract_cases.py tests/support/backends.py",
+        "tests/layers/ tests/contract/",
     ),
     "recurrent decoders with attention": (
         "keras_attn/_recurrent/",
-        "tests/layers/test_attention_rnn tests/layers/test_attention_cell tests/layers/test_recurrent_inputs "
-        "tests/support/recurrent_cases.py",
+        "tests/layers/test_attention_rnn tests/layers/test_attention_cell tests/layers/test_recurrent_inputs",
     ),
     "positions: rotary, relative, linear biases": (
         "keras_attn/_positions/",
@@ -31,44 +30,35 @@ FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
     ),
     "greedy and beam search in one model": (
         "keras_attn/decoding/",
-        "tests/layers/test_decoding tests/support/decod tests/export_model/test_decoding_export.py",
+        "tests/layers/test_decoding tests/export_model/test_decoding_export.py",
     ),
     "heat maps during training": ("keras_attn/callbacks/", "tests/layers/test_callbacks.py"),
-    "weights from other frameworks": ("keras_attn/migrate/", "tests/layers/test_migrate tests/support/textbook_"),
-    "training on several devices": ("", "tests/distributed/ tests/support/distributed_ tests/layers/test_replicas.py"),
+    "weights from other frameworks": ("keras_attn/migrate/", "tests/layers/test_migrate"),
+    "training on several devices": ("", "tests/distributed/ tests/layers/test_replicas.py"),
     "export of a Keras model, SavedModel and ONNX": (
         "export/ export/_export/ export/_tracing/ export/_internals/",
-        "tests/export_model/ tests/tracing/ tests/internals/ tests/test_ tests/support/ tests/conftest.py",
+        "tests/export_model/ tests/tracing/ tests/internals/",
     ),
     "operators that tf2onnx lacks or converts wrongly": ("export/_operators/", "tests/operators/ tests/values/"),
-    "attention in the fastest checked form": (
-        "export/_lowerings/ export/_thresholds.py",
-        "tests/lowerings/ tests/support/lowered_calls.py",
-    ),
+    "attention in the fastest checked form": ("export/_lowerings/ export/_thresholds.py", "tests/lowerings/"),
     "graphs simplified for onnxruntime": ("export/_graphs/", "tests/graphs/"),
     "golden cases and rounding limits": ("export/_model/", "tests/model/"),
     "float16 and int8 files": ("export/_precision/", "tests/precision/"),
     "bundle: verification, `verify.py`, replacement of folders": (
         "export/_bundle/ export/_standalone/ export/_loaded_bundle.py export/_whole_file.py",
-        "tests/bundle/ tests/standalone/ tests/support/killing.py",
+        "tests/bundle/ tests/standalone/",
     ),
     "first difference, timing of a bundle": ("export/_analysis/", "tests/analysis/"),
-    "report with a live page": ("export/_report/", "tests/report/ tests/support/browser.py tests/support/web.py"),
-    "tables of rows of any length, locally or on Ray": (
-        "export/_batch/",
-        "tests/batch/ tests/support/batch_ tests/support/ray_fixtures.py tests/support/lying_footers.py",
-    ),
-    "command line": ("export/_cli/ export/__main__.py", "tests/cli/ tests/support/command_"),
-    "example service behind HTTP": (
-        "examples/serve_bundle.py",
-        "tests/serving/ tests/support/serving.py tests/support/bundle_service.py",
-    ),
+    "report with a live page": ("export/_report/", "tests/report/"),
+    "tables of rows of any length, locally or on Ray": ("export/_batch/", "tests/batch/"),
+    "command line": ("export/_cli/ export/__main__.py", "tests/cli/"),
+    "example service behind HTTP": ("examples/serve_bundle.py", "tests/serving/"),
     "examples, benchmarks, scripts": (
         "examples/ benchmarks/ scripts/ .ci/ noxfile.py",
         "tests/repository/ tests/documents/",
     ),
     "published models and options of layers (nightly)": ("", "tests/zoo/ tests/runtimes/ tests/mutations/"),
-    "selection of tests": ("", "tests/tiers/"),
+    "models, oracles and processes of the tests": ("", "tests/support/ tests/conftest.py tests/test_"),
 }
 
 

@@ -1,0 +1,13 @@
+"""The environment of a Python process that imports modules of tests/support."""
+
+import os
+from pathlib import Path
+
+SUPPORT = Path(__file__).parents[1]
+FOLDERS = ("models", "oracles", "files", "processes")
+
+
+def with_support(**variables):
+    """Return the environment of this process with the folders of tests/support on Python's path."""
+    path = os.pathsep.join(str(SUPPORT / folder) for folder in FOLDERS)
+    return os.environ | {"PYTHONPATH": path} | variables

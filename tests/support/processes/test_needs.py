@@ -1,0 +1,34 @@
+import pytest
+from needs import command_for
+
+pytest_plugins = ("pytester",)
+
+TESTS = """
+import pytest
+
+@pytest.fixture(scope="session")
+def imported():
+    import no_such_module
+
+@pytest.mark.needs("no_such_module")
+@pytest.mark.parametrize("number", range(3))
+def test_of_a_missing_module(number, imported):
+    raise AssertionError
+
+@pytest.mark.needs("json", "re")
+def test_of_modules_that_are_installed():
+    pass
+"""
+
+
+def test_a_missing_module_skips_its_tests_before_fixtures(pytester):
+    pytester.makeini("[pytest]\nmarkers =\n    needs(name, ...): a module or a program")
+    pytester.makepyfile(TESTS)
+    done = pytester.runpytest("-p", "needs", "-ra", "--strict-markers")
+    done.assert_outcomes(passed=1, skipped=3)
+    done.stdout.fnmatch_lines("SKIPPED [[]3[]] *: needs no_such_module: scripts/setup dev")
+
+
+@pytest.mark.parametrize(("name", "command"), [("jax", ".venv/bin/nox -s interop"), ("ray", "scripts/setup dev")])
+def test_the_reason_names_the_command_that_installs_a_module(name, command):
+    assert command_for(name) == command
