@@ -1,6 +1,6 @@
-"""Node and the packages in web/node_modules, for tests marked `web`.
+"""Node and the packages in web/node_modules, for tests that need both.
 
-A test that needs Node or the packages and does not find them fails: the marker `web` was chosen.
+A test that needs Node or the packages and does not find them fails: otherwise a broken set-up would pass.
 """
 
 import functools
@@ -19,9 +19,9 @@ def node_program():
     """Return Node's program; fail where it, or what it needs, is missing."""
     program = shutil.which("node")
     if program is None:
-        pytest.fail("Tests marked `web` need Node.js 20.12 or newer, which is not installed.", pytrace=False)
+        pytest.fail("These tests need Node.js 20.12 or newer, which is not installed.", pytrace=False)
     if not (WEB / "node_modules" / ".complete").is_file():
-        pytest.fail("Tests marked `web` need web/node_modules. `nox -s web` brings it.", pytrace=False)
+        pytest.fail("These tests need web/node_modules. `nox -s web` brings it.", pytrace=False)
     return program
 
 
