@@ -43,7 +43,7 @@ def _dense(random, bias, **sizes):
     return state_of(Parts(**layers)), layers
 
 
-additive, dot_product, multi_head = textbook_of(_dense)
+additive, multi_head = textbook_of(_dense)
 
 
 class GRUCell(tf.Module):
@@ -72,7 +72,7 @@ def decoder(random, words, embed, hidden, layers):
     cells = [GRUCell(random, embed + hidden if n == 0 else hidden, hidden) for n in range(layers)]
     dense = Dense(random, hidden, words, bias=True)
     held = Parts(cell=Parts(cells=cells))
-    pool, _, _ = textbook_of(lambda *_, **__: ({}, attention))
+    pool, _ = textbook_of(lambda *_, **__: ({}, attention))
 
     def run(tokens, memory, hidden, valid_lens):
         _, attend = pool(random, 0, 0, 0)
