@@ -51,9 +51,9 @@ def check(found, models, inputs, expected, end, *, outputs=(), limit=LENGTH):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "best", "penalty", "end", "mode"),
-    with_modes((3, 3, 0.0, END), (4, 2, 1.0, END), (3, 2, -0.7, END), (4, 4, 0.6, None), (8, 3, 2.5, 2)),
+    with_modes((3, 3, 0.0, END), (3, 2, -0.7, END), (4, 4, 0.6, None)),
 )
-def test_equal_to_a_loop_over_each_row_alone(mode, width, best, penalty, end):
+def test_beam_equals_a_loop_over_each_row_alone(mode, width, best, penalty, end):
     models, inputs = recurrent(), ids_of(5)
     options = {"width": width, "best": best, "length_penalty": penalty, "outputs": ["weights"]}
     model = beam(*models, **{**OPTIONS, "end": end}, **options)
@@ -65,9 +65,9 @@ def test_equal_to_a_loop_over_each_row_alone(mode, width, best, penalty, end):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("penalty", "end", "seed"),
-    [(0.0, 1, 3), (1.5, None, 7), (-1.0, 1, 7), (0.0, None, 7), (1.5, 1, 3), (-1.0, None, 3)],
+    [(0.0, 1, 3), (1.5, None, 7), (-1.0, 1, 7)],
 )
-def test_wide_enough_it_finds_the_best_of_all_sequences(penalty, end, seed):
+def test_wide_beam_finds_the_best_of_all_sequences(penalty, end, seed):
     models, inputs, limit = recurrent(seed, tokens=3), ids_of(4), 3
     model = beam(*models, start=START, end=end, max_length=limit, width=27, length_penalty=penalty)
 
@@ -79,7 +79,7 @@ def test_wide_enough_it_finds_the_best_of_all_sequences(penalty, end, seed):
 
 @pytest.mark.slow
 @backends.every_mode
-def test_a_cache_that_grows_and_a_position(mode):
+def test_growing_cache_and_position_follow_their_sequences(mode):
     models, inputs = growing(), firsts_of(5)
     model = beam(*models, start=START, end=END_GROWING, max_length=5, width=3, length_penalty=1.0)
     if mode in STATIC:
@@ -95,7 +95,7 @@ def test_a_cache_that_grows_and_a_position(mode):
 
 @pytest.mark.slow
 @backends.every_mode
-def test_a_batch_without_rows(mode):
+def test_batch_without_rows_gives_empty_outputs(mode):
     found = decoded(beam(*recurrent(), **OPTIONS, width=3, best=2, outputs=["weights"]), ids_of(0), mode)
     shapes = {"tokens": (0, 2, LENGTH), "lengths": (0, 2), "scores": (0, 2), "weights": (0, 2, LENGTH, 5)}
     assert {name: array.shape for name, array in found.items()} == shapes
@@ -120,6 +120,11 @@ FIXED = {  # logits after each token, or after all; options; what is found for e
         {"max_length": 1, "width": 3},
         {"tokens": [[1], [0], [0]], "lengths": [1, 1, 0]},
     ),
+    "ended by a token after which none can follow": (  # 1, though the likeliest after 0
+        [[0, 3, 2, 1], [NEVER] * 4, [0, 0, 1, 2], [1, 0, 0, 0]],
+        {"end": 3, "max_length": 3, "width": 2, "best": 1},
+        {"tokens": [[2, 3, 3]], "lengths": [2]},
+    ),
     "tokens that cannot be": (
         [0.0, NEVER, 1.0],
         {"end": 1, "max_length": 2, "width": 8},
@@ -129,7 +134,7 @@ FIXED = {  # logits after each token, or after all; options; what is found for e
 
 
 @pytest.mark.parametrize(("case", "mode"), with_modes(*((case,) for case in FIXED)))
-def test_steps_that_say_the_same_each_time(case, mode):
+def test_sequences_and_ties_are_ranked(case, mode):
     logits, options, expected = FIXED[case]
     table = np.broadcast_to(logits, (len(logits), len(logits))).astype("float32")
     models, inputs = fixed(table[0])
@@ -141,24 +146,7 @@ def test_steps_that_say_the_same_each_time(case, mode):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("end", "mode"), with_modes((None,), (3,)))
-def test_a_sequence_that_cannot_go_on_leaves_the_others(mode, end):
-    """After 1 nothing can be next, though 1 is the likeliest after 0."""
-    models, inputs = fixed([0.0] * 4)
-    table = np.array([[0, 3, 2, 1], [-np.inf] * 4, [0, 0, 1, 2], [1, 0, 0, 0]], "float32")
-    models[1].layers[-1].set_weights([table])
-    found = decoded(beam(*models, start=0, end=end, max_length=3, width=2), inputs, mode)
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.exp(table) / np.exp(table).sum(1, keepdims=True, initial=1e-30))
-    best = [2, 3] if end else [2, 3, 0]
-    expected = sum(logs[a, b] for a, b in zip([0, *best], best, strict=False))
-    assert found["lengths"][0, 0] == len(best)
-    assert found["tokens"][0, 0, : len(best)].tolist() == best
-    np.testing.assert_allclose(found["scores"][0, 0], expected, rtol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("end", "mode"), with_modes((None,), (3,)))
-def test_a_row_that_meets_nan_has_no_answer(mode, end):
+def test_row_that_meets_nan_has_nan_score_and_length_zero(mode, end):
     models, _ = fixed([0.0] * 4)
     table = np.array([[0, 3, 2, 1], [0, np.nan, 0, 0], [0, 0, 1, 2], [-9, -9, 5, -9]], "float32")
     models[1].layers[-1].set_weights([table])
@@ -171,19 +159,14 @@ def test_a_row_that_meets_nan_has_no_answer(mode, end):
 
 
 @pytest.mark.slow
-@backends.every_mode
-def test_a_step_that_takes_one_batch(mode):
-    """It takes the rows of all sequences."""
+def test_step_of_one_batch_takes_rows_of_all_sequences():
     encoder, step, state = models = recurrent()
-    model = beam(encoder, of_one_batch(step, 12), state, **OPTIONS, width=3)
-    assert model.input["ids"].shape == (4, None)
-    found, expected = (decoded(each, ids_of(4), mode) for each in (model, beam(*models, **OPTIONS, width=3)))
-    for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
+    model, inputs = beam(encoder, of_one_batch(step, 12), state, **OPTIONS, width=3), ids_of(4)
+    check(decoded(model, inputs), models, inputs, lambda row: beam_by_loop(row, 3, END), END)
 
 
 @pytest.mark.slow
-def test_the_search_ends_when_nothing_better_can_come():
+def test_search_continues_until_no_sequence_can_pass_the_best():
     """A sequence that has ended is kept until no other can pass it: here the longest wins by its length alone."""
     models, inputs = fixed([np.log(0.5), np.log(0.5)])
     short = decoded(beam(*models, start=0, end=0, max_length=6, width=2, best=1), inputs)
@@ -193,7 +176,7 @@ def test_the_search_ends_when_nothing_better_can_come():
     np.testing.assert_allclose(long["scores"], 6 * np.log(0.5) / (11 / 6) ** 3, rtol=1e-5)
 
 
-def test_saved_and_loaded(tmp_path):
+def test_saved_model_decodes_alike_and_reads_its_weights(tmp_path):
     model, inputs = beam(*recurrent(), **OPTIONS, width=3, best=2, length_penalty=1.2), ids_of(4)
     before = decoded(model, inputs)
     model.save(tmp_path / "model.keras")
@@ -204,10 +187,9 @@ def test_saved_and_loaded(tmp_path):
     assert not np.array_equal(decoded(loaded, inputs)["tokens"], before["tokens"])
 
 
-def test_shapes_are_those_of_what_comes():
+def test_symbolic_outputs_have_shapes_and_dtypes():
     model = beam(*recurrent(), **OPTIONS, width=5, best=2, outputs=["next_state"])
-    spec = {name: (tuple(x.shape), x.dtype) for name, x in model.output.items()}
-    assert spec == {
+    assert {name: (tuple(x.shape), x.dtype) for name, x in model.output.items()} == {
         "tokens": ((None, 2, LENGTH), "int32"),
         "lengths": ((None, 2), "int32"),
         "scores": ((None, 2), "float32"),
@@ -220,13 +202,11 @@ def test_shapes_are_those_of_what_comes():
     [
         ({"width": 0}, "`width` must be at least 1"),
         ({"width": 2, "best": 3}, "`best` must be at most `width`: .* best=3, width=2"),
-        ({"best": 0}, "`best` must be at least 1"),
         ({"length_penalty": np.inf}, "`length_penalty` must be a finite number"),
-        ({"length_penalty": -1e4}, "`length_penalty` must leave a factor in float32"),
         ({"length_penalty": 1e4}, "`length_penalty` must leave a factor in float32"),
         ({"length_penalty": "1"}, "`length_penalty` must be a finite number"),
     ],
 )
-def test_what_is_wrong_gets_a_sentence(options, message):
+def test_beam_refuses_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         beam(*recurrent(), **OPTIONS, **options)

@@ -57,17 +57,9 @@ def check(found, models, inputs, end, *, limit=LENGTH, outputs=(), start=START, 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "end", "limit", "mode"),
-    with_modes(
-        (range(9), END, LENGTH),
-        ([7], END, LENGTH),  # ends at step 1
-        ([2, 3], END, LENGTH),  # never end
-        ([0, 4, 8, 7], END, LENGTH),
-        (range(9), END, 1),
-        (range(3), None, 1),
-        (range(3), None, 5),
-    ),
+    with_modes((range(9), END, LENGTH), ([7], END, LENGTH), (range(9), END, 1), (range(3), None, 5)),
 )
-def test_equal_to_a_loop_over_each_row_alone(mode, rows, end, limit):
+def test_greedy_equals_a_loop_over_each_row_alone(mode, rows, end, limit):
     models, inputs = recurrent(), {"ids": ids_of(9)["ids"][[*rows]]}
     model = greedy(*models, start=START, end=end, max_length=limit, outputs=["weights"])
     lengths = check(decoded(model, inputs, mode), models, inputs, end, limit=limit, outputs=["weights"])
@@ -79,15 +71,7 @@ def test_equal_to_a_loop_over_each_row_alone(mode, rows, end, limit):
 
 @pytest.mark.slow
 @backends.every_mode
-def test_a_batch_without_rows(mode):
-    found = decoded(greedy(*recurrent(), **OPTIONS, outputs=["weights"]), ids_of(0), mode)
-    shapes = {"tokens": (0, LENGTH), "lengths": (0,), "scores": (0,), "weights": (0, LENGTH, 5)}
-    assert {name: array.shape for name, array in found.items()} == shapes
-
-
-@pytest.mark.slow
-@backends.every_mode
-def test_a_cache_that_grows(mode):
+def test_growing_cache_needs_dynamic_shapes(mode):
     encoder, step, state = models = growing()
     inputs, options = firsts_of(9), {"start": START, "end": END_GROWING, "max_length": LENGTH}
     if mode in STATIC:
@@ -101,7 +85,7 @@ def test_a_cache_that_grows(mode):
 
 @pytest.mark.slow
 @backends.every_mode
-def test_a_cache_of_fixed_capacity(mode):
+def test_cache_of_fixed_capacity_decodes_in_every_mode(mode):
     """As the sentence of the refusal says."""
     first, query = keras.Input((WIDTH,), name="first"), keras.Input((WIDTH,), name="first")
     encoder = keras.Model({"first": first}, {"query": layers.Dense(WIDTH)(first)})
@@ -118,7 +102,7 @@ def test_a_cache_of_fixed_capacity(mode):
 
 
 @pytest.mark.slow
-def test_the_first_token_by_name_and_a_state_of_zeros():
+def test_start_names_an_input_and_missing_states_begin_as_zeros():
     encoder, step, state = recurrent()
     first = keras.Input((), dtype="int32", name="first")
     encoder = keras.Model({**encoder.input, "first": first}, {"values": encoder.output["values"]})
@@ -129,14 +113,14 @@ def test_the_first_token_by_name_and_a_state_of_zeros():
 
 
 @pytest.mark.parametrize(("logits", "mode"), with_modes(([1.0, 3.0, 3.0],), ([-0.0, 0.0, 0.0],)))
-def test_of_equal_logits_the_first_is_taken(logits, mode):
+def test_first_of_equal_logits_is_taken(logits, mode):
     models, inputs = fixed(logits)
     found = decoded(greedy(*models, start=0, max_length=2), inputs, mode)
     assert (found["tokens"] == np.argmax(logits)).all()
 
 
 @pytest.mark.slow
-def test_an_output_of_the_encoder_goes_before_its_input_of_the_same_name():
+def test_encoder_output_takes_precedence_over_input_of_the_same_name():
     encoder, step, state = recurrent()
     given = keras.Input((WIDTH,), name="state")
     encoder = keras.Model({**encoder.input, "state": given}, {**encoder.output, "state": given * 0.5})
@@ -145,7 +129,7 @@ def test_an_output_of_the_encoder_goes_before_its_input_of_the_same_name():
 
 
 @pytest.mark.slow
-def test_what_is_trained_later_counts():
+def test_model_reads_weights_trained_later():
     encoder, step, _ = models = recurrent()
     model, inputs = greedy(*models, **OPTIONS), ids_of(9)
     assert {id(weight) for weight in model.weights} == {id(weight) for weight in (*encoder.weights, *step.weights)}
@@ -164,7 +148,7 @@ def test_dropout_is_off_in_training_too():
 
 
 @pytest.mark.slow
-def test_masks_end_at_the_encoder():
+def test_step_gets_no_mask_of_the_encoder():
     """The step is called as a loop outside would: with arrays, which carry no mask."""
     ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
     read, write = layers.Embedding(9, WIDTH, mask_zero=True), layers.Embedding(TOKENS, WIDTH)
@@ -174,15 +158,13 @@ def test_masks_end_at_the_encoder():
     step = keras.Model([token, values], {"logits": layers.Dense(TOKENS)(write(token) + mean)})
     draw_weights(0, encoder, step)
     inputs = {"ids": np.array([[3, 5, 0, 0, 0], [1, 2, 3, 0, 0], [4, 0, 0, 0, 0]], "int32")}
-    for end in (None, END):
-        model = greedy(encoder, step, {}, **{**OPTIONS, "end": end})
-        check(decoded(model, inputs), (encoder, step, {}), inputs, end)
+    model = greedy(encoder, step, {}, **OPTIONS)
+    check(decoded(model, inputs), (encoder, step, {}), inputs, END)
 
 
-def test_shapes_are_those_of_what_comes():
+def test_symbolic_outputs_have_shapes_and_dtypes():
     model = greedy(*recurrent(), **OPTIONS, outputs=["weights"], name="mine")
-    spec = {name: (tuple(x.shape), x.dtype) for name, x in model.output.items()}
-    assert spec == {
+    assert {name: (tuple(x.shape), x.dtype) for name, x in model.output.items()} == {
         "tokens": ((None, LENGTH), "int32"),
         "lengths": ((None,), "int32"),
         "scores": ((None,), "float32"),
@@ -195,7 +177,7 @@ def test_shapes_are_those_of_what_comes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision(policy):
+def test_half_precision_step_decodes(policy):
     ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
     half = keras.dtype_policies.get(policy).compute_dtype
     encoder = keras.Model(ids, {"state": ops.sum(layers.Embedding(9, WIDTH, dtype=policy)(ids), axis=1)})
@@ -233,22 +215,31 @@ class Counting(layers.Layer):
 
 @pytest.mark.slow
 @backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, so that no row can leave")
-@pytest.mark.parametrize("mode", ["eager", "graph"] if backends.BACKEND == "tensorflow" else ["eager"])
-def test_rows_that_have_ended_are_no_longer_computed(mode):
+@pytest.mark.parametrize(
+    ("rows", "batch", "mode", "expected", "seen"),
+    [
+        # Five of nine rows end after two steps and leave; two of the other four never end, so that half of them stay.
+        ([*range(9)], None, backends.MODES[0], [3, 1, 7, 3, 2, 7, 2, 2, 1], [9, 9, 4, 4, 4, 4, 4]),
+        ([*range(9)], None, "graph", [3, 1, 7, 3, 2, 7, 2, 2, 1], [9, 9, 4, 4, 4, 4, 4]),
+        ([0, 1, 3, 6], 4, backends.MODES[0], [3, 1, 3, 2], [4, 4, 4]),
+    ],
+)
+def test_step_is_not_called_for_rows_that_have_ended(rows, batch, mode, expected, seen):
+    """A step of one batch keeps its rows until the last has ended."""
+    if mode not in backends.MODES:
+        pytest.skip("torch is eager")
     encoder, step, state = recurrent(15)
     counting = Counting([])
-    outputs = {**step.output, "logits": counting(step.output["logits"])}
-    model = greedy(encoder, keras.Model(step.input, outputs), state, **OPTIONS)
-    lengths = decoded(model, ids_of(9), mode)["lengths"].tolist()
-    assert lengths == [3, 1, 7, 3, 2, 7, 2, 2, 1]
-    # After two steps five of nine have ended, and go; of the other four two never end, so that half of them stay.
-    assert counting.seen[-7:] == [9, 9, 4, 4, 4, 4, 4]
+    step = keras.Model(step.input, {**step.output, "logits": counting(step.output["logits"])})
+    model = greedy(encoder, of_one_batch(step, batch) if batch else step, state, **OPTIONS)
+    counting.seen.clear()
+    assert decoded(model, {"ids": ids_of(9)["ids"][rows]}, mode)["lengths"].tolist() == expected
+    assert counting.seen[-len(seen) :] == seen
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "mode"), with_modes(([*range(9)],), ([7, 7],), ([1],)))
-def test_a_step_that_takes_one_batch(mode, rows):
-    """No row leaves it, and the loop ends with the last."""
+@pytest.mark.parametrize(("rows", "mode"), with_modes(([*range(9)],), ([1],)))
+def test_step_of_one_batch_decodes_that_batch(mode, rows):
     encoder, step, state = models = recurrent()
     model = greedy(encoder, of_one_batch(step, len(rows)), state, **OPTIONS, outputs=["weights"])
     assert model.input["ids"].shape == (len(rows), None)
@@ -258,29 +249,7 @@ def test_a_step_that_takes_one_batch(mode, rows):
 
 
 @pytest.mark.slow
-@backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, so that all steps have room")
-def test_a_step_that_takes_one_batch_is_not_called_after_the_last_end():
-    encoder, step, state = recurrent(15)
-    counting = Counting([])
-    outputs = {**step.output, "logits": counting(step.output["logits"])}
-    model = greedy(encoder, of_one_batch(keras.Model(step.input, outputs), 4), state, **OPTIONS)
-    counting.seen.clear()
-    lengths = decoded(model, {"ids": ids_of(9)["ids"][[0, 1, 3, 6]]})["lengths"].tolist()
-    assert lengths == [3, 1, 3, 2]
-    assert counting.seen == [4, 4, 4]
-
-
-@pytest.mark.slow
-def test_an_encoder_that_takes_one_batch():
-    """The step takes any, so that rows leave it."""
-    encoder, step, state = models = recurrent()
-    model = greedy(of_one_batch(encoder, 9), step, state, **OPTIONS)
-    assert model.input["ids"].shape == (9, None)
-    check(decoded(model, ids_of(9)), models, ids_of(9), END)
-
-
-@pytest.mark.slow
-def test_saved_with_a_layer_that_both_models_call(tmp_path):
+def test_saved_model_shares_the_layer_of_both_models(tmp_path):
     models, inputs = attending(), ids_of(9)
     model = greedy(*models, **OPTIONS)
     before = decoded(model, inputs)
@@ -298,7 +267,7 @@ def test_saved_with_a_layer_that_both_models_call(tmp_path):
 
 @pytest.mark.slow
 @backends.only_on("tensorflow", reason="the others run an eager call operation by operation")
-def test_an_eager_call_is_traced_with_the_variables_it_is_to_read():
+def test_eager_call_reads_variables_of_a_stateless_scope():
     """Weights that a scope puts in the place of others, and none of a scope that has ended."""
     model, inputs = greedy(*recurrent(), **OPTIONS, outputs=["weights"]), ids_of(4)
     before = arrays(model(inputs))
@@ -318,7 +287,7 @@ def test_an_eager_call_is_traced_with_the_variables_it_is_to_read():
 
 @pytest.mark.slow
 @backends.only_on("tensorflow", reason="the others keep no program")
-def test_the_program_of_an_eager_call_does_not_keep_its_model():
+def test_program_of_an_eager_call_does_not_keep_its_model_alive():
     model = greedy(*recurrent(), **OPTIONS)
     model(ids_of(2))
     layer = weakref.ref(next(each for each in model.layers if isinstance(each, GreedyDecoding)))
