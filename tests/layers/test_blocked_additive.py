@@ -17,7 +17,6 @@ from keras_attn import AdditiveAttention, masked_softmax
 from keras_attn._maths import blocked_additive
 from keras_attn._maths.blocked_additive import blocked_additive_scores
 
-REST = [(3, (B,), True), (3, (B,), False), (3, (2, 4), False), ("auto", (B,), True)]
 small_auto = pytest.mark.usefixtures("_small_auto")
 
 
@@ -33,14 +32,12 @@ def _small_auto(monkeypatch):
 LENGTHS_PER_QUERY = np.array([[0, 1, 2, 5, 6, 3], [4, 4, 0, 0, 5, 1]], "int32")
 LENGTHS = {"valid_lens": np.array([3, 5])}
 CALLS = {  # Tq, Tk, block size, masks
-    **{f"blocks of {size}": (Tq, Tk, size, LENGTHS) for size in (1, 2, 3, 6, 7, 64, "auto")},
+    **{f"blocks of {size}": (Tq, Tk, size, LENGTHS) for size in (1, 3, 7, 64, "auto")},
     "causal": (7, 5, 2, {"causal": True}),
     "rows without keys": (7, 5, 2, {"causal": True, "window": (1, 0)}),
     "only behind": (5, 9, 2, {"window": (None, 1)}),
     "only ahead": (5, 9, 3, {"window": (2, None)}),
-    "none behind": (5, 9, 2, {"window": (0, 2)}),
     "wider than all": (5, 9, 2, {"window": (50, 60)}),
-    "lengths alone": (6, 6, 2, {"valid_lens": LENGTHS_PER_QUERY}),
     "window": (5, 9, 2, {"window": (2, 1)}),
     "lengths too": (6, 6, "auto", {"causal": True, "valid_lens": LENGTHS_PER_QUERY}),
 }
@@ -51,7 +48,7 @@ WAYS += [pytest.param(name, mode, marks=pytest.mark.slow) for name in COMPILED f
 
 @small_auto
 @pytest.mark.parametrize(("name", "mode"), WAYS)
-def test_outputs_and_gradients_are_those_of_the_plain_form(name, mode):
+def test_blocks_give_outputs_and_gradients_of_the_plain_form(name, mode):
     num_queries, num_keys, block_size, masks = CALLS[name]
     inputs = arrays((B,), num_queries, num_keys)
     blocked, plain = layer_of(block_size), layer_of(None)
@@ -64,11 +61,7 @@ def test_outputs_and_gradients_are_those_of_the_plain_form(name, mode):
 
 
 def elements_of_tanh(step, *tensors):
-    """How many numbers a step takes the tanh of, in both passes."""
-    if BACKEND == "jax":
-        import jax
-
-        return _tanh_of_program(jax.make_jaxpr(step)(*tensors).jaxpr)
+    """Count the numbers that a step takes the tanh of, in both passes."""
     taken, tanh = [], ops.tanh
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "tanh", lambda x: taken.append(np.prod(ops.shape(x))) or tanh(x))
@@ -76,23 +69,9 @@ def elements_of_tanh(step, *tensors):
     return sum(taken)
 
 
-def _tanh_of_program(program, times=1):
-    """Those of a program of JAX and of all that it calls, the body of a loop as often as it runs."""
-    from jax.extend.core import jaxprs_in_params
-
-    found = 0
-    for equation in program.eqns:
-        if equation.primitive.name == "tanh":
-            found += times * np.prod(equation.outvars[0].aval.shape)
-        repeats = equation.params["length"] if equation.primitive.name == "scan" else 1
-        for inner in jaxprs_in_params(equation.params):
-            found += _tanh_of_program(inner, times * repeats)
-    return found
-
-
-GROUPS = sum(10 * 10 * n for n in range(1, 9))
-
-
+@only_on(
+    "tensorflow", "torch", reason="JAX computes both passes in a program, where no call of tanh is there to look at"
+)
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "masks", "seen"),
     [
@@ -100,14 +79,13 @@ GROUPS = sum(10 * 10 * n for n in range(1, 9))
         (8, 10, {"causal": True}, sum(range(1, 9))),
         (8, 10, {"window": (1, 1)}, 2 + 7 * 3),
         (8, 10, {"window": (2, 1), "causal": True}, 1 + 2 + 6 * 3),
-        (8, 10, {"window": (None, 1)}, sum(range(2, 10))),
         (8, 10, {"window": (0, None)}, sum(range(3, 11))),
-        (8, 10, {"window": (10, 10)}, 8 * 10),
-        (80, 80, {"causal": True}, GROUPS),  # 8 groups of 10, each with the keys that its last query may see
+        # 8 groups of 10 queries, each with the keys that its last query may see
+        (80, 80, {"causal": True}, sum(10 * 10 * n for n in range(1, 9))),
     ],
     ids=str,
 )
-def test_features_of_pairs_that_are_hidden_by_their_order_are_not_computed(num_queries, num_keys, masks, seen):
+def test_features_of_pairs_hidden_by_order_are_not_computed(num_queries, num_keys, masks, seen):
     """Queries one by one, once in each pass; of a state of keys where there is a window."""
     layer, projected = layer_of(1), "window" in masks
     queries, keys, values = (ops.convert_to_tensor(array) for array in arrays((B,), num_queries, num_keys).values())
@@ -119,7 +97,7 @@ def test_features_of_pairs_that_are_hidden_by_their_order_are_not_computed(num_q
     assert elements_of_tanh(gradients_of(loss, 3), queries, keys, values) == 2 * B * seen * U
 
 
-def test_a_score_of_ones_own_is_asked_for_all_pairs():
+def test_overridden_score_gets_all_pairs():
     """What a subclass makes of the scores is not known to keep to a pair."""
 
     class Centred(AdditiveAttention):
@@ -139,10 +117,7 @@ def test_a_score_of_ones_own_is_asked_for_all_pairs():
 @pytest.mark.slow
 @small_auto
 @pytest.mark.parametrize("mode", COMPILED_MODES)
-@pytest.mark.parametrize(
-    ("block_size", "leading", "causal"),
-    [("auto", (2, 4), False), *(pytest.param(*each, marks=pytest.mark.slow) for each in REST)],
-)
+@pytest.mark.parametrize(("block_size", "leading", "causal"), [("auto", (2, 4), False), (3, (B,), True)])
 def test_one_program_takes_all_sizes(block_size, leading, causal, mode):
     upstream = np.arange(Dv, dtype="float32")
 
@@ -164,14 +139,8 @@ def test_one_program_takes_all_sizes(block_size, leading, causal, mode):
             assert_close(as_numpy(gradient), as_numpy(other), tolerance=1e-5)  # sums of up to 9 terms
 
 
-@pytest.mark.parametrize("size", ["Tq", "Tk"])
-def test_an_axis_of_no_entry(size):
-    inputs = arrays(**{size: 0})
-    assert_identical(as_numpy(call(layer_of(2), inputs)), as_numpy(call(layer_of(None), inputs)))
-
-
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "xla"])  # XLA compiles no update of no entries
-def test_a_batch_of_no_example_has_gradients(mode):
+def test_empty_batch_has_gradients(mode):
     """One of several devices may get none of a last batch."""
     layer, names = layer_of(2), ("queries", "keys", "values")
     signature = [((None, None, size), "float32") for size in (Dq, Dk, Dv)]
@@ -182,12 +151,12 @@ def test_a_batch_of_no_example_has_gradients(mode):
     }
 
 
-DTYPES = ["mixed_float16", "bfloat16", "float64", "mixed_bfloat16", "float16"]
+DTYPES = ["mixed_float16", "bfloat16", "float64"]
 
 
 @x64
 @pytest.mark.parametrize(("dtype", "mode"), [(dtype, MODES[n % len(MODES)]) for n, dtype in enumerate(DTYPES)])
-def test_other_precisions(dtype, mode):
+def test_blocks_keep_precision_in_other_dtypes(dtype, mode):
     inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
     blocked, plain, exact = layer_of(2, dtype=dtype), layer_of(None, dtype=dtype), layer_of(None, dtype="float64")
     for layer in (blocked, plain, exact):
@@ -218,7 +187,7 @@ def test_sums_over_many_queries_keep_their_digits_in_float16():
 @pytest.mark.slow
 @x64
 @pytest.mark.parametrize("mode", MODES)
-def test_gradients_of_gradients(mode):
+def test_second_gradients_of_blocks_equal_those_of_the_plain_form(mode):
     rng = np.random.default_rng(0)
     shapes = ((B, Tq, U), (B, Tk, U), (U, 1), (B, Tq, Tk))
     *tensors, upstream = (ops.convert_to_tensor(rng.normal(size=shape)) for shape in shapes)
@@ -229,7 +198,7 @@ def test_gradients_of_gradients(mode):
 @only_on(
     "jax", reason="derivatives forwards are taken on JAX; TensorFlow and torch refuse them where a gradient is given"
 )
-def test_derivatives_forwards():
+def test_blocks_have_forward_derivatives():
     import jax
 
     inputs = tuple(arrays().values())
@@ -243,7 +212,7 @@ def test_derivatives_forwards():
 
 @only_on("torch", reason="`torch.compile` alone takes the Python of a step apart")
 @pytest.mark.filterwarnings("ignore")  # the compiler's, of how Keras makes functions with gradients
-def test_a_step_that_torch_compiles():
+def test_torch_compiles_a_training_step():
     """Without the code generator, which needs a compiler of C++ and minutes: what failed is seen before it."""
     import torch
 
@@ -326,9 +295,9 @@ def test_no_features_are_kept_for_the_gradient(monkeypatch):
 @only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
 @pytest.mark.parametrize(
     ("batch", "queries", "loops"),
-    [(2, 7, False), (64, 256, True), (64, 1, False), (None, 256, True), (None, None, True), (None, 1, False)],
+    [(2, 7, False), (64, 256, True), (64, 1, False), (None, None, True), (None, 1, False)],
 )
-def test_auto_has_a_loop_only_where_the_features_are_many(batch, queries, loops):
+def test_auto_loops_only_if_features_are_many(batch, queries, loops):
     import tensorflow as tf
 
     keys, hiddens = (5, 8) if batch == 2 else (512, 256)
@@ -339,7 +308,7 @@ def test_auto_has_a_loop_only_where_the_features_are_many(batch, queries, loops)
 
 
 @only_on("tensorflow", reason="the others have no loop that runs steps beside each other")
-def test_one_block_at_a_time():
+def test_loop_runs_one_block_at_a_time():
     """TensorFlow would run ten steps of a loop side by side, and hold the features of ten blocks."""
     import tensorflow as tf
 

@@ -34,7 +34,7 @@ def kernels(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
-def test_kernels_for_a_gpu(dtype, kernels):
+def test_kernels_give_outputs_and_gradients_of_the_plain_form(dtype, kernels):
     """Of blocks of 3, 3 and 1, and of heads; a gradient of a gradient is computed as elsewhere."""
     inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
     blocked, plain = layer_of(3, dtype=dtype), layer_of(None)
@@ -50,7 +50,7 @@ def test_kernels_for_a_gpu(dtype, kernels):
     assert not compiled_additive._refused
 
 
-def test_a_causal_mask_needs_no_kernels_of_its_own(kernels):
+def test_causal_mask_reuses_kernels(kernels):
     """It has slices of keys, whose numbers do not lie one after another. torch compiles eight variants at most."""
     layer = layer_of(2)
     for sizes in ((7, 5), (9, 8)):
@@ -58,7 +58,7 @@ def test_a_causal_mask_needs_no_kernels_of_its_own(kernels):
     assert len(kernels) <= 6
 
 
-def test_no_kernel_gets_a_tensor_without_numbers(kernels):
+def test_fake_tensors_reach_no_kernel(kernels):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -67,7 +67,7 @@ def test_no_kernel_gets_a_tensor_without_numbers(kernels):
     assert not kernels
 
 
-def test_a_gpu_for_which_torch_cannot_compile(kernels, monkeypatch):
+def test_failed_compilation_warns_once_and_falls_back(kernels, monkeypatch):
     import torch
 
     def refused(*_, **__):
