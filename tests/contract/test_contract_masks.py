@@ -2,8 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
-import reference
 from backends import carrying, mask_of
 from contract_cases import CASES, VARIANTS, as_numpy, call, every_case, expected, in_turn, outputs
 from tolerances import assert_close, assert_identical
@@ -55,18 +53,8 @@ def ten_times(array):
     return np.concatenate([array] * 10) if isinstance(array, np.ndarray) else array
 
 
-@pytest.mark.parametrize("lengths", ["lengths", "lengths_by_query"])
-def test_each_mask_of_the_table_hides_what_no_other_hides(lengths):
-    masks = masks_of(lengths, tuple(OTHERS))
-    everything = reference.takes_part((B,), Tq, Tk, **masks)
-    assert everything.any()
-    for name in masks:
-        without = {other: mask for other, mask in masks.items() if other != name}
-        assert np.any(reference.takes_part((B,), Tq, Tk, **without) != everything), name
-
-
 @in_turn("chosen", subsets(), CASES + VARIANTS, more=3)
-def test_masks_and_a_bias_together(case, chosen):
+def test_masks_and_a_bias_agree_with_the_oracle(case, chosen):
     layer, inputs, masks = case.layer(), case.inputs(Tq=Tq, Tk=Tk), masks_of(*chosen)
     output, weights = outputs(layer, inputs, masks)
     expected_output, expected_weights = expected(case, layer, inputs, masks)
@@ -81,7 +69,7 @@ def test_masks_and_a_bias_together(case, chosen):
 
 
 @in_turn("chosen", subsets(), more=3)
-def test_masks_and_a_bias_together_under_dropout(case, chosen):
+def test_masks_and_a_bias_hold_under_dropout(case, chosen):
     """Values are the unit vectors, so that the output is the dropped weights: each is 0 or weight / (1 - rate).
 
     Keras once lost the causal mask here (keras#23038).
@@ -104,7 +92,7 @@ def test_masks_and_a_bias_together_under_dropout(case, chosen):
 
 
 @every_case
-def test_attention_masks_of_every_shape_that_broadcasts(case):
+def test_attention_mask_of_any_broadcasting_shape_is_taken(case):
     layer, inputs, rng = case.layer(), case.inputs(Tq=Tq, Tk=Tk), np.random.default_rng(2)
     for shape in ((Tk,), (1, Tk), (Tq, 1), (Tq, Tk), (B, 1, Tk), (B, Tq, 1), (1, Tq, Tk), (B, Tq, Tk), (1, 1, 1), ()):
         masks = {"attention_mask": rng.random(shape) < 0.7}
@@ -112,7 +100,7 @@ def test_attention_masks_of_every_shape_that_broadcasts(case):
 
 
 @in_turn("dtype", {dtype: dtype for dtype in ("int8", "uint8", "int16", "int32", "uint32", "int64")}, more=1)
-def test_lengths_in_every_integer_dtype_and_as_a_list(case, dtype):
+def test_lengths_of_any_integer_dtype_or_a_list_are_taken(case, dtype):
     layer, inputs, lengths = case.layer(), case.inputs(Tq=Tq, Tk=Tk), np.array([np.iinfo(dtype).max, 0], dtype)
     oracle = expected(case, layer, inputs, {"valid_lens": lengths})[0]
     for given in (lengths, [Tk + 1, 0]):  # Keras takes a list by keyword only
@@ -120,7 +108,7 @@ def test_lengths_in_every_integer_dtype_and_as_a_list(case, dtype):
 
 
 @in_turn("name", {name: name for name in ("queries", "keys", "values")}, more=0)
-def test_an_explicit_mask_is_not_overwritten_by_an_implicit_one(case, name):
+def test_explicit_mask_takes_precedence_over_an_implicit_one(case, name):
     layer, inputs = case.layer(), case.inputs(Tq=Tq, Tk=Tk)
     size = Tq if name == "queries" else Tk
     implicit = np.arange(size) != np.array([[0], [1]])
@@ -145,7 +133,7 @@ def test_queries_mask_zeroes_its_rows_and_is_the_mask_of_the_output(case):
 
 
 @every_case
-def test_the_mask_of_the_output_reaches_the_next_layer_of_a_functional_model(case):
+def test_mask_of_the_output_reaches_the_next_layer_of_a_functional_model(case):
     tokens = keras.Input((None,), dtype="int32")
     keys, values = keras.Input((None, case.Dk)), keras.Input((None, 1))
     layer = case.make()
@@ -158,7 +146,7 @@ def test_the_mask_of_the_output_reaches_the_next_layer_of_a_functional_model(cas
 
 
 @in_turn("weights_too", {"output": False, "both": True}, more=0)
-def test_nan_in_queries_that_queries_mask_hides(case, weights_too):
+def test_nan_in_masked_queries_changes_nothing(case, weights_too):
     layer, inputs, mask = case.layer(), case.inputs(Tq=Tq, Tk=Tk), OTHERS["queries"]["queries_mask"]
     dirty = inputs | {"queries": np.where(mask[..., None], inputs["queries"], np.float32(np.nan))}
     clean = call(layer, inputs, {"queries_mask": mask}, return_attention_scores=weights_too)

@@ -1,4 +1,7 @@
-"""Additive scores in blocks of queries: the numbers and gradients of the plain form, without its features."""
+"""Additive scores in blocks of queries: the numbers and gradients of the plain form, without its features.
+
+On a GPU torch compiles kernels for the blocks: those are tested here without its code generator.
+"""
 
 import gc
 import weakref
@@ -6,16 +9,46 @@ import weakref
 import numpy as np
 import pytest
 import reference
-from additive_layers import B, Dk, Dq, Dv, Tk, Tq, U, arrays, assert_gradients_close, layer_of, second_gradients
-from backends import BACKEND, COMPILED_MODES, MODES, compiled, gradients_of, only_on, x64
+from backends import BACKEND, COMPILED_MODES, MODES, compiled, gradients_of, only_on, precision_of, x64
 from contract_cases import additive_score_of, as_numpy, call, gradients, randomise
 from keras import ops
-from tensor_sizes import tensor_sizes
-from tolerances import assert_close, assert_identical
+from tolerances import TOLERANCES, assert_close
 
 from keras_attn import AdditiveAttention, masked_softmax
-from keras_attn._maths import blocked_additive
+from keras_attn._maths import blocked_additive, compiled_additive
 from keras_attn._maths.blocked_additive import blocked_additive_scores
+
+B, Tq, Tk, Dq, Dk, Dv, U = 2, 7, 5, 4, 6, 3, 8
+
+
+def layer_of(block_size, **options):
+    layer = AdditiveAttention(U, query_block_size=block_size, **options)
+    layer.build((None, None, Dq), (None, None, Dk), (None, None, Dv))
+    randomise(layer)
+    return layer
+
+
+def arrays(leading=(B,), Tq=Tq, Tk=Tk):
+    rng = np.random.default_rng(0)
+    shapes = {"queries": (Tq, Dq), "keys": (Tk, Dk), "values": (Tk, Dv)}
+    return {name: rng.normal(size=(*leading, *shape)).astype("float32") for name, shape in shapes.items()}
+
+
+def assert_gradients_close(actual, expected, dtype="float32"):
+    """Compares in units of the largest entry: a gradient is a sum of terms of its size."""
+    tolerance = TOLERANCES[precision_of(dtype)][0]
+    for (name, one), other in zip(actual.items(), expected.values(), strict=True):
+        scale = np.abs(other.astype("float64")).max()
+        assert scale > 0, name
+        assert_close(one.astype("float64") / scale, other.astype("float64") / scale, tolerance=tolerance)
+
+
+def second_gradients(tensors, block_size, upstream=1.0, mode="eager"):
+    inner = gradients_of(lambda *x: ops.sum(upstream * blocked_additive_scores(*x, block_size)), 3)
+    penalty = gradients_of(lambda *x: sum(ops.sum(gradient**3) for gradient in inner(*x)), 3)
+    gradients = compiled(penalty, mode)(*tensors)
+    return {name: as_numpy(gradient) for name, gradient in zip(("queries", "keys", "w_v"), gradients, strict=True)}
+
 
 small_auto = pytest.mark.usefixtures("_small_auto")
 
@@ -61,17 +94,15 @@ def test_blocks_give_outputs_and_gradients_of_the_plain_form(name, mode):
 
 
 def elements_of_tanh(step, *tensors):
-    """Count the numbers that a step takes the tanh of, in both passes."""
+    """Return how many numbers each call of tanh gets in a step, in both passes."""
     taken, tanh = [], ops.tanh
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "tanh", lambda x: taken.append(np.prod(ops.shape(x))) or tanh(x))
         step(*tensors)
-    return sum(taken)
+    return taken
 
 
-@only_on(
-    "tensorflow", "torch", reason="JAX computes both passes in a program, where no call of tanh is there to look at"
-)
+@only_on("tensorflow", "torch", reason="JAX traces the loop, and calls tanh once")
 @pytest.mark.parametrize(
     ("num_queries", "num_keys", "masks", "seen"),
     [
@@ -94,7 +125,7 @@ def test_features_of_pairs_hidden_by_order_are_not_computed(num_queries, num_key
         inputs = {"queries": queries, "keys": layer.precompute(keys) if projected else keys, "values": values}
         return ops.sum(call(layer, inputs, masks) ** 2)
 
-    assert elements_of_tanh(gradients_of(loss, 3), queries, keys, values) == 2 * B * seen * U
+    assert sum(elements_of_tanh(gradients_of(loss, 3), queries, keys, values)) == 2 * B * seen * U
 
 
 def test_overridden_score_gets_all_pairs():
@@ -149,30 +180,6 @@ def test_empty_batch_has_gradients(mode):
     assert {name: tuple(each.shape) for name, each in zip(names, found, strict=True)} == {
         name: (0, *array.shape[1:]) for name, array in arrays().items()
     }
-
-
-DTYPES = ["mixed_float16", "bfloat16", "float64"]
-
-
-@x64
-@pytest.mark.parametrize(("dtype", "mode"), [(dtype, MODES[n % len(MODES)]) for n, dtype in enumerate(DTYPES)])
-def test_blocks_keep_precision_in_other_dtypes(dtype, mode):
-    inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
-    blocked, plain, exact = layer_of(2, dtype=dtype), layer_of(None, dtype=dtype), layer_of(None, dtype="float64")
-    for layer in (blocked, plain, exact):
-        for variable in layer.trainable_variables:
-            variable.assign(0.25 * variable)  # small scores: a score of 10 has a rounding error of 0.04 in bfloat16
-    compute = dtype.removeprefix("mixed_")
-    outputs = [as_numpy(call(layer, inputs, masks)) for layer in (blocked, plain)]
-    if BACKEND == "jax" and compute == "float64":  # its features are float32, and a loop may round them another way
-        assert_close(*outputs, tolerance=1e-6)
-    else:
-        assert_identical(*outputs)
-    upstream = np.random.default_rng(1).normal(size=(B, Tq, Dv))
-    exact_inputs = {name: array.astype("float64") for name, array in inputs.items()}
-    expected = gradients(exact, exact_inputs, masks, upstream=upstream)
-    given = exact_inputs if compute == "float64" else inputs
-    assert_gradients_close(gradients(blocked, given, masks, upstream=upstream, mode=mode), expected, compute)
 
 
 @pytest.mark.slow
@@ -252,18 +259,14 @@ def test_ctrl_c_in_a_block_ends_the_call(monkeypatch):
         call(layer_of(2), arrays())
 
 
-@pytest.mark.parametrize(("block_size", "rows"), [(2, 2), ("auto", 3)])
+@only_on("tensorflow", "torch", reason="JAX traces the loop, and calls tanh once")
+@pytest.mark.parametrize(("block_size", "rows"), [(2, 2), ("auto", 3), (None, Tq)])
 @small_auto
-def test_no_tensor_holds_all_features(block_size, rows):
-    """In a training step; the plain form is there to show that the search finds them."""
+def test_no_tensor_holds_the_features_of_all_blocks(block_size, rows):
     tensors = [ops.convert_to_tensor(array) for array in arrays().values()]
-
-    def largest(layer):
-        step = gradients_of(lambda *inputs: ops.sum(layer(*inputs) ** 2), 0, layer.trainable_variables)
-        return max(tensor_sizes(step, *tensors))
-
-    assert largest(layer_of(None)) == B * Tq * Tk * U
-    assert largest(layer_of(block_size)) == B * rows * Tk * U
+    layer = layer_of(block_size)
+    step = gradients_of(lambda *inputs: ops.sum(layer(*inputs) ** 2), 0, layer.trainable_variables)
+    assert max(elements_of_tanh(step, *tensors)) == B * rows * Tk * U
 
 
 @pytest.mark.slow
@@ -319,3 +322,80 @@ def test_loop_runs_one_block_at_a_time():
     loops = [node for node in nodes if node.op in ("While", "StatelessWhile")]
     assert len(loops) >= 2
     assert {node.attr["parallel_iterations"].i for node in loops} == {1}
+
+
+on_gpu_of_torch = only_on("torch", reason="the others compile all that they compute on a GPU")
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """As on a GPU, but without the code generator; lists what is compiled."""
+    import torch
+
+    compile_function, made = torch.compile, []
+
+    def as_it_is(program, _):
+        made.append(program)
+        return program.forward
+
+    monkeypatch.setattr(torch, "compile", lambda *given, **how: compile_function(*given, backend=as_it_is, **how))
+    monkeypatch.setattr(compiled_additive, "is_on_gpu", lambda tensor: True)
+    monkeypatch.setattr(compiled_additive, "_refused", set())
+    compiled_additive._compiled.cache_clear()
+    yield made
+    compiled_additive._compiled.cache_clear()
+
+
+@on_gpu_of_torch
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_kernels_give_outputs_and_gradients_of_the_plain_form(dtype, kernels):
+    """Of blocks of 3, 3 and 1, and of heads; a gradient of a gradient is computed as elsewhere."""
+    inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
+    blocked, plain = layer_of(3, dtype=dtype), layer_of(None)
+    compute = dtype.removeprefix("mixed_")
+    outputs = [as_numpy(call(layer, inputs, masks)).astype("float32") for layer in (blocked, plain)]
+    assert_close(*outputs, tolerance=TOLERANCES[compute][0])
+    assert_gradients_close(*(gradients(layer, inputs, masks) for layer in (blocked, plain)), compute)
+    queries, keys = np.random.default_rng(0).normal(size=(2, 2, 3, 4, U)).astype("float32")
+    tensors = [*map(ops.convert_to_tensor, (queries, keys)), ops.ones((U, 1))]
+    assert_close(*(as_numpy(blocked_additive_scores(*tensors, size)) for size in (2, None)))
+    assert_gradients_close(*(second_gradients(tensors, size) for size in (2, None)))
+    assert kernels
+    assert not compiled_additive._refused
+
+
+@on_gpu_of_torch
+def test_causal_mask_reuses_kernels(kernels):
+    """It has slices of keys, whose numbers do not lie one after another. torch compiles eight variants at most."""
+    layer = layer_of(2)
+    for sizes in ((7, 5), (9, 8)):
+        assert all(np.any(each != 0) for each in gradients(layer, arrays((B,), *sizes), {"causal": True}).values())
+    assert len(kernels) <= 6
+
+
+@on_gpu_of_torch
+def test_fake_tensors_reach_no_kernel(kernels):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        tensors = [ops.zeros(shape) for shape in ((B, Tq, U), (B, Tk, U), (U, 1))]
+        assert tuple(blocked_additive_scores(*tensors, 2).shape) == (B, Tq, Tk)
+    assert not kernels
+
+
+@on_gpu_of_torch
+def test_failed_compilation_warns_once_and_falls_back(kernels, monkeypatch):
+    import torch
+
+    def refused(*_, **__):
+        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
+
+    monkeypatch.setattr(torch, "compile", refused)
+    inputs = arrays()
+    with pytest.warns(
+        RuntimeWarning, match=r"could not compile additive scores of torch.float32.*: Failed to find C compiler\.$"
+    ):
+        output = call(layer_of(3), inputs)
+    assert_close(as_numpy(output), as_numpy(call(layer_of(None), inputs)))
+    again = gradients(layer_of(3), inputs)  # without a warning
+    assert_gradients_close(again, gradients(layer_of(None), inputs))

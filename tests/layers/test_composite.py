@@ -62,14 +62,11 @@ def sequences(size=8, batch=3):
 
 
 IN_HEADS = [score for score in SCORES if score != "gaussian"]
-NORMALIZERS = ["softmax", "sigmoid"]
-CALLS = [
-    (score, (1, 2, H)[(n + m) % 3], each) for n, score in enumerate(IN_HEADS) for m, each in enumerate(NORMALIZERS)
-]
+CALLS = [(score, (1, 2, H)[n % 3], ("softmax", "sigmoid")[n % 2]) for n, score in enumerate(IN_HEADS)]
 
 
 @pytest.mark.parametrize(("score", "groups", "normalizer"), CALLS)
-def test_all_heads_are_one_call(score, groups, normalizer):
+def test_exporter_gets_all_heads_as_one_call(score, groups, normalizer):
     layer = MultiHeadAttention(SCORES[score](normalizer=normalizer), H, key_dim=3, value_dim=2, num_kv_heads=groups)
     mask = np.random.default_rng(1).random((3, H, T, T)) < 0.6
     mask[0, 1] = False
@@ -77,15 +74,8 @@ def test_all_heads_are_one_call(score, groups, normalizer):
     assert (composite.heads, composite.normalizer) == (Heads(H, groups), normalizer)
 
 
-def test_heads_with_several_axes_in_front():
-    inputs = [array.reshape(2, 3, T, 8) for array in sequences(batch=6)]
-    layer, lengths = MultiHeadAttention(DotProductAttention(), H, key_dim=3), np.array([[2, 0, 5], [0, 1, 0]])
-    _, (output, _) = evaluated(layer, *inputs, lengths, use_causal_mask=True)
-    assert_identical(output.any((2, 3)), lengths > 0)
-
-
 @pytest.mark.parametrize("score", ["additive", "cosine"])
-def test_what_masks_keep_out_of_all_heads_is_not_read(score):
+def test_poison_masked_in_all_heads_changes_nothing(score):
     layer = MultiHeadAttention(SCORES[score](), H, key_dim=3)
     clean, dirty = sequences(), sequences()
     for array in dirty:
@@ -99,16 +89,18 @@ def test_what_masks_keep_out_of_all_heads_is_not_read(score):
         assert np.isfinite(as_numpy(composite.tensors["queries"])).all()
 
 
-def test_a_scoring_layer_of_another_dtype_keeps_it():
+def test_scoring_layer_of_another_dtype_keeps_it():
     layer = MultiHeadAttention(CosineAttention(dtype="float16"), H, key_dim=3)
     composite, _ = evaluated(layer, *sequences(), compare=assert_identical)
     assert composite.heads is None
     assert as_numpy(composite.tensors["keys"]).dtype == "float16"
 
 
-@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "sigmoid"])
-@pytest.mark.parametrize(("size", "name"), [(2, "distance"), (8, "distance"), (9, "dot_product")])
-def test_gaussian_scores(size, name, normalizer):
+@pytest.mark.parametrize(
+    ("size", "name", "normalizer"),
+    [(2, "distance", "softmax"), (8, "distance", "sigmoid"), (9, "dot_product", "sparsemax")],
+)
+def test_gaussian_scores_become_distances_or_products(size, name, normalizer):
     layer = GaussianAttention(2.0, normalizer=normalizer)
     composite, _ = evaluated(layer, *sequences(size), np.array([2, 0, 5]), window=(1, None))
     assert (composite.name, composite.normalizer) == (name, normalizer)

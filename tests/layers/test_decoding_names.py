@@ -105,9 +105,9 @@ def test_mismatched_encoder_and_step_are_refused():
 
 def test_float_token_is_refused():
     encoder, _, _ = recurrent()
-    token = keras.Input((), name="token")
-    step = keras.Model(token, {"logits": layers.Dense(3)(ops.expand_dims(token, 1))})
-    fails(r"`token` must be integers of shape \(B,\). Received: the step's input `token` .* float32", encoder, step, {})
+    token = keras.Input((1,), name="token")
+    match = r"`token` must be integers of shape \(B,\). Received: the step's input `token` .* float32"
+    fails(match, encoder, keras.Model(token, {"logits": layers.Dense(3)(token)}), {})
 
 
 def test_output_that_grows_with_a_cache_is_refused():

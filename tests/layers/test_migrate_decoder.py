@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from backends import only_on
+from contract_cases import reloaded
 from keras import layers, ops
 from tolerances import assert_close, assert_identical
 
@@ -15,10 +16,6 @@ from keras_attn._recurrent.rnn import AttentionRNN
 from keras_attn.migrate import from_state
 
 B, STEPS, SOURCE, WORDS, EMBED, HIDDEN = 2, 4, 5, 11, 3, 6
-
-
-def textbook(source):
-    return importlib.import_module(f"textbook_{source}")
 
 
 def decoder_of(number=1, units=4, dtype=None, **options):
@@ -45,23 +42,17 @@ def arrays(number):
     return tokens, memory, random.normal(size=(number, B, HIDDEN)).astype("float32"), np.array([2, 5])
 
 
-@pytest.mark.parametrize(
-    "source", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("tensorflow", "torch")]
-)
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("number", [1, 2])
-def test_loaded_decoder_gives_outputs_of_trained_decoder(source, number):
-    state, run = textbook(source).decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, number)
+def test_loaded_decoder_gives_outputs_of_trained_decoder(number):
+    trained = importlib.import_module("textbook_torch").decoder
+    state, run = trained(np.random.default_rng(1), WORDS, EMBED, HIDDEN, number)
     tokens, memory, hidden, valid_lens = arrays(number)
-    table, dense = ("embedding.weight", "dense.weight") if source == "torch" else ("embedding", "dense/kernel")
-    state = {
-        name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE").removeprefix("attention/"): a for name, a in state.items()
-    }
-    kernel, bias = state[dense], state[dense.replace("weight", "bias").replace("kernel", "bias")]
 
     decode = decoder_of(number, HIDDEN)
-    from_state(decode if number == 1 else decode.cell, state, source, strict=False)
-    outputs = decode(state[table][tokens], memory, valid_lens, initial_state=list(hidden))
-    logits = ops.convert_to_numpy(outputs) @ (kernel.T if source == "torch" else kernel) + bias
+    from_state(decode if number == 1 else decode.cell, state, "torch", strict=False)
+    outputs = decode(state["embedding.weight"][tokens], memory, valid_lens, initial_state=list(hidden))
+    logits = ops.convert_to_numpy(outputs) @ state["dense.weight"].T + state["dense.bias"]
 
     assert_close(logits, np.asarray(run(tokens, memory, hidden, valid_lens), "float32"), tolerance=1e-5)
 
@@ -77,20 +68,27 @@ def test_built_decoder_keeps_its_variables():
 
 
 @only_on("tensorflow", reason="it writes a checkpoint of TensorFlow")
-def test_checkpoint_of_one_keras_cell_is_loaded(tmp_path):
-    """Of one cell: Keras 3 writes nothing of stacked ones into a checkpoint of TensorFlow."""
+def test_checkpoint_of_keras_cells_is_loaded(tmp_path):
+    """Keras 3 writes nothing of stacked cells into a checkpoint: their numbers are those that Keras 2 writes."""
     import tensorflow as tf
 
-    rnn = layers.RNN(layers.GRUCell(HIDDEN))
-    rnn(np.zeros((B, STEPS, HIDDEN + EMBED), "float32"))
-    reader = tf.train.load_checkpoint(tf.train.Checkpoint(rnn=rnn).save(str(tmp_path / "state")))
-    state = {
-        name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name.startswith("rnn/cell")
-    }
     attention, _ = importlib.import_module("textbook_tensorflow").additive(np.random.default_rng(1), *[HIDDEN] * 3)
-    decode = from_state(decoder_of(1, HIDDEN), state | attention, "tensorflow")
-    for name in ("kernel", "recurrent_kernel", "bias"):
-        assert_identical(*(ops.convert_to_numpy(getattr(cell, name)) for cell in (decode.cell.cell, rnn.cell)))
+    cells, states = [layers.GRUCell(HIDDEN), layers.GRUCell(HIDDEN)], []
+    for cell, size in zip(cells, (HIDDEN + EMBED, HIDDEN), strict=True):
+        rnn = layers.RNN(cell)
+        rnn(np.zeros((B, STEPS, size), "float32"))
+        reader = tf.train.load_checkpoint(tf.train.Checkpoint(rnn=rnn).save(str(tmp_path / "state")))
+        names = [name for name in reader.get_variable_to_shape_map() if name.startswith("rnn/cell")]
+        states.append({name: reader.get_tensor(name) for name in names})
+    stacked = {
+        name.replace("cell", f"cell/cells/{n}", 1): a for n, state in enumerate(states) for name, a in state.items()
+    }
+    for number, state in ((1, states[0]), (2, stacked)):
+        decode = from_state(decoder_of(number, HIDDEN), state | attention, "tensorflow")
+        loaded = [decode.cell.cell] if number == 1 else decode.cell.cell.cells
+        for ours, theirs in zip(loaded, cells[:number], strict=True):
+            for name in ("kernel", "recurrent_kernel", "bias"):
+                assert_identical(*(ops.convert_to_numpy(getattr(cell, name)) for cell in (ours, theirs)))
 
 
 def cell_of(cell=None, attention=None, **options):
@@ -178,7 +176,6 @@ def test_decoder_built_by_a_state_is_saved_and_loaded(tmp_path):
     decode, inputs = from_state(decoder_of(), torch_state(), "torch"), [keras.Input((None, EMBED))]
     inputs.append(keras.Input((None, HIDDEN)))
     model = keras.Model(inputs, decode(*inputs))
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(model, tmp_path)
     for now, before in zip(again.weights, model.weights, strict=True):
         assert_identical(ops.convert_to_numpy(now), ops.convert_to_numpy(before))

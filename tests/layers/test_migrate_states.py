@@ -46,15 +46,6 @@ def test_from_state_returns_the_layer_built_for_values_of_any_size():
         assert layer(*inputs_of(Dq, Dk, size)).shape == (B, Tq, size)
 
 
-def test_layer_built_by_a_state_is_saved_and_loaded(tmp_path):
-    layer = from_state(AdditiveAttention(U), additive_state(), "torch")
-    shapes = [(Tq, Dq), (Tk, Dk), (Tk, Dv)]
-    inputs = [keras.Input(shape) for shape in shapes]
-    model = keras.Model(inputs, layer(*inputs))
-    model.save(tmp_path / "model.keras")
-    assert_set(keras.saving.load_model(tmp_path / "model.keras").layers[-1], additive_state())
-
-
 KERNELS = {name.split(".")[0]: array.T for name, array in additive_state().items()}
 CHECKPOINT = {f"{name}/kernel/.ATTRIBUTES/VARIABLE_VALUE": kernel for name, kernel in KERNELS.items()}
 OF_KERAS_3 = {name.replace("kernel", "_kernel"): kernel for name, kernel in CHECKPOINT.items()}
@@ -162,16 +153,6 @@ def test_number_too_large_for_the_dtype_of_the_layer_is_refused(dtype, largest):
     assert not layer.built
 
 
-def test_error_names_options_that_decide_sizes_of_heads():
-    """The textbook's layer of 16 hidden units on inputs of size 4."""
-    state = {f"W_{name}.weight": np.ones((16, 16 if name == "o" else 4)) for name in "qkvo"}
-    with pytest.raises(ValueError, match=r"Unless given, `key_dim` is Dq/H, .* and `output_dim` is Dq"):
-        from_state(MultiHeadAttention(DotProductAttention(), 2, use_bias=False), state, "torch")
-    sizes = {"key_dim": 8, "output_dim": 16}
-    layer = from_state(MultiHeadAttention(DotProductAttention(), 2, **sizes, use_bias=False), state, "torch")
-    assert layer.W_o.kernel.shape == (16, 16)
-
-
 @pytest.mark.slow
 def test_quantized_or_lora_kernel_is_refused():
     layer = from_state(AdditiveAttention(U), additive_state(), "torch")
@@ -210,6 +191,12 @@ LAYERS = [  # a layer, the state and the source that do not become it, and what 
     (AdditiveAttention(U), NORMALIZED, "tfa", "no weight for: `attention_g:0`, `attention_b:0`"),
     (heads(key_dim=4, output_dim=12, use_bias=False), OF_HEADS, "mxnet", r"no weight for: `W_q\.bias`"),
     (heads(num_kv_heads=1), PACKED, "torch", r"MultiheadAttention has Dq = Dk = Dv = H\*K = G\*K = G\*V, .*G\*K=4"),
+    (  # the textbook's layer of 15 hidden units on inputs of size 3
+        heads(use_bias=False),
+        {f"W_{name}.weight": np.ones((15, 15 if name == "o" else 3)) for name in "qkvo"},
+        "torch",
+        r"Unless given, `key_dim` is Dq/H, .* and `output_dim` is Dq",
+    ),
     (heads(AdditiveAttention(U)), {}, "torch", SCORES),
     (heads(DotProductAttention(scale=1.0)), {}, "torch", SCORES),
     (BilinearAttention(normalizer="sigmoid"), OF_BILINEAR, "torch", "no weight for: `bias`"),  # which counts there

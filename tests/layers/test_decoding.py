@@ -1,4 +1,4 @@
-"""Greedy decoding as a model: the loop around an encoder and a step."""
+"""Greedy decoding and beam search as models, against plain loops over one row at a time."""
 
 import gc
 import weakref
@@ -7,6 +7,7 @@ import backends
 import keras
 import numpy as np
 import pytest
+from contract_cases import reloaded
 from decoding_models import (
     END,
     END_GROWING,
@@ -19,8 +20,10 @@ from decoding_models import (
     Row,
     arrays,
     attending,
+    beam_by_loop,
     decoded,
     draw_weights,
+    every_sequence,
     firsts_of,
     fixed,
     greedy_by_loop,
@@ -32,26 +35,35 @@ from decoding_models import (
 )
 from keras import layers, ops
 
-from keras_attn.decoding import greedy
+from keras_attn.decoding import beam, greedy
 from keras_attn.decoding._greedy import GreedyDecoding
 
 
-def check(found, models, inputs, end, *, limit=LENGTH, outputs=(), start=START, rtol=1e-4):
-    """Compares each row with what a plain loop writes for it alone; returns the lengths."""
-    lengths = []
-    for number in range(len(next(iter(inputs.values())))):
-        first = start if isinstance(start, int) else int(start[number])
-        tokens, score, outs = greedy_by_loop(Row(*models, inputs, number, first), end, limit)
-        assert found["tokens"][number].tolist() == [*tokens, *[end or 0] * (limit - len(tokens))]
-        assert found["lengths"][number] == len(tokens)
-        assert found["scores"][number] == pytest.approx(score, rel=rtol, abs=1e-5)
-        for name in outputs:
-            kept = found[name][number]
-            np.testing.assert_allclose(kept[: len(tokens)], [out[name][0] for out in outs], rtol=rtol, atol=1e-5)
-            assert not kept[len(tokens) :].any()
-        lengths.append(len(tokens))
+def check(found, models, inputs, search, end, *, limit=LENGTH, outputs=(), start=START, rtol=1e-4):
+    """Compare each row with the (score, tokens) that a search gives for that row, best first; return the lengths."""
     assert [str(found[name].dtype) for name in ("tokens", "lengths", "scores")] == ["int32", "int32", "float32"]
-    return lengths
+    if found["tokens"].ndim == 2:  # of greedy decoding, which has no axis of ranks
+        found = {name: array[:, None] for name, array in found.items()}
+    for number, ranks in enumerate(found["tokens"]):
+        row = Row(*models, inputs, number, start if isinstance(start, int) else int(start[number]))
+        best = search(row)[: len(ranks)]
+        for rank, (score, tokens) in enumerate(best):
+            assert ranks[rank].tolist() == [*tokens, *[end or 0] * (limit - len(tokens))]
+            assert found["lengths"][number, rank] == len(tokens)
+            assert found["scores"][number, rank] == pytest.approx(score, rel=rtol, abs=1e-5)
+            for name in outputs:
+                kept = found[name][number, rank]
+                expected = [row.after(tokens[:length])[1][name][0] for length in range(len(tokens))]
+                np.testing.assert_allclose(kept[: len(tokens)], expected, rtol=rtol, atol=1e-5)
+                assert not kept[len(tokens) :].any()
+        assert (found["lengths"][number, len(best) :] == 0).all()
+        assert (found["scores"][number, len(best) :] == -np.inf).all()
+        assert (ranks[len(best) :] == (end or 0)).all()
+    return found["lengths"][:, 0].tolist()
+
+
+def check_greedy(found, models, inputs, end, limit=LENGTH, **options):
+    return check(found, models, inputs, lambda row: greedy_by_loop(row, end, limit), end, limit=limit, **options)
 
 
 @pytest.mark.slow
@@ -62,7 +74,7 @@ def check(found, models, inputs, end, *, limit=LENGTH, outputs=(), start=START, 
 def test_greedy_equals_a_loop_over_each_row_alone(mode, rows, end, limit):
     models, inputs = recurrent(), {"ids": ids_of(9)["ids"][[*rows]]}
     model = greedy(*models, start=START, end=end, max_length=limit, outputs=["weights"])
-    lengths = check(decoded(model, inputs, mode), models, inputs, end, limit=limit, outputs=["weights"])
+    lengths = check_greedy(decoded(model, inputs, mode), models, inputs, end, limit=limit, outputs=["weights"])
     if end is None:
         assert lengths == [limit] * len(inputs["ids"])
     elif len(lengths) == 9 and limit == LENGTH:
@@ -80,7 +92,7 @@ def test_growing_cache_needs_dynamic_shapes(mode):
         return
     for each in (step, of_one_batch(step, 9)):
         found = decoded(greedy(encoder, each, state, **options), inputs, mode)
-        assert set(check(found, models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
+        assert set(check_greedy(found, models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
 
 
 @pytest.mark.slow
@@ -98,7 +110,7 @@ def test_cache_of_fixed_capacity_decodes_in_every_mode(mode):
     step = keras.Model([token, position, cache, query], {"logits": logits, "next_cache": filled})
     draw_weights(2, encoder, step)
     models, inputs = (encoder, step, {"next_cache": "cache"}), firsts_of(4)
-    check(decoded(greedy(*models, **OPTIONS), inputs, mode), models, inputs, END)
+    check_greedy(decoded(greedy(*models, **OPTIONS), inputs, mode), models, inputs, END)
 
 
 @pytest.mark.slow
@@ -109,7 +121,7 @@ def test_start_names_an_input_and_missing_states_begin_as_zeros():
     inputs = {**ids_of(5), "first": np.arange(5, dtype="int32")}
     found = decoded(greedy(encoder, step, state, **{**OPTIONS, "start": "first"}), inputs)
     models = (encoder, step, state)
-    check(found, models, inputs, END, start=inputs["first"])
+    check_greedy(found, models, inputs, END, start=inputs["first"])
 
 
 @pytest.mark.parametrize(("logits", "mode"), with_modes(([1.0, 3.0, 3.0],), ([-0.0, 0.0, 0.0],)))
@@ -120,15 +132,6 @@ def test_first_of_equal_logits_is_taken(logits, mode):
 
 
 @pytest.mark.slow
-def test_encoder_output_takes_precedence_over_input_of_the_same_name():
-    encoder, step, state = recurrent()
-    given = keras.Input((WIDTH,), name="state")
-    encoder = keras.Model({**encoder.input, "state": given}, {**encoder.output, "state": given * 0.5})
-    models, inputs = (encoder, step, state), {**ids_of(4), "state": 2 * np.eye(4, dtype="float32")}
-    check(decoded(greedy(*models, **OPTIONS), inputs), models, inputs, END)
-
-
-@pytest.mark.slow
 def test_model_reads_weights_trained_later():
     encoder, step, _ = models = recurrent()
     model, inputs = greedy(*models, **OPTIONS), ids_of(9)
@@ -136,7 +139,7 @@ def test_model_reads_weights_trained_later():
     before = decoded(model, inputs)
     draw_weights(15, encoder, step)
     after = decoded(model, inputs)
-    check(after, models, inputs, END)
+    check_greedy(after, models, inputs, END)
     assert not np.array_equal(after["tokens"], before["tokens"])
 
 
@@ -144,7 +147,7 @@ def test_model_reads_weights_trained_later():
 def test_dropout_is_off_in_training_too():
     models = recurrent(dropout=0.5)
     model, inputs = greedy(*models, **OPTIONS), ids_of(9)
-    check(arrays(model(inputs, training=True)), models, inputs, END)
+    check_greedy(arrays(model(inputs, training=True)), models, inputs, END)
 
 
 @pytest.mark.slow
@@ -159,20 +162,26 @@ def test_step_gets_no_mask_of_the_encoder():
     draw_weights(0, encoder, step)
     inputs = {"ids": np.array([[3, 5, 0, 0, 0], [1, 2, 3, 0, 0], [4, 0, 0, 0, 0]], "int32")}
     model = greedy(encoder, step, {}, **OPTIONS)
-    check(decoded(model, inputs), (encoder, step, {}), inputs, END)
+    check_greedy(decoded(model, inputs), (encoder, step, {}), inputs, END)
 
 
 def test_symbolic_outputs_have_shapes_and_dtypes():
-    model = greedy(*recurrent(), **OPTIONS, outputs=["weights"], name="mine")
-    assert {name: (tuple(x.shape), x.dtype) for name, x in model.output.items()} == {
+    expected = {
         "tokens": ((None, LENGTH), "int32"),
         "lengths": ((None,), "int32"),
         "scores": ((None,), "float32"),
         "weights": ((None, LENGTH, None), "float32"),
     }
+    model = greedy(*recurrent(), **OPTIONS, outputs=["weights"], name="mine")
+    assert {name: (x.shape, x.dtype) for name, x in model.output.items()} == expected
     assert model.name == "mine"
     known = model(keras.Input(batch_shape=(3, 8), dtype="int32", name="ids"))
     assert [tuple(known[name].shape) for name in ("tokens", "weights")] == [(3, LENGTH), (3, LENGTH, 8)]
+
+    model = beam(*recurrent(), **OPTIONS, width=5, best=2, outputs=["weights"])
+    ranked = {name: ((None, 2, *shape[1:]), dtype) for name, (shape, dtype) in expected.items()}
+    assert {name: (x.shape, x.dtype) for name, x in model.output.items()} == ranked
+    assert model.name == model.layers[-1].name
 
 
 @pytest.mark.slow
@@ -190,7 +199,7 @@ def test_half_precision_step_decodes(policy):
     model, inputs = greedy(encoder, step, {"next_state": "state"}, **OPTIONS, outputs=["next_state"]), ids_of(4)
     found = decoded(model, inputs)
     assert str(found["next_state"].dtype) == half
-    check(found, (encoder, step, {"next_state": "state"}), inputs, END, rtol=0.05)  # XLA rounds less often
+    check_greedy(found, (encoder, step, {"next_state": "state"}), inputs, END, rtol=0.05)  # XLA rounds less often
 
 
 class Counting(layers.Layer):
@@ -245,7 +254,7 @@ def test_step_of_one_batch_decodes_that_batch(mode, rows):
     assert model.input["ids"].shape == (len(rows), None)
     assert model.output["tokens"].shape == (len(rows), LENGTH)
     inputs = {"ids": ids_of(9)["ids"][rows]}
-    check(decoded(model, inputs, mode), models, inputs, END, outputs=["weights"])
+    check_greedy(decoded(model, inputs, mode), models, inputs, END, outputs=["weights"])
 
 
 @pytest.mark.slow
@@ -253,8 +262,7 @@ def test_saved_model_shares_the_layer_of_both_models(tmp_path):
     models, inputs = attending(), ids_of(9)
     model = greedy(*models, **OPTIONS)
     before = decoded(model, inputs)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     after = decoded(loaded, inputs)
     assert all(np.array_equal(after[name], array) for name, array in before.items())
     assert len(loaded.weights) == len(model.weights)
@@ -294,3 +302,155 @@ def test_program_of_an_eager_call_does_not_keep_its_model_alive():
     del model
     gc.collect()
     assert layer() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("width", "best", "penalty", "end", "mode"),
+    with_modes((3, 3, 0.0, END), (3, 2, -0.7, END), (4, 4, 0.6, None)),
+)
+def test_beam_equals_a_loop_over_each_row_alone(mode, width, best, penalty, end):
+    models, inputs = recurrent(), ids_of(5)
+    options = {"width": width, "best": best, "length_penalty": penalty, "outputs": ["weights"]}
+    model = beam(*models, **{**OPTIONS, "end": end}, **options)
+    found = decoded(model, inputs, mode)
+    check(found, models, inputs, lambda row: beam_by_loop(row, width, end, penalty=penalty), end, outputs=["weights"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("penalty", "end", "seed"),
+    [(0.0, 1, 3), (1.5, None, 7), (-1.0, 1, 7)],
+)
+def test_wide_beam_finds_the_best_of_all_sequences(penalty, end, seed):
+    models, inputs, limit = recurrent(seed, tokens=3), ids_of(4), 3
+    model = beam(*models, start=START, end=end, max_length=limit, width=27, length_penalty=penalty)
+
+    def expected(row):
+        return every_sequence(row, 3, end, limit, penalty)
+
+    check(decoded(model, inputs), models, inputs, expected, end, limit=limit)
+
+
+@pytest.mark.slow
+@backends.every_mode
+def test_growing_cache_and_position_follow_their_beams(mode):
+    models, inputs = growing(), firsts_of(5)
+    model = beam(*models, start=START, end=END_GROWING, max_length=5, width=3, length_penalty=1.0)
+    if mode in STATIC:
+        with pytest.raises(ValueError, match="The state `cache` must keep its shape"):
+            decoded(model, inputs, mode)
+        return
+
+    def expected(row):
+        return beam_by_loop(row, 3, END_GROWING, 5, 1.0)
+
+    check(decoded(model, inputs, mode), models, inputs, expected, END_GROWING, limit=5)
+
+
+@pytest.mark.slow
+@backends.every_mode
+def test_batch_without_rows_gives_empty_outputs(mode):
+    found = decoded(beam(*recurrent(), **OPTIONS, width=3, best=2, outputs=["weights"]), ids_of(0), mode)
+    shapes = {"tokens": (0, 2, LENGTH), "lengths": (0, 2), "scores": (0, 2), "weights": (0, 2, LENGTH, 5)}
+    assert {name: array.shape for name, array in found.items()} == shapes
+
+
+NEVER = -np.inf
+FIXED = {  # logits after each token, or after all; options; what is found for each row
+    "of equal sequences the first": ([0.0] * 3, {"max_length": 2, "width": 3}, {"tokens": [[0, 0], [0, 1], [0, 2]]}),
+    "of equal sequences that have ended the first found": (  # [1] and [2, 1] are as likely
+        [[NEVER, 0, 0], [0, NEVER, NEVER], [NEVER, 0, NEVER]],
+        {"end": 1, "max_length": 3, "width": 2},
+        {"lengths": [1, 2]},
+    ),
+    "as wide when a sequence ends": (  # after 3 the end is certain, so that [3, 1] is the second best
+        np.log([[1e-30, 0.5, 0.3, 0.2], [1, *[1e-30] * 3], [0.4, 1e-30, 0.3, 0.3], [1e-30, 1, 1e-30, 1e-30]]),
+        {"end": 1, "max_length": 2, "width": 2},
+        {"tokens": [[1, 1], [3, 1]]},
+    ),
+    "one token alone": ([0.5], {"end": 0, "max_length": 3, "width": 2}, {"lengths": [1, 0], "scores": [0.0, NEVER]}),
+    "wider than there are sequences": (
+        [0.0, 1.0],
+        {"max_length": 1, "width": 3},
+        {"tokens": [[1], [0], [0]], "lengths": [1, 1, 0]},
+    ),
+    "ended by a token after which none can follow": (  # 1, though the likeliest after 0
+        [[0, 3, 2, 1], [NEVER] * 4, [0, 0, 1, 2], [1, 0, 0, 0]],
+        {"end": 3, "max_length": 3, "width": 2, "best": 1},
+        {"tokens": [[2, 3, 3]], "lengths": [2]},
+    ),
+    "tokens that cannot be": (
+        [0.0, NEVER, 1.0],
+        {"end": 1, "max_length": 2, "width": 8},
+        {"tokens": [[2, 2], [2, 0], [0, 2], [0, 0], *[[1, 1]] * 4], "lengths": [2] * 4 + [0] * 4},
+    ),
+}
+
+
+@pytest.mark.parametrize(("case", "mode"), with_modes(*((case,) for case in FIXED)))
+def test_sequences_and_ties_are_ranked(case, mode):
+    logits, options, expected = FIXED[case]
+    table = np.broadcast_to(logits, (len(logits), len(logits))).astype("float32")
+    models, inputs = fixed(table[0])
+    models[1].layers[-1].set_weights([table])
+    found = decoded(beam(*models, start=0, **options), inputs, mode)
+    for name, each in expected.items():
+        assert found[name].tolist() == [each] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "mode"), with_modes((None,), (3,)))
+def test_row_that_meets_nan_has_nan_score_and_length_zero(mode, end):
+    models, _ = fixed([0.0] * 4)
+    table = np.array([[0, 3, 2, 1], [0, np.nan, 0, 0], [0, 0, 1, 2], [-9, -9, 5, -9]], "float32")
+    models[1].layers[-1].set_weights([table])
+    model = beam(models[0], models[1], {}, start="unread", end=end, max_length=3, width=1)
+    found = decoded(model, {"ids": np.array([0, 2], "int32")}, mode)
+    assert np.isnan(found["scores"][0]).all()
+    assert not found["lengths"][0].any()
+    assert np.isfinite(found["scores"][1]).all()
+    assert found["tokens"][1, 0, 0] == 3
+
+
+@pytest.mark.slow
+def test_step_of_one_batch_takes_rows_of_all_sequences():
+    encoder, step, state = models = recurrent()
+    model, inputs = beam(encoder, of_one_batch(step, 12), state, **OPTIONS, width=3), ids_of(4)
+    check(decoded(model, inputs), models, inputs, lambda row: beam_by_loop(row, 3, END), END)
+
+
+@pytest.mark.slow
+def test_search_continues_until_no_sequence_can_pass_the_best():
+    """A sequence that has ended is kept until no other can pass it: here the longest wins by its length alone."""
+    models, inputs = fixed([np.log(0.5), np.log(0.5)])
+    short = decoded(beam(*models, start=0, end=0, max_length=6, width=2, best=1), inputs)
+    assert short["lengths"].tolist() == [[1]] * 2
+    long = decoded(beam(*models, start=0, end=0, max_length=6, width=2, best=1, length_penalty=3.0), inputs)
+    assert long["lengths"].tolist() == [[6]] * 2
+    np.testing.assert_allclose(long["scores"], 6 * np.log(0.5) / (11 / 6) ** 3, rtol=1e-5)
+
+
+def test_saved_beam_search_decodes_alike_and_reads_its_weights(tmp_path):
+    model, inputs = beam(*recurrent(), **OPTIONS, width=3, best=2, length_penalty=1.2), ids_of(4)
+    before = decoded(model, inputs)
+    loaded = reloaded(model, tmp_path)
+    after = decoded(loaded, inputs)
+    assert all(np.array_equal(after[name], array) for name, array in before.items())
+    draw_weights(15, *(loaded.layers[-1].encoder, loaded.layers[-1].step))
+    assert not np.array_equal(decoded(loaded, inputs)["tokens"], before["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 0}, "`width` must be at least 1"),
+        ({"width": 2, "best": 3}, "`best` must be at most `width`: .* best=3, width=2"),
+        ({"length_penalty": np.inf}, "`length_penalty` must be a finite number"),
+        ({"length_penalty": 1e4}, "`length_penalty` must leave a factor in float32"),
+        ({"length_penalty": "1"}, "`length_penalty` must be a finite number"),
+    ],
+)
+def test_beam_refuses_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        beam(*recurrent(), **OPTIONS, **options)
