@@ -283,8 +283,8 @@ def test_logger_counts_batches_over_epochs_and_steps(tmp_path):
     if BACKEND != "torch":  # where Keras runs one batch a step
         model.compile("sgd", "mse", steps_per_execution=2, jit_compile=FIT_MODE)
     model.fit(SEQUENCES, TARGETS, batch_size=2, epochs=1, verbose=0, callbacks=[logger])
-    after = 9 if BACKEND == "torch" else 10
-    assert files_in(tmp_path) == sorted(f"attention/attention/{number}.png" for number in (3, 6, after))
+    third = 9 if BACKEND == "torch" else 10
+    assert files_in(tmp_path) == sorted(f"attention/attention/{number}.png" for number in (3, 6, third, 12))
 
 
 @pytest.mark.slow

@@ -89,13 +89,6 @@ def test_poison_masked_in_all_heads_changes_nothing(score):
         assert np.isfinite(as_numpy(composite.tensors["queries"])).all()
 
 
-def test_scoring_layer_of_another_dtype_keeps_it():
-    layer = MultiHeadAttention(CosineAttention(dtype="float16"), H, key_dim=3)
-    composite, _ = evaluated(layer, *sequences(), compare=assert_identical)
-    assert composite.heads is None
-    assert as_numpy(composite.tensors["keys"]).dtype == "float16"
-
-
 @pytest.mark.parametrize(
     ("size", "name", "normalizer"),
     [(2, "distance", "softmax"), (8, "distance", "sigmoid"), (9, "dot_product", "sparsemax")],

@@ -1,10 +1,10 @@
-"""A state that grows by the steps of a decoder: the answer of the full pass at every step, in every layer."""
+"""A state of keys and values that grows by the steps of a decoder: equality with the full pass, masks, bad states."""
 
 import keras
 import numpy as np
 import pytest
 from backends import COMPILED_MODES, compiled, gradients_of
-from contract_cases import CASES, VARIANTS, as_numpy, in_turn, outputs, reloaded
+from contract_cases import CASES, VARIANTS, as_numpy, in_turn, normal, outputs, reloaded
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -64,10 +64,6 @@ def test_step_by_step_equals_the_full_pass(case, capacity):
     assert_equal_to_the_full_pass(case.layer(), steps_of(case), CHUNKS["one by one"], capacity, **ORDERS["causal"])
 
 
-def numbers():
-    return np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-
-
 def three_times(x):
     return dict.fromkeys(("queries", "keys", "values"), x)
 
@@ -80,7 +76,7 @@ NINE = [(a, b, (a + b) % 3, (a + 2 * b) % 3) for a in range(3) for b in range(3)
     [([*CHUNKS][a], [*ORDERS][b], [*CAPACITIES][c], (None, 2, 1)[d]) for a, b, c, d in NINE],
 )
 def test_heads_equal_the_full_pass_in_any_parts_and_order(chunks, order, capacity, groups):
-    layer, inputs = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups), three_times(numbers())
+    layer, inputs = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups), three_times(normal(B, T, 8))
     assert_equal_to_the_full_pass(layer, inputs, CHUNKS[chunks], CAPACITIES[capacity], **ORDERS[order])
 
 
@@ -91,7 +87,7 @@ def test_heads_equal_the_full_pass_in_any_parts_and_order(chunks, order, capacit
 )
 def test_heads_of_every_score_grow_from_an_empty_state(make):
     layer = MultiHeadAttention(make(), 2)
-    assert_equal_to_the_full_pass(layer, three_times(numbers()), [0, 2, 1, 1, 1, 1], T + 2, **ORDERS["causal"])
+    assert_equal_to_the_full_pass(layer, three_times(normal(B, T, 8)), [0, 2, 1, 1, 1, 1], T + 2, **ORDERS["causal"])
 
 
 def by_position(heads, role, offset):
@@ -103,7 +99,7 @@ def by_position(heads, role, offset):
 
 def attending(num_heads=2, **options):
     """Inputs, heads, and what they give for all steps at once."""
-    x = numbers()
+    x = normal(B, T, 8)
     layer = MultiHeadAttention(DotProductAttention(dtype=options.get("dtype")), num_heads, **options)
     return x, layer, as_numpy(layer(x, x, x, use_causal_mask=True))
 
@@ -111,7 +107,7 @@ def attending(num_heads=2, **options):
 @every_capacity
 def test_positions_of_processed_heads_continue_in_a_state(capacity):
     """Those of values too, which other layers here leave as they are."""
-    x = numbers()
+    x = normal(B, T, 8)
     layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=2, process_heads=by_position)
     assert_equal_to_the_full_pass(layer, three_times(x), [2, 1, 3], capacity, **ORDERS["causal"])
     whole = as_numpy(layer(x, x, x, use_causal_mask=True))
@@ -231,6 +227,10 @@ def built(num_heads=2):
     return layer, x
 
 
+def of_lengths(layer, x, lengths):
+    return {**layer.precompute(x, x, capacity=8), "length": ops.convert_to_tensor(np.array(lengths))}
+
+
 KEPT = r"`state` must be a dict.*"
 REFUSED = [
     (lambda layer, x: layer(x, layer.precompute(x, x), x), "`values` must be None where the keys are a"),
@@ -239,6 +239,8 @@ REFUSED = [
     (lambda layer, x: layer.precompute(x, capacity=4), "`values` must be a tensor"),
     (lambda layer, x: layer.precompute(x, x, capacity=2), "at least the number of keys.*capacity=2 for 3"),
     (lambda layer, x: layer(x, built(4)[0].precompute(x, x)), "must have size 2.*of this very layer gave"),
+    (lambda layer, x: layer(x, of_lengths(layer, x, [2, 2, 2])), "must have shape B"),
+    (lambda layer, x: layer.append(of_lengths(layer, x, [2.0, 2.0]), x, x), "must be integers"),
     (lambda layer, x: layer.append(built(4)[0].precompute(x, x), x, x), "with the layer that made it"),
     (lambda layer, x: layer.precompute(x[:, :1], x[:, :2]), "must agree in all axes but the last"),
     (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=np.arange(3)), "`offset` must be one"),
@@ -283,7 +285,7 @@ class ScaledHeads(keras.layers.Layer):
 
 @pytest.mark.slow
 def test_layer_that_processes_heads_is_trained_and_saved(tmp_path):
-    x = numbers()
+    x = normal(B, T, 8)
     entry = keras.Input((None, 8))
     layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=ScaledHeads())
     model = keras.Model(entry, layer(entry, entry, entry))
@@ -296,3 +298,100 @@ def test_layer_that_processes_heads_is_trained_and_saved(tmp_path):
     copy = keras.models.clone_model(model)
     copy.set_weights(model.get_weights())
     assert_identical(as_numpy(copy(x)), as_numpy(model(x)))
+
+
+FEW, D = 4, 8  # steps, and the size of each
+SIZES = {"grows": None, "just fits": FEW, "has room": FEW + 2}
+IDS = np.array([[1, 2, 0, 0], [1, 2, 3, 4]])
+PROMPTS = {f"{name}-{prompt}": (prompt, size) for name, size in SIZES.items() for prompt in (4, 1)}
+carries_masks = pytest.mark.skipif(keras.backend.backend() == "jax", reason="arrays of JAX carry nothing")
+
+
+def masked(ids, size):
+    initializer = keras.initializers.RandomNormal(seed=1)
+    return keras.layers.Embedding(9, size, mask_zero=True, embeddings_initializer=initializer)(ids)
+
+
+@carries_masks
+@in_turn("prompt", PROMPTS, more=1)
+def test_state_carries_the_masks_of_its_steps(case, prompt):
+    prompt, capacity = prompt
+    layer, inputs = case.layer(), case.inputs(leading=(B,), Tq=3, Tk=FEW)
+    keys = masked(IDS, inputs["keys"].shape[-1])
+    _, plain = layer(inputs["queries"], keys, inputs["values"], keys_mask=IDS != 0, return_attention_scores=True)
+    state = layer.precompute(masked(IDS[:, :prompt], keys.shape[-1]), inputs["values"][:, :prompt], capacity=capacity)
+    if prompt < FEW:
+        steps = masked(IDS[:, prompt:], keys.shape[-1])
+        state = layer.append(state, steps, inputs["values"][:, prompt:])
+    _, weights = layer(inputs["queries"], state, return_attention_scores=True)
+    assert_close(as_numpy(weights)[..., :FEW], as_numpy(plain), "float32")
+    assert np.all(as_numpy(weights)[0, ..., 2:] == 0)
+
+
+@carries_masks
+@pytest.mark.parametrize("capacity", [None, FEW + 2])
+def test_state_joins_masked_values_and_steps_without_a_mask(capacity):
+    layer, x = called(), normal(B, FEW, D)
+    state = layer.precompute(x[:, :3], masked(IDS[:, :3], D), capacity=capacity)
+    state = layer.append(state, x[:, 3:], x[:, 3:])  # all of which take part
+    _, weights = layer(x[:, 3:], state, return_attention_scores=True)
+    assert np.array_equal(as_numpy(weights)[0, 0, 0, :4] > 0, [True, True, False, True])
+    assert np.all(as_numpy(weights)[1, 0, 0, :4] > 0)
+
+
+def called(layer=None):
+    layer = MultiHeadAttention(DotProductAttention(), 2) if layer is None else layer
+    x = normal(B, FEW, D)
+    layer(x, x, x)
+    return layer
+
+
+UNLIKE = {
+    "fewer values": ((B, 2, D), (B, 1, D)),
+    "fewer examples": ((1, 1, D), (1, 1, D)),
+    "small values": ((B, 1, D), (B, 1, 1)),
+    "flat values": ((B, 1, D), (B, D)),
+}
+WAYS = [(None, False, False), (None, True, True), (FEW + 2, False, True), (FEW + 2, True, False)]
+
+
+@pytest.mark.parametrize("unlike", UNLIKE)
+@pytest.mark.parametrize(("capacity", "heads", "symbolic"), WAYS)
+def test_append_refuses_steps_of_other_sizes(capacity, unlike, heads, symbolic):
+    layer, x = called(None if heads else AdditiveAttention(5)), normal(B, FEW, D)
+    state = layer.precompute(x[:, :2], x[:, :2], capacity=capacity)
+    keys, values = (normal(*shape) for shape in UNLIKE[unlike])
+    if symbolic:
+        state = {name: keras.KerasTensor(tensor.shape, tensor.dtype) for name, tensor in state.items()}
+        keys, values = (keras.KerasTensor(array.shape, "float32") for array in (keys, values))
+    with pytest.raises(ValueError, match=r"must (agree in|have (the|shape|at least)|be 8)"):
+        layer.append(state, keys, values)
+
+
+@pytest.mark.x64
+def test_graph_of_any_capacity_takes_lengths_of_64_bits():
+    layer, x = called(), normal(B, FEW, D)
+    state = layer.precompute(x, x, capacity=FEW + 2)
+    entries = {name: keras.Input((2, None, D // 2), name=name) for name in ("projected_keys", "projected_values")}
+    entries["length"] = keras.Input((), dtype="int64", name="length")
+    now = keras.Input((1, D), name="now")
+    grown = layer.append(entries, now, now)
+    model = keras.Model({"now": now, **entries}, layer(now, grown))
+    exact = layer(x[:, :1], layer.append(state, x[:, :1], x[:, :1]))
+    given = {name: as_numpy(tensor) for name, tensor in state.items()} | {"now": x[:, :1]}
+    given["length"] = given["length"].astype("int64")
+    assert_close(as_numpy(model(given)), as_numpy(exact), "float32")
+
+
+@pytest.mark.parametrize("make", [lambda: None, lambda: AdditiveAttention(5)], ids=["heads", "additive"])
+def test_state_that_lost_steps_gives_nan_in_that_example_alone(make):
+    layer, x = called(make()), normal(B, FEW, D)
+    state = {**layer.precompute(x, x, capacity=FEW), "length": np.array([FEW - 1, FEW], "int32")}
+    state = layer.append(state, x[:, :1], x[:, :1])
+    takes_part = np.array([[True, True], [True, False]])
+    output, weights = layer(x[:, :2], state, queries_mask=takes_part, return_attention_scores=True)
+    for found in (as_numpy(output), np.moveaxis(as_numpy(weights).reshape(B, -1, 2, FEW), 1, 2)):
+        rows = found.reshape(B, 2, -1)
+        assert np.all(np.isfinite(rows[0]))
+        assert np.all(np.isnan(rows[1, 0]))
+        assert np.all(rows[1, 1] == 0)
