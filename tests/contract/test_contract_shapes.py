@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from backends import COMPILED_MODES, compiled, only_on
-from contract_cases import B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
+from contract_cases import CASES, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
 from tolerances import assert_close
 
 LEADING = {"rank3": (2,), "rank4": (2, 4), "rank5": (2, 1, 4)}
@@ -51,9 +51,10 @@ def test_axes_of_the_same_size_are_not_confused(case, sizes):
     agrees_with_the_oracle(case, inputs, {"attention_mask": rng.random((queries, keys)) < 0.5, "causal": True})
 
 
-@in_turn(
-    "sizes", {str(sizes): sizes for sizes in ({"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)})}, more=1
-)
+EMPTY = {str(sizes): sizes for sizes in ({"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)})}
+
+
+@in_turn("sizes", EMPTY, CASES + VARIANTS, more=1)
 def test_axis_of_size_zero_gives_zeros(case, sizes):
     """No keys at all is a batch of rows with no key: zeros, not NaN."""
     inputs, layer = case.inputs(**sizes), case.layer()

@@ -5,6 +5,8 @@ of plain gradient descent with momentum: Adam divides a gradient by its size, an
 should be zero, as that of the bias of `W_k` is, a step like any other.
 """
 
+import re
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -200,3 +202,34 @@ def assert_same_training(first, second, told):
     found = gaps(first, second)
     print(f"{told}: largest difference {max(found.values()):.1e}, of {max(found, key=found.__getitem__)}")
     assert {name: gap for name, gap in found.items() if not gap <= TOLERANCE} == {}
+
+
+# The rules of docs/howto/distributed-training.md are read from there, so that the tests run the page.
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "distributed-training.md"
+
+
+def block_with(text):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    (found,) = [block for block in blocks if text in block]
+    return found
+
+
+def rules():
+    """Return the page's rules: for paths of weights, as expressions, the axis of the mesh for each axis of theirs."""
+    names: dict[str, Any] = {}
+    exec(re.findall(r"^RULES = \{.*?^\}", block_with("RULES = {"), flags=re.MULTILINE | re.DOTALL)[0], names)
+    return dict(names["RULES"])
+
+
+def rule_of(path, rules):
+    """Return what the one rule says that matches a path; None where none does."""
+    found = [pattern for pattern in rules if re.fullmatch(pattern, path)]
+    assert len(found) <= 1, f"{path} falls under {found}: Keras takes one rule for a weight"
+    return rules[found[0]] if found else None
+
+
+def layout_of(mesh):
+    layout = keras.distribution.LayoutMap(mesh)
+    for path, axes in rules().items():
+        layout[path] = axes
+    return layout

@@ -84,10 +84,8 @@ def data_parallel():
 
 def model_parallel():
     """Devices of one process: two shares of the batch by two shares of the weights, as the page lays them out."""
-    from distributed_page import layout_of
-
     mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"))
-    distribution = keras.distribution.ModelParallel(layout_map=layout_of(mesh), auto_shard_dataset=False)
+    distribution = keras.distribution.ModelParallel(layout_map=models.layout_of(mesh), auto_shard_dataset=False)
     keras.distribution.set_distribution(distribution)
     model = models.build(BRANCHES)
     losses = fitted(model, models.BATCH)

@@ -5,8 +5,16 @@ There is one program over all devices, whose dropout draws one mask for the whol
 
 import pytest
 from backends import only_on
-from distributed_models import BATCH, BRANCHES, as_trained, assert_same_training, trained_alone
-from distributed_page import block_with, rule_of, rules
+from distributed_models import (
+    BATCH,
+    BRANCHES,
+    as_trained,
+    assert_same_training,
+    block_with,
+    rule_of,
+    rules,
+    trained_alone,
+)
 from distributed_processes import Trained, devices_of_jax, run, trained
 
 pytestmark = only_on("jax", reason="keras.distribution acts on JAX; nox -s jax runs this file there")

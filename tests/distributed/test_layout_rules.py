@@ -1,8 +1,7 @@
 """The rules by which docs/howto/distributed-training.md divides weights: none that is large is left out."""
 
 import keras
-from distributed_models import Dk, Dq, Dv, U
-from distributed_page import rule_of, rules
+from distributed_models import Dk, Dq, Dv, U, rule_of, rules
 
 from keras_attn import AdditiveAttention, BilinearAttention, CosineAttention, GaussianAttention, MultiHeadAttention
 

@@ -132,18 +132,6 @@ def test_first_of_equal_logits_is_taken(logits, mode):
 
 
 @pytest.mark.slow
-def test_model_reads_weights_trained_later():
-    encoder, step, _ = models = recurrent()
-    model, inputs = greedy(*models, **OPTIONS), ids_of(9)
-    assert {id(weight) for weight in model.weights} == {id(weight) for weight in (*encoder.weights, *step.weights)}
-    before = decoded(model, inputs)
-    draw_weights(15, encoder, step)
-    after = decoded(model, inputs)
-    check_greedy(after, models, inputs, END)
-    assert not np.array_equal(after["tokens"], before["tokens"])
-
-
-@pytest.mark.slow
 def test_dropout_is_off_in_training_too():
     models = recurrent(dropout=0.5)
     model, inputs = greedy(*models, **OPTIONS), ids_of(9)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from backends import gradients_of, only_on
-from contract_cases import as_numpy, randomise
+from contract_cases import Evaluator, as_numpy, randomise
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -146,13 +146,6 @@ def test_fused_form_agrees_with_the_plain_form(name, masks, axes, calls, monkeyp
         assert (calls[0]["attn_mask"] is None) is order_alone
 
 
-class Exporter:
-    hides_masked = False
-
-    def __call__(self, composite, returns_weights):
-        return composite.function(**composite.tensors)
-
-
 def test_fused_form_is_not_taken_if_it_cannot_give_the_same(calls):
     class Shifted(DotProductAttention):
         def score(self, queries, keys):
@@ -166,7 +159,7 @@ def test_fused_form_is_not_taken_if_it_cannot_give_the_same(calls):
     MultiHeadAttention(Shifted(), 2)(*arrays())
     DotProductAttention()(*arrays(num_keys=0))
     DotProductAttention()(*arrays()[:2], np.ones((B, T, D + 1)))
-    with evaluated_by(Exporter()):
+    with evaluated_by(Evaluator()):
         layer(*arrays())
     assert not calls
     layer(*arrays(), training=False)

@@ -116,13 +116,6 @@ def test_nan_in_padding_reaches_no_gradient():
     assert all(np.any(gradient != 0) for gradient in found[0])
 
 
-@pytest.mark.parametrize("cumulative", [False, True])
-def test_next_weights_are_cumulative_if_asked(cumulative):
-    layer, before, weights = made(cumulative=cumulative), np.float32([[0.5, 0.5]]), np.float16([[0.25, 0.75]])
-    following = layer.next_weights(ops.convert_to_tensor(before), ops.convert_to_tensor(weights))
-    assert_identical(as_numpy(following), np.float32([[0.75, 1.25]] if cumulative else [[0.25, 0.75]]))
-
-
 @pytest.mark.parametrize("previous", [np.ones((B, Tk + 1)), np.ones((B, 2, Tk)), np.ones((B, Tk), "int32")])
 def test_previous_weights_of_another_shape_or_dtype_are_refused(previous):
     symbols = [keras.KerasTensor(array.shape, array.dtype.name) for array in (*inputs_of(), previous)]

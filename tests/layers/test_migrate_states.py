@@ -28,10 +28,6 @@ def additive_state(dtype="float32", Dq=Dq, Dk=Dk, U=U):
     return {name: array.astype(dtype) for name, array in state.items()}
 
 
-def weights_of(layer):
-    return [ops.convert_to_numpy(weight) for weight in layer.weights]
-
-
 def assert_set(layer, state):
     for name in ("W_q", "W_k", "w_v"):
         assert_identical(ops.convert_to_numpy(getattr(layer, name).kernel), state[f"{name}.weight"].T)
@@ -132,10 +128,10 @@ STATES = [
 def test_refused_state_changes_no_weight(state, source, message):
     layer = AdditiveAttention(U)
     layer(*inputs_of(Dq, Dk, Dv))
-    before = weights_of(layer)
+    before = layer.get_weights()
     with pytest.raises(ValueError, match=message):
         from_state(layer, state, source)
-    for now, then in zip(weights_of(layer), before, strict=True):
+    for now, then in zip(layer.get_weights(), before, strict=True):
         assert_identical(now, then)
 
 

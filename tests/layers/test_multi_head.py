@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 from backends import MODES, compiled, only_on
-from contract_cases import as_numpy, randomise, reloaded
+from contract_cases import as_numpy, randomise, reloaded, sentence
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -136,40 +136,27 @@ def test_activity_regularizer_of_a_sublayer_is_counted():
         assert as_numpy(loss) > 0
 
 
-HUNG_ON = {
-    "a hook": lambda layer: layer.register_forward_hook(lambda *_: None),
-    "a regularizer": lambda layer: setattr(layer, "activity_regularizer", keras.regularizers.L2(1.0)),
-    "a call that is watched": lambda layer: setattr(layer, "call", layer.call),
-}
-
-
-@only_on("torch", reason="sublayers are always called on the others")
-@pytest.mark.parametrize("hung_on", HUNG_ON)
-def test_sublayer_with_a_hook_or_regularizer_is_called(hung_on, monkeypatch):
-    layer, called, call, x = MultiHeadAttention(DotProductAttention(), 2), [], keras.layers.Layer.__call__, inputs()[0]
-    layer(x, x, x)
-    monkeypatch.setattr(
-        keras.layers.Layer, "__call__", lambda self, *a, **k: called.append(self) or call(self, *a, **k)
-    )
-    layer(x, x, x)
-    assert called == [layer]
-    for within in (layer.attention, layer.W_q, layer.W_o):
-        HUNG_ON[hung_on](within)
-    layer(x, x, x)
-    assert called[1:] == [layer, layer.W_q, layer.attention, layer.W_o]
-
-
 @only_on("torch", reason="the others have no such hooks")
-def test_global_hooks_are_called_for_all_sublayers():
+def test_hooks_of_sublayers_are_called():
+    """Without a hook the sublayers are not called: their functions are."""
     from torch.nn.modules.module import register_module_forward_hook
+
+    def note(module, *_):
+        called.append(module)
 
     layer, called, x = MultiHeadAttention(DotProductAttention(), 2), [], inputs()[0]
     layer(x, x, x)
-    hook = register_module_forward_hook(lambda module, *_: called.append(module))
+    within = [layer.W_q, layer.attention, layer.W_o]
+    hooks = [each.register_forward_hook(note) for each in within]
+    layer(x, x, x)
+    assert called == within
+    for hook in hooks:
+        hook.remove()
+    hook = register_module_forward_hook(note)
     layer(x, x, x)
     hook.remove()
     assert called[-1] is layer
-    assert {layer.attention, layer.W_q, layer.W_k, layer.W_v, layer.W_o} <= {*called}
+    assert {layer.attention, layer.W_q, layer.W_k, layer.W_v, layer.W_o} <= {*called[len(within) :]}
 
 
 @pytest.mark.parametrize("inner", ["float32", "mixed_float16"])
@@ -194,6 +181,7 @@ def test_outputs_have_the_dtype_of_the_layer(inner):
         (lambda: MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=3), "`num_kv_heads` must divide"),
         (lambda: MultiHeadAttention(DotProductAttention(), 3)(*inputs()), "`num_heads` must divide Dq"),
         (lambda: built()(inputs()[1], *inputs()[1:]), "last axis of `queries` must be 8"),
+        (lambda: built()(*inputs(), score_bias=np.zeros((1, 3, Tq, Tk), "float32")), sentence("score_bias")),
     ],
 )
 def test_bad_arguments_are_refused(make, message):

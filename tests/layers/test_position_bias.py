@@ -27,13 +27,12 @@ def zeros(*shape):
     return np.zeros(shape, "float32")
 
 
-def of_one_pair(layer, gap):
-    """The biases of the heads for one query and one key that is so many positions behind it."""
-    return as_numpy(layer(zeros(1, 1, 2), zeros(1, 1, 2), offset=-gap))[0, :, 0, 0]
-
-
 def pair_by_pair(layer, num_queries, num_keys, offset=0):
-    rows = [[of_one_pair(layer, j - (i + offset)) for j in range(num_keys)] for i in range(num_queries)]  # (Tq, Tk, H)
+    """Return the biases of the heads, each pair by a call for one query and one key at its distance."""
+    x = zeros(1, 1, 2)
+    rows = [
+        [as_numpy(layer(x, x, offset=i + offset - j))[0, :, 0, 0] for j in range(num_keys)] for i in range(num_queries)
+    ]
     return np.array(rows).transpose(2, 0, 1)
 
 

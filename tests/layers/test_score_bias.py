@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 from backends import gradients_of
-from contract_cases import CASES, B, Tk, Tq, as_numpy, expected, outputs, sentence
+from contract_cases import CASES, B, Tk, Tq, as_numpy, expected, outputs
 from keras import ops
 from tolerances import assert_close
 
@@ -120,9 +120,3 @@ def test_each_head_gets_its_bias(shape, groups):
         own = bias if bias.ndim < 4 else bias[:, head]
         exact = reference.masked_softmax(scores + own, masks["valid_lens"])
         np.testing.assert_allclose(as_numpy(weights)[:, head], exact, atol=2e-6)
-
-
-def test_bias_for_another_number_of_heads_is_refused():
-    x = np.ones((B, Tq, 8), "float32")
-    with pytest.raises(ValueError, match=sentence("score_bias")):
-        MultiHeadAttention(DotProductAttention(), 4)(x, x, x, score_bias=np.zeros((1, 3, Tq, Tq), "float32"))

@@ -8,7 +8,7 @@ from contract_cases import as_numpy, normal
 from keras import ops
 from tolerances import assert_close, assert_identical
 
-from keras_attn import BilinearAttention, CosineAttention, DotProductAttention
+from keras_attn import BilinearAttention, CosineAttention
 from keras_attn._maths.normalizers import NORMALIZERS
 from keras_attn._maths.scores import additive_scores, dot_product_scores
 
@@ -67,16 +67,6 @@ def test_half_precision_computes_in_float32(name, dtype):
     """512 keys alike: a sum in bfloat16 stops growing at 256, and in float16 1/512 loses digits."""
     weights = weights_of(name, np.zeros((1, 512)), dtype=dtype)
     assert_identical(weights, np.full((1, 512), 1 / 512, "float32"))
-
-
-@every_normalizer
-def test_axes_of_size_zero_give_zeros(name):
-    layer, rng = DotProductAttention(normalizer=name), np.random.default_rng(0)
-    for Tq, Tk in ((0, 5), (3, 0)):
-        inputs = [rng.normal(size=(2, length, 4)).astype("float32") for length in (Tq, Tk, Tk)]
-        output, weights = layer(*inputs, return_attention_scores=True)
-        assert weights.shape == (2, Tq, Tk)
-        assert np.all(as_numpy(output) == 0)
 
 
 def inputs():

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import as_numpy, reloaded
+from contract_cases import as_numpy, normal, reloaded
 from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention, MaskedSoftmax, MultiHeadAttention, masked_softmax
@@ -27,33 +27,26 @@ PAIRS = [([*LAYERS][number % 3], name) for number, name in enumerate(MASKS)]
 
 
 def vectors():
-    rng = np.random.default_rng(1)
-    return rng.normal(size=(B, Tq, D)).astype("float32"), rng.normal(size=(B, Tk, D)).astype("float32")
+    return normal(B, Tq, D), normal(B, Tk, D)
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
 class Attending(keras.Model):
-    """A layer over inputs, which the subclasses take in another form each, and one that is built after it."""
+    """A layer over positional inputs, and a layer that is built after it.
+
+    Of several inputs Keras writes the shape of the first alone, unless the model returns those of all.
+    """
 
     def __init__(self, layer, mask, **kwargs):
         super().__init__(**kwargs)
         self.options = {"layer": layer, "mask": mask}
-        self.attend, self.mask_name = LAYERS[layer](), mask.split()[0]
-        self.dense = keras.layers.Dense(1)
+        self.attend, self.dense = LAYERS[layer](), keras.layers.Dense(1)
 
-    def attended(self, queries, keys, mask):
-        return self.dense(self.attend(queries, keys, keys, **{self.mask_name: mask}))
+    def call(self, queries, keys, mask):
+        return self.dense(self.attend(queries, keys, keys, **{self.options["mask"].split()[0]: mask}))
 
     def get_config(self):
         return {**super().get_config(), **self.options}
-
-
-@keras.saving.register_keras_serializable(package="keras_attn_tests")
-class Positional(Attending):
-    """Of several inputs Keras writes the shape of the first alone, unless the model tells those of all."""
-
-    def call(self, queries, keys, mask):
-        return self.attended(queries, keys, mask)
 
     def get_build_config(self):
         shapes = {"queries": (B, Tq, D), "keys": (B, Tk, D), "mask": MASKS[self.options["mask"]].shape}
@@ -61,14 +54,8 @@ class Positional(Attending):
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
-class OfDict(Attending):
-    def call(self, inputs):
-        return self.attended(inputs["queries"], inputs["keys"], inputs["mask"])
-
-
-@keras.saving.register_keras_serializable(package="keras_attn_tests")
 class Weighing(keras.Model):
-    """Both forms of the softmax, before a layer that is built after them."""
+    """Both forms of the softmax on inputs in a dict, and a layer that is built after the first."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -82,7 +69,7 @@ class Weighing(keras.Model):
 
 @pytest.mark.parametrize(("layer", "name"), PAIRS)
 def test_positional_inputs_keep_their_weights_and_float_masks_are_refused(layer, name, tmp_path):
-    model, inputs = Positional(layer, name), (*vectors(), MASKS[name])
+    model, inputs = Attending(layer, name), (*vectors(), MASKS[name])
     sentence = rf"`{name.split()[0]}` must be (integers|boolean).*dtype float32"
     wrong = (*inputs[:2], inputs[2].astype("float32"))
     with pytest.raises(TypeError, match=sentence):
@@ -94,17 +81,8 @@ def test_positional_inputs_keep_their_weights_and_float_masks_are_refused(layer,
             each(*wrong)
 
 
-def test_inputs_in_a_dict_keep_their_weights(tmp_path):
-    queries, keys = vectors()
-    model = OfDict("additive", "valid_lens")
-    inputs = {"queries": queries, "keys": keys, "mask": MASKS["valid_lens"]}
-    expected = as_numpy(model(inputs))
-    assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), expected)
-
-
 def test_layer_after_the_softmax_keeps_its_weights(tmp_path):
-    scores = RNG.normal(size=(B, Tq, Tk)).astype("float32")
-    inputs = {"scores": scores, "valid_lens": MASKS["valid_lens"], "mask": MASKS["attention_mask"]}
+    inputs = {"scores": normal(B, Tq, Tk), "valid_lens": MASKS["valid_lens"], "mask": MASKS["attention_mask"]}
     model = Weighing()
     expected = as_numpy(model(inputs))
     assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), expected)
@@ -112,6 +90,6 @@ def test_layer_after_the_softmax_keeps_its_weights(tmp_path):
 
 def test_float_lengths_through_another_layer_are_refused_when_the_model_runs():
     inputs = [keras.Input((Tq, D)), keras.Input((Tk, D)), keras.Input((), dtype="float32")]
-    model = keras.Model(inputs, Positional("dot product", "valid_lens")(*inputs))
+    model = keras.Model(inputs, Attending("dot product", "valid_lens")(*inputs))
     with pytest.raises(TypeError, match=r"`valid_lens` must be integers.*dtype float32"):
         model([*vectors(), np.array([2.0, 3.0], "float32")])

@@ -67,13 +67,3 @@ def test_summary_of_a_subclassed_model_shows_shapes(make, call, expected):
     shapes, parameters = rows(model)["layer"]
     assert shapes == expected
     assert int(parameters) == model.layer.count_params()
-
-
-@pytest.mark.parametrize(("size", "more"), [(4, set()), (6, {"zeros_like"})], ids=["the same size", "another size"])
-def test_precompute_adds_placeholders_only_for_queries_of_another_size(size, more):
-    """The layer is built on the tensors of its first call, so that queries of another size need a placeholder."""
-    queries, keys = keras.Input((None, size), name="queries"), keras.Input((None, 4), name="keys")
-    layer = AdditiveAttention(8, name="attend")
-    layer.build((None, None, size), (None, None, 4), (None, None, 4))
-    shown = rows(keras.Model([queries, keys], layer(queries, layer.precompute(keys, keys))))
-    assert {name.rstrip("_0123456789") for name in shown} == {"queries", "keys", "attend", *more}
