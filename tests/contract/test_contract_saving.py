@@ -81,16 +81,6 @@ def test_layer_is_saved_and_loaded(case, with_options, tmp_path):
         assert_identical(as_numpy(new), as_numpy(old))
 
 
-@every_case
-def test_cloned_model_has_its_own_layers(case):
-    model = functional(case.make(), case)
-    clone = keras.models.clone_model(model)
-    clone.set_weights(model.get_weights())
-    assert_identical(as_numpy(clone(arguments(case))["output"]), as_numpy(model(arguments(case))["output"]))
-    ours = {id(variable) for variable in model.variables}
-    assert ours.isdisjoint(id(variable) for variable in clone.variables)
-
-
 def test_fresh_process_loads_files_with_keras_and_keras_attn_alone(tmp_path):
     models = {case.name: (functional(case.make(**case.options), case), arguments(case)) for case in CASES}
     models = {case.name: models[case.name] for case in CASES if not case.own_class}

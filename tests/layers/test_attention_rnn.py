@@ -5,26 +5,11 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
+import recurrent_cases
 from backends import COMPILED_MODES, FIT_MODES, MODES, compiled, mask_of
 from contract_cases import as_numpy, randomise, reloaded
 from keras import layers, ops
-from recurrent_cases import (
-    CELLS,
-    INPUT_LENS,
-    LENGTHS,
-    UNITS,
-    B,
-    Dm,
-    Dx,
-    T,
-    Tk,
-    arrays,
-    functional,
-    inputs_of,
-    made,
-    model_inputs,
-    one_by_one,
-)
+from recurrent_cases import CELLS, INPUT_LENS, LENGTHS, UNITS, B, Dm, Dx, T, Tk, arrays, inputs_of, made, one_by_one
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention
@@ -278,7 +263,7 @@ def in_turn(*names):
 @pytest.mark.slow
 @in_turn("location", "luong")
 def test_fit_with_dropout_changes_every_weight(name, jit_compile):
-    model = functional(name)
+    model = recurrent_cases.functional(name)
     rnn = model.get_layer("decode")
     attention = rnn.cell.attention
     options = {**attention.get_config(), "dropout": 0.3, "seed": 3}
@@ -288,7 +273,7 @@ def test_fit_with_dropout_changes_every_weight(name, jit_compile):
     model = keras.Model([inputs, memory, lengths, input_lens], rnn(inputs, memory, lengths, input_lens=input_lens))
     before = [as_numpy(variable) for variable in model.trainable_variables]
     model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
-    history = model.fit(model_inputs(), np.ones((B, T, rnn.cell.output_size)), epochs=3, verbose=0)
+    history = model.fit(recurrent_cases.model_inputs(), np.ones((B, T, rnn.cell.output_size)), epochs=3, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
     for variable, old in zip(model.trainable_variables, before, strict=True):
         assert np.any(as_numpy(variable) != old), variable.path
@@ -297,8 +282,8 @@ def test_fit_with_dropout_changes_every_weight(name, jit_compile):
 @in_turn("location", "bahdanau", "heads")
 def test_fit_without_masks_changes_weights(name, jit_compile):
     """XLA takes the gradient of a projection in the loop."""
-    made_of = functional(name).get_layer("decode").cell
-    inputs, memory, *_ = model_inputs()
+    made_of = recurrent_cases.functional(name).get_layer("decode").cell
+    inputs, memory, *_ = recurrent_cases.model_inputs()
     x, m = (keras.Input((None, each.shape[-1])) for each in (inputs, memory))
     model = keras.Model([x, m], layers.Dense(1)(AttentionRNN(made_of)(x, m)))
     before = as_numpy(made_of.attention.W_q.kernel)

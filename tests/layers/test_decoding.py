@@ -160,7 +160,8 @@ def test_symbolic_outputs_have_shapes_and_dtypes():
         "scores": ((None,), "float32"),
         "weights": ((None, LENGTH, None), "float32"),
     }
-    model = greedy(*recurrent(), **OPTIONS, outputs=["weights"], name="mine")
+    integers = {name: np.int64(value) for name, value in OPTIONS.items()}
+    model = greedy(*recurrent(), **integers, outputs=["weights"], name="mine")
     assert {name: (x.shape, x.dtype) for name, x in model.output.items()} == expected
     assert model.name == "mine"
     known = model(keras.Input(batch_shape=(3, 8), dtype="int32", name="ids"))

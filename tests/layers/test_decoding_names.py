@@ -46,10 +46,6 @@ def test_bad_options_are_refused(options, match):
     fails(match, encoder, step, **{"state": state, **options})
 
 
-def test_numpy_integers_are_accepted():
-    greedy(*recurrent(), start=np.int64(0), end=np.int32(1), max_length=np.int64(3))
-
-
 def test_models_that_are_not_functional_are_refused():
     encoder, step, state = recurrent()
     fails("`step` must be a functional model, .* Received: step of type Dense", encoder, layers.Dense(2), state)
